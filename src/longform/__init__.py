@@ -1,0 +1,1 @@
+"""Linear-time Transformer encoders for long documents."""

@@ -1,0 +1,56 @@
+"""The exceptions that Longform raises for what a user can put right.
+
+::
+
+    Exception
+    └── LongformError
+        ├── ConfigurationError      (ValueError)   options that do not go together
+        ├── InputError              (ValueError)   tensors, masks, lengths
+        ├── DataError               (ValueError)   files, records, labels
+        ├── ConversionError         (ValueError)   a source model that cannot be converted
+        ├── CheckpointError         (ValueError)   a saved model or run that cannot be read
+        └── MissingDependencyError  (ImportError)  an optional package is not installed
+"""
+
+import importlib
+from types import ModuleType
+
+
+class LongformError(Exception):
+    """Base of every error that Longform raises on purpose."""
+
+
+class ConfigurationError(LongformError, ValueError):
+    """Options that do not go together; the message names them, their values and the way out."""
+
+
+class InputError(LongformError, ValueError):
+    """A tensor, mask or length that a model cannot take."""
+
+
+class DataError(LongformError, ValueError):
+    """A file, record or label that cannot be used."""
+
+
+class ConversionError(LongformError, ValueError):
+    """A source model that cannot be converted."""
+
+
+class CheckpointError(LongformError, ValueError):
+    """A saved model or an interrupted run that cannot be read."""
+
+
+class MissingDependencyError(LongformError, ImportError):
+    """An optional package that the called function needs."""
+
+
+def require(module_name: str, *, extra: str) -> ModuleType:
+    """Import an optional module, or raise MissingDependencyError that says which extra installs it."""
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise
+        raise MissingDependencyError(
+            f'this needs the package "{error.name}", which is not installed: pip install "longform[{extra}]"'
+        ) from error
