@@ -1,0 +1,66 @@
+# `make demo` and `make test` work as the first command in a fresh clone: both begin by building .venv.
+# Variables: PYTHON3 (the interpreter that creates .venv), TEST_PROCESSES (default 2), PYTEST_OPTIONS.
+
+PYTHON3 ?= python3
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+STAMP := $(VENV)/.longform-installed
+TEST_PROCESSES ?= 2
+PYTEST_OPTIONS ?=
+PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(PYTHON) -m pytest $(PYTEST_OPTIONS)
+
+# The type-checked and compiled tests, and those against other packages, have a process of their own.
+COMPILED_TESTS := $(wildcard tests/compiled/test_*.py)
+PEER_TESTS := $(wildcard tests/peers/test_*.py)
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-main test-compiled test-peers check bench tables clean
+
+help:
+	@echo "make demo         convert, heal and fine-tune an encoder on licence texts; results in runs/demo"
+	@echo "make test         every test (test-main, test-compiled, test-peers)"
+	@echo "make check        ruff, ty, import-linter, documented public names, generated tables"
+	@echo "make bench        measure peak memory against length; appends to benchmarks/records"
+	@echo "make tables       write the tables of README.md and docs from benchmarks/records"
+	@echo "make clean        remove .venv and the caches (not runs/)"
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Longform needs Python 3.11 or newer; say which with: make PYTHON3=/path/to/python3 ..."; exit 1; }
+	@test -x $(PYTHON) || $(PYTHON3) -m venv $(VENV)
+	@echo "Installing Longform and what it needs into $(VENV) (once, a few minutes) ..."
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo,dev,peers]"
+	@touch $@
+
+demo: $(STAMP)
+	$(VENV)/bin/longform demo
+
+test: test-main test-compiled test-peers
+
+test-main: $(STAMP)
+	$(PYTEST) tests --ignore=tests/compiled --ignore=tests/peers -n $(TEST_PROCESSES) --dist worksteal
+
+test-compiled: $(STAMP)
+	$(if $(COMPILED_TESTS),$(PYTEST) tests/compiled,@echo "no compiled tests")
+
+test-peers: $(STAMP)
+	$(if $(PEER_TESTS),$(PYTEST) tests/peers,@echo "no peer tests")
+
+check: $(STAMP)
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/ty check
+	$(VENV)/bin/lint-imports
+	$(PYTEST) -q tests/surface
+
+bench: $(STAMP)
+	$(PYTHON) -m benchmarks.memory
+	$(PYTHON) -m benchmarks.tables
+
+tables: $(STAMP)
+	$(PYTHON) -m benchmarks.tables
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist src/*.egg-info
