@@ -9,7 +9,7 @@ TEST_PROCESSES ?= 2
 PYTEST_OPTIONS ?=
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(PYTHON) -m pytest $(PYTEST_OPTIONS)
 
-# The type-checked and compiled tests, and those against other packages, have a process of their own.
+# torch.compile, and the packages that tests/peers compares with, have a process of their own.
 COMPILED_TESTS := $(wildcard tests/compiled/test_*.py)
 PEER_TESTS := $(wildcard tests/peers/test_*.py)
 

@@ -1,0 +1,101 @@
+"""What each generated table shows. A document has it between ``<!-- table:NAME -->`` and ``<!-- /table -->``."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column.
+
+    Args:
+        header: what stands above it, with the unit.
+        value: where it is in a record: "settings.x", "metrics.y", "hardware.cpu", "versions.torch", "commit", "date".
+        form: a format specification such as ".3f", ",d" or ".1%".
+    """
+
+    header: str
+    value: str
+    form: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableDefinition:
+    """One table: its columns, and which records become its rows.
+
+    Args:
+        columns: in order from the left.
+        records: name of the records; the table's own when empty.
+        where: values that a record must have, for instance {"settings.data": "sts-b dev"}.
+        row: what tells rows apart; of the records that agree in it, the latest is shown. Empty: all settings.
+        order: by what rows are sorted, ascending; empty: as first measured.
+    """
+
+    columns: tuple[Column, ...]
+    records: str = ""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    row: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+
+
+TABLES: dict[str, TableDefinition] = {
+    "zero_shot": TableDefinition(
+        columns=(
+            Column(header="model", value="settings.model"),
+            Column(header="STS-B dev Spearman", value="metrics.sts_spearman", form=".4f"),
+            Column(header="cosine to the original, 512 tokens", value="metrics.cosine", form=".4f"),
+            Column(header="largest difference inside the window", value="metrics.window_difference", form=".1e"),
+        ),
+    ),
+    "healing": TableDefinition(
+        columns=(
+            Column(header="training tokens", value="settings.tokens", form=",d"),
+            Column(header="CPU minutes", value="metrics.minutes", form=".1f"),
+            Column(header="cosine to the original, 512 tokens", value="metrics.cosine", form=".4f"),
+            Column(header="STS-B dev Spearman", value="metrics.sts_spearman", form=".4f"),
+            Column(header="of the original's", value="metrics.sts_ratio", form=".1%"),
+        ),
+    ),
+    "pure": TableDefinition(
+        columns=(
+            Column(header="projection", value="settings.projection"),
+            Column(header="sharing", value="settings.sharing"),
+            Column(header="k at 512", value="settings.projected_length", form="d"),
+            Column(header="CPU minutes", value="metrics.minutes", form=".1f"),
+            Column(header="cosine to the original", value="metrics.cosine", form=".4f"),
+            Column(header="STS-B dev Spearman", value="metrics.sts_spearman", form=".4f"),
+            Column(header="of the original's", value="metrics.sts_ratio", form=".1%"),
+        ),
+    ),
+    "classification": TableDefinition(
+        columns=(
+            Column(header="data", value="settings.data"),
+            Column(header="model", value="settings.model"),
+            Column(header="tokens read", value="settings.max_length", form=",d"),
+            Column(header="accuracy", value="metrics.accuracy", form=".3f"),
+            Column(header="macro-F1", value="metrics.macro_f1", form=".3f"),
+        ),
+        order=("settings.data",),
+    ),
+    "retrieval": TableDefinition(
+        columns=(
+            Column(header="data", value="settings.data"),
+            Column(header="model", value="settings.model"),
+            Column(header="tokens read", value="settings.max_length", form=",d"),
+            Column(header="nDCG@10", value="metrics.ndcg_at_10", form=".1f"),
+        ),
+        order=("settings.data",),
+    ),
+    "memory": TableDefinition(
+        columns=(
+            Column(header="tokens", value="settings.length", form=",d"),
+            Column(header="peak memory of one pass, MiB", value="metrics.peak_mib", form=",.0f"),
+            Column(header="KiB a token", value="metrics.kib_per_token", form=".1f"),
+            Column(header="largest tensor, elements", value="metrics.largest_tensor", form=",d"),
+            Column(header="largest tensor / n²", value="metrics.largest_of_square", form=".3f"),
+            Column(header="seconds", value="metrics.seconds", form=".1f"),
+        ),
+        order=("settings.length",),
+    ),
+}

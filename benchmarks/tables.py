@@ -1,0 +1,138 @@
+"""Write the tables of README.md and docs/*.md from benchmarks/records, or check that they are current.
+
+::
+
+    python -m benchmarks.tables          # write
+    python -m benchmarks.tables --check  # exit 1 and name the documents that differ
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks.records import RECORDS, ROOT, Record, read_records
+from benchmarks.table_definitions import TABLES, Column, TableDefinition
+
+MISSING = "–"
+MARKED = re.compile(r"(<!-- table:(?P<name>[\w-]+) -->\n)(?P<body>.*?)(<!-- /table -->)", re.DOTALL)
+OPENED = re.compile(r"<!-- table:[\w-]+ -->")
+
+
+def look_up(record: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted path, or None where there is none."""
+    value: Any = record
+    for key in path.split("."):
+        if not isinstance(value, Mapping) or key not in value:
+            return None
+        value = value[key]
+    return value
+
+
+def cell(record: Mapping[str, Any], column: Column) -> str:
+    """One value as the table shows it; a dash where the record does not have it."""
+    value = look_up(record, column.value)
+    if value is None:
+        return MISSING
+    if isinstance(value, str) or not column.form:
+        return str(value).replace("|", "\\|")
+    return format(value, column.form)
+
+
+def chosen_rows(name: str, definition: TableDefinition, records: Sequence[Record]) -> list[dict[str, Any]]:
+    """The records of a table as dicts: filtered, the latest of each kind, sorted."""
+    wanted = definition.records or name
+    rows: dict[str, dict[str, Any]] = {}
+    for record in sorted((asdict(record) for record in records if record.name == wanted), key=lambda row: row["date"]):
+        if any(look_up(record, path) != value for path, value in definition.where.items()):
+            continue
+        kind = [look_up(record, path) for path in definition.row] if definition.row else record["settings"]
+        rows[json.dumps(kind, sort_keys=True)] = record
+
+    def sort_key(row: Mapping[str, Any]) -> list[tuple[bool, Any]]:
+        return [(value is None, value) for value in (look_up(row, path) for path in definition.order)]
+
+    return sorted(rows.values(), key=sort_key) if definition.order else list(rows.values())
+
+
+def provenance(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One line under the table: on what machines, with what versions and from what code it was measured."""
+
+    def machine(row: Mapping[str, Any]) -> str:
+        hardware = row["hardware"]
+        parts = [hardware["gpu"] or hardware["cpu"], f"{hardware['cores']} cores", *hardware["cpu_features"][-1:]]
+        return ", ".join(map(str, parts))
+
+    def software(row: Mapping[str, Any]) -> str:
+        return f"torch {row['versions']['torch']}, transformers {row['versions']['transformers']}"
+
+    def commit_and_day(row: Mapping[str, Any]) -> str:
+        return f"{row['commit']} of {row['date'][:10]}"
+
+    facts = ("; ".join(dict.fromkeys(map(say, rows))) for say in (machine, software, commit_and_day))
+    return f"*Measured on {'. '.join(facts)}.*"
+
+
+def render_table(name: str, records: Sequence[Record]) -> str:
+    """The Markdown of a table, from its definition and the records.
+
+    Raises:
+        ValueError: no table has this name.
+    """
+    if name not in TABLES:
+        raise ValueError(f"no table {name!r} in benchmarks/table_definitions.py; it has {', '.join(sorted(TABLES))}")
+    definition = TABLES[name]
+    rows = chosen_rows(name, definition, records)
+    if not rows:
+        return "*Not measured yet.*\n"
+    lines = [
+        " | ".join(column.header for column in definition.columns),
+        " | ".join("---" for _ in definition.columns),
+        *(" | ".join(cell(row, column) for column in definition.columns) for row in rows),
+    ]
+    table = "\n".join(f"| {line} |" for line in lines)
+    return f"{table}\n\n{provenance(rows)}\n"
+
+
+def fill_document(text: str, records: Sequence[Record]) -> str:
+    """The document with every marked table written anew.
+
+    Raises:
+        ValueError: an unknown table, or one that is opened and not closed.
+    """
+    filled = MARKED.sub(lambda match: match[1] + render_table(match["name"], records) + match[4], text)
+    if len(OPENED.findall(text)) != len(MARKED.findall(text)):
+        raise ValueError(
+            "a table is opened with <!-- table:NAME --> and not closed with <!-- /table --> on its own line"
+        )
+    return filled
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the documents, or with --check compare them; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tables", description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a document differs")
+    check = parser.parse_args(arguments).check
+    records = read_records(sorted(RECORDS.glob("*.jsonl")))
+    stale = []
+    for document in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        text = document.read_text()
+        filled = fill_document(text, records)
+        if filled == text:
+            continue
+        stale.append(str(document.relative_to(ROOT)))
+        if not check:
+            temporary = document.with_suffix(".tmp")
+            temporary.write_text(filled)
+            os.replace(temporary, document)
+    if stale:
+        print(f"{'differs from the records, run `make tables`' if check else 'written'}: {', '.join(stale)}")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import table_definitions, tables
+from benchmarks.memory import LargestTensor, failures, peak_growth
+from benchmarks.records import Record, append_record, read_records
+from benchmarks.table_definitions import Column, TableDefinition
+
+HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2", "avx512_bf16"], "cores": 2, "gpu": None}
+VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}
+
+
+def record(date: str, settings: dict[str, Any], **metrics: Any) -> Record:
+    return Record(
+        name="race", settings=settings, metrics=metrics, hardware=HARDWARE, versions=VERSIONS, commit="abc", date=date
+    )
+
+
+@pytest.fixture
+def race(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = (
+        Column(header="runner", value="settings.runner"),
+        Column(header="score", value="metrics.score", form=".2f"),
+        Column(header="steps", value="metrics.steps", form=",d"),
+    )
+    monkeypatch.setitem(
+        table_definitions.TABLES,
+        "race",
+        TableDefinition(columns=columns, where={"settings.kind": "final"}, order=("metrics.score",)),
+    )
+
+
+def test_a_record_survives_the_file(tmp_path: Path) -> None:
+    first = Record(name="race", metrics={"score": 0.5, "note": None}, settings={"runner": "ä"}, units={"score": "s"})
+    second = dataclasses.replace(first, metrics={"score": 1})
+    path = tmp_path / "new" / "race.jsonl"
+    append_record(path, first)
+    append_record(path, second)
+    assert read_records([path]) == [first, second]
+    assert first.hardware["cores"] >= 1
+    assert set(first.versions) == {"python", "torch", "transformers", "longform"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"metrics": {"score": float("nan")}}, "finite"),
+        ({"metrics": {"score": float("inf")}}, "finite"),
+        ({"metrics": {"score": 1.0}, "units": {"scores": "s"}}, "scores"),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Record(name="race", **fields)
+
+
+def test_a_broken_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "race.jsonl"
+    path.write_text(record("2026-01-01", {}).to_line() + '\n{"name": "race"}\n')
+    with pytest.raises(ValueError, match=r"race\.jsonl, line 2"):
+        read_records([path])
+
+
+@pytest.mark.usefixtures("race")
+def test_a_table_shows_the_latest_of_each_kind_in_order_and_a_dash_for_what_is_missing() -> None:
+    records = [
+        record("2026-01-03", {"runner": "b|c", "kind": "final"}, score=2.0, steps=1_000),
+        record("2026-01-02", {"runner": "a", "kind": "final"}, score=1.0),
+        record("2026-01-01", {"runner": "b|c", "kind": "final"}, score=9.0, steps=9),
+        record("2026-01-04", {"runner": "a", "kind": "practice"}, score=9.0),
+    ]
+    assert tables.render_table("race", records).splitlines() == [
+        "| runner | score | steps |",
+        "| --- | --- | --- |",
+        "| a | 1.00 | – |",
+        "| b\\|c | 2.00 | 1,000 |",
+        "",
+        "*Measured on a CPU, 2 cores, avx512_bf16. torch 2.13.0, transformers 5.23.0. "
+        "abc of 2026-01-02; abc of 2026-01-03.*",
+    ]
+
+
+@pytest.mark.usefixtures("race")
+def test_a_document_is_filled_and_filling_it_again_changes_nothing() -> None:
+    records = [record("2026-01-03", {"runner": "a", "kind": "final"}, score=2.0)]
+    text = "before\n<!-- table:race -->\nold\n<!-- /table -->\nafter\n<!-- table:race -->\n<!-- /table -->\n"
+    filled = tables.fill_document(text, records)
+    assert filled.count("| a | 2.00 | – |") == 2
+    assert "old" not in filled
+    assert filled.startswith("before\n")
+    assert tables.fill_document(filled, records) == filled
+
+
+@pytest.mark.parametrize("text", ["<!-- table:nonsense -->\n<!-- /table -->", "<!-- table:memory -->\nopen"])
+def test_an_unknown_or_open_table_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no table 'nonsense'|not closed"):
+        tables.fill_document(text, [])
+
+
+def test_check_fails_until_the_tables_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("<!-- table:memory -->\n<!-- /table -->\n")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr(tables, "RECORDS", tmp_path / "records")
+    assert tables.main(["--check"]) == 1
+    assert tables.main([]) == 0
+    assert tables.main(["--check"]) == 0
+    assert "Not measured yet" in (tmp_path / "README.md").read_text()
+
+
+@pytest.mark.parametrize("table", table_definitions.TABLES.values())
+def test_every_column_names_a_part_of_a_record(table: TableDefinition) -> None:
+    parts = {field.name for field in dataclasses.fields(Record)}
+    assert {column.value.partition(".")[0] for column in table.columns} <= parts
+    assert json.dumps([*table.row, *table.order, *table.where])
+
+
+def test_the_largest_tensor_counts_storage_made_inside_and_nothing_else() -> None:
+    existing = torch.zeros(100)
+    with LargestTensor([existing]) as watch:
+        existing.view(10, 10).mul_(2)
+        existing[:1].add(1).expand(1_000)
+        torch.zeros(7, dtype=torch.float64).unsqueeze(0)
+    assert watch.elements == 7
+
+
+def test_peak_growth_sees_memory_that_is_freed_again() -> None:
+    size = 64 * 2**20
+    assert 0.9 * size < peak_growth(lambda: bytearray(b"x" * 2**20) * 64) < 1.5 * size
+
+
+def test_memory_that_grows_faster_than_the_length_is_a_failure() -> None:
+    def result(mib: float, elements: int) -> dict[str, Any]:
+        return {"peak_mib": mib, "largest_tensor": elements, "largest_operation": "mm"}
+
+    assert failures({10: result(1.0, 99), 20: result(2.1, 99)}) == []
+    assert len(failures({10: result(1.0, 100), 20: result(4.0, 99)})) == 2
