@@ -44,9 +44,10 @@ def public_definitions(module: ModuleType) -> list[tuple[str, object]]:
 
 
 def handles_tensors(value: object) -> bool:
-    """Whether a function's signature, or a class's fields or forward method, has a tensor."""
+    """Whether a function's signature, or a class's fields or forward method, has a tensor (a question about one does not count)."""
     described = vars(value).get("forward", value) if inspect.isclass(value) else value
-    return "Tensor" in str(inspect.get_annotations(described))
+    annotations = inspect.get_annotations(described)
+    return annotations.get("return") is not bool and "Tensor" in str(annotations)
 
 
 def described_shapes(value: object) -> str:
