@@ -34,24 +34,6 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["the", "a", "of", "and", "to", "in", "is", "it", "for", "long", "short", "text", "near", "far", "good", "bad"]
-    "the",
-    "a",
-    "of",
-    "and",
-    "to",
-    "in",
-    "is",
-    "it",
-    "for",
-    "long",
-    "short",
-    "text",
-    "paper",
-    "near",
-    "far",
-    "good",
-    "bad",
-]
 
 
 @pytest.fixture(autouse=True)
