@@ -44,7 +44,7 @@ def public_definitions(module: ModuleType) -> list[tuple[str, object]]:
 
 
 def handles_tensors(value: object) -> bool:
-    """Whether a function's signature, or a class's fields or forward method, has a tensor; yes-or-no functions do not count."""
+    """Whether a function's signature, or a class's fields or forward method, has a tensor; predicates do not count."""
     described = vars(value).get("forward", value) if inspect.isclass(value) else value
     annotations = inspect.get_annotations(described)
     return annotations.get("return") is not bool and "Tensor" in str(annotations)
