@@ -1,0 +1,1 @@
+"""Pure tensor functions: masks, projections along the sequence, attention. No modules, no configuration."""

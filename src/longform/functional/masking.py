@@ -1,0 +1,52 @@
+"""What is padding and what is text.
+
+Axes: B batch, n tokens, D features.
+"""
+
+import torch
+from torch import Tensor
+
+from longform.errors import InputError
+
+
+def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> Tensor | None:
+    """The mask as bool (B, n), or None when nothing is padded.
+
+    ``attention_mask``: (B, n) of bool, integer or float 0/1; 1 marks text. Values are looked at in eager mode only:
+    a compiled or exported graph keeps every mask. Raises InputError on another shape or other values.
+    """
+    if attention_mask is None:
+        return None
+    if attention_mask.shape != (batch, length):
+        raise InputError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}, expected (batch, tokens) = ({batch}, {length}): "
+            "one 0 or 1 for each token"
+        )
+    valid = attention_mask.bool()
+    if torch.compiler.is_compiling():
+        return valid
+    if attention_mask.dtype != torch.bool and not torch.equal(valid.to(attention_mask.dtype), attention_mask):
+        odd = attention_mask[valid.to(attention_mask.dtype) != attention_mask].flatten()[0].item()
+        raise InputError(f"attention_mask holds {odd}; it takes 1 for text and 0 for padding, and nothing else")
+    return None if bool(valid.all()) else valid
+
+
+def blank_padding(hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """``hidden`` (B, n, D) with zeros where ``mask`` (B, n) is False; NaN there does not survive, nor in gradients."""
+    return hidden if mask is None else torch.where(mask[..., None], hidden, 0.0)
+
+
+def masked_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean of ``hidden`` (B, n, D) over valid tokens -> (B, D); a row of padding alone gives zeros."""
+    if mask is None:
+        return hidden.mean(dim=1)
+    total = blank_padding(hidden, mask).sum(dim=1)
+    return total / mask.sum(dim=1, keepdim=True).clamp(min=1).to(hidden.dtype)
+
+
+def document_lengths(mask: Tensor | None, *, batch: int, length: int, device: torch.device) -> Tensor:
+    """Position after the last valid token of each row, long (B,); the padded width never counts."""
+    if mask is None:
+        return torch.full((batch,), length, dtype=torch.long, device=device)
+    positions = torch.arange(1, length + 1, device=device)
+    return (positions * mask).amax(dim=1)

@@ -1,0 +1,147 @@
+"""Shortening a sequence from n tokens to at most k slots by local pooling: mean, max, convolution (paper §4).
+
+Each slot stands for a run of c consecutive tokens. The paper's c is C = ceil(N / k) for the full length N. A shorter
+document is given the smallest divisor of C that still fits it into k slots, counted on its own length, so that it
+is shortened no more than it must be (k tokens or fewer: one slot a token) and never depends on its neighbours in the
+batch.
+
+Axes: B batch, n tokens, N the longest n, k slots, c tokens a slot, F features, h heads, d head dimension.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from longform.functional.masking import document_lengths
+
+
+class Slots(NamedTuple):
+    """What each slot stands for.
+
+    ``count``: valid tokens in it, float32 (B, S), S <= k; 0 marks an empty slot. ``size``: consecutive positions
+    that a slot covers, long (B,): slot j covers positions j size to (j + 1) size - 1. ``uniform``: that size as an
+    int where all rows have the same and it is known without asking the device, else None.
+    """
+
+    count: Tensor
+    size: Tensor
+    uniform: int | None
+
+
+def base_slot_size(*, max_length: int, slots: int) -> int:
+    """The paper's kernel and stride C = ceil(N / k), in tokens."""
+    return -(-max_length // slots)
+
+
+@cache
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors of ``number``, ascending."""
+    return tuple(size for size in range(1, number + 1) if number % size == 0)
+
+
+def slot_sizes(lengths: Tensor, *, base_size: int, slots: int) -> Tensor:
+    """For documents of ``lengths`` tokens, long (B,): the smallest divisor of ``base_size`` that needs <= ``slots``.
+
+    Returns tokens a slot, long (B,).
+    """
+    candidates = torch.tensor(divisors(base_size), device=lengths.device)
+    fits = candidates * slots >= lengths[:, None]
+    return torch.where(fits, candidates, base_size).amin(dim=1)
+
+
+def make_slots(
+    mask: Tensor | None, *, batch: int, length: int, device: torch.device, base_size: int, slots: int, adapt: bool
+) -> Slots:
+    """Slots of ``batch`` rows of ``length`` positions; ``mask`` bool (B, n) or None.
+
+    ``base_size`` C in tokens, ``slots`` k; ``adapt=False`` keeps C tokens a slot, for kernels with that many taps.
+    """
+    if not adapt:
+        size, uniform = torch.full((batch,), base_size, dtype=torch.long, device=device), base_size
+    else:
+        lengths = document_lengths(mask, batch=batch, length=length, device=device)
+        size = slot_sizes(lengths, base_size=base_size, slots=slots)
+        uniform = _uniform_size(size, length=length, slots=slots)
+    valid = torch.ones(batch, length, device=device) if mask is None else mask.float()
+    count = segment_sum(valid[..., None], size, uniform, limit=slots)[..., 0]
+    return Slots(count, size, uniform)
+
+
+def _uniform_size(size: Tensor, *, length: int, slots: int) -> int | None:
+    """The size that all rows share, unless there is padding beyond ``slots`` of that size; None in compiled graphs."""
+    if torch.compiler.is_compiling():
+        return None
+    first = int(size[0])
+    return first if length <= first * slots and bool((size == first).all()) else None
+
+
+def _runs(x: Tensor, size: int, fill: float) -> Tensor:
+    """x (B, n, F) -> (B, S, size, F), the last run filled up with ``fill``."""
+    batch, length, features = x.shape
+    short = -length % size
+    if short:
+        x = torch.nn.functional.pad(x, (0, 0, 0, short), value=fill)
+    return x.reshape(batch, -1, size, features)
+
+
+def _slot_of_position(x: Tensor, size: Tensor, last: int) -> Tensor:
+    positions = torch.arange(x.shape[1], device=x.device)
+    index = (positions // size[:, None]).clamp(max=last)
+    return index[..., None].expand(x.shape)
+
+
+def segment_sum(x: Tensor, size: Tensor, uniform: int | None, *, limit: int) -> Tensor:
+    """Sum of x (B, n, F) over runs of ``size`` long (B,) positions -> (B, S, F), S <= ``limit``.
+
+    ``uniform``: the size as an int where all rows share it. Accumulates in at least float32.
+    """
+    if uniform is not None:
+        return _runs(x, uniform, 0.0).sum(dim=2)
+    wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+    index = _slot_of_position(x, size, limit - 1)
+    return wide.new_zeros(x.shape[0], limit, x.shape[2]).scatter_add(1, index, wide).to(x.dtype)
+
+
+def mean_pool(x: Tensor, slots: Slots, *, limit: int) -> Tensor:
+    """Mean of each slot's valid tokens: x (B, n, F) with padding blanked -> (B, S, F); an empty slot gives zeros.
+
+    ``limit``: the most slots there can be (k).
+    """
+    total = segment_sum(x, slots.size, slots.uniform, limit=limit)
+    return total / slots.count.clamp(min=1.0).to(total.dtype)[..., None]
+
+
+def max_pool(x: Tensor, slots: Slots, mask: Tensor | None, *, limit: int) -> Tensor:
+    """Elementwise maximum over each slot's valid tokens: x (B, n, F) -> (B, S, F); an empty slot gives zeros."""
+    lowest = torch.finfo(x.dtype).min
+    if mask is not None:
+        x = torch.where(mask[..., None], x, lowest)
+    if slots.uniform is not None:
+        peak = _runs(x, slots.uniform, lowest).amax(dim=2)
+    else:
+        index = _slot_of_position(x, slots.size, limit - 1)
+        start = x.new_full((x.shape[0], limit, x.shape[2]), lowest)
+        peak = start.scatter_reduce(1, index, x, reduce="amax", include_self=True)
+    return torch.where(slots.count[..., None] > 0, peak, 0.0)
+
+
+def convolve(x: Tensor, kernel: Tensor, mask: Tensor | None) -> Tensor:
+    """Depthwise convolution along the sequence with kernel = stride = C (paper §4).
+
+    x (B, n, h, d) with padding blanked; kernel (h, d, C), or (1, d, C) where heads share it -> (B, S, h, d),
+    S = ceil(n / C). Each channel is scaled by sum|w| over all taps / sum|w| over valid taps, so that equal taps
+    give the mean of the valid tokens.
+    """
+    batch, length, heads, dim = x.shape
+    taps = kernel.shape[-1]
+    runs = _runs(x.reshape(batch, length, heads * dim), taps, 0.0).view(batch, -1, taps, heads, dim)
+    weights = kernel.permute(2, 0, 1).to(x.dtype)  # (C, h, d)
+    total = (runs * weights).sum(dim=2)
+    valid = x.new_ones(batch, length, 1) if mask is None else mask[..., None].to(x.dtype)
+    present = _runs(valid, taps, 0.0)[..., 0]  # (B, S, C)
+    size = kernel.abs().to(x.dtype)
+    mass = torch.einsum("bsc,hdc->bshd", present, size)
+    tiny = torch.finfo(x.dtype).tiny
+    return total * (size.sum(dim=-1) / mass.clamp(min=tiny))

@@ -1,0 +1,1 @@
+"""Modules with plain keyword arguments; they hold parameters and call the functions."""

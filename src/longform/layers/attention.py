@@ -1,0 +1,229 @@
+"""Linformer self-attention as a layer for any network.
+
+Axes: B batch, n tokens, D hidden, h heads, d head dimension.
+"""
+
+from typing import Literal, overload
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from longform.errors import ConfigurationError, InputError
+from longform.functional.attention import compressed_attention
+from longform.functional.masking import blank_padding, checked_mask
+from longform.functional.window import windowed_attention
+from longform.layers.geometry import check_attention
+from longform.layers.sequence_projection import SequenceProjection, Weights, make_projection
+
+
+class LinformerAttention(nn.Module):
+    """Multi-head self-attention in O(n k): softmax(Q (E K)ᵀ / sqrt(d)) (F V) (paper §4, equation 7).
+
+    ``hidden_size`` D and ``num_heads`` h; ``max_length`` N, the most tokens; ``projected_length`` k, or one k a head
+    (a list of h; sharing "none"). ``projection``: "linear" (learned E, F), "mean", "max", "convolution", "random".
+    ``sharing``: "none" (an E and F a head), "headwise" (one each for all heads), "key_value" (E = F), "layerwise"
+    (E = F given to ``forward`` by their owner, see ``shared_projection``). ``attention_window``: None for the
+    paper's attention, or tokens seen exactly on each side, in blocks of that size, beside the slots of the rest;
+    ``memory_budget``: how many tokens all slots together stand for at most. ``dropout`` on attention weights.
+
+    Raises ConfigurationError for options that do not go together.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        *,
+        max_length: int,
+        projected_length: int | list[int] | tuple[int, ...] = 128,
+        projection: str = "linear",
+        sharing: str = "headwise",
+        attention_window: int | None = None,
+        memory_budget: float | None = None,
+        projection_init: str = "normal",
+        freeze_projection: bool = False,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        lengths = (projected_length,) * num_heads if isinstance(projected_length, int) else tuple(projected_length)
+        check_attention(
+            hidden_size=hidden_size, num_heads=num_heads, max_length=max_length, head_slots=lengths,
+            projection=projection, sharing=sharing, projection_init=projection_init,
+            attention_window=attention_window, memory_budget=memory_budget,
+        )  # fmt: skip
+        self.hidden_size, self.num_heads, self.max_length = hidden_size, num_heads, max_length
+        self.window, self.memory_budget, self.dropout = attention_window, memory_budget, dropout
+        self.sharing = sharing
+        self.query, self.key, self.value, self.output = (
+            nn.Linear(hidden_size, hidden_size, bias=bias) for _ in range(4)
+        )
+        # Blocks of w with both neighbours reach across the whole text: full attention, and no memory to own.
+        self.covers_all = attention_window is not None and 2 * attention_window >= max_length
+        self.head_groups = [
+            [head for head, slots in enumerate(lengths) if slots == distinct] for distinct in dict.fromkeys(lengths)
+        ]
+        self.groups = nn.ModuleList()
+        if sharing != "layerwise" and not self.covers_all:
+            self.groups.extend(
+                make_projection(
+                    projection, heads=len(heads), head_dim=hidden_size // num_heads, max_length=max_length,
+                    slots=lengths[heads[0]], sharing=sharing, initialisation=projection_init, frozen=freeze_projection,
+                )
+                for heads in self.head_groups
+            )  # fmt: skip
+        windowed = attention_window is not None and not self.covers_all
+        self.memory_bias = nn.Parameter(torch.zeros(num_heads)) if windowed else None
+
+    @overload
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = ...,
+        *,
+        shared_projection: SequenceProjection | None = ...,
+        output_attentions: Literal[False] = ...,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = ...,
+        *,
+        shared_projection: SequenceProjection | None = ...,
+        output_attentions: bool,
+    ) -> Tensor | tuple[Tensor, Tensor]: ...
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        shared_projection: SequenceProjection | None = None,
+        output_attentions: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attend: hidden_states (B, n, D), n <= max_length; ``attention_mask`` (B, n), 1 text and 0 padding.
+
+        A bool mask is taken as checked. Returns (B, n, D), and with ``output_attentions`` also the weights:
+        (B, h, n, k); with a window w (B, h, n, S + 3 w), slots, then the query's block with both neighbours;
+        (B, h, n, n) where the window reaches across ``max_length``.
+        ``shared_projection``: the one projection of all layers, with sharing "layerwise" only.
+        Raises InputError on a longer input or a mask of another shape.
+        """
+        batch, length, _ = hidden_states.shape
+        if length > self.max_length:
+            raise InputError(f"the input has n={length} tokens, this layer takes at most max_length={self.max_length}")
+        mask = attention_mask
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != (batch, length)):
+            mask = checked_mask(mask, batch=batch, length=length)
+        hidden = blank_padding(hidden_states, mask)
+        if self._in_reach(length, eager=output_attentions):
+            context, weights = self._full(hidden, mask, output_attentions)
+        else:
+            context, weights = self._attend(hidden, mask, self._projections(shared_projection), output_attentions)
+        out = self.output(context.transpose(1, 2).flatten(2))
+        return (out, weights) if output_attentions else out
+
+    def _in_reach(self, length: int, *, eager: bool) -> bool:
+        """Whether every query sees every token exactly, so that the memory is empty."""
+        if self.covers_all:
+            return True
+        short = self.window is not None and not eager and not torch.compiler.is_compiling()
+        return short and length <= 2 * self.window
+
+    def _full(self, hidden: Tensor, mask: Tensor | None, eager: bool) -> tuple[Tensor, Tensor | None]:
+        heads = (self._by_head(layer(hidden)).transpose(1, 2) for layer in (self.query, self.key, self.value))
+        dropout = self.dropout if self.training else 0.0
+        implementation = "eager" if eager else "sdpa"
+        return compressed_attention(*heads, slot_mask=mask, implementation=implementation, dropout=dropout)
+
+    def _projections(self, shared: SequenceProjection | None) -> list[SequenceProjection]:
+        if (shared is not None) != (self.sharing == "layerwise"):
+            raise ConfigurationError(
+                "sharing='layerwise' needs the projection of all layers: forward(..., shared_projection="
+                "make_projection(...))"
+                if shared is None
+                else f"shared_projection is for sharing='layerwise', this layer has sharing={self.sharing!r}"
+            )
+        return list(self.groups) if shared is None else [shared]  # type: ignore[arg-type]
+
+    def _attend(
+        self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection], eager: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        query = self._by_head(self.query(hidden)).transpose(1, 2)
+        full = None
+        if self.window is not None:
+            full = tuple(self._by_head(blank_padding(layer(hidden), mask)) for layer in (self.key, self.value))
+        parts = []
+        for heads, projection in zip(self.head_groups, projections, strict=True):
+            whole = len(heads) == self.num_heads
+            own_query = query if whole else query[:, heads]
+            if full is None:
+                parts.append(self._compressed(own_query, hidden, mask, projection, heads, eager))
+            else:
+                keys, values = full if whole else (x[:, :, heads] for x in full)
+                parts.append(self._windowed(own_query, keys, values, mask, projection, heads, eager))
+        return self._in_head_order([p[0] for p in parts]), self._in_head_order(_same_width([p[1] for p in parts]))
+
+    def _compressed(
+        self,
+        query: Tensor,
+        hidden: Tensor,
+        mask: Tensor | None,
+        projection: SequenceProjection,
+        heads: list[int],
+        eager: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        key, value = (self._weights_of(layer, heads) for layer in (self.key, self.value))
+        memory = projection.from_hidden(hidden, key, value, mask, len(heads))
+        return compressed_attention(
+            query, memory.key, memory.value, slot_mask=memory.usable,
+            implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
+        )  # fmt: skip
+
+    def _windowed(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        projection: SequenceProjection,
+        heads: list[int],
+        eager: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        assert self.window is not None and self.memory_bias is not None
+        memory = projection.from_heads(key, value, mask)
+        assert memory.slots is not None
+        bias = self.memory_bias if len(heads) == self.num_heads else self.memory_bias[heads]
+        return windowed_attention(
+            query, key.transpose(1, 2), value.transpose(1, 2), memory.key, memory.value, memory.slots,
+            window=self.window, memory_bias=bias, memory_budget=self.memory_budget, mask=mask,
+            implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
+        )  # fmt: skip
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.unflatten(2, (self.num_heads, -1))
+
+    def _weights_of(self, layer: nn.Linear, heads: list[int]) -> Weights:
+        if len(heads) == self.num_heads:
+            return Weights(layer.weight, layer.bias)
+        weight = layer.weight.unflatten(0, (self.num_heads, -1))[heads].flatten(0, 1)
+        bias = None if layer.bias is None else layer.bias.unflatten(0, (self.num_heads, -1))[heads].flatten()
+        return Weights(weight, bias)
+
+    def _in_head_order(self, parts: list[Tensor | None]) -> Tensor:
+        if len(parts) == 1 or parts[0] is None:
+            return parts[0]  # type: ignore[return-value]
+        joined = torch.cat(parts, dim=1)  # type: ignore[arg-type]
+        order = [head for group in self.head_groups for head in group]
+        return joined[:, torch.tensor(order, device=joined.device).argsort()]
+
+
+def _same_width(weights: list[Tensor | None]) -> list[Tensor | None]:
+    """Weights of heads with fewer slots, filled up with zeros in front so that they can stand in one tensor."""
+    if weights[0] is None:
+        return weights
+    width = max(w.shape[-1] for w in weights if w is not None)
+    return [w if w is None else nn.functional.pad(w, (width - w.shape[-1], 0)) for w in weights]

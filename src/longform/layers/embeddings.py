@@ -1,0 +1,56 @@
+"""Token, position and type embeddings, in BERT's and RoBERTa's geometry."""
+
+import torch
+from torch import Tensor, nn
+
+from longform.errors import InputError
+
+
+class Embeddings(nn.Module):
+    """LayerNorm(words + positions [+ token types]), then dropout.
+
+    The position table has ``max_length`` + ``position_offset`` rows (RoBERTa's offset is 2: its first two rows are
+    never used). ``type_vocab_size`` 0 leaves token types out.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        embedding_size: int,
+        max_length: int,
+        position_offset: int,
+        type_vocab_size: int,
+        pad_token_id: int | None,
+        layer_norm_eps: float,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.position_offset = position_offset
+        self.word_embeddings = nn.Embedding(vocab_size, embedding_size, padding_idx=pad_token_id)
+        self.position_embeddings = nn.Embedding(max_length + position_offset, embedding_size)
+        self.token_type_embeddings = nn.Embedding(type_vocab_size, embedding_size) if type_vocab_size else None
+        self.LayerNorm = nn.LayerNorm(embedding_size, eps=layer_norm_eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        *,
+        inputs_embeds: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """input_ids long (B, n) or inputs_embeds (B, n, D) -> (B, n, D); position_ids count from 0."""
+        words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        if position_ids is None:
+            position_ids = torch.arange(words.shape[1], device=words.device)
+        total = words + self.position_embeddings(position_ids + self.position_offset)
+        if self.token_type_embeddings is not None:
+            kinds = torch.zeros(words.shape[:2], dtype=torch.long, device=words.device)
+            total = total + self.token_type_embeddings(kinds if token_type_ids is None else token_type_ids)
+        elif token_type_ids is not None and not torch.compiler.is_compiling() and bool(token_type_ids.any()):
+            raise InputError(
+                "token_type_ids holds values other than 0, but this model has no token types (type_vocab_size=0)"
+            )
+        return self.dropout(self.LayerNorm(total))

@@ -1,0 +1,110 @@
+"""Which attention options go together; every mismatch is a ConfigurationError that names the way out."""
+
+from longform.errors import ConfigurationError
+from longform.functional.projection import base_slot_size
+
+PROJECTIONS = ("linear", "mean", "max", "convolution", "random")
+SHARINGS = ("none", "headwise", "key_value", "layerwise")
+INITIALISATIONS = ("normal", "block_mean")
+POOLED = ("mean", "max", "convolution")  # local support: a slot covers a run of tokens
+PARAMETERLESS = ("mean", "max")
+
+
+def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Raise ConfigurationError unless ``value`` is one of ``allowed``."""
+    if value not in allowed:
+        raise ConfigurationError(f"{name}={value!r} is not known; choose one of {', '.join(map(repr, allowed))}")
+
+
+def check_attention(
+    *,
+    hidden_size: int,
+    num_heads: int,
+    max_length: int,
+    head_slots: tuple[int, ...],
+    projection: str,
+    sharing: str,
+    projection_init: str,
+    attention_window: int | None,
+    memory_budget: float | None,
+) -> None:
+    """Check the options of one attention layer; ``head_slots`` is k of each head."""
+    check_choice("projection", projection, PROJECTIONS)
+    check_choice("projection_sharing", sharing, SHARINGS)
+    check_choice("projection_init", projection_init, INITIALISATIONS)
+    if hidden_size % num_heads:
+        raise ConfigurationError(
+            f"hidden_size={hidden_size} is not a multiple of num_attention_heads={num_heads}; "
+            "each head takes hidden_size / num_attention_heads features"
+        )
+    _check_slots(head_slots, num_heads, max_length, sharing)
+    if projection in PARAMETERLESS and sharing in ("key_value", "layerwise"):
+        raise ConfigurationError(
+            f"projection={projection!r} has no parameters to share, so projection_sharing={sharing!r} means nothing; "
+            "leave it at 'headwise' ('none' where k differs between heads)"
+        )
+    _check_window(attention_window, memory_budget, projection, head_slots, max_length)
+
+
+def _check_slots(head_slots: tuple[int, ...], num_heads: int, max_length: int, sharing: str) -> None:
+    if len(head_slots) != num_heads:
+        raise ConfigurationError(
+            f"projected_length lists {len(head_slots)} values for a layer of {num_heads} heads; give one a head"
+        )
+    for slots in head_slots:
+        if not isinstance(slots, int) or isinstance(slots, bool) or not 1 <= slots <= max_length:
+            raise ConfigurationError(
+                f"projected_length={slots!r} must be a whole number from 1 to max_position_embeddings={max_length}; "
+                "with fewer tokens than slots there is nothing to shorten"
+            )
+    if len(set(head_slots)) > 1 and sharing != "none":
+        raise ConfigurationError(
+            f"projected_length differs between heads ({sorted(set(head_slots))}), which projection_sharing={sharing!r} "
+            "cannot have: one E for all heads has one k; use projection_sharing='none'"
+        )
+
+
+def _check_window(
+    window: int | None, budget: float | None, projection: str, head_slots: tuple[int, ...], max_length: int
+) -> None:
+    if window is None:
+        return
+    if not isinstance(window, int) or window < 1:
+        raise ConfigurationError(f"attention_window={window!r} must be a whole number of tokens, at least 1, or None")
+    if projection not in POOLED:
+        raise ConfigurationError(
+            f"attention_window={window} needs slots that cover a run of tokens each, which projection={projection!r} "
+            f"does not give; use projection in {POOLED}, or attention_window=None"
+        )
+    if budget is not None and not budget > 0:
+        raise ConfigurationError(f"memory_budget={budget!r} must be a number of tokens above 0, or None")
+    for slots in sorted(set(head_slots)):
+        size = base_slot_size(max_length=max_length, slots=slots)
+        if window % size and window < max_length:
+            fitting = -(-window // size) * size
+            raise ConfigurationError(
+                f"attention_window={window} is not a multiple of the {size} tokens that a slot covers "
+                f"(max_position_embeddings={max_length} / projected_length={slots}); use attention_window={fitting}, "
+                f"or projected_length={-(-max_length // window)} for slots of the window's size"
+            )
+
+
+def layer_slots(
+    projected_length: int | list[int] | list[list[int]], *, num_layers: int, num_heads: int, sharing: str
+) -> tuple[tuple[int, ...], ...]:
+    """k of every head of every layer from an int, a list per layer, or a list per layer of lists per head."""
+    if isinstance(projected_length, int):
+        return ((projected_length,) * num_heads,) * num_layers
+    if len(projected_length) != num_layers:
+        raise ConfigurationError(
+            f"projected_length lists {len(projected_length)} layers, the model has num_hidden_layers={num_layers}"
+        )
+    rows = tuple(
+        tuple(entry) if isinstance(entry, list | tuple) else (entry,) * num_heads for entry in projected_length
+    )
+    if sharing == "layerwise" and len(set(rows)) > 1:
+        raise ConfigurationError(
+            "projected_length differs between layers, which projection_sharing='layerwise' cannot have: one E for all "
+            "layers has one k; use 'headwise' or 'key_value'"
+        )
+    return rows

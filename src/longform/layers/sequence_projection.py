@@ -1,0 +1,262 @@
+"""One module for each way to shorten keys and values along the sequence; it owns E, F and their sharing.
+
+Axes: B batch, n tokens, N longest n, S <= k slots, C = ceil(N / k), D hidden, h heads, d head dimension,
+g = 1 (heads share) or h.
+"""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from longform.functional.dense import project_shortened, select_rows, shortened_heads
+from longform.functional.association import project_first_is_cheaper
+from longform.functional.dense import dense_project
+from longform.functional.masking import blank_padding
+from longform.functional.projection import Slots, base_slot_size, convolve, make_slots, max_pool, mean_pool
+
+
+class Weights(NamedTuple):
+    """Weight (h d, D) and bias (h d) or None of the key or value layer, for the heads concerned."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+
+class Memory(NamedTuple):
+    """Shortened keys and values (B, h, S, d); ``usable`` bool (B, g, S) or None; ``slots`` where they cover runs."""
+
+    key: Tensor
+    value: Tensor
+    usable: Tensor | None
+    slots: Slots | None
+
+
+class SequenceProjection(nn.Module, ABC):
+    """Shortens keys and values from n tokens to at most k slots."""
+
+    @abstractmethod
+    def from_hidden(self, hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> Memory:
+        """Keys and values of ``heads`` heads from hidden states (B, n, D), padding blanked; mask bool (B, n)."""
+
+    @abstractmethod
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
+        """The same from full keys and values (B, n, h, d), padding blanked; only for local support."""
+
+    @abstractmethod
+    def reset_parameters(self) -> None:
+        """Draw new initial weights."""
+
+
+class _Learned(nn.Module):
+    """One learned or fixed tensor, under the name that its kind gives it."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], *, fixed: bool, frozen: bool) -> None:
+        super().__init__()
+        if fixed:
+            self.register_buffer(name, torch.empty(shape))
+        else:
+            self.register_parameter(name, nn.Parameter(torch.empty(shape), requires_grad=not frozen))
+
+
+def block_mean_matrix(slots: int, length: int) -> Tensor:
+    """E (k, N) whose row j averages positions floor(j N / k) to floor((j + 1) N / k) - 1."""
+    edges = torch.arange(slots + 1) * length // slots
+    positions = torch.arange(length)
+    inside = (positions >= edges[:-1, None]) & (positions < edges[1:, None])
+    return inside / inside.sum(dim=1, keepdim=True)
+
+
+class DenseProjection(SequenceProjection):
+    """Learned E and F (paper §4), or fixed random ones N(0, 1/k) that are saved with the model (theorem 1's R)."""
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        max_length: int,
+        slots: int,
+        sharing: str,
+        initialisation: str = "normal",
+        random: bool = False,
+        frozen: bool = False,
+    ) -> None:
+        super().__init__()
+        self.slots, self.max_length, self.initialisation = slots, max_length, "normal" if random else initialisation
+        shape = (heads if sharing == "none" else 1, slots, max_length)
+        self.key_projection = _Learned("matrix", shape, fixed=random, frozen=frozen)
+        tied = sharing in ("key_value", "layerwise")
+        self.value_projection = None if tied else _Learned("matrix", shape, fixed=random, frozen=frozen)
+        self.reset_parameters()
+
+    def matrices(self) -> list[Tensor]:
+        """E, and F where it is not E: each (g, k, N)."""
+        owners = (self.key_projection, self.value_projection)
+        return [owner.matrix for owner in owners if owner is not None]
+
+    def initial(self, matrix: Tensor) -> Tensor:
+        """Initial values for ``matrix``: N(0, 1/k), or block means."""
+        if self.initialisation == "block_mean":
+            return block_mean_matrix(self.slots, self.max_length).to(matrix).expand_as(matrix)
+        return torch.empty_like(matrix).normal_(std=self.slots**-0.5)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw E and F anew."""
+        for matrix in self.matrices():
+            matrix.copy_(self.initial(matrix))
+
+    def from_hidden(self, hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> Memory:
+        """E'(X W_K) and F'(X W_V), in the cheaper order of products; E X is formed once where E = F."""
+        length = hidden.shape[1]
+        rows = [select_rows(matrix, mask, length=length) for matrix in self.matrices()]
+        usable = rows[0].occupied if len(rows) == 1 or rows[0].occupied is None else None
+        if len(rows) == 1:
+            shared = project_first_is_cheaper(
+                n=length, k=self.slots, hidden=hidden.shape[2], heads=heads, per_head=rows[0].matrix.shape[0] > 1
+            )
+            if shared:
+                short = dense_project(hidden, rows[0])
+                keys = project_shortened(short, *key, rows[0], heads=heads)
+                return Memory(keys, project_shortened(short, *value, rows[0], heads=heads), usable, None)
+        elif rows[0].occupied is not None and rows[1].occupied is not None:
+            usable = rows[0].occupied & rows[1].occupied
+        keys = shortened_heads(hidden, *key, rows[0], heads=heads)
+        values = shortened_heads(hidden, *value, rows[-1], heads=heads)
+        return Memory(keys, values, usable, None)
+
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
+        """Not for dense matrices: their slots cover no run of tokens."""
+        raise NotImplementedError("a dense projection has no local support")
+
+
+class MeanProjection(SequenceProjection):
+    """Mean over runs of tokens; nothing to learn."""
+
+    def __init__(self, *, max_length: int, slots: int) -> None:
+        super().__init__()
+        self.slots, self.base_size = slots, base_slot_size(max_length=max_length, slots=slots)
+
+    def reset_parameters(self) -> None:
+        """Nothing to draw."""
+
+    def from_hidden(self, hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> Memory:
+        """Means of hidden states, then W: the mean commutes with a linear layer."""
+        slots = _slots(hidden, mask, self.base_size, self.slots, adapt=True)
+        short = mean_pool(hidden, slots, limit=self.slots)
+        keys, values = (linear(short, *side).unflatten(2, (heads, -1)).transpose(1, 2) for side in (key, value))
+        return Memory(keys, values, _usable(slots, mask), slots)
+
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
+        """Means of keys and of values."""
+        slots = _slots(key, mask, self.base_size, self.slots, adapt=True)
+        means = (mean_pool(x.flatten(2), slots, limit=self.slots) for x in (key, value))
+        keys, values = (x.unflatten(2, key.shape[2:]).transpose(1, 2) for x in means)
+        return Memory(keys, values, _usable(slots, mask), slots)
+
+
+class MaxProjection(SequenceProjection):
+    """Elementwise maximum of keys and of values over runs of tokens; nothing to learn."""
+
+    def __init__(self, *, max_length: int, slots: int) -> None:
+        super().__init__()
+        self.slots, self.base_size = slots, base_slot_size(max_length=max_length, slots=slots)
+
+    def reset_parameters(self) -> None:
+        """Nothing to draw."""
+
+    def from_hidden(self, hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> Memory:
+        """W first: a maximum does not commute with it."""
+        return self.from_heads(*_full_heads(hidden, key, value, mask, heads), mask)
+
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
+        """Maxima of keys and of values."""
+        slots = _slots(key, mask, self.base_size, self.slots, adapt=True)
+        peaks = (max_pool(x.flatten(2), slots, mask, limit=self.slots) for x in (key, value))
+        keys, values = (x.unflatten(2, key.shape[2:]).transpose(1, 2) for x in peaks)
+        return Memory(keys, values, _usable(slots, mask), slots)
+
+
+class ConvolutionProjection(SequenceProjection):
+    """Trained depthwise convolution, kernel = stride = C = ceil(N / k); starts as the mean."""
+
+    def __init__(
+        self, *, heads: int, head_dim: int, max_length: int, slots: int, sharing: str, frozen: bool = False
+    ) -> None:
+        super().__init__()
+        self.slots, self.base_size = slots, base_slot_size(max_length=max_length, slots=slots)
+        shape = (heads if sharing == "none" else 1, head_dim, self.base_size)
+        self.key_projection = _Learned("kernel", shape, fixed=False, frozen=frozen)
+        tied = sharing in ("key_value", "layerwise")
+        self.value_projection = None if tied else _Learned("kernel", shape, fixed=False, frozen=frozen)
+        self.reset_parameters()
+
+    def kernels(self) -> list[Tensor]:
+        """The kernel of keys, and that of values where it is another: each (g, d, C)."""
+        owners = (self.key_projection, self.value_projection)
+        return [owner.kernel for owner in owners if owner is not None]
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Back to the mean."""
+        for kernel in self.kernels():
+            kernel.fill_(1.0 / self.base_size)
+
+    def from_hidden(self, hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> Memory:
+        """W first: each channel of a head has taps of its own."""
+        return self.from_heads(*_full_heads(hidden, key, value, mask, heads), mask)
+
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
+        """Convolved keys and values."""
+        slots = _slots(key, mask, self.base_size, self.slots, adapt=False)
+        kernels = self.kernels()
+        keys = convolve(key, kernels[0], mask).transpose(1, 2)
+        return Memory(keys, convolve(value, kernels[-1], mask).transpose(1, 2), _usable(slots, mask), slots)
+
+
+def _slots(x: Tensor, mask: Tensor | None, base_size: int, slots: int, *, adapt: bool) -> Slots:
+    return make_slots(
+        mask, batch=x.shape[0], length=x.shape[1], device=x.device, base_size=base_size, slots=slots, adapt=adapt
+    )
+
+
+def _usable(slots: Slots, mask: Tensor | None) -> Tensor | None:
+    """Bool (B, 1, S), or None where every slot is known to hold text."""
+    return None if mask is None and slots.uniform is not None else (slots.count > 0)[:, None]
+
+
+def _full_heads(
+    hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int
+) -> tuple[Tensor, Tensor]:
+    keys, values = (
+        blank_padding(linear(hidden, *side), mask).unflatten(2, (heads, -1)) for side in (key, value)
+    )
+    return keys, values
+
+
+def make_projection(
+    kind: str,
+    *,
+    heads: int,
+    head_dim: int,
+    max_length: int,
+    slots: int,
+    sharing: str,
+    initialisation: str = "normal",
+    frozen: bool = False,
+) -> SequenceProjection:
+    """The module for ``kind``: "linear", "random", "mean", "max" or "convolution"; ``slots`` k, ``max_length`` N."""
+    if kind == "mean":
+        return MeanProjection(max_length=max_length, slots=slots)
+    if kind == "max":
+        return MaxProjection(max_length=max_length, slots=slots)
+    if kind == "convolution":
+        return ConvolutionProjection(
+            heads=heads, head_dim=head_dim, max_length=max_length, slots=slots, sharing=sharing, frozen=frozen
+        )
+    return DenseProjection(
+        heads=heads, max_length=max_length, slots=slots, sharing=sharing, initialisation=initialisation,
+        random=kind == "random", frozen=frozen,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The Hugging Face contract: configuration, models with heads, registration with the Auto classes."""

@@ -1,0 +1,91 @@
+"""What a Linformer is made of, checked when it is made."""
+
+from huggingface_hub.dataclasses import strict
+from transformers.configuration_utils import PreTrainedConfig
+
+from longform.errors import ConfigurationError
+from longform.layers.geometry import check_attention, check_choice, layer_slots
+
+
+@strict
+class LinformerConfig(PreTrainedConfig):
+    """Configuration of a Linformer encoder, in Hugging Face's vocabulary and the paper's.
+
+    ``max_position_embeddings``: n, the tokens that fit, whatever the position table's offset.
+    ``position_offset``: unused rows at the head of the position table (2 for RoBERTa).
+    ``type_vocab_size``: 0 for no token types. ``embedding_size``: of word vectors, where it is not ``hidden_size``.
+    ``projected_length``: k, an int, a list per layer, or a list per layer of lists per head.
+    ``projection``: "linear", "mean", "max", "convolution" or "random".
+    ``projection_sharing``: "none", "headwise", "key_value" or "layerwise".
+    ``projection_init``: "normal", N(0, 1/k), or "block_mean", for projection "linear".
+    ``freeze_projection``: E and F are not trained.
+    ``attention_window``: tokens seen exactly on each side, or None for the paper's attention.
+    ``memory_budget``: how many tokens all slots together stand for at most beside a window; None for no limit.
+    ``normalization``: "post" (BERT) or "pre". ``classifier_pooling``: "cls" (first token) or "mean".
+    ``classifier_activation``: of the classification head's dense layer. ``use_pooler``: BERT's pooler on the base.
+
+    Raises ConfigurationError, with the values and the way out, where options do not go together.
+    """
+
+    model_type = "linformer"
+    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012  Hugging Face's own contract
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None
+    max_position_embeddings: int = 512
+    position_offset: int = 0
+    type_vocab_size: int = 2
+    embedding_size: int | None = None
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+    tie_word_embeddings: bool = True
+    normalization: str = "post"
+    projected_length: int | list[int] | list[list[int]] = 128
+    projection: str = "linear"
+    projection_sharing: str = "headwise"
+    projection_init: str = "normal"
+    freeze_projection: bool = False
+    attention_window: int | None = None
+    memory_budget: float | int | None = None
+    classifier_pooling: str = "cls"
+    classifier_activation: str = "tanh"
+    use_pooler: bool = True
+
+    def validate_architecture(self) -> None:
+        """Check what a type cannot say."""
+        for name, low in (("vocab_size", 1), ("num_hidden_layers", 0), ("max_position_embeddings", 1),
+                          ("position_offset", 0), ("type_vocab_size", 0)):  # fmt: skip
+            if getattr(self, name) < low:
+                raise ConfigurationError(f"{name}={getattr(self, name)} must be at least {low}")
+        check_choice("normalization", self.normalization, ("post", "pre"))
+        check_choice("classifier_pooling", self.classifier_pooling, ("cls", "mean"))
+        check_choice("classifier_activation", self.classifier_activation, ("tanh", "relu", "gelu"))
+        for head_slots in dict.fromkeys(self.head_slots()):
+            check_attention(
+                hidden_size=self.hidden_size, num_heads=self.num_attention_heads,
+                max_length=self.max_position_embeddings, head_slots=head_slots, projection=self.projection,
+                sharing=self.projection_sharing, projection_init=self.projection_init,
+                attention_window=self.attention_window, memory_budget=self.memory_budget,
+            )  # fmt: skip
+
+    def head_slots(self) -> tuple[tuple[int, ...], ...]:
+        """k of every head of every layer."""
+        return layer_slots(
+            self.projected_length, num_layers=self.num_hidden_layers, num_heads=self.num_attention_heads,
+            sharing=self.projection_sharing,
+        )  # fmt: skip
+
+    @property
+    def word_embedding_size(self) -> int:
+        """Features of a word vector: ``embedding_size``, or ``hidden_size``."""
+        return self.embedding_size or self.hidden_size
