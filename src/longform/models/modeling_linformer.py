@@ -1,0 +1,241 @@
+"""The Linformer encoder as a Hugging Face model.
+
+Axes: B batch, n tokens, D hidden, h heads, L layers.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
+from transformers.modeling_utils import PreTrainedModel
+from transformers.utils.generic import can_return_tuple
+
+from longform.errors import InputError
+from longform.functional.masking import blank_padding, checked_mask, masked_mean
+from longform.layers.attention import LinformerAttention
+from longform.layers.embeddings import Embeddings
+from longform.layers.feed_forward import FeedForward
+from longform.layers.sequence_projection import (
+    ConvolutionProjection,
+    DenseProjection,
+    SequenceProjection,
+    make_projection,
+)
+from longform.models.configuration_linformer import LinformerConfig
+from longform.models.resizing import resize_sequence_length
+
+
+def make_attention(config: LinformerConfig, head_slots: tuple[int, ...]) -> LinformerAttention:
+    """The attention of one layer, with k of each of its heads."""
+    return LinformerAttention(
+        config.hidden_size, config.num_attention_heads, max_length=config.max_position_embeddings,
+        projected_length=head_slots, projection=config.projection, sharing=config.projection_sharing,
+        attention_window=config.attention_window, memory_budget=config.memory_budget,
+        projection_init=config.projection_init, freeze_projection=config.freeze_projection,
+        dropout=config.attention_probs_dropout_prob,
+    )  # fmt: skip
+
+
+class LinformerLayer(GradientCheckpointingLayer):
+    """Attention and feed-forward with residuals, normalised after ("post", BERT) or before ("pre")."""
+
+    def __init__(self, config: LinformerConfig, head_slots: tuple[int, ...]) -> None:
+        super().__init__()
+        self.pre_norm = config.normalization == "pre"
+        self.attention = make_attention(config, head_slots)
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.feed_forward = FeedForward(config.hidden_size, config.intermediate_size, ACT2FN[config.hidden_act])
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None,
+        shared_projection: SequenceProjection | None,
+        output_attentions: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """hidden_states (B, n, D), checked bool mask (B, n) -> (B, n, D) and attention weights or None."""
+        source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
+        attended = self.attention(
+            source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions
+        )
+        context, weights = attended if output_attentions else (attended, None)
+        hidden_states = hidden_states + self.dropout(context)
+        if self.pre_norm:
+            change = self.feed_forward(self.feed_forward_norm(hidden_states))
+            return hidden_states + self.dropout(change), weights
+        hidden_states = self.attention_norm(hidden_states)
+        change = self.feed_forward(hidden_states)
+        return self.feed_forward_norm(hidden_states + self.dropout(change)), weights
+
+
+class LinformerEncoder(nn.Module):
+    """The layers, and the one projection of all of them where it is shared layerwise."""
+
+    def __init__(self, config: LinformerConfig) -> None:
+        super().__init__()
+        head_slots = config.head_slots()
+        self.layers = nn.ModuleList(LinformerLayer(config, slots) for slots in head_slots)
+        reach = 2 * (config.attention_window or 0)
+        self.shared_projection = None
+        if config.projection_sharing == "layerwise" and reach < config.max_position_embeddings and head_slots:
+            self.shared_projection = make_projection(
+                config.projection, heads=config.num_attention_heads,
+                head_dim=config.hidden_size // config.num_attention_heads,
+                max_length=config.max_position_embeddings, slots=head_slots[0][0], sharing="layerwise",
+                initialisation=config.projection_init, frozen=config.freeze_projection,
+            )  # fmt: skip
+        pre_norm = config.normalization == "pre"
+        self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre_norm else None
+
+    def forward(
+        self, hidden: Tensor, mask: Tensor | None, *, output_hidden_states: bool, output_attentions: bool
+    ) -> BaseModelOutput:
+        """hidden (B, n, D) with padding blanked, checked bool mask (B, n) or None."""
+        states, attentions = [hidden], []
+        for layer in self.layers:
+            hidden, weights = layer(hidden, mask, self.shared_projection, output_attentions)
+            states.append(hidden)
+            attentions.append(weights)
+        if self.final_norm is not None:
+            hidden = states[-1] = self.final_norm(hidden)
+        return BaseModelOutput(
+            last_hidden_state=hidden,
+            hidden_states=tuple(states) if output_hidden_states else None,
+            attentions=tuple(attentions) if output_attentions else None,
+        )
+
+
+class Pooler(nn.Module):
+    """BERT's pooler: tanh of a dense layer on the first token."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (B, n, D) -> (B, D)."""
+        return torch.tanh(self.dense(hidden[:, 0]))
+
+
+class LinformerPreTrainedModel(PreTrainedModel):
+    """What all Linformer models share: configuration class, initial weights, resizing."""
+
+    config_class = LinformerConfig
+    config: LinformerConfig
+    base_model_prefix = "linformer"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["LinformerLayer", "Embeddings"]  # noqa: RUF012
+    _supports_sdpa = True
+    _can_compile_fullgraph = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, DenseProjection):
+            for matrix in module.matrices():
+                init.copy_(matrix, module.initial(matrix))
+        elif isinstance(module, ConvolutionProjection):
+            for kernel in module.kernels():
+                init.constant_(kernel, 1.0 / module.base_size)
+        elif isinstance(module, LinformerAttention) and module.memory_bias is not None:
+            init.zeros_(module.memory_bias)
+
+    def resize_sequence_length(
+        self, length: int, *, projected_length: int | None = None, positions: str = "tile"
+    ) -> None:
+        """Make the model take ``length`` tokens, in place: position table, E, F and configuration.
+
+        Pooling and convolution keep the tokens that a slot covers, so k grows in proportion; a dense E keeps k and is
+        stretched; ``projected_length`` sets k instead. ``positions``: "tile" or "interpolate".
+        Raises ConfigurationError where the new length does not fit the other options.
+        """
+        resize_sequence_length(self, length, projected_length=projected_length, positions=positions)
+
+
+class LinformerModel(LinformerPreTrainedModel):
+    """The bare encoder: last_hidden_state (B, n, D), and pooler_output (B, D) with ``config.use_pooler``."""
+
+    def __init__(self, config: LinformerConfig, add_pooling_layer: bool = True) -> None:
+        super().__init__(config)
+        self.embeddings = Embeddings(
+            vocab_size=config.vocab_size, embedding_size=config.word_embedding_size,
+            max_length=config.max_position_embeddings, position_offset=config.position_offset,
+            type_vocab_size=config.type_vocab_size, pad_token_id=config.pad_token_id,
+            layer_norm_eps=config.layer_norm_eps, dropout=config.hidden_dropout_prob,
+        )  # fmt: skip
+        narrow = config.word_embedding_size != config.hidden_size
+        self.embeddings_project = nn.Linear(config.word_embedding_size, config.hidden_size) if narrow else None
+        self.encoder = LinformerEncoder(config)
+        self.pooler = Pooler(config.hidden_size) if add_pooling_layer and config.use_pooler else None
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The word embeddings."""
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Replace the word embeddings."""
+        self.embeddings.word_embeddings = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: object,
+    ) -> BaseModelOutputWithPooling:
+        """Encode input_ids long (B, n) or inputs_embeds (B, n, D) under attention_mask (B, n) of 1 and 0.
+
+        ``output_attentions`` computes the weights explicitly: (B, h, n, k) a layer, see LinformerAttention.
+        Raises InputError on both or neither input, on n above max_position_embeddings, and on a bad mask.
+        """
+        batch, length = self._checked_shape(input_ids, inputs_embeds)
+        mask = checked_mask(attention_mask, batch=batch, length=length)
+        if inputs_embeds is not None:
+            inputs_embeds = blank_padding(inputs_embeds, mask)
+        hidden = self.embeddings(
+            input_ids, inputs_embeds=inputs_embeds, token_type_ids=token_type_ids, position_ids=position_ids
+        )
+        if self.embeddings_project is not None:
+            hidden = self.embeddings_project(hidden)
+        wants = self.config.output_attentions if output_attentions is None else output_attentions
+        keeps = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        out = self.encoder(
+            blank_padding(hidden, mask), mask, output_hidden_states=bool(keeps), output_attentions=bool(wants)
+        )
+        return BaseModelOutputWithPooling(
+            last_hidden_state=out.last_hidden_state,
+            pooler_output=self._pooled(out.last_hidden_state, mask),
+            hidden_states=out.hidden_states,
+            attentions=out.attentions,
+        )
+
+    def _pooled(self, hidden: Tensor, mask: Tensor | None) -> Tensor | None:
+        if self.pooler is None:
+            return None
+        return masked_mean(hidden, mask) if self.config.classifier_pooling == "mean" else self.pooler(hidden)
+
+    def _checked_shape(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> tuple[int, int]:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise InputError("give either input_ids or inputs_embeds, and not both")
+        given = input_ids if input_ids is not None else inputs_embeds
+        assert given is not None
+        batch, length = given.shape[:2]
+        limit = self.config.max_position_embeddings
+        if length > limit:
+            raise InputError(
+                f"the input has n={length} tokens, this model takes at most max_position_embeddings={limit}: "
+                f"shorten it, or extend the model with model.resize_sequence_length({length})"
+            )
+        if length == 0:
+            raise InputError("the input has no tokens; even an empty text has its special tokens")
+        return batch, length

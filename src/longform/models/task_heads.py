@@ -1,0 +1,231 @@
+"""Heads on the encoder for the usual tasks.
+
+Axes: B batch, n tokens, V vocabulary, C choices.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import (
+    MaskedLMOutput,
+    ModelOutput,
+    MultipleChoiceModelOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.utils.generic import can_return_tuple
+
+from longform.functional.masking import checked_mask, masked_mean
+from longform.models.configuration_linformer import LinformerConfig
+from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
+
+
+def _head_dropout(config: LinformerConfig) -> nn.Dropout:
+    chosen = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+    return nn.Dropout(chosen)
+
+
+def _extras(out: ModelOutput) -> dict[str, object]:
+    return {"hidden_states": out.hidden_states, "attentions": out.attentions}
+
+
+class MaskedLMHead(nn.Module):
+    """decoder(LayerNorm(activation(dense(x)))): (B, n, D) -> (B, n, V); the decoder's weight is the word vectors'."""
+
+    def __init__(self, config: LinformerConfig) -> None:
+        super().__init__()
+        width = config.word_embedding_size
+        self.dense = nn.Linear(config.hidden_size, width)
+        self.activation = ACT2FN[config.hidden_act]
+        self.layer_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.decoder = nn.Linear(width, config.vocab_size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (B, n, D) -> logits (B, n, V)."""
+        return self.decoder(self.layer_norm(self.activation(self.dense(hidden))))
+
+
+class ClassificationHead(nn.Module):
+    """out_proj(activation(dense(pooled))): the first token's or the mean state (B, D) -> (B, labels)."""
+
+    def __init__(self, config: LinformerConfig, labels: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACT2FN[config.classifier_activation]
+        self.dropout = _head_dropout(config)
+        self.out_proj = nn.Linear(config.hidden_size, labels)
+        self.mean = config.classifier_pooling == "mean"
+
+    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """hidden (B, n, D), bool mask (B, n) or None -> logits (B, labels)."""
+        pooled = masked_mean(hidden, mask) if self.mean else hidden[:, 0]
+        return self.out_proj(self.dropout(self.activation(self.dense(pooled))))
+
+
+class LinformerForMaskedLM(LinformerPreTrainedModel):
+    """Masked-language model: logits (B, n, V); ``labels`` long (B, n), -100 where there is nothing to predict."""
+
+    _tied_weights_keys = {"lm_head.decoder.weight": "linformer.embeddings.word_embeddings.weight"}  # noqa: RUF012
+
+    def __init__(self, config: LinformerConfig) -> None:
+        super().__init__(config)
+        self.linformer = LinformerModel(config, add_pooling_layer=False)
+        self.lm_head = MaskedLMHead(config)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Linear:
+        """The decoder."""
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        """Replace the decoder."""
+        self.lm_head.decoder = new_embeddings
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: object,
+    ) -> MaskedLMOutput:
+        """See LinformerModel.forward; the loss is the mean cross-entropy in nats over labelled tokens."""
+        out = self.linformer(
+            input_ids, attention_mask, token_type_ids, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
+        )
+        logits = self.lm_head(out.last_hidden_state)
+        loss = None
+        if labels is not None:
+            loss = cross_entropy(logits.flatten(0, 1).float(), labels.flatten().to(logits.device))
+        return MaskedLMOutput(loss=loss, logits=logits, **_extras(out))
+
+
+class LinformerForSequenceClassification(LinformerPreTrainedModel):
+    """One label (cross-entropy), several (multi-label) or a value (regression) a document: logits (B, labels)."""
+
+    def __init__(self, config: LinformerConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.linformer = LinformerModel(config, add_pooling_layer=False)
+        self.classifier = ClassificationHead(config, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: object,
+    ) -> SequenceClassifierOutput:
+        """``labels``: long (B,), float (B, labels) for multi-label, float (B,) for regression."""
+        out = self.linformer(
+            input_ids, attention_mask, token_type_ids, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
+        )
+        hidden = out.last_hidden_state
+        mask = checked_mask(attention_mask, batch=hidden.shape[0], length=hidden.shape[1])
+        logits = self.classifier(hidden, mask)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutput(loss=loss, logits=logits, **_extras(out))
+
+
+class LinformerForTokenClassification(LinformerPreTrainedModel):
+    """A label a token: logits (B, n, labels); ``labels`` long (B, n), -100 where there is none."""
+
+    def __init__(self, config: LinformerConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.linformer = LinformerModel(config, add_pooling_layer=False)
+        self.dropout = _head_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: object,
+    ) -> TokenClassifierOutput:
+        """See LinformerModel.forward."""
+        out = self.linformer(
+            input_ids, attention_mask, token_type_ids, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
+        )
+        logits = self.classifier(self.dropout(out.last_hidden_state))
+        loss = None if labels is None else self.loss_function(logits, labels, self.config)
+        return TokenClassifierOutput(loss=loss, logits=logits, **_extras(out))
+
+
+class LinformerForQuestionAnswering(LinformerPreTrainedModel):
+    """Start and end of an answer in the text: two logits (B, n); positions long (B,)."""
+
+    def __init__(self, config: LinformerConfig) -> None:
+        super().__init__(config)
+        self.linformer = LinformerModel(config, add_pooling_layer=False)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        **kwargs: object,
+    ) -> QuestionAnsweringModelOutput:
+        """See LinformerModel.forward."""
+        out = self.linformer(
+            input_ids, attention_mask, token_type_ids, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
+        )
+        start, end = self.qa_outputs(out.last_hidden_state).unbind(dim=-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = self.loss_function(start, end, start_positions, end_positions)
+        return QuestionAnsweringModelOutput(loss=loss, start_logits=start, end_logits=end, **_extras(out))
+
+
+class LinformerForMultipleChoice(LinformerPreTrainedModel):
+    """Which of C texts: input_ids (B, C, n) -> logits (B, C); ``labels`` long (B,)."""
+
+    def __init__(self, config: LinformerConfig) -> None:
+        super().__init__(config)
+        self.linformer = LinformerModel(config, add_pooling_layer=False)
+        self.classifier = ClassificationHead(config, 1)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: object,
+    ) -> MultipleChoiceModelOutput:
+        """See LinformerModel.forward, each input with an axis of choices after the batch."""
+        given = input_ids if input_ids is not None else inputs_embeds
+        choices = given.shape[1]  # type: ignore[union-attr]  LinformerModel names a missing input
+        ids, mask, kinds, vectors = (
+            None if x is None else x.flatten(0, 1) for x in (input_ids, attention_mask, token_type_ids, inputs_embeds)
+        )
+        out = self.linformer(ids, mask, kinds, inputs_embeds=vectors, return_dict=True, **kwargs)
+        hidden = out.last_hidden_state
+        valid = checked_mask(mask, batch=hidden.shape[0], length=hidden.shape[1])
+        logits = self.classifier(hidden, valid).view(-1, choices)
+        loss = None if labels is None else torch.nn.functional.cross_entropy(logits, labels)
+        return MultipleChoiceModelOutput(loss=loss, logits=logits, **_extras(out))
