@@ -1,0 +1,1 @@
+"""Text in, batches out: reading documents, grouping them by length, the bundled licence texts."""

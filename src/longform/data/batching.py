@@ -1,0 +1,142 @@
+"""Documents -> token batches of similar length, streamed; what is cut is counted.
+
+Axes: B texts in a batch, n tokens (padded on the right to the longest text of the batch).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from longform.data.text import Document
+from longform.errors import ConfigurationError, DataError
+
+
+class Batch(NamedTuple):
+    """``indices``: places of the texts in the stream, from 0. ``input_ids``, ``attention_mask``: long (B, n).
+
+    ``tokens``: tokens kept of each text, special ones included; ``truncated``: tokens cut off each text (0: whole).
+    ``token_type_ids``: long (B, n) where the tokenizer gives them, else None.
+    """
+
+    indices: list[int]
+    input_ids: Tensor
+    attention_mask: Tensor
+    tokens: list[int]
+    truncated: list[int]
+    token_type_ids: Tensor | None = None
+
+    def model_inputs(self) -> dict[str, Tensor]:
+        """Keyword arguments of a Hugging Face model."""
+        inputs = {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
+        return inputs if self.token_type_ids is None else {**inputs, "token_type_ids": self.token_type_ids}
+
+
+class TokenizedText(NamedTuple):
+    """One text's ids; ``truncated`` counts the tokens that were cut off it."""
+
+    input_ids: list[int]
+    token_type_ids: list[int] | None
+    truncated: int
+
+
+def tokenized_batches(
+    texts: Iterable[str | tuple[str, str] | Document],
+    tokenizer: Any,
+    *,
+    max_length: int | None,
+    max_tokens_per_batch: int,
+    on_long: str = "truncate",
+    window: int = 512,
+) -> Iterator[Batch]:
+    """Batches of at most ``max_tokens_per_batch`` padded tokens (B * n; one text may be longer, and goes alone).
+
+    ``texts`` are strings, pairs of strings, or Documents. ``window`` texts at a time are tokenised, sorted by length,
+    longest first, and grouped; memory does not grow with the number of texts. ``max_length`` is in tokens, special
+    ones included; None: no limit. Raises DataError for a longer text under ``on_long="error"``.
+    """
+    if on_long not in ("truncate", "error"):
+        raise ConfigurationError(f'on_long is "{on_long}"; it is "truncate" or "error"')
+    if max_tokens_per_batch < 1 or window < 1 or (max_length is not None and max_length < 1):
+        raise ConfigurationError(
+            f"max_length ({max_length}), max_tokens_per_batch ({max_tokens_per_batch}) and window ({window}) "
+            "are at least 1"
+        )
+    stream, first = iter(texts), 0
+    while part := list(islice(stream, window)):
+        tokenized = tokenize(part, tokenizer, max_length=max_length)
+        if on_long == "error":
+            _refuse_long(part, tokenized, first=first, max_length=max_length)
+        for places in group_by_length([len(text.input_ids) for text in tokenized], max_tokens_per_batch):
+            yield collate(places, [tokenized[place] for place in places], tokenizer, first=first)
+        first += len(part)
+
+
+def tokenize(
+    texts: Sequence[str | tuple[str, str] | Document], tokenizer: Any, *, max_length: int | None
+) -> list[TokenizedText]:
+    """Token ids of each text, special tokens included, cut to ``max_length`` (of a pair the longer side is cut)."""
+    pairs = [_text_and_pair(text) for text in texts]
+    whole = _call(tokenizer, pairs)
+    if max_length is None:
+        return whole
+    long = [place for place, text in enumerate(whole) if len(text.input_ids) > max_length]
+    cut = _call(tokenizer, [pairs[place] for place in long], truncation=True, max_length=max_length) if long else []
+    for place, text in zip(long, cut, strict=True):
+        whole[place] = text._replace(truncated=len(whole[place].input_ids) - len(text.input_ids))
+    return whole
+
+
+def _call(tokenizer: Any, pairs: list[tuple[str, str | None]], **options: Any) -> list[TokenizedText]:
+    first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    paired = [text for text in second if text is not None]
+    if paired and len(paired) < len(pairs):
+        raise DataError(f"{len(paired)} of {len(pairs)} texts are pairs: either all are, or none")
+    encoded = tokenizer(first, paired or None, padding=False, verbose=False, **options)
+    types = encoded.get("token_type_ids") or [None] * len(pairs)
+    return [TokenizedText(ids, kinds, 0) for ids, kinds in zip(encoded["input_ids"], types, strict=True)]
+
+
+def _text_and_pair(text: str | tuple[str, str] | Document) -> tuple[str, str | None]:
+    if isinstance(text, str):
+        return text, None
+    return (text.text, text.pair) if isinstance(text, Document) else text
+
+
+def _refuse_long(texts: Sequence[Any], tokenized: list[TokenizedText], *, first: int, max_length: int | None) -> None:
+    for place, (text, result) in enumerate(zip(texts, tokenized, strict=True)):
+        if result.truncated:
+            name = text.id if isinstance(text, Document) else f"number {first + place}"
+            raise DataError(
+                f"document {name} has {len(result.input_ids) + result.truncated:,} tokens, the limit is "
+                f'{max_length:,}: choose on_long="truncate" (--on-long truncate) to cut it, or a longer model'
+            )
+
+
+def group_by_length(lengths: Sequence[int], max_tokens_per_batch: int) -> Iterator[list[int]]:
+    """Places of ``lengths`` in groups, longest first, each of at most ``max_tokens_per_batch`` padded tokens."""
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    start = 0
+    while start < len(order):
+        rows = max(1, max_tokens_per_batch // max(1, lengths[order[start]]))
+        yield order[start : start + rows]
+        start += rows
+
+
+def collate(places: Sequence[int], texts: Sequence[TokenizedText], tokenizer: Any, *, first: int = 0) -> Batch:
+    """Pad ``texts`` on the right into a Batch whose indices are ``first`` + ``places``; no text at all is one pad."""
+    tokens = [len(text.input_ids) for text in texts]
+    shape = (len(texts), max(1, *tokens))
+    input_ids = torch.full(shape, tokenizer.pad_token_id or 0)
+    attention_mask = torch.zeros(shape, dtype=torch.long)
+    typed = all(text.token_type_ids is not None for text in texts)
+    token_type_ids = torch.zeros(shape, dtype=torch.long) if typed else None
+    for row, text in enumerate(texts):
+        input_ids[row, : tokens[row]] = torch.tensor(text.input_ids, dtype=torch.long)
+        attention_mask[row, : tokens[row]] = 1
+        if token_type_ids is not None:
+            token_type_ids[row, : tokens[row]] = torch.tensor(text.token_type_ids, dtype=torch.long)
+    indices = [first + place for place in places]
+    return Batch(indices, input_ids, attention_mask, tokens, [text.truncated for text in texts], token_type_ids)
