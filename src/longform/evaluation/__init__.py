@@ -1,0 +1,1 @@
+"""Measuring and using models: embeddings, classification, retrieval, perplexity, and inference over files."""

@@ -1,0 +1,171 @@
+"""Classification, multi-label and regression: running a model and scoring it. Axes: N texts, L labels."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from tqdm import tqdm
+from transformers import AutoModelForSequenceClassification
+
+from longform.data.batching import Batch
+from longform.errors import DataError, require
+from longform.evaluation.baselines import Outcome, Text, run_texts
+from longform.evaluation.encoders import checked_limit
+from longform.evaluation.loading import load_pretrained, token_limit
+
+SINGLE_LABEL = "single_label_classification"
+MULTI_LABEL = "multi_label_classification"
+REGRESSION = "regression"
+
+
+@dataclass(frozen=True)
+class ClassificationScores:
+    """``accuracy`` and ``macro_f1`` from 0 to 1 over the labels that occur in truth or prediction.
+
+    ``confusion``: counts (L, L), rows truth, columns prediction, in the order of ``labels``. ``f1``: one a label.
+    """
+
+    accuracy: float
+    macro_f1: float
+    labels: list[str]
+    f1: dict[str, float]
+    confusion: list[list[int]] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class MultiLabelScores:
+    """From 0 to 1: ``subset_accuracy`` (all labels of a text right), F1 over decisions (micro), over labels (macro)."""
+
+    subset_accuracy: float
+    micro_f1: float
+    macro_f1: float
+
+
+@dataclass(frozen=True)
+class RegressionScores:
+    """Pearson and Spearman correlation (NaN where a side is constant) and mean squared error."""
+
+    pearson: float
+    spearman: float
+    mean_squared_error: float
+
+
+@dataclass(frozen=True)
+class TextClassifier:
+    """A sequence classifier and its tokenizer. ``limit``: tokens that it takes at most."""
+
+    model: Any
+    tokenizer: Any
+    limit: int
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits (B, L)."""
+        inputs = {name: tensor.to(self.model.device) for name, tensor in batch.model_inputs().items()}
+        return self.model(**inputs).logits
+
+    @property
+    def problem_type(self) -> str:
+        """The config's, else regression for one label and single-label for several."""
+        config = self.model.config
+        return config.problem_type or (REGRESSION if config.num_labels == 1 else SINGLE_LABEL)
+
+    @property
+    def labels(self) -> list[str]:
+        """Names in the order of the logits."""
+        config = self.model.config
+        return [config.id2label[place] for place in range(config.num_labels)]
+
+    def outcomes(self, texts: Iterable[Text], **options: Any) -> Iterator[Outcome]:
+        """Logits in order, streamed; ``options`` are those of ``run_texts`` (chunks: logits are averaged)."""
+        options.setdefault("limit", self.limit)
+        return run_texts(self.forward, texts, self.tokenizer, **options)
+
+    def logits(
+        self,
+        texts: Sequence[Text],
+        *,
+        strategy: str = "cut",
+        overlap: int = 0,
+        max_tokens_per_batch: int = 8192,
+        progress: bool = False,
+    ) -> np.ndarray:
+        """Logits float32 (N, L) of ``texts``; a strategy of ``baselines.STRATEGIES``, ``overlap`` in tokens."""
+        stream = self.outcomes(texts, strategy=strategy, overlap=overlap, max_tokens_per_batch=max_tokens_per_batch)
+        shown = tqdm(stream, total=len(texts), desc=f"classify ({strategy})", unit="text", disable=not progress)
+        rows = [outcome.values for outcome in shown]
+        return np.stack(rows) if rows else np.empty((0, self.model.config.num_labels), np.float32)
+
+
+def load_classifier(
+    source: str | Path, *, max_length: int | None = None, dtype: str = "float32", device: str = "auto"
+) -> TextClassifier:
+    """A TextClassifier of a folder or hub name. Raises CheckpointError when its head was never trained."""
+    model, tokenizer = load_pretrained(AutoModelForSequenceClassification, source, dtype=dtype, device=device)
+    return TextClassifier(model, tokenizer, checked_limit(token_limit(model, tokenizer), max_length, name=str(source)))
+
+
+def label_ids(labels: Sequence[Any], label2id: Mapping[str, int]) -> np.ndarray:
+    """Names, or ids from 0, as long (N,). Raises DataError for mixed types and for labels the model does not know."""
+    kinds = sorted({type(label).__name__ for label in labels})
+    if len(kinds) > 1:
+        examples = {type(label).__name__: label for label in labels}
+        raise DataError(f"labels of mixed types ({', '.join(kinds)}), such as {examples}: use names or integers only")
+    known = {**{str(place): place for place in label2id.values()}, **label2id}
+    unseen = sorted({str(label) for label in labels} - known.keys())
+    if unseen:
+        raise DataError(
+            f"the model has no label {', '.join(map(repr, unseen[:5]))} (unseen in training); it has: "
+            f"{', '.join(sorted(label2id))}"
+        )
+    return np.array([known[str(label)] for label in labels], dtype=np.int64)
+
+
+def classification_scores(logits: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> ClassificationScores:
+    """Scores of the largest of ``logits`` (N, L) against ``truth`` long (N,)."""
+    metrics = require("sklearn.metrics", extra="train")
+    _same_rows(logits, truth)
+    predicted = logits.argmax(axis=1)
+    every = list(range(len(labels)))
+    occurring = sorted({*truth.tolist(), *predicted.tolist()})
+    f1 = metrics.f1_score(truth, predicted, labels=every, average=None, zero_division=0.0)
+    return ClassificationScores(
+        accuracy=float((predicted == truth).mean()),
+        macro_f1=float(np.mean([f1[place] for place in occurring])),
+        labels=list(labels),
+        f1={labels[place]: float(f1[place]) for place in occurring},
+        confusion=metrics.confusion_matrix(truth, predicted, labels=every).tolist(),
+    )
+
+
+def multi_label_scores(logits: np.ndarray, truth: np.ndarray) -> MultiLabelScores:
+    """Scores of ``logits`` (N, L) > 0, a probability over one half, against ``truth`` 0/1 (N, L)."""
+    metrics = require("sklearn.metrics", extra="train")
+    _same_rows(logits, truth)
+    predicted = logits > 0
+    micro, macro = (
+        float(metrics.f1_score(truth, predicted, average=average, zero_division=0.0)) for average in ("micro", "macro")
+    )
+    return MultiLabelScores(float((predicted == truth.astype(bool)).all(axis=1).mean()), micro, macro)
+
+
+def regression_scores(predicted: np.ndarray, truth: np.ndarray) -> RegressionScores:
+    """Scores of ``predicted`` (N,) or (N, 1) against ``truth`` (N,)."""
+    from longform.evaluation.similarity import spearman
+
+    predicted = predicted.reshape(-1).astype(np.float64)
+    truth = truth.reshape(-1).astype(np.float64)
+    _same_rows(predicted, truth)
+    error = float(((predicted - truth) ** 2).mean())
+    if predicted.std() == 0 or truth.std() == 0:
+        return RegressionScores(float("nan"), float("nan"), error)
+    return RegressionScores(float(np.corrcoef(predicted, truth)[0, 1]), spearman(predicted, truth), error)
+
+
+def _same_rows(predicted: np.ndarray, truth: np.ndarray) -> None:
+    if len(predicted) != len(truth) or len(truth) == 0:
+        raise DataError(
+            f"{len(predicted)} predictions for {len(truth)} labels; there must be as many, and one at least"
+        )

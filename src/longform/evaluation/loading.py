@@ -1,0 +1,79 @@
+"""Pretrained models from a folder or hub name, on a device, with errors that say what is wrong with the checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer
+
+from longform.errors import CheckpointError, ConfigurationError
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """ "auto": the first GPU when there is one, else the CPU; any other name is torch's."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    """ "float32", "bfloat16", or "auto": bfloat16 where the GPU, or the CPU's matrix units (AMX), have it."""
+    if name == "auto":
+        amx = device.type == "cpu" and torch.cpu._is_amx_tile_supported()
+        fast = amx or (device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False))
+        return torch.bfloat16 if fast else torch.float32
+    if name not in ("float32", "bfloat16"):
+        raise ConfigurationError(f'dtype is "{name}"; it is "float32", "bfloat16" or "auto"')
+    return getattr(torch, name)
+
+
+def load_pretrained(
+    auto_class: Any, source: str | Path, *, dtype: str = "float32", device: str = "auto"
+) -> tuple[Any, Any]:
+    """Model (in eval mode, on its device) and tokenizer of ``source``, a folder or hub name; safetensors only.
+
+    Raises CheckpointError for what is not there, is cut off, is a pickle, is another architecture, or lacks the
+    weights of the head that ``auto_class`` asks for.
+    """
+    chosen = pick_device(device)
+    try:
+        model, info = auto_class.from_pretrained(
+            source, output_loading_info=True, use_safetensors=True, dtype=pick_dtype(dtype, chosen)
+        )
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except ConfigurationError:
+        raise
+    except Exception as error:  # OSError, ValueError, KeyError, SafetensorError, RuntimeError: one for each fault
+        raise CheckpointError(f'"{source}" cannot be loaded: {_first_lines(error)}{_hint(source)}') from error
+    # The pooler is not used for embeddings, and encoders saved without it are whole.
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith("pooler.") and ".pooler." not in key)
+    if missing:
+        raise CheckpointError(
+            f'"{source}" lacks the weights {", ".join(missing[:6])}{" ..." if len(missing) > 6 else ""} that '
+            f"{type(model).__name__} needs; it was saved as {model.config.architectures}. "
+            "A head must be trained (longform finetune) before it is used"
+        )
+    return model.to(chosen).eval(), tokenizer
+
+
+def token_limit(model: Any, tokenizer: Any) -> int:
+    """Most tokens, special ones included, that the model has positions for."""
+    config = model.config
+    limit = getattr(config, "max_position_embeddings", None) or 10**9
+    if config.model_type in ("roberta", "xlm-roberta", "camembert"):
+        limit -= config.pad_token_id + 1  # their table begins with the padding's rows
+    return min(limit, tokenizer.model_max_length)
+
+
+def _first_lines(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _hint(source: str | Path) -> str:
+    folder = Path(source)
+    if not folder.is_dir():
+        return "" if folder.exists() else " (there is no such folder)"
+    names = {path.name for path in folder.iterdir()}
+    if any(name.endswith(".bin") for name in names) and not any(name.endswith(".safetensors") for name in names):
+        return " (its weights are a pickle, which is never read: save the model with safetensors)"
+    return ""

@@ -1,0 +1,57 @@
+"""Semantic similarity of pairs, and agreement of two encoders. Axes: N texts or pairs, D embedding size."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from longform.errors import DataError
+
+
+class Agreement(NamedTuple):
+    """Cosines between two encoders' embeddings of the same texts."""
+
+    mean: float
+    lowest: float
+    fifth_percentile: float
+
+
+def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Cosine of each row of ``first`` (N, D) with the same row of ``second`` (N, D) -> (N,); a zero row gives 0."""
+    if first.shape != second.shape:
+        raise DataError(f"embeddings of shapes {first.shape} and {second.shape} cannot be compared row by row")
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return (first * second).sum(axis=1) / np.maximum(lengths, 1e-12)
+
+
+def spearman(scores: np.ndarray, truth: Sequence[float] | np.ndarray) -> float:
+    """Rank correlation, from -1 to 1, of ``scores`` (N,) and ``truth`` (N,); ties share their mean rank.
+
+    Raises DataError when either is constant (it has no ranks) or they differ in length.
+    """
+    truth = np.asarray(truth, dtype=np.float64)
+    if truth.shape != scores.shape:
+        raise DataError(f"{scores.shape[0]} scores for {truth.shape[0]} true values")
+    if not np.isfinite(truth).all() or not np.isfinite(scores).all():
+        raise DataError("a score is NaN or infinite: the rank correlation is not defined")
+    first, second = _ranks(np.asarray(scores)), _ranks(truth)
+    if first.std() == 0 or second.std() == 0:
+        raise DataError("all scores are equal: the rank correlation is not defined")
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def similarity_spearman(first: np.ndarray, second: np.ndarray, truth: Sequence[float]) -> float:
+    """Spearman between cosines of pairs ((N, D), (N, D)) and people's judgements (N,): the STS benchmark's measure."""
+    return spearman(cosines(first, second), truth)
+
+
+def agreement(first: np.ndarray, second: np.ndarray) -> Agreement:
+    """How near two encoders' embeddings (N, D) of the same texts are."""
+    values = cosines(first, second)
+    return Agreement(float(values.mean()), float(values.min()), float(np.percentile(values, 5)))
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[inverse]
