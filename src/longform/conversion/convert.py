@@ -1,0 +1,245 @@
+"""A pretrained encoder becomes a Longform."""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.modeling_utils import PreTrainedModel
+
+from longform.conversion import defaults
+from longform.conversion.families import family_of
+from longform.conversion.family import Family
+from longform.conversion.report import ConversionReport
+from longform.conversion.saving import OWN_FILE, check_output, write_folder
+from longform.conversion.sentence_transformers_folder import SentenceFolder
+from longform.conversion.source import Source, open_source
+from longform.conversion.tasks import LABELLED, MODELS, POOLING, check_task, task_of
+from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
+from longform.errors import ConversionError
+from longform.functional.positions import METHODS
+from longform.models.configuration_linformer import LinformerConfig
+from longform.models.modeling_linformer import LinformerPreTrainedModel
+
+Lengths = int | list[int] | list[list[int]]
+Auto = Literal["auto"]
+SHORTEST, LONGEST = 3, 2**24  # tokens: two special ones and one of text; a position table of some gigabytes
+TASK_OPTIONS = ("num_labels", "id2label", "classifier_pooling")
+
+
+@dataclass
+class ConversionResult:
+    """A Longform, the tokenizer set to its length (None where the source has none), and the account of the weights.
+
+    ``sentence_folder``: the modules after the encoder, where the source was a sentence-transformers folder and the
+    result is an encoder too.
+    """
+
+    model: LinformerPreTrainedModel
+    tokenizer: Any
+    report: ConversionReport
+    sentence_folder: SentenceFolder | None = None
+    source_folder: Path | None = None
+
+    def save_pretrained(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write model, tokenizer and conversion_report.json; a sentence-transformers folder where the source was one.
+
+        The folder appears whole or not at all. Raises ConversionError where it is not empty (``overwrite`` replaces
+        an earlier conversion), where it holds the source, and where it cannot be written.
+        """
+        path = Path(folder).expanduser()
+        check_output(path, overwrite=overwrite, source=self.source_folder)
+        write_folder(path, self._write)
+        return path
+
+    def _write(self, folder: Path) -> None:
+        encoder = folder / (self.sentence_folder.encoder_path if self.sentence_folder else "")
+        encoder.mkdir(parents=True, exist_ok=True)
+        self.model.save_pretrained(encoder)
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(encoder)
+        if self.sentence_folder is not None:
+            self.sentence_folder.write(folder, max_length=self.report.max_length)
+        (folder / OWN_FILE).write_text(self.report.to_json(), encoding="utf-8")
+
+
+def convert(
+    source: str | Path | PreTrainedModel,
+    *,
+    max_length: int = defaults.MAX_LENGTH,
+    projected_length: Lengths | Auto = "auto",
+    projection: str = defaults.PROJECTION,
+    sharing: str = defaults.SHARING,
+    attention_window: int | Auto | None = "auto",
+    memory_budget: float | Auto | None = "auto",
+    projection_init: str = "block_mean",
+    positions: str = defaults.POSITIONS,
+    task: str | None = None,
+    num_labels: int | None = None,
+    id2label: dict[int, str] | None = None,
+    classifier_pooling: str | None = None,
+    tokenizer: Any = None,
+) -> ConversionResult:
+    """Convert a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA into a Longform.
+
+    ``source``: a folder, a hub name, a sentence-transformers folder, or a loaded model (with its ``tokenizer``).
+    ``max_length``: the most tokens, special ones included; positions past the source's are made by ``positions``,
+    "tile" or "interpolate". ``projected_length`` (k slots), ``projection``, ``sharing``, ``attention_window`` (tokens
+    on each side), ``memory_budget`` (tokens) and ``projection_init`` are LinformerConfig's. "auto": about 256 slots; a
+    window of 64 where the projection allows one; a budget of the source's own length.
+    ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering",
+    "multiple-choice", or None for what the source is. A head is carried over where the source has that task's (with
+    as many labels, and not with ``classifier_pooling`` "mean"), else it is new.
+
+    A text within the window gives the source's own result. Weights keep the source's dtype. Raises ConversionError on
+    a source that cannot be converted and ConfigurationError on options that do not go together.
+    """
+    _check_options(max_length, positions, task)
+    opened = open_source(source, tokenizer=tokenizer)
+    family = family_of(opened.config)
+    attention = {
+        "projection": projection, "projection_sharing": sharing, "projection_init": projection_init,
+        "projected_length": projected_length, "attention_window": attention_window, "memory_budget": memory_budget,
+    }  # fmt: skip
+    head = _plan_head(opened, family, task, num_labels, id2label, classifier_pooling)
+    bare = not any(key.startswith(family.base_name) for key in opened.tensors)
+    rules = family.rules(head.task, bare_source=bare, head=not head.new, pooled=classifier_pooling != "mean")
+    placement = place_tensors(opened.tensors, rules=rules, family=family, task=head.task)
+    return _build(opened, family, placement, head, max_length=max_length, positions=positions, attention=attention)
+
+
+@dataclass(frozen=True)
+class HeadPlan:
+    """The task of the result, whether its head is new, and LinformerConfig's arguments for it."""
+
+    task: str
+    new: bool
+    options: dict[str, Any]
+
+
+def _check_options(max_length: int, positions: str, task: str | None) -> None:
+    if not isinstance(max_length, int) or isinstance(max_length, bool) or not SHORTEST <= max_length <= LONGEST:
+        raise ConversionError(
+            f"max_length={max_length!r} must be a whole number of tokens from {SHORTEST} to {LONGEST}"
+        )
+    if positions not in METHODS:
+        raise ConversionError(f"positions={positions!r} is not known; choose one of {', '.join(map(repr, METHODS))}")
+    check_task(task)
+
+
+def _plan_head(
+    source: Source,
+    family: Family,
+    task: str | None,
+    num_labels: int | None,
+    id2label: dict[int, str] | None,
+    pooling: str | None,
+) -> HeadPlan:
+    found = task_of(source.architectures, pretraining=family.pretraining)
+    chosen = task or found or "encoder"
+    if chosen not in LABELLED and (num_labels is not None or id2label is not None):
+        raise ConversionError(f"num_labels and id2label are for {' and '.join(LABELLED)}; the task is {chosen!r}")
+    if num_labels is not None and id2label is not None and len(id2label) != num_labels:
+        raise ConversionError(f"num_labels={num_labels}, but id2label has {len(id2label)} labels")
+    same_task = chosen == found or (found is None and family.has_head(chosen, source.tensors))
+    wanted = len(id2label) if id2label is not None else num_labels
+    labels = source.config.num_labels if same_task else None
+    new = not same_task or (wanted is not None and wanted != labels) or (pooling == "mean" and chosen in POOLING)
+    options: dict[str, Any] = {"classifier_pooling": pooling or "cls"}
+    if chosen in LABELLED:
+        options |= _label_options(source.config, same_task, wanted, id2label)
+    return HeadPlan(chosen, new and chosen != "encoder", options)
+
+
+def _label_options(
+    config: PreTrainedConfig, same_task: bool, wanted: int | None, id2label: dict[int, str] | None
+) -> dict[str, Any]:
+    if id2label is not None:
+        return {"id2label": dict(id2label), "label2id": {name: number for number, name in id2label.items()}}
+    if wanted is not None and not (same_task and wanted == config.num_labels):
+        return {"num_labels": wanted}
+    if not same_task:
+        return {}
+    return {"id2label": config.id2label, "label2id": config.label2id, "problem_type": config.problem_type}
+
+
+def _build(
+    source: Source,
+    family: Family,
+    placement: Placement,
+    head: HeadPlan,
+    *,
+    max_length: int,
+    positions: str,
+    attention: dict[str, Any],
+) -> ConversionResult:
+    config = source.config
+    options = family.options(config)
+    if head.task == "masked-lm" and family.gelu_head and options["hidden_act"] != "gelu":
+        raise ConversionError(
+            f"hidden_act={options['hidden_act']!r}: a {family.name}'s masked-language head uses gelu and its layers do "
+            "not, while Longform's head uses what its layers do; convert with task='encoder'"
+        )
+    table = placement.find("embeddings.position_embeddings.weight")
+    if table is None:
+        raise ConversionError("the source has no table of positions, so its checkpoint is incomplete")
+    known = table.shape[0] - options["position_offset"]
+    options |= head.options | _attention_options(attention, max_length=max_length, known=known)
+    if head.task == "masked-lm":
+        options["tie_word_embeddings"] = settle_tied_decoder(placement)
+    options |= {"max_position_embeddings": max_length, "use_pooler": "pooler.dense.weight" in placement.tensors}
+    model = MODELS[head.task](LinformerConfig(**options)).to(table.dtype).eval()
+    records, new = fill_model(model, placement, positions=positions, new_head=head.new)
+    model.tie_weights()
+    report = ConversionReport(
+        source=source.name, family=family.name, task=head.task, model_class=type(model).__name__,
+        source_length=known, max_length=max_length, positions=positions,
+        parameters=sum(p.numel() for p in model.parameters()), dtype=str(table.dtype).removeprefix("torch."),
+        options={name: getattr(model.config, name) for name in attention}, tensors=records, new=new,
+    )  # fmt: skip
+    tokenizer = _lengthened(source.tokenizer, max_length, token_types=model.config.type_vocab_size > 1)
+    kept = source.sentence_folder if head.task == "encoder" else None
+    report.notes += _notes(source, tokenizer, kept)
+    return ConversionResult(model, tokenizer, report, kept, source.folder)
+
+
+def _attention_options(attention: dict[str, Any], *, max_length: int, known: int) -> dict[str, Any]:
+    options = dict(attention)
+    if options["attention_window"] == "auto":
+        options["attention_window"] = defaults.default_window(options["projection"])
+    window = options["attention_window"]
+    if options["projected_length"] == "auto":
+        options["projected_length"] = defaults.default_slots(max_length=max_length, window=window)
+    if options["memory_budget"] == "auto":
+        options["memory_budget"] = None if window is None else known
+    if options["projection"] != "linear":
+        options["projection_init"] = "normal"
+    return options
+
+
+def _lengthened(tokenizer: Any, max_length: int, *, token_types: bool) -> Any:
+    """A copy of the tokenizer for ``max_length`` tokens, padding on the right, with nothing cut or padded unasked."""
+    if tokenizer is None:
+        return None
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.model_max_length = max_length
+    tokenizer.padding_side = "right"
+    for name in ("max_length", "stride", "truncation_strategy"):  # what the source's tokenizer.json cut at
+        tokenizer.init_kwargs.pop(name, None)
+    if not token_types:
+        tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        backend.no_truncation()
+        backend.no_padding()
+    return tokenizer
+
+
+def _notes(source: Source, tokenizer: Any, kept: SentenceFolder | None) -> list[str]:
+    notes = []
+    if tokenizer is None:
+        notes.append("the source has no tokenizer: save the one that belongs to it beside the model")
+    if source.sentence_folder is not None and kept is None:
+        notes.append("the sentence-transformers modules after the encoder (pooling, ...) are not part of the result")
+    return notes

@@ -1,0 +1,29 @@
+"""What a conversion does where nothing is said. Chosen by measurement: see docs/measurements.md."""
+
+from longform.layers.geometry import POOLED
+
+MAX_LENGTH = 4096  # tokens
+PROJECTION = "mean"
+SHARING = "headwise"
+WINDOW = 64  # tokens seen exactly on each side, where the projection allows a window
+SLOTS = 256  # at most; fixed, so that time and memory stay linear in the length
+POSITIONS = "tile"
+
+
+def default_window(projection: str) -> int | None:
+    """Tokens seen exactly on each side: none where slots have no place in the text."""
+    return WINDOW if projection in POOLED else None
+
+
+def default_slots(*, max_length: int, window: int | None) -> int:
+    """k for ``max_length`` tokens: about SLOTS, with slots that divide the window.
+
+    Beyond SLOTS x window tokens a slot covers as many tokens as the window has, and k grows with the length.
+    """
+    if window is None or 2 * window >= max_length:
+        return min(SLOTS, max_length)
+    for size in range(1, window + 1):
+        slots = -(-max_length // size)
+        if window % size == 0 and slots <= SLOTS and -(-max_length // slots) == size:
+            return slots
+    return -(-max_length // window)

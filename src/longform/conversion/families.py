@@ -1,0 +1,40 @@
+"""The table of families, by Hugging Face's model_type."""
+
+from transformers.configuration_utils import PreTrainedConfig
+
+from longform.conversion.bert import BERT
+from longform.conversion.distilbert import DISTILBERT
+from longform.conversion.electra import ELECTRA
+from longform.conversion.family import Family
+from longform.conversion.roberta import ROBERTA
+from longform.errors import ConversionError
+
+FAMILIES = (BERT, ROBERTA, DISTILBERT, ELECTRA)
+BY_MODEL_TYPE: dict[str, Family] = {kind: family for family in FAMILIES for kind in family.model_types}
+
+
+def check_model_type(model_type: str | None) -> Family:
+    """The family of a model_type. Raises ConversionError, listing what is supported."""
+    supported = "supported model types: " + ", ".join(BY_MODEL_TYPE)
+    if model_type is None:
+        raise ConversionError(f"the source's config.json has no model_type; {supported}")
+    if model_type == "linformer":
+        raise ConversionError(
+            "the source is a Longform already; for another maximal length load it and call "
+            "model.resize_sequence_length(n)"
+        )
+    if model_type not in BY_MODEL_TYPE:
+        raise ConversionError(f"a source of model_type {model_type!r} cannot be converted; {supported}")
+    return BY_MODEL_TYPE[model_type]
+
+
+def family_of(config: PreTrainedConfig) -> Family:
+    """The family of a source. Raises ConversionError on other types and on decoders."""
+    family = check_model_type(config.model_type)
+    for flag in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
+        if getattr(config, flag, False):
+            raise ConversionError(
+                f"the source is a decoder ({flag}=True in its configuration); Longform is an encoder that reads in "
+                f"both directions, so only encoders can be converted ({', '.join(BY_MODEL_TYPE)})"
+            )
+    return family

@@ -1,0 +1,97 @@
+"""What one family of sources is: its weight names, and its configuration in Longform's words."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from transformers.configuration_utils import PreTrainedConfig
+
+from longform.conversion.key_rules import KeyRules, Pattern, Rule, modern_name
+from longform.errors import ConversionError
+
+
+class Aside(NamedTuple):
+    """A template of source names that a Longform never has, and why."""
+
+    source: str
+    reason: str
+
+
+BUFFERS = (
+    Aside("{base}embeddings.position_ids", "buffer: computed when needed"),
+    Aside("{base}embeddings.token_type_ids", "buffer: computed when needed"),
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of sources.
+
+    ``base_name``: the encoder's name inside a model with a head, with the dot. ``encoder``: rules of the encoder;
+    ``pooler``: of its pooler, if it has one; ``heads``: of each task's head. Head rules that read the encoder
+    (``{base}``: BERT's pooler is the dense layer of its classifier) hold for a new head too.
+    ``asides``: names that are left out always. ``options(config)``: arguments of LinformerConfig.
+    ``pretraining``: the task that ...ForPreTraining counts as. ``gelu_head``: the masked-language head uses gelu
+    whatever the configuration says.
+    """
+
+    name: str
+    model_types: tuple[str, ...]
+    base_name: str
+    encoder: tuple[Rule, ...]
+    heads: Mapping[str, tuple[Rule, ...]]
+    options: Callable[[PreTrainedConfig], dict[str, Any]]
+    pooler: tuple[Rule, ...] = ()
+    asides: tuple[Aside, ...] = BUFFERS
+    pretraining: str = "masked-lm"
+    gelu_head: bool = False
+
+    def rules(self, task: str, *, bare_source: bool, head: bool = True, pooled: bool = True) -> KeyRules:
+        """The table for a source of the given kind and a Longform for ``task``.
+
+        ``bare_source``: the source's encoder names stand without ``base_name``. ``head``: the source's own head is
+        kept; ``pooled``: a new head takes the pooler's dense layer where the family does that.
+        """
+        chosen = self.pooler if task == "encoder" else self.heads[task]
+        if not head:
+            chosen = tuple(rule for rule in chosen if pooled and rule.source.startswith("{base}"))
+        return KeyRules(
+            (*self.encoder, *chosen),
+            base_name=self.base_name,
+            source_base="" if bare_source else self.base_name,
+            target_base="" if task == "encoder" else "linformer.",
+        )
+
+    def has_head(self, task: str, keys: Iterable[str]) -> bool:
+        """Whether one of the names belongs to the head of ``task``, and not to the encoder or its pooler."""
+        own = [rule for rule in self.heads.get(task, ()) if not rule.source.startswith("{base}")]
+        patterns = [Pattern(rule.source, self.base_name) for rule in own]
+        return any(pattern.match(modern_name(key)) is not None for pattern in patterns for key in keys)
+
+
+def shared_options(config: PreTrainedConfig) -> dict[str, Any]:
+    """The arguments that every family names as Longform does."""
+    names = ("vocab_size", "initializer_range", "pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings")
+    return {name: getattr(config, name) for name in names if hasattr(config, name)}
+
+
+def bert_like_options(config: PreTrainedConfig) -> dict[str, Any]:
+    """The arguments of a source whose configuration is BERT's."""
+    names = (
+        "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
+        "hidden_dropout_prob", "attention_probs_dropout_prob", "type_vocab_size", "layer_norm_eps",
+    )  # fmt: skip
+    check_absolute_positions(config)
+    options = {name: getattr(config, name) for name in names}
+    options["classifier_dropout"] = getattr(config, "classifier_dropout", None)
+    return shared_options(config) | options
+
+
+def check_absolute_positions(config: PreTrainedConfig) -> None:
+    """Raise ConversionError where attention itself knows about distances."""
+    kind = getattr(config, "position_embedding_type", "absolute") or "absolute"
+    if kind != "absolute":
+        raise ConversionError(
+            f"the source has position_embedding_type={kind!r}: distances between tokens enter its attention, which "
+            "slots of many tokens cannot carry over; only 'absolute' position tables can be converted"
+        )

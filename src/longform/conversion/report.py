@@ -1,0 +1,95 @@
+"""What became of every tensor of a source."""
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+COPIED, EXTENDED, CUT, TIED, BUFFER, DROPPED = "copied", "extended", "cut", "tied duplicate", "buffer", "dropped"
+ACTIONS = (COPIED, EXTENDED, CUT, TIED, BUFFER, DROPPED)
+
+
+@dataclass(frozen=True)
+class TensorRecord:
+    """One tensor of the source: its name, where it went (or None), what was done and why."""
+
+    source: str
+    target: str | None
+    action: str
+    shape: tuple[int, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class NewTensor:
+    """One tensor of the Longform that no tensor of the source fills, and why."""
+
+    name: str
+    shape: tuple[int, ...]
+    reason: str
+
+
+@dataclass
+class ConversionReport:
+    """The account of a conversion. Lengths are in tokens; ``parameters`` counts each shared tensor once."""
+
+    source: str
+    family: str
+    task: str
+    model_class: str
+    source_length: int
+    max_length: int
+    positions: str
+    parameters: int
+    dtype: str
+    options: dict[str, Any]
+    tensors: list[TensorRecord] = field(default_factory=list)
+    new: list[NewTensor] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        """How many source tensors had each action, in the order of ACTIONS."""
+        found = Counter(record.action for record in self.tensors)
+        return {action: found[action] for action in ACTIONS}
+
+    def summary(self) -> str:
+        """A few lines for people."""
+        counts = ", ".join(f"{count} {action}" for action, count in self.counts().items() if count)
+        lines = [
+            f"{self.model_class} ({self.task}) from {self.family}: {self.source}",
+            f"  length      {self.max_length:,} tokens instead of {self.source_length:,} (positions: {self.positions})",
+            f"  attention   {self._attention()}",
+            f"  tensors     {counts} of {len(self.tensors)}",
+            f"  parameters  {self.parameters:,} ({self.dtype})",
+        ]
+        lines += [f"  dropped     {_names(names)}: {reason}" for reason, names in self._dropped().items()]
+        lines += [f"  new         {_names(names)}: {reason}" for reason, names in self._new().items()]
+        return "\n".join([*lines, *(f"  note        {note}" for note in self.notes)])
+
+    def to_json(self) -> str:
+        """The whole report as JSON text."""
+        return json.dumps(asdict(self) | {"counts": self.counts()}, indent=2, ensure_ascii=False) + "\n"
+
+    def _attention(self) -> str:
+        given = self.options
+        slots = f"projection {given['projection']}, projected_length {given['projected_length']}"
+        if given["attention_window"] is None:
+            return f"{slots}, sharing {given['projection_sharing']}"
+        return f"{given['attention_window']} tokens on each side, {slots}, memory_budget {given['memory_budget']}"
+
+    def _dropped(self) -> dict[str, list[str]]:
+        grouped: dict[str, list[str]] = {}
+        for record in self.tensors:
+            if record.action == DROPPED:
+                grouped.setdefault(record.note, []).append(record.source)
+        return grouped
+
+    def _new(self) -> dict[str, list[str]]:
+        grouped: dict[str, list[str]] = {}
+        for tensor in self.new:
+            grouped.setdefault(tensor.reason, []).append(tensor.name)
+        return grouped
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{names[0]}, ... {names[-1]} ({len(names)} tensors)"

@@ -1,0 +1,102 @@
+"""Folders of sentence-transformers: the encoder is converted, the modules after it are kept as they are."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from longform.errors import ConversionError
+
+MODULES_FILE = "modules.json"
+SETTINGS_FILE = "config_sentence_transformers.json"
+ENCODER_FILE = "sentence_bert_config.json"
+KEPT = ("Pooling", "Normalize", "Dense", "LayerNorm", "Dropout")
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+
+
+@dataclass(frozen=True)
+class SentenceFolder:
+    """What a sentence-transformers folder holds beside its encoder.
+
+    ``modules``: modules.json; ``encoder_path``: the encoder's folder inside ("" for the root); ``encoder_options``:
+    its sentence_bert_config.json; ``files``: the other modules' files, by their path inside the folder.
+    """
+
+    modules: list[dict[str, Any]]
+    encoder_path: str
+    encoder_options: dict[str, Any]
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def write(self, folder: Path, *, max_length: int) -> None:
+        """Write everything but the encoder and its tokenizer into ``folder``; texts are cut at ``max_length``."""
+        for name, content in self.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        (folder / MODULES_FILE).write_text(json.dumps(self.modules, indent=2) + "\n", encoding="utf-8")
+        options = self.encoder_options | {"max_seq_length": max_length}
+        encoder = folder / self.encoder_path / ENCODER_FILE
+        encoder.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
+
+
+def read_sentence_folder(folder: Path) -> SentenceFolder | None:
+    """Read ``folder``, or None where it has no modules.json.
+
+    Raises ConversionError on modules that are not known to work on any encoder's output, and on pickled weights.
+    """
+    if not (folder / MODULES_FILE).is_file():
+        return None
+    modules = read_json(folder / MODULES_FILE)
+    if not isinstance(modules, list) or not modules or not all(isinstance(m, dict) for m in modules):
+        raise ConversionError(f"{folder / MODULES_FILE} does not list modules")
+    kinds = [_kind(module) for module in modules]
+    if kinds[0] != "Transformer" or any(kind not in KEPT for kind in kinds[1:]):
+        raise ConversionError(
+            f"the sentence-transformers folder {folder} has the modules {' -> '.join(kinds)}; supported are "
+            f"Transformer, then any of {', '.join(KEPT)}"
+        )
+    files: dict[str, bytes] = {}
+    if (folder / SETTINGS_FILE).is_file():
+        files[SETTINGS_FILE] = (folder / SETTINGS_FILE).read_bytes()
+    for module in modules[1:]:
+        files |= _module_files(folder, _inside(folder, module))
+    encoder = _inside(folder, modules[0])
+    return SentenceFolder(modules, encoder, _encoder_options(folder / encoder), files)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file. Raises ConversionError, naming the file, where it is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConversionError(f"{path} cannot be read as JSON ({error}); it may be incomplete") from error
+
+
+def _kind(module: dict[str, Any]) -> str:
+    kind = str(module.get("type", ""))
+    return kind.rsplit(".", 1)[-1] if kind.startswith("sentence_transformers.") else kind
+
+
+def _inside(folder: Path, module: dict[str, Any]) -> str:
+    path = str(module.get("path", ""))
+    if not (folder / path).resolve().is_relative_to(folder.resolve()):
+        raise ConversionError(f"{folder / MODULES_FILE} names a module outside the folder: {path!r}")
+    return path
+
+
+def _module_files(folder: Path, path: str) -> dict[str, bytes]:
+    files = sorted(file for file in (folder / path).rglob("*") if file.is_file()) if path else []
+    for file in files:
+        if file.suffix in PICKLES:
+            raise ConversionError(
+                f"{file} is a pickle, which Longform does not read; load the model with sentence-transformers and save "
+                "it again, which writes safetensors"
+            )
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+
+
+def _encoder_options(folder: Path) -> dict[str, Any]:
+    for path in (folder / ENCODER_FILE, *sorted(folder.glob("sentence_*_config.json"))):
+        if path.is_file():
+            return read_json(path)
+    return {"do_lower_case": False}

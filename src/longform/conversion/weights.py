@@ -1,0 +1,190 @@
+"""Carrying weights over: every tensor of the source gets a place or a reason, every place gets a tensor or a reason."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from longform.conversion.family import Family
+from longform.conversion.key_rules import KeyRules, Pattern, modern_name
+from longform.conversion.report import BUFFER, COPIED, CUT, DROPPED, EXTENDED, TIED, NewTensor, TensorRecord
+from longform.errors import ConversionError
+from longform.functional.positions import extend_positions
+from longform.models.modeling_linformer import LinformerPreTrainedModel
+
+HEAD_BIAS, DECODER_BIAS, DECODER_WEIGHT = "lm_head.bias", "lm_head.decoder.bias", "lm_head.decoder.weight"
+WORDS, POSITIONS = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
+OWN_PARTS = (".attention.groups.", ".memory_bias", "shared_projection.")
+HEAD_PARTS = ("lm_head.", "classifier.", "qa_outputs.")
+
+
+@dataclass
+class Placement:
+    """Tensors by their Longform name, each with its source name; and what has been decided about the others."""
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    records: list[TensorRecord] = field(default_factory=list)
+
+    def leave(self, target: str, action: str, note: str) -> None:
+        """Take a tensor out again, with the reason."""
+        tensor, source = self.tensors.pop(target), self.sources.pop(target)
+        self.records.append(TensorRecord(source, target, action, tuple(tensor.shape), note))
+
+    def find(self, suffix: str) -> Tensor | None:
+        """The tensor whose Longform name ends with ``suffix``."""
+        return next((tensor for name, tensor in self.tensors.items() if name.endswith(suffix)), None)
+
+
+def place_tensors(tensors: Mapping[str, Tensor], *, rules: KeyRules, family: Family, task: str) -> Placement:
+    """Give each source tensor its Longform name, or the reason why it has none.
+
+    Raises ConversionError, listing them, where names are unknown or two of them are one.
+    """
+    placement, unknown = Placement(), []
+    for key, tensor in tensors.items():
+        target = rules.rename(key)
+        if target is not None and target in placement.tensors:
+            raise ConversionError(f"the source holds one tensor twice: {placement.sources[target]} and {key}")
+        if target is not None:
+            placement.tensors[target], placement.sources[target] = tensor, key
+            continue
+        found = _reason(key, family, task)
+        if found is None:
+            unknown.append(key)
+        else:
+            placement.records.append(TensorRecord(key, None, found[0], tuple(tensor.shape), found[1]))
+    if unknown:
+        raise ConversionError(
+            f"the source has {len(unknown)} tensors that a {family.name} does not have, so that its result would "
+            f"not be the source's: {_listed(unknown)}"
+        )
+    _settle_head_bias(placement)
+    return placement
+
+
+def settle_tied_decoder(placement: Placement) -> bool:
+    """Whether the masked-language head's decoder is the word vectors; if so, its copy is taken out."""
+    decoder, words = placement.tensors.get(DECODER_WEIGHT), placement.find(WORDS)
+    if decoder is None or words is None:
+        return True
+    if decoder.shape != words.shape or not torch.equal(decoder, words):
+        return False
+    placement.leave(DECODER_WEIGHT, TIED, "the word embeddings")
+    return True
+
+
+@torch.no_grad()
+def fill_model(
+    model: LinformerPreTrainedModel, placement: Placement, *, positions: str, new_head: bool
+) -> tuple[list[TensorRecord], list[NewTensor]]:
+    """Copy the placed tensors into ``model``, the position table at its length.
+
+    Returns what became of each source tensor, and the tensors that are new. Raises ConversionError on tensors that
+    the configuration has no place for, on other shapes, and on places that nothing fills.
+    """
+    own = model.state_dict()
+    records = list(placement.records)
+    filled: dict[str, Tensor] = {}
+    for name, tensor in placement.tensors.items():
+        source = placement.sources[name]
+        if name not in own or not tensor.is_floating_point():
+            continue
+        filled[name], record = _fitted(model, source, name, tensor, positions)
+        records.append(record)
+    _check_left_over(placement, filled)
+    _check_shapes(placement, filled, own)
+    new = _new_tensors(model, own, filled, new_head=new_head)
+    model.load_state_dict(filled, strict=False)
+    return sorted(records, key=lambda record: record.source), new
+
+
+def _reason(key: str, family: Family, task: str) -> tuple[str, str] | None:
+    name = modern_name(key)
+    for aside in family.asides:
+        if Pattern(aside.source, family.base_name).match(name) is not None:
+            return (BUFFER if aside.reason.startswith("buffer") else DROPPED), aside.reason
+    if any(Pattern(rule.source, family.base_name).match(name) is not None for rule in family.pooler):
+        return DROPPED, "pooler, which the result has no use for"
+    if family.has_head(task, [key]):
+        return DROPPED, "the source's head, in place of which the result has a new one"
+    if any(family.has_head(other, [key]) for other in family.heads):
+        return DROPPED, f"head of another task; the result is for {task!r}"
+    return None
+
+
+def _settle_head_bias(placement: Placement) -> None:
+    """BERT and RoBERTa hold the decoder's bias twice, under two names, of which a file has one or both."""
+    bias = placement.tensors.get(HEAD_BIAS)
+    if bias is None:
+        return
+    decoder_bias = placement.tensors.get(DECODER_BIAS)
+    if decoder_bias is None:
+        placement.tensors[DECODER_BIAS] = placement.tensors.pop(HEAD_BIAS)
+        placement.sources[DECODER_BIAS] = placement.sources.pop(HEAD_BIAS)
+    elif torch.equal(bias, decoder_bias):
+        placement.leave(HEAD_BIAS, TIED, "the decoder's bias")
+    else:
+        placement.leave(HEAD_BIAS, DROPPED, "differs from the decoder's bias, which is the one that the source adds")
+
+
+def _fitted(
+    model: LinformerPreTrainedModel, source: str, name: str, tensor: Tensor, positions: str
+) -> tuple[Tensor, TensorRecord]:
+    shape = tuple(tensor.shape)
+    offset, length = model.config.position_offset, model.config.max_position_embeddings
+    known = shape[0] - offset if shape else 0
+    if not name.endswith(POSITIONS) or known == length:
+        return tensor, TensorRecord(source, name, COPIED, shape)
+    table = extend_positions(tensor, length=length, offset=offset, method=positions)
+    if length < known:
+        return table, TensorRecord(source, name, CUT, shape, f"{known} -> {length} positions")
+    return table, TensorRecord(source, name, EXTENDED, shape, f"{known} -> {length} positions, {positions}")
+
+
+def _check_left_over(placement: Placement, filled: dict[str, Tensor]) -> None:
+    left = [placement.sources[name] for name in placement.tensors if name not in filled]
+    if left:
+        raise ConversionError(
+            f"{len(left)} tensors of the source do not fit its configuration (more layers than config.json says, or "
+            f"numbers that are not floating point, as in a quantised model): {_listed(left)}"
+        )
+
+
+def _check_shapes(placement: Placement, filled: dict[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    wrong = [
+        f"{placement.sources[name]} is {tuple(tensor.shape)}, the configuration needs {tuple(own[name].shape)}"
+        for name, tensor in filled.items()
+        if tensor.shape != own[name].shape
+    ]
+    if wrong:
+        raise ConversionError(f"the source's weights do not fit its configuration: {_listed(wrong)}")
+
+
+def _new_tensors(
+    model: LinformerPreTrainedModel, own: Mapping[str, Tensor], filled: dict[str, Tensor], *, new_head: bool
+) -> list[NewTensor]:
+    new, missing = [], []
+    for name, tensor in own.items():
+        shape = tuple(tensor.shape)
+        if name in filled or (name == DECODER_WEIGHT and model.config.tie_word_embeddings):
+            continue
+        if any(part in name for part in OWN_PARTS):
+            reason = "memory beside the window, starts at 0" if name.endswith("memory_bias") else "projection"
+            new.append(NewTensor(name, shape, reason))
+        elif new_head and name.startswith(HEAD_PARTS):
+            new.append(NewTensor(name, shape, "new head, not trained yet"))
+        else:
+            missing.append(name)
+    if missing:
+        raise ConversionError(
+            f"the source lacks {len(missing)} tensors that its configuration calls for, so its checkpoint is "
+            f"incomplete; the Longform names are: {_listed(missing)}"
+        )
+    return new
+
+
+def _listed(names: list[str], most: int = 8) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
