@@ -1,0 +1,46 @@
+"""What every command's parser has: ``--config FILE.yaml``, defaults in the help, dashes or underscores in names."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from longform.errors import require
+
+
+def command_parser(command: str, description: str) -> Any:
+    """A jsonargparse.ArgumentParser for ``longform COMMAND``; options given after ``--config`` override the file."""
+    jsonargparse = require("jsonargparse", extra="cli")
+    parser = jsonargparse.ArgumentParser(prog=f"longform {command}", description=description)
+    parser.add_argument("--config", action="config", help="YAML file with any of the options below")
+    return parser
+
+
+def add_model_options(parser: Any, *, lengths: bool = True) -> None:
+    """Options that say how a model is run."""
+    parser.add_argument("--dtype", default="float32", help="float32, bfloat16, or auto: bfloat16 where it is fast")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
+    parser.add_argument("--batch-tokens", type=int, default=8192, help="tokens in a batch, padding included")
+    if lengths:
+        parser.add_argument("--max-length", type=int | None, default=None, help="tokens taken of a text; null: all fit")
+
+
+def parse(parser: Any, arguments: Sequence[str]) -> Any:
+    """The parsed Namespace; ``--some-name`` and ``--some_name`` are the same option."""
+    known = _option_names(parser)
+    return parser.parse_args([_spelled(argument, known) for argument in arguments])
+
+
+def _spelled(argument: str, known: set[str]) -> str:
+    name, equals, value = argument.partition("=")
+    if name.startswith("--") and name not in known:
+        for other in ("--" + name[2:].replace("_", "-"), "--" + name[2:].replace("-", "_")):
+            if other in known:
+                return other + equals + value
+    return argument
+
+
+def _option_names(parser: Any) -> set[str]:
+    names = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action.choices, dict):  # subcommands: name -> parser
+            names.update(*(_option_names(each) for each in action.choices.values()))
+    return names
