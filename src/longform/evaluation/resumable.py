@@ -1,0 +1,122 @@
+"""Output that survives a kill: records are appended to a partial file, which becomes the output when it is whole."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from longform.data.text import atomic_write
+from longform.errors import CheckpointError, ConfigurationError, require
+
+OUTPUT_SUFFIXES = (".jsonl", ".parquet")
+ROWS_AT_A_TIME = 1024  # of a parquet row group
+
+
+class ResumableOutput:
+    """Appends records, in order, for ``output`` (.jsonl or .parquet); a second start goes on where the first ended.
+
+    Beside ``output`` stand, until it is finished, ``output.partial`` (one record a line) and ``output.settings``.
+    ``done``: records that an earlier start left; ``last``: the last of them. ``settings`` (of JSON values) must be the
+    same at every start. Raises ConfigurationError that names what changed; ``restart`` discards what was there.
+    """
+
+    def __init__(self, output: str | Path, settings: Mapping[str, Any], *, restart: bool = False) -> None:
+        self.output = Path(output)
+        if self.output.suffix not in OUTPUT_SUFFIXES:
+            raise ConfigurationError(f'output is "{output}"; its suffix is one of {", ".join(OUTPUT_SUFFIXES)}')
+        self.partial = self.output.with_name(self.output.name + ".partial")
+        self._settings = self.output.with_name(self.output.name + ".settings")
+        self.done, self.last = 0, None
+        if self.partial.exists() and not restart:
+            self._refuse_changes(settings)
+            self._keep_whole_lines()
+        else:
+            self.partial.unlink(missing_ok=True)
+            with atomic_write(self._settings) as file:
+                json.dump(dict(settings), file)
+        self._file = self.partial.open("ab")
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Write one record; it is kept even if the process is killed next. Raises OSError on a full disk."""
+        self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n")
+        self._file.flush()
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """What has been written so far, from the beginning."""
+        with self.partial.open("rb") as lines:
+            yield from map(json.loads, lines)
+
+    def finish(self) -> None:
+        """The partial file becomes the output, which replaces an older one at once."""
+        os.fsync(self._file.fileno())
+        self.close()
+        if self.output.suffix == ".parquet":
+            with atomic_write(self.output, "wb") as file:
+                _write_parquet(self.records(), file)
+            self.partial.unlink()
+        else:
+            self.partial.replace(self.output)
+        self._settings.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Stop writing; what was written stays for the next start."""
+        self._file.close()
+
+    def _refuse_changes(self, settings: Mapping[str, Any]) -> None:
+        try:
+            before = json.loads(self._settings.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{self.partial} is there without readable {self._settings}: delete it") from error
+        now = json.loads(json.dumps(dict(settings)))
+        changed = [
+            f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+            for name in sorted({*before, *now})
+            if before.get(name) != now.get(name)
+        ]
+        if changed:
+            raise ConfigurationError(
+                f"{self.partial} was begun with other settings ({'; '.join(changed)}): "
+                "use those again to go on, or restart (--restart true) to begin anew"
+            )
+
+    def _keep_whole_lines(self) -> None:
+        """A kill in the middle of a line leaves a part of it: cut it off."""
+        whole = 0
+        with self.partial.open("r+b") as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    self.last = json.loads(line)
+                except ValueError:
+                    break
+                whole += len(line)
+                self.done += 1
+            file.truncate(whole)
+
+
+def _write_parquet(records: Iterator[dict[str, Any]], file: Any) -> None:
+    arrow = require("pyarrow", extra="cli")
+    parquet = require("pyarrow.parquet", extra="cli")
+    first = list(islice(records, ROWS_AT_A_TIME))
+    schema = _schema(arrow, first[0])
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        rows = first
+        while rows:
+            writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+            rows = list(islice(records, ROWS_AT_A_TIME))
+
+
+def _schema(arrow: Any, record: Mapping[str, Any]) -> Any:
+    """Columns of the records that prediction and embedding write."""
+
+    def column(value: Any, name: str) -> Any:
+        if isinstance(value, dict):
+            return arrow.struct([(label, arrow.float64()) for label in value])
+        if isinstance(value, list):
+            return arrow.list_(arrow.string() if name == "labels" else arrow.float32())
+        return {str: arrow.string(), int: arrow.int64(), float: arrow.float64()}[type(value)]
+
+    return arrow.schema([(name, column(value, name)) for name, value in record.items()])
