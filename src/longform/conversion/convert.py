@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
@@ -17,7 +18,7 @@ from longform.conversion.sentence_transformers_folder import SentenceFolder
 from longform.conversion.source import Source, open_source
 from longform.conversion.tasks import LABELLED, MODELS, POOLING, check_task, task_of
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
-from longform.errors import ConversionError
+from longform.errors import ConfigurationError, ConversionError, LongformError
 from longform.functional.positions import METHODS
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel
@@ -187,9 +188,9 @@ def _build(
     known = table.shape[0] - options["position_offset"]
     options |= head.options | _attention_options(attention, max_length=max_length, known=known)
     if head.task == "masked-lm":
-        options["tie_word_embeddings"] = settle_tied_decoder(placement)
+        options["tie_word_embeddings"] = settle_tied_decoder(placement, tied=config.tie_word_embeddings)
     options |= {"max_position_embeddings": max_length, "use_pooler": "pooler.dense.weight" in placement.tensors}
-    model = MODELS[head.task](LinformerConfig(**options)).to(table.dtype).eval()
+    model = MODELS[head.task](_checked_config(options)).to(table.dtype).eval()
     records, new = fill_model(model, placement, positions=positions, new_head=head.new)
     model.tie_weights()
     report = ConversionReport(
@@ -202,6 +203,15 @@ def _build(
     kept = source.sentence_folder if head.task == "encoder" else None
     report.notes += _notes(source, tokenizer, kept)
     return ConversionResult(model, tokenizer, report, kept, source.folder)
+
+
+def _checked_config(options: dict[str, Any]) -> LinformerConfig:
+    try:
+        return LinformerConfig(**options)
+    except StrictDataclassError as error:
+        if isinstance(error.__cause__, LongformError):
+            raise error.__cause__ from None
+        raise ConfigurationError(" ".join(str(error).split())) from error
 
 
 def _attention_options(attention: dict[str, Any], *, max_length: int, known: int) -> dict[str, Any]:

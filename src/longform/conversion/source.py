@@ -131,7 +131,7 @@ def _no_weights(folder: Path) -> str:
         return f"{folder} has no {WEIGHTS}: there are no weights to convert"
     return (
         f"{folder} holds its weights in {', '.join(foreign)} and has no {WEIGHTS}. Longform never unpickles. If you "
-        "trust the file, load it with transformers' from_pretrained once, call save_pretrained (it writes safetensors), and "
+        "trust the file, load it once with transformers and call save_pretrained, which writes safetensors, and "
         "convert that folder"
     )
 

@@ -64,10 +64,18 @@ def place_tensors(tensors: Mapping[str, Tensor], *, rules: KeyRules, family: Fam
     return placement
 
 
-def settle_tied_decoder(placement: Placement) -> bool:
-    """Whether the masked-language head's decoder is the word vectors; if so, its copy is taken out."""
+def settle_tied_decoder(placement: Placement, *, tied: bool) -> bool:
+    """Whether the masked-language head's decoder is the word vectors; if so, its copy is taken out.
+
+    ``tied``: what the source's configuration says; a file with two different tables overrules it, as in transformers.
+    """
     decoder, words = placement.tensors.get(DECODER_WEIGHT), placement.find(WORDS)
-    if decoder is None or words is None:
+    if not tied or decoder is None:
+        return tied
+    if words is None:
+        name = "linformer." + WORDS
+        placement.tensors[name] = placement.tensors.pop(DECODER_WEIGHT)
+        placement.sources[name] = placement.sources.pop(DECODER_WEIGHT)
         return True
     if decoder.shape != words.shape or not torch.equal(decoder, words):
         return False

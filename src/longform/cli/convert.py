@@ -1,0 +1,90 @@
+"""``longform convert SOURCE OUTPUT``: a pretrained encoder becomes a Longform, in a folder."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from longform.cli.arguments import command_parser
+from longform.conversion import defaults
+from longform.conversion.saving import check_output
+from longform.conversion.tasks import MODELS
+from longform.functional.positions import METHODS
+from longform.layers.geometry import INITIALISATIONS, PROJECTIONS, SHARINGS
+
+Lengths = int | Literal["auto"] | list[int] | list[list[int]]
+
+
+def parser() -> Any:
+    """The command's jsonargparse.ArgumentParser."""
+    made = command_parser("convert", "Turn a pretrained encoder into a Longform; its weights and its head are kept.")
+    made.add_argument("source", type=str, help="folder of a saved model, sentence-transformers folder, or hub name")
+    made.add_argument("output", type=str, help="folder for the result")
+    made.add_argument("--overwrite", action="store_true", help="replace the result of an earlier conversion")
+    _add_length(made)
+    _add_attention(made)
+    _add_task(made)
+    return made
+
+
+def _add_length(made: Any) -> None:
+    made.add_argument(
+        "--max-length", type=int, default=defaults.MAX_LENGTH, help="tokens of the longest text, special ones included"
+    )
+    made.add_argument(
+        "--positions", choices=METHODS, default=defaults.POSITIONS,
+        help="positions past the source's: repeat what it learned, or stretch it",
+    )  # fmt: skip
+
+
+def _add_attention(made: Any) -> None:
+    made.add_argument(
+        "--projection", choices=PROJECTIONS, default=defaults.PROJECTION, help="how keys and values are shortened"
+    )
+    made.add_argument(
+        "--projected-length", type=Lengths, default="auto",
+        help=f"slots k: a number, a list per layer, or lists per head; auto: about {defaults.SLOTS}",
+    )  # fmt: skip
+    made.add_argument("--sharing", choices=SHARINGS, default=defaults.SHARING, help="who shares a projection")
+    made.add_argument(
+        "--attention-window", type=int | Literal["auto"] | None, default="auto",
+        help=f"tokens seen exactly on each side; null: slots only; auto: {defaults.WINDOW} where slots have a place",
+    )  # fmt: skip
+    made.add_argument(
+        "--memory-budget", type=float | Literal["auto"] | None, default="auto",
+        help="tokens that all slots together stand for at most; null: no limit; auto: the source's own length",
+    )  # fmt: skip
+    made.add_argument(
+        "--projection-init", choices=INITIALISATIONS, default="block_mean", help="start of a learned projection"
+    )
+
+
+def _add_task(made: Any) -> None:
+    made.add_argument(
+        "--task",
+        type=str | None,
+        default=None,
+        help=f"task of the result: {', '.join(MODELS)}; null: the source's own",
+    )
+    made.add_argument("--num-labels", type=int | None, default=None, help="labels of a new classification head")
+    made.add_argument(
+        "--classifier-pooling", type=Literal["cls", "mean"] | None, default=None,
+        help="what a classification head reads: the first token, or the mean of all",
+    )  # fmt: skip
+
+
+def run(settings: Any) -> None:
+    """Convert, save, and say what was done."""
+    from longform.conversion.convert import convert
+
+    output = Path(settings.output).expanduser()
+    check_output(output, overwrite=settings.overwrite)
+    result = convert(
+        settings.source, max_length=settings.max_length, projected_length=settings.projected_length,
+        projection=settings.projection, sharing=settings.sharing, attention_window=settings.attention_window,
+        memory_budget=settings.memory_budget, projection_init=settings.projection_init, positions=settings.positions,
+        task=settings.task, num_labels=settings.num_labels, classifier_pooling=settings.classifier_pooling,
+    )  # fmt: skip
+    result.save_pretrained(output, overwrite=settings.overwrite)
+    print(result.report.summary())
+    print(f"  saved       {output} (every tensor's account: conversion_report.json)")
+    print("  next        longform distill --help: let the original teach it")
+    print("              longform finetune --help: train it on labels; longform embed --help: use it as it is")
