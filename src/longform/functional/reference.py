@@ -1,0 +1,332 @@
+"""Slow, obvious twins of the fast functions, for tests: written from the equations, one Python loop an axis.
+
+B batch, n tokens, N the most tokens, D hidden, h heads, d head dim, k slots, C tokens a slot at full length, w window.
+Loops run over batch, head, query, slot and token; only the channels of one token are a tensor. Everything is computed
+in float64 and is differentiable. Equation numbers are those of the Linformer paper, arXiv 2006.04768 v3. Nothing here
+is imported by the fast functions, and nothing of theirs is imported here.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class ReferenceSlots(NamedTuple):
+    """The k slots of one text and one head.
+
+    vectors: k entries (d,), None for a slot without a valid token; count: valid tokens a slot stands for;
+    start, stop: the positions it covers are start <= t < stop.
+    """
+
+    vectors: list[Tensor | None]
+    count: list[int]
+    start: list[int]
+    stop: list[int]
+
+
+class ReferenceMemory(NamedTuple):
+    """How one head shortens the sequence.
+
+    kind: "dense" (linear and random), "mean", "max" or "convolution"; slots: k; max_length: N;
+    key, value: E and F (k, N) for "dense", kernels (d, C) for "convolution", None otherwise.
+    """
+
+    kind: str
+    slots: int
+    max_length: int
+    key: Tensor | None = None
+    value: Tensor | None = None
+
+
+class ReferenceLinear(NamedTuple):
+    """y = weight x + bias; weight (out, in), bias (out,) or None."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = torch.stack([(row * x).sum() for row in self.weight.double()])
+        return y if self.bias is None else y + self.bias.double()
+
+
+def reference_valid(mask: Tensor | None, batch: int, length: int) -> list[list[bool]]:
+    """Mask (B, n) of 0/1, or None for all ones, as nested lists of booleans."""
+    if mask is None:
+        return [[True] * length for _ in range(batch)]
+    return [[bool(mask[b, t]) for t in range(length)] for b in range(batch)]
+
+
+def reference_length(valid: Sequence[bool]) -> int:
+    """The document's length L: its last valid position + 1; 0 for a row of padding."""
+    length = 0
+    for t, is_valid in enumerate(valid):
+        if is_valid:
+            length = t + 1
+    return length
+
+
+def reference_softmax(logits: Sequence[Tensor]) -> list[Tensor]:
+    """Softmax over a list of scalars: exp(a_j) / sum_i exp(a_i)."""
+    largest = max(float(logit.detach()) for logit in logits)
+    exponentials = [torch.exp(logit - largest) for logit in logits]
+    total = sum(exponentials[1:], exponentials[0])
+    return [exponential / total for exponential in exponentials]
+
+
+def _mix(weights: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
+    total = torch.zeros_like(values[0])
+    for weight, value in zip(weights, values, strict=True):
+        total = total + weight * value
+    return total
+
+
+def reference_slot_size(length: int, *, base_size: int, slots: int) -> int:
+    """Tokens a pooled slot covers: the smallest divisor c of C with ceil(L / c) <= k."""
+    for size in range(1, base_size + 1):
+        if base_size % size == 0 and math.ceil(length / size) <= slots:
+            return size
+    raise ValueError(f"{length} tokens do not fit {slots} slots of {base_size}")
+
+
+def reference_dense_projection(tokens: Sequence[Tensor], valid: Sequence[bool], matrix: Tensor) -> list[Tensor | None]:
+    """E X (equation 7) of one text over its valid tokens: k entries (d,).
+
+    tokens: n entries (d,); matrix (k, N), n <= N. Slot j is s_j sum_t E_jt x_t with
+    s_j = ||E_j over all N|| / ||E_j over the valid t||; None where the row is zero on every valid token.
+    """
+    slots: list[Tensor | None] = []
+    for row in matrix.double():
+        used = [t for t in range(len(tokens)) if valid[t]]
+        if all(float(row[t].detach()) == 0.0 for t in used):
+            slots.append(None)
+            continue
+        scale = row.square().sum().sqrt() / torch.stack([row[t] ** 2 for t in used]).sum().sqrt()
+        slots.append(_mix([scale * row[t] for t in used], [tokens[t].double() for t in used]))
+    return slots
+
+
+def reference_pool(
+    tokens: Sequence[Tensor], valid: Sequence[bool], *, slots: int, size: int, largest: bool = False
+) -> ReferenceSlots:
+    """Mean (or elementwise largest) of the valid tokens of each run of `size` positions ("general projections", §4)."""
+    pooled = _empty_slots(slots, size)
+    for j in range(slots):
+        members = _members(len(tokens), valid, pooled.start[j], pooled.stop[j])
+        pooled.count[j] = len(members)
+        if not members:
+            continue
+        total = tokens[members[0]].double()
+        for t in members[1:]:
+            token = tokens[t].double()
+            total = torch.maximum(total, token) if largest else total + token
+        pooled.vectors[j] = total if largest else total / len(members)
+    return pooled
+
+
+def reference_convolution(
+    tokens: Sequence[Tensor], valid: Sequence[bool], kernel: Tensor, *, slots: int
+) -> ReferenceSlots:
+    """Depthwise convolution, kernel = stride = C (§4), over the valid tokens of each slot.
+
+    kernel (d, C). Channel c of slot j: sum_r w_cr x_(jC+r)c over valid taps, times
+    sum |w_c| over all taps / sum |w_c| over the valid ones.
+    """
+    size = kernel.shape[1]
+    pooled = _empty_slots(slots, size)
+    for j in range(slots):
+        members = _members(len(tokens), valid, pooled.start[j], pooled.stop[j])
+        pooled.count[j] = len(members)
+        if not members:
+            continue
+        channels = []
+        for c, taps in enumerate(kernel.double()):
+            used = [t - pooled.start[j] for t in members]
+            total = sum((taps[r] * tokens[pooled.start[j] + r][c].double() for r in used), torch.zeros(()).double())
+            seen = sum((taps[r].abs() for r in used), torch.zeros(()).double())
+            full = sum((tap.abs() for tap in taps), torch.zeros(()).double())
+            channels.append(total * (full / seen))
+        pooled.vectors[j] = torch.stack(channels)
+    return pooled
+
+
+def _empty_slots(slots: int, size: int) -> ReferenceSlots:
+    starts = [j * size for j in range(slots)]
+    return ReferenceSlots([None] * slots, [0] * slots, starts, [start + size for start in starts])
+
+
+def _members(length: int, valid: Sequence[bool], start: int, stop: int) -> list[int]:
+    return [t for t in range(start, min(stop, length)) if valid[t]]
+
+
+def reference_attention(
+    query: Sequence[Tensor], key: Sequence[Tensor | None], value: Sequence[Tensor | None]
+) -> tuple[list[Tensor], Tensor]:
+    """softmax(Q (E K)^T / sqrt(d)) (F V), equation 7, of one text and head, over the slots that are not None.
+
+    query: n entries (d,); key, value: k entries (d,) or None. Returns n outputs (d,) and the weights (n, k); when every
+    slot is None the outputs and weights are NaN: nothing is defined but that the fast function is finite there.
+    """
+    used = [j for j in range(len(key)) if key[j] is not None and value[j] is not None]
+    outputs, weights = [], []
+    for q in query:
+        row = [torch.zeros((), dtype=torch.float64)] * len(key)
+        if not used:
+            outputs.append(torch.full_like(q, math.nan, dtype=torch.float64))
+            weights.append(torch.full((len(key),), math.nan, dtype=torch.float64))
+            continue
+        logits = [(q.double() * key[j].double()).sum() / math.sqrt(len(q)) for j in used]  # ty: ignore
+        shares = reference_softmax(logits)
+        outputs.append(_mix(shares, [value[j].double() for j in used]))  # ty: ignore
+        for j, share in zip(used, shares, strict=True):
+            row[j] = share
+        weights.append(torch.stack(row))
+    return outputs, torch.stack(weights)
+
+
+def reference_far_slots(slots: ReferenceSlots, *, block: int, window: int) -> list[int]:
+    """Slots that a query of block i sees: with a valid token, and no position in blocks i-1, i, i+1."""
+    near = range((block - 1) * window, (block + 2) * window)
+    return [
+        j
+        for j in range(len(slots.count))
+        if slots.count[j] > 0 and not any(t in near for t in range(slots.start[j], slots.stop[j]))
+    ]
+
+
+def reference_windowed_attention(
+    query: Sequence[Tensor],
+    key: Sequence[Tensor],
+    value: Sequence[Tensor],
+    valid: Sequence[bool],
+    memory_key: ReferenceSlots,
+    memory_value: ReferenceSlots,
+    *,
+    window: int,
+    memory_bias: Tensor | float = 0.0,
+    memory_budget: float | None = None,
+) -> list[Tensor]:
+    """Exact near, compressed far, of one text and head: n outputs (d,).
+
+    query, key, value: n entries (d,). The query at t of block i = t // w sees the valid tokens of blocks i-1, i, i+1
+    with logit q k / sqrt(d), and far slots with q k_j / sqrt(d) + log(count_j) + bias + min(0, log(budget / F_i)),
+    F_i the valid tokens of all the slots that block i sees. NaN where nothing is visible.
+    """
+    outputs = []
+    for t, q in enumerate(query):
+        block, logits, seen = t // window, [], []
+        for s in range(max(0, (block - 1) * window), min(len(key), (block + 2) * window)):
+            if valid[s]:
+                logits.append((q.double() * key[s].double()).sum() / math.sqrt(len(q)))
+                seen.append(value[s].double())
+        far = reference_far_slots(memory_key, block=block, window=window)
+        total = sum(memory_key.count[j] for j in far)
+        damping = 0.0 if memory_budget is None or total == 0 else min(0.0, math.log(memory_budget / total))
+        for j in far:
+            slot = memory_key.vectors[j]
+            assert slot is not None
+            similarity = (q.double() * slot).sum() / math.sqrt(len(q))
+            logits.append(similarity + math.log(memory_key.count[j]) + memory_bias + damping)
+            seen.append(memory_value.vectors[j])
+        outputs.append(_mix(reference_softmax(logits), seen) if seen else torch.full_like(q, math.nan).double())
+    return outputs
+
+
+def reference_memory(
+    tokens: Sequence[Tensor], valid: Sequence[bool], memory: ReferenceMemory, which: str
+) -> ReferenceSlots:
+    """The slots of one text and head; which is "key" or "value", i.e. E or F."""
+    matrix = memory.key if which == "key" else memory.value
+    if memory.kind == "dense":
+        assert matrix is not None
+        vectors = reference_dense_projection(tokens, valid, matrix)
+        return ReferenceSlots(vectors, [0 if v is None else 1 for v in vectors], [0] * len(vectors), [0] * len(vectors))
+    if memory.kind == "convolution":
+        assert matrix is not None
+        return reference_convolution(tokens, valid, matrix, slots=memory.slots)
+    base = math.ceil(memory.max_length / memory.slots)
+    size = reference_slot_size(reference_length(valid), base_size=base, slots=memory.slots)
+    return reference_pool(tokens, valid, slots=memory.slots, size=size, largest=memory.kind == "max")
+
+
+def reference_layer(
+    hidden: Tensor,
+    mask: Tensor | None,
+    *,
+    query: ReferenceLinear,
+    key: ReferenceLinear,
+    value: ReferenceLinear,
+    output: ReferenceLinear,
+    memories: Sequence[ReferenceMemory],
+    window: int | None = None,
+    memory_bias: Tensor | None = None,
+    memory_budget: float | None = None,
+) -> Tensor:
+    """Multi-head attention with a shortened sequence (equations 7 and 2), (B, n, D) -> (B, n, D) in float64.
+
+    hidden (B, n, D); mask (B, n) of 0/1 or None; memories: one a head, as sharing hands them out; memory_bias (h,).
+    Only rows of valid tokens are defined; rows of padding may hold anything.
+    """
+    batch, length, width = hidden.shape
+    heads = len(memories)
+    valid = reference_valid(mask, batch, length)
+    rows = []
+    for b in range(batch):
+        tokens = [hidden[b, t].double() if valid[b][t] else torch.zeros(width).double() for t in range(length)]
+        by_head: list[list[Tensor]] = []
+        for i in range(heads):
+            part = slice(i * width // heads, (i + 1) * width // heads)
+            q, k, v = ([linear(token)[part] for token in tokens] for linear in (query, key, value))
+            slot_keys = reference_memory(k, valid[b], memories[i], "key")
+            slot_values = reference_memory(v, valid[b], memories[i], "value")
+            if window is None:
+                by_head.append(reference_attention(q, slot_keys.vectors, slot_values.vectors)[0])
+                continue
+            bias = 0.0 if memory_bias is None else memory_bias[i].double()
+            options = {"window": window, "memory_bias": bias, "memory_budget": memory_budget}
+            by_head.append(reference_windowed_attention(q, k, v, valid[b], slot_keys, slot_values, **options))
+        rows.append(torch.stack([output(torch.cat([head[t] for head in by_head])) for t in range(length)]))
+    return torch.stack(rows)
+
+
+def reference_full_attention(
+    query: Sequence[Tensor], key: Sequence[Tensor], value: Sequence[Tensor], valid: Sequence[bool]
+) -> list[Tensor]:
+    """softmax(Q K^T / sqrt(d)) V over the valid tokens (equation 2), of one text and head: n outputs (d,)."""
+    seen = [t for t in range(len(key)) if valid[t]]
+    return reference_attention(query, [key[t] for t in seen], [value[t] for t in seen])[0]
+
+
+def reference_effective_map(weights: Tensor, matrix: Tensor, valid: Sequence[bool]) -> Tensor:
+    """weights (n, k) times F' (k, n): the n x n map that a dense projection implies, (n, n) float64.
+
+    F' is F scaled as in reference_dense_projection, so the map times the values is the layer's output (Theorem 1's P~).
+    """
+    length = weights.shape[0]
+    identity = list(torch.eye(length, dtype=torch.float64))
+    return _map(weights, reference_dense_projection(identity, valid, matrix))
+
+
+def reference_effective_map_of_means(weights: Tensor, valid: Sequence[bool], *, size: int) -> Tensor:
+    """weights (n, k) times the averaging matrix (k, n) of mean pooling: the n x n map, (n, n) float64."""
+    length, slots = weights.shape
+    identity = list(torch.eye(length, dtype=torch.float64))
+    return _map(weights, reference_pool(identity, valid, slots=slots, size=size).vectors)
+
+
+def _map(weights: Tensor, slots: Sequence[Tensor | None]) -> Tensor:
+    rows = []
+    for row in weights.double():
+        total = torch.zeros(weights.shape[0], dtype=torch.float64)
+        for j, slot in enumerate(slots):
+            if slot is not None:
+                total = total + row[j] * slot
+        rows.append(total)
+    return torch.stack(rows)
+
+
+def reference_over_batch(function: Callable[[int, int], list[Tensor]], batch: int, heads: int) -> Tensor:
+    """Stack function(b, head) -> n entries (d,) into (B, h, n, d)."""
+    return torch.stack([torch.stack([torch.stack(function(b, i)) for i in range(heads)]) for b in range(batch)])
