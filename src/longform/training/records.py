@@ -1,0 +1,125 @@
+"""What a run writes down while it goes: JSON lines, and a progress bar."""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from longform.data.text import atomic_write
+from longform.errors import InputError
+
+FILE = "records.jsonl"
+
+
+class Records:
+    """Events of a run, in memory and, with a folder, in its ``records.jsonl``; one dictionary each, with its step.
+
+    ``writes``: this process is the one that keeps the file; the others only read it.
+    """
+
+    def __init__(self, folder: Path | None, *, writes: bool = True) -> None:
+        self.path = None if folder is None else folder / FILE
+        self.writes = writes and folder is not None
+        self.rows: list[dict[str, Any]] = []
+
+    def restore(self, step: int) -> None:
+        """Take up the records of an interrupted run, without those after ``step``, which will be made again."""
+        if self.path is None or not self.path.exists():
+            return
+        for line in self.path.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue  # the line that was being written when the run was killed
+            if isinstance(row, dict) and row.get("step", 0) <= step:
+                self.rows.append(row)
+        self._rewrite()
+
+    def begin(self) -> None:
+        """Forget what an earlier run in the folder wrote."""
+        self.rows = []
+        self._rewrite()
+
+    def _rewrite(self) -> None:
+        if self.writes and self.path is not None:
+            with atomic_write(self.path) as file:
+                file.writelines(json.dumps(row) + "\n" for row in self.rows)
+
+    def add(self, event: str, step: int, **values: Any) -> dict[str, Any]:
+        """Append one event."""
+        row = {"event": event, "step": step, **values}
+        self.rows.append(row)
+        if self.writes and self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        return row
+
+    def last(self, event: str) -> dict[str, Any] | None:
+        """The newest record of this kind."""
+        return next((row for row in reversed(self.rows) if row["event"] == event), None)
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        """All records of this kind."""
+        return [row for row in self.rows if row["event"] == event]
+
+
+class RecordingCallback(TrainerCallback):
+    """Shows progress and turns what the Trainer logs into records. ``extra``: more values at each log."""
+
+    def __init__(
+        self, records: Records, description: str, extra: Callable[[], dict[str, float]], *, shown: bool
+    ) -> None:
+        self.records, self.description, self.extra, self.shown = records, description, extra, shown
+        self.bar: tqdm | None = None
+        self.began = 0.0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Open the bar."""
+        self.began = time.perf_counter()
+        self.bar = tqdm(
+            total=state.max_steps, initial=state.global_step, desc=self.description, unit="step", disable=not self.shown
+        )
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Move the bar."""
+        if self.bar is not None:
+            self.bar.update(state.global_step - self.bar.n)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record losses; stop at one that is not finite. Raises InputError."""
+        logs = logs or {}
+        if "loss" not in logs:
+            return
+        if not math.isfinite(logs["loss"]):
+            raise InputError(
+                f"the loss is {logs['loss']} at step {state.global_step}: "
+                f"lower learning_rate ({args.learning_rate}) or begin from a sound model"
+            )
+        values = {name: logs[name] for name in ("loss", "grad_norm", "learning_rate") if name in logs}
+        seconds = round(time.perf_counter() - self.began, 2)
+        self.records.add("train", state.global_step, **values, **self.extra(), seconds=seconds)
+        if self.bar is not None:
+            self.bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Close the bar."""
+        if self.bar is not None:
+            self.bar.close()

@@ -1,0 +1,112 @@
+"""The folder of a run: which run it is, how far it has come, what it has written down."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from longform.errors import CheckpointError
+from longform.training.checkpoints import (
+    check_same_run,
+    checkpoint_step,
+    keep_only,
+    newest_checkpoint,
+    read_run,
+    write_run,
+)
+from longform.training.records import Records
+
+UNFINISHED = "incomplete-checkpoint-final"  # where the finished model is written before it gets its place
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder for a run that leaves nothing behind."""
+    with tempfile.TemporaryDirectory(prefix="longform-") as folder:
+        yield Path(folder)
+
+
+class RunFolder:
+    """A run's place on the disk. ``kept``: it outlives the call; ``main``: this process is the one that writes.
+
+    ``checkpoint``: where to go on from, or None. ``steps``: optimiser steps of the whole run, once they are fixed.
+    """
+
+    def __init__(self, folder: Path, identity: dict[str, Any], *, kept: bool, main: bool) -> None:
+        self.folder, self.identity, self.kept, self.main = folder, identity, kept, main
+        self.records = Records(folder if kept else None, writes=main)
+        self.checkpoint: Path | None = None
+        self.steps: int | None = None
+        self.complete = False
+
+    def open(self, *, resume: bool, wait: Callable[[], None]) -> None:
+        """Find out where the run stands; begin it where there is none.
+
+        Raises ConfigurationError when the folder holds another run, CheckpointError when it is damaged.
+        """
+        before = read_run(self.folder) if self.kept and resume else None
+        if before is not None:
+            check_same_run(self.folder, before, self.identity)
+            self.steps = before.get("steps")
+            self.complete = before.get("status") == "complete"
+            self.checkpoint = None if self.complete else newest_checkpoint(self.folder)
+        wait()
+        try:
+            self._open_records(anew=before is None)
+        except OSError as error:
+            raise CheckpointError(f'the output folder "{self.folder}" cannot be written: {error}') from error
+        wait()
+
+    def _open_records(self, *, anew: bool) -> None:
+        if anew:
+            if self.main:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                keep_only(self.folder)
+                self._write("running")
+            self.records.begin()
+        elif self.complete:
+            self.records.restore(self.steps or 0)
+        elif self.steps is not None:
+            self.records.restore((checkpoint_step(self.checkpoint) or 0) if self.checkpoint else 0)
+
+    def fix_steps(self, steps: int, process: Any) -> None:
+        """Decide how many steps the run has, the same in all processes and after an interruption."""
+        if process.num_processes > 1:
+            from accelerate.utils import broadcast_object_list
+
+            steps = broadcast_object_list([steps])[0]
+        self.steps = steps
+        self._write("running")
+
+    def _write(self, status: str) -> None:
+        if self.kept and self.main:
+            write_run(self.folder, {**self.identity, "steps": self.steps, "status": status})
+
+    def finish(self, save: Callable[[Path], None], *, wait: Callable[[], None]) -> None:
+        """Put the finished model in the folder, and remove the checkpoints."""
+        if self.kept and self.main:
+            unfinished = self.folder / UNFINISHED
+            shutil.rmtree(unfinished, ignore_errors=True)
+            try:
+                unfinished.mkdir(parents=True)
+                save(unfinished)
+                _move_all(unfinished, self.folder)
+            except OSError as error:
+                raise CheckpointError(
+                    f'the finished model could not be saved in "{self.folder}": {error}. '
+                    "The last checkpoint is whole: make room and start again with the same output folder"
+                ) from error
+            self._write("complete")
+            keep_only(self.folder)
+        wait()
+
+
+def _move_all(source: Path, target: Path) -> None:
+    """Each file to its place in ``target``, over an older one."""
+    for file in sorted(path for path in source.rglob("*") if path.is_file()):
+        place = target / file.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(place)
+    shutil.rmtree(source)

@@ -1,0 +1,213 @@
+"""What distillation and fine-tuning can be told, with units; checked when made."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+
+from longform.errors import ConfigurationError
+
+BUDGETS = ("max_steps", "max_minutes", "max_tokens")
+DEFAULT_TOKENS = 2_000_000
+
+
+def _check_positive(settings: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not value > 0:
+            raise ConfigurationError(f"{name}={value} must be more than 0")
+
+
+def _check_between(settings: Any, low: float, high: float, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if not low <= value <= high:
+            raise ConfigurationError(f"{name}={value} must be between {low} and {high}")
+
+
+def _check_choice(settings: Any, name: str, choices: tuple[str, ...]) -> None:
+    if getattr(settings, name) not in choices:
+        raise ConfigurationError(f'{name}="{getattr(settings, name)}"; it is one of {", ".join(choices)}')
+
+
+def _check_optimiser(settings: Any) -> None:
+    _check_positive(settings, "learning_rate", "max_grad_norm", "max_minutes", "tokens_per_forward")
+    _check_between(settings, 0, 1, "warmup", "weight_decay")
+    _check_choice(settings, "schedule", ("cosine", "linear", "constant"))
+    _check_choice(settings, "dtype", ("auto", "float32", "bfloat16"))
+
+
+@dataclass(frozen=True)
+class DistillationSettings:
+    """How a student learns from its teacher.
+
+    Args:
+        length: longest crop of a document, in tokens, special tokens included. Crops of ``length``, ``length`` / 2,
+            ``length`` / 4 ... down to ``min_length`` are mixed, as many tokens of each.
+        min_length: shortest length that a longer document is cut to, in tokens (shorter documents stay whole).
+        pack: join documents, a separator between them, until they fill ``length`` tokens.
+        tokens_per_step: tokens of one optimiser step, of each process.
+        tokens_per_forward: tokens that pass through the model at once; a step of more accumulates gradients.
+        max_steps: optimiser steps. Of several budgets the smallest holds; without any, 2,000,000 tokens.
+        max_minutes: wall-clock minutes; the first steps are timed, and the number of steps that fit is then fixed.
+        max_tokens: tokens of training text, over all processes.
+        learning_rate: highest learning rate of AdamW.
+        warmup: part of the steps (0 to 1) in which the learning rate rises from 0.
+        schedule: how the learning rate falls after that: "cosine" or "linear" to 0, or "constant".
+        weight_decay: of AdamW, on matrices only.
+        max_grad_norm: gradients are scaled down to this norm.
+        hidden_weight: weight of the relative squared error of the hidden states, mean over layers.
+        pooled_weight: weight of 1 - cosine of the mean-pooled last hidden states.
+        logits_weight: weight of KL(teacher || student) at masked tokens, where both have a masked-language head.
+        mask_fraction: part of the tokens (0 to 1) that are masked for it.
+        train_word_embeddings: whether word vectors move too; they begin as the teacher's.
+        gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
+        dropout: probability (0 to 1) while distilling.
+        teacher_length: tokens of a teacher window, special tokens included; default: all that the teacher takes.
+        teacher_stride: tokens between the beginnings of two windows; default: three quarters of a window's text.
+        heldout_documents: documents that are kept for measuring agreement with the teacher, not trained on.
+        evaluations: how often agreement is measured while training, at even distances (before and after come on top).
+        save_every_steps: steps between two checkpoints; default: a tenth of the run.
+        seed: of the order of texts, crops, masks and dropout.
+        dtype: of the matrix products: "auto" (bfloat16 where CPU or GPU has it natively), "bfloat16" or "float32".
+
+    Raises ConfigurationError for a value that cannot be.
+    """
+
+    length: int = 512
+    min_length: int = 128
+    pack: bool = False
+    tokens_per_step: int = 4096
+    tokens_per_forward: int = 16_384
+    max_steps: int | None = None
+    max_minutes: float | None = None
+    max_tokens: int | None = None
+    learning_rate: float = 5e-4
+    warmup: float = 0.05
+    schedule: str = "cosine"
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    hidden_weight: float = 1.0
+    pooled_weight: float = 1.0
+    logits_weight: float = 1.0
+    mask_fraction: float = 0.15
+    train_word_embeddings: bool = False
+    gradient_checkpointing: bool = False
+    dropout: float = 0.0
+    teacher_length: int | None = None
+    teacher_stride: int | None = None
+    heldout_documents: int = 64
+    evaluations: int = 4
+    save_every_steps: int | None = None
+    seed: int = 0
+    dtype: str = "auto"
+
+    def __post_init__(self) -> None:
+        _check_optimiser(self)
+        _check_positive(
+            self, "length", "min_length", "tokens_per_step", *BUDGETS, "teacher_length", "teacher_stride",
+            "heldout_documents", "save_every_steps",
+        )  # fmt: skip
+        _check_between(self, 0, 1, "mask_fraction", "dropout")
+        if self.min_length > self.length:
+            raise ConfigurationError(f"min_length={self.min_length} is more than length={self.length}")
+        if self.evaluations < 0:
+            raise ConfigurationError(f"evaluations={self.evaluations} must be 0 or more")
+        weights = {name: getattr(self, name) for name in ("hidden_weight", "pooled_weight", "logits_weight")}
+        if min(weights.values()) < 0 or not any(weights.values()):
+            raise ConfigurationError(f"weights must be 0 or more, and one of them more than 0: {weights}")
+
+
+@dataclass(frozen=True)
+class FinetuningSettings:
+    """How an encoder learns a task from labelled texts.
+
+    Args:
+        task: "auto" (from the labels: text or whole numbers single-label, lists multi-label, decimals regression),
+            "single-label", "multi-label" or "regression".
+        max_length: tokens that a text is cut to, special tokens included; default: all that the model takes.
+        epochs: passes over the training part.
+        max_steps: optimiser steps. Of several budgets the smallest holds.
+        max_minutes: wall-clock minutes; the first steps are timed, and the number of steps that fit is then fixed.
+        batch_size: texts of one optimiser step, of each process.
+        tokens_per_forward: tokens, padding included, that pass through the model at once; a step's texts are grouped
+            by length into such parts, and their gradients accumulated.
+        learning_rate: highest learning rate of AdamW.
+        head_learning_rate: of the new classification head; default: ``learning_rate``.
+        warmup: part of the steps (0 to 1) in which the learning rate rises from 0.
+        schedule: how the learning rate falls after that: "cosine" or "linear" to 0, or "constant".
+        weight_decay: of AdamW, on matrices only.
+        max_grad_norm: gradients are scaled down to this norm.
+        label_smoothing: 0 to 1, for single labels.
+        validation_fraction: part of the texts (0 to 1) held out where no validation part is given; stratified.
+        evaluations_per_epoch: how often metrics are measured, a checkpoint saved and the best one remembered.
+        metric: the one that says which checkpoint is best: "accuracy", "macro_f1", "micro_f1", "spearman", "loss";
+            default: macro_f1 for labels, spearman for regression.
+        early_stopping: evaluations without improvement after which training stops; default: never.
+        gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
+        seed: of the split, the order of texts, the new head and dropout.
+        dtype: of the matrix products: "auto" (bfloat16 where CPU or GPU has it natively), "bfloat16" or "float32".
+
+    Raises ConfigurationError for a value that cannot be.
+    """
+
+    task: str = "auto"
+    max_length: int | None = None
+    epochs: float = 3.0
+    max_steps: int | None = None
+    max_minutes: float | None = None
+    batch_size: int = 16
+    tokens_per_forward: int = 8192
+    learning_rate: float = 5e-5
+    head_learning_rate: float | None = None
+    warmup: float = 0.1
+    schedule: str = "linear"
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    label_smoothing: float = 0.0
+    validation_fraction: float = 0.1
+    evaluations_per_epoch: int = 1
+    metric: str | None = None
+    early_stopping: int | None = None
+    gradient_checkpointing: bool = False
+    seed: int = 0
+    dtype: str = "auto"
+
+    def __post_init__(self) -> None:
+        _check_optimiser(self)
+        _check_positive(
+            self, "max_length", "epochs", "max_steps", "batch_size", "head_learning_rate", "evaluations_per_epoch",
+            "early_stopping",
+        )  # fmt: skip
+        _check_between(self, 0, 0.9, "validation_fraction", "label_smoothing")
+        _check_choice(self, "task", ("auto", "single-label", "multi-label", "regression"))
+        if self.metric is not None:
+            _check_choice(self, "metric", ("accuracy", "macro_f1", "micro_f1", "spearman", "loss"))
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Lines "name: before -> now" for what differs."""
+    names = dict.fromkeys([*before, *now])
+    return [f"{name}: {before.get(name)} -> {now.get(name)}" for name in names if before.get(name) != now.get(name)]
+
+
+def as_dict(settings: DistillationSettings | FinetuningSettings) -> dict[str, Any]:
+    """The settings by name, as JSON has them."""
+    return {field.name: getattr(settings, field.name) for field in fields(settings)}
+
+
+def native_bfloat16(device: torch.device) -> bool:
+    """Whether the device multiplies bfloat16 matrices in hardware."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type == "cpu" and hasattr(torch.cpu, "get_capabilities"):
+        found = torch.cpu.get_capabilities()
+        return bool(found.get("avx512_bf16") or found.get("amx_bf16") or found.get("bf16"))
+    return False
+
+
+def compute_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The dtype of matrix products that ``dtype`` in the settings means on this device."""
+    if name == "auto":
+        return torch.bfloat16 if native_bfloat16(device) else torch.float32
+    return torch.bfloat16 if name == "bfloat16" else torch.float32

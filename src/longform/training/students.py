@@ -1,0 +1,155 @@
+"""Encoders to train: from memory, a conversion or a folder; their state while learning; saving them again."""
+
+import contextlib
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from longform.errors import CheckpointError, ConfigurationError
+
+HEADS = {
+    "ForMaskedLM": AutoModelForMaskedLM,
+    "ForSequenceClassification": AutoModelForSequenceClassification,
+    "ForTokenClassification": AutoModelForTokenClassification,
+    "ForQuestionAnswering": AutoModelForQuestionAnswering,
+    "ForMultipleChoice": AutoModelForMultipleChoice,
+}
+KEPT_FOLDERS = ("1_Pooling", "2_Normalize", "2_Dense", "3_Normalize")  # of sentence-transformers
+KEPT_FILES = ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "report.json")
+
+
+class Student(NamedTuple):
+    """A model with its tokenizer, and where it came from: a folder, a ConversionResult, or None."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    origin: Any = None
+
+    def save(self, folder: Path) -> None:
+        """Save model and tokenizer; what makes its origin a sentence-transformers folder is kept."""
+        if hasattr(self.origin, "save_pretrained"):
+            self.origin.save_pretrained(folder)
+            return
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        if isinstance(self.origin, Path):
+            _copy_surroundings(self.origin, folder)
+
+
+def _copy_surroundings(source: Path, folder: Path) -> None:
+    for name in KEPT_FILES:
+        if (source / name).is_file():
+            shutil.copy2(source / name, folder / name)
+    for path in source.iterdir():
+        if path.is_dir() and path.name[:1].isdigit() and (path / "config.json").is_file():
+            shutil.copytree(path, folder / path.name, dirs_exist_ok=True)
+
+
+def open_student(student: Any, tokenizer: PreTrainedTokenizerBase | None) -> Student:
+    """A loaded model, a ConversionResult (model, tokenizer, save_pretrained) or a folder."""
+    if isinstance(student, str | Path):
+        folder = Path(student)
+        if not folder.is_dir():
+            raise ConfigurationError(f'the student "{student}" is not a folder: convert a model first (longform convert)')
+        return Student(load_encoder(folder), tokenizer or AutoTokenizer.from_pretrained(folder), folder)
+    if isinstance(student, PreTrainedModel):
+        if tokenizer is None:
+            raise ConfigurationError("a model in memory needs its tokenizer: tokenizer=...")
+        return Student(student, tokenizer)
+    if isinstance(getattr(student, "model", None), PreTrainedModel):
+        return Student(student.model, tokenizer or student.tokenizer, student)
+    raise ConfigurationError(f"a student is a model, a ConversionResult or a folder, not {type(student).__name__}")
+
+
+def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
+    """A model with the head that its configuration names, in float32; a loaded one as it is.
+
+    Raises CheckpointError when it cannot be read; weights must be safetensors.
+    """
+    if isinstance(source, PreTrainedModel):
+        return source
+    try:
+        named = (AutoConfig.from_pretrained(source).architectures or [""])[0]
+        auto = next((head for suffix, head in HEADS.items() if named.endswith(suffix)), AutoModel)
+        return auto.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f'the model "{source}" cannot be loaded: {error}') from error
+
+
+def with_labels(source: Any, labels: int, tokenizer: PreTrainedTokenizerBase | None, **config: Any) -> Student:
+    """An encoder with a classification head for ``labels`` values: the one it has where that fits, else a new one.
+
+    ``source``: a loaded model, a ConversionResult, a folder or a hub name. ``config``: more fields of its config.
+    """
+    if isinstance(source, str | Path):
+        name: Any = source
+        tokenizer = tokenizer or AutoTokenizer.from_pretrained(source)
+        return Student(_with_labels(name, labels, config), tokenizer, Path(source) if Path(source).is_dir() else None)
+    opened = open_student(source, tokenizer)
+    with tempfile.TemporaryDirectory(prefix="longform-") as folder:
+        opened.model.save_pretrained(folder)
+        return Student(_with_labels(folder, labels, config), opened.tokenizer)
+
+
+def _with_labels(source: Any, labels: int, config: dict[str, Any]) -> PreTrainedModel:
+    try:
+        return AutoModelForSequenceClassification.from_pretrained(
+            source, num_labels=labels, dtype=torch.float32, use_safetensors=True, ignore_mismatched_sizes=True, **config
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f'the model "{source}" cannot be loaded for classification: {error}') from error
+
+
+def fingerprint(model: PreTrainedModel) -> str:
+    """A short name for a model's weights: the same for the same model, in practice another for another."""
+    digest = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        digest.update(f"{name} {tuple(parameter.shape)}".encode())
+        digest.update(parameter.detach().flatten()[:256].cpu().float().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def checkpoint_activations(model: PreTrainedModel, *, on: bool) -> None:
+    """Recompute activations in the backward pass, or no longer."""
+    switch = "enable" if on else "disable"
+    current = getattr(model, f"activation_checkpointing_{switch}", None)  # the name since transformers 5.2x
+    (current or getattr(model, f"gradient_checkpointing_{switch}"))()
+
+
+@contextlib.contextmanager
+def learning(model: nn.Module, *, dropout: float | None, frozen: Sequence[nn.Parameter] = ()) -> Iterator[None]:
+    """Dropout set to one probability (None: as it is) and some parameters frozen, for the time being."""
+    kept: list[tuple[Any, str, Any]] = []
+    if dropout is not None:
+        for module in model.modules():
+            name = "p" if isinstance(module, nn.Dropout) else "dropout"
+            value = getattr(module, name, None)
+            if isinstance(value, float):
+                kept.append((module, name, value))
+                setattr(module, name, dropout)
+    for parameter in frozen:
+        kept.append((parameter, "requires_grad", parameter.requires_grad))
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for owner, name, value in kept:
+            setattr(owner, name, value)

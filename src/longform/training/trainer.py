@@ -1,0 +1,269 @@
+"""transformers' Trainer with steps that are numbered, parts of any length, and checkpoints that are whole."""
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from tqdm import tqdm
+from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import ExportableState
+from transformers.utils import logging
+
+from longform.errors import CheckpointError, require
+from longform.training.checkpoints import WEIGHTS, checkpoint_step, keep_only, publish, reading, remove
+from longform.training.settings import DistillationSettings, FinetuningSettings
+
+TIMED_STEPS = 5
+LOGS = 100  # how many records of the loss a run writes at least
+
+
+class Part(Protocol):
+    """What passes through the model together; ``weight``: how much of it there is (tokens, texts)."""
+
+    @property
+    def weight(self) -> float: ...
+
+
+class Steps(Protocol):
+    """The batches of a run by number."""
+
+    def steps(self, start: int = 0) -> Iterator[Sequence[Part]]:
+        """The parts of each optimiser step from ``start`` on, without end."""
+
+
+PartLoss = Callable[[nn.Module, Any, float], Tensor]  # model, part, the part's share of its step
+
+
+def training_arguments(
+    output: Path, settings: DistillationSettings | FinetuningSettings, *, steps: int, evaluate_every: int | None,
+    save_every: int | None, **more: Any,
+) -> TrainingArguments:  # fmt: skip
+    """The Trainer's arguments; precision, batches, progress and records are ours."""
+    require("accelerate", extra="train")
+    schedule = {"constant": "constant_with_warmup"}.get(settings.schedule, settings.schedule)
+    return TrainingArguments(
+        output_dir=str(output), max_steps=steps, learning_rate=settings.learning_rate,
+        lr_scheduler_type=schedule, warmup_steps=math.ceil(settings.warmup * steps),
+        weight_decay=settings.weight_decay, max_grad_norm=settings.max_grad_norm, optim="adamw_torch_fused",
+        seed=settings.seed, use_cpu=not torch.cuda.is_available(), disable_tqdm=True, report_to="none",
+        logging_steps=max(1, min(50, steps // LOGS)), logging_nan_inf_filter=False,
+        eval_strategy="no" if evaluate_every is None else "steps", eval_steps=evaluate_every,
+        save_strategy="no" if save_every is None else "steps", save_steps=save_every or steps,
+        ignore_data_skip=True, restore_callback_states_from_checkpoint=True, **more,
+    )  # fmt: skip
+
+
+class NumberedStepsTrainer(Trainer):
+    """Trains on ``source.steps(n)``, whose n-th batch is the same in every run.
+
+    A step is a list of parts; ``part_loss(model, part, share)`` is each part's share of the step's loss, and gradients are
+    accumulated over the parts, so that a part need not be padded to another's length. ``measure()`` gives the metrics
+    of an evaluation. Weights, optimiser, schedule and random states are saved as longform.training.checkpoints says.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, args: TrainingArguments, *, source: Steps, part_loss: PartLoss,
+        measure: Callable[[], dict[str, float]], dtype: torch.dtype, callbacks: list[TrainerCallback],
+        optimizer_groups: Callable[[nn.Module], list[dict[str, Any]]] | None = None,
+    ) -> None:  # fmt: skip
+        had_cache = hasattr(model.config, "use_cache")
+        super().__init__(model=model, args=args, eval_dataset=[], callbacks=callbacks)
+        if not had_cache and hasattr(model.config, "use_cache"):
+            del model.config.use_cache  # set by the Trainer; not an encoder's business
+        self.callback_handler.callbacks = [c for c in self.callback_handler.callbacks if not _prints(c)]
+        self.source, self.part_loss, self.measure, self.dtype = source, part_loss, measure, dtype
+        self.optimizer_groups = optimizer_groups
+        self.start_step = 0
+
+    def run(self, checkpoint: Path | None) -> None:
+        """Train to the last step, from the beginning or from a checkpoint."""
+        self.start_step = 0 if checkpoint is None else checkpoint_step(checkpoint) or 0
+        self.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+
+    def get_train_dataloader(self) -> Any:
+        """The numbered batches of this process, from the step at which the run stands."""
+        return self.source.steps(self.start_step)
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Matrix products in the chosen dtype."""
+        return torch.autocast(self.args.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
+
+    def training_step(
+        self, model: nn.Module, inputs: Any, num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor:
+        """Forward and backward over the parts of one step; processes exchange gradients once."""
+        model.train()
+        total = torch.zeros((), device=self.args.device)
+        whole = sum(part.weight for part in inputs)
+        for number, part in enumerate(inputs):
+            last = number == len(inputs) - 1
+            with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
+                with self.autocast():
+                    loss = self.part_loss(model, part, part.weight / whole)
+                self.accelerator.backward(loss)
+            total += loss.detach()
+        return total
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """Not counted: the Trainer's formula is for full attention."""
+        return 0
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """AdamW, with groups of its own where given."""
+        if self.optimizer is None and self.optimizer_groups is not None:
+            chosen, options = self.get_optimizer_cls_and_kwargs(self.args, self.model)
+            self.optimizer = chosen(self.optimizer_groups(self.model), **options)
+            return self.optimizer
+        return super().create_optimizer(model) if model is not None else super().create_optimizer()
+
+    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
+        """``measure()``, logged."""
+        self.model.eval()
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in self.measure().items()}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
+        if self.args.should_save:
+            assert output_dir is not None
+            with without_bars():
+                self.model.save_pretrained(output_dir, state_dict=state_dict)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        output = Path(self.args.output_dir)
+        final = output / f"checkpoint-{self.state.global_step}"
+        incomplete = output / f"incomplete-{final.name}"
+        if self.args.should_save:
+            remove(incomplete)
+        self.accelerator.wait_for_everyone()
+        try:
+            self._write_checkpoint(incomplete, final)
+        except Exception as error:
+            remove(incomplete)
+            raise CheckpointError(
+                f'"{final}" could not be saved: {error}. Earlier checkpoints are whole: '
+                "make room and start again with the same output folder"
+            ) from error
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            publish(incomplete, final)
+            best = self.state.best_model_checkpoint
+            keep_only(output, final, None if best is None else Path(best))
+        self.accelerator.wait_for_everyone()
+
+    def _write_checkpoint(self, incomplete: Path, final: Path) -> None:
+        self.save_model(str(incomplete), _internal_call=True)
+        self._save_optimizer_and_scheduler(str(incomplete))
+        self._save_scaler(str(incomplete))
+        self._save_rng_state(str(incomplete))
+        if self.state.best_global_step == self.state.global_step:
+            self.state.best_model_checkpoint = str(final)
+        if self.args.should_save:
+            for callback in [*self.callback_handler.callbacks, self.control]:
+                if isinstance(callback, ExportableState):
+                    self.state.stateful_callbacks[type(callback).__name__] = callback.state()
+            self.state.save_to_json(str(incomplete / "trainer_state.json"))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        if self.is_fsdp_enabled:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+        else:
+            load_weights(self.model, Path(resume_from_checkpoint))
+
+    def _init_training_state(self, *args: Any, **options: Any) -> tuple[int, int]:
+        with reading(self.args.output_dir):
+            return super()._init_training_state(*args, **options)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with reading(checkpoint or self.args.output_dir):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with reading(checkpoint or self.args.output_dir):
+            super()._load_rng_state(checkpoint)
+
+    def _load_best_model(self) -> None:
+        if self.is_fsdp_enabled:
+            super()._load_best_model()
+        else:
+            load_weights(self.model, Path(self.state.best_model_checkpoint))
+
+
+@contextlib.contextmanager
+def without_bars() -> Iterator[None]:
+    """No progress bars from transformers, which draws one for each file it writes."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _prints(callback: TrainerCallback) -> bool:
+    return type(callback).__name__ in ("PrinterCallback", "ProgressCallback")
+
+
+def load_weights(model: PreTrainedModel, folder: Path) -> None:
+    """Load ``model.safetensors`` of a checkpoint. Raises CheckpointError when it is damaged or another model's."""
+    with reading(folder):
+        result = model.load_state_dict(load_file(folder / WEIGHTS), strict=False)
+    tied = set(getattr(model, "all_tied_weights_keys", None) or {})
+    wrong = [*result.unexpected_keys, *(name for name in result.missing_keys if name not in tied)]
+    if wrong:
+        raise CheckpointError(f'"{folder}" is of another model: {len(wrong)} weights do not fit, among them {wrong[:3]}')
+    model.tie_weights()
+
+
+def saved_steps(checkpoint: Path) -> dict[str, Any]:
+    """The Trainer's state in a checkpoint."""
+    with reading(checkpoint):
+        return json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+
+
+def steps_in_minutes(
+    model: nn.Module, source: Steps, part_loss: PartLoss, *, minutes: float, overhead: float, dtype: torch.dtype,
+    device: torch.device,
+) -> int:  # fmt: skip
+    """Optimiser steps that fit into ``minutes`` of wall-clock time, ``overhead`` seconds of them being spoken for.
+
+    Times forward and backward of a few steps, the first of which does not count; nothing is learned from them.
+    """
+    seconds = []
+    batches = source.steps()
+    model.train()
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        for _ in tqdm(range(TIMED_STEPS + 1), desc="timing steps", leave=False):
+            parts = next(batches)
+            began = time.perf_counter()
+            for part in parts:
+                with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+                    loss = part_loss(model, part, 1.0)
+                loss.backward()
+            float(loss)
+            seconds.append(time.perf_counter() - began)
+            model.zero_grad()
+    step = sum(seconds[1:]) / TIMED_STEPS + _optimiser_seconds(model, device)
+    return max(1, int((minutes * 60 - overhead) / step))
+
+
+def _optimiser_seconds(model: nn.Module, device: torch.device) -> float:
+    """About what clipping and AdamW take: measured on one tensor of as many numbers, at most 10 million."""
+    numbers = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    sample = nn.Parameter(torch.zeros(max(1, min(numbers, 10_000_000)), device=device))
+    optimiser = torch.optim.AdamW([sample], fused=True)
+    sample.grad = torch.ones_like(sample)
+    optimiser.step()
+    began = time.perf_counter()
+    torch.nn.utils.clip_grad_norm_([sample], 1.0)
+    optimiser.step()
+    return (time.perf_counter() - began) * numbers / sample.numel()
