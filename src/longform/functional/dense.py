@@ -19,11 +19,12 @@ from longform.functional.association import project_first_is_cheaper
 class Rows(NamedTuple):
     """The part of E that a batch uses.
 
-    ``matrix`` (g, k, n); ``scale`` (B or 1, g, k) or None for 1; ``total`` (B or 1, g, k): each scaled row's sum
+    ``matrix`` (g, k, n) of ``columns`` N in all; ``scale`` (B or 1, g, k) or None for 1; ``total`` (B or 1, g, k): each scaled row's sum
     over valid positions, which multiplies the bias; ``occupied`` bool (B, g, k) or None: rows with valid mass.
     """
 
     matrix: Tensor
+    columns: int
     scale: Tensor | None
     total: Tensor
     occupied: Tensor | None
@@ -35,7 +36,7 @@ def select_rows(matrix: Tensor, mask: Tensor | None, *, length: int) -> Rows:
     part = matrix.index_select(2, torch.arange(length, device=matrix.device))
     whole = not torch.compiler.is_compiling() and length == matrix.shape[2]
     if mask is None and whole:
-        return Rows(part, None, part.sum(dim=-1)[None], None)
+        return Rows(part, matrix.shape[2], None, part.sum(dim=-1)[None], None)
     mass = matrix.square().sum(dim=-1)
     if mask is None:
         valid_mass, total = part.square().sum(dim=-1)[None], part.sum(dim=-1)[None]
@@ -45,7 +46,7 @@ def select_rows(matrix: Tensor, mask: Tensor | None, *, length: int) -> Rows:
         total = torch.einsum("bn,gkn->bgk", weight, part)
     occupied = valid_mass > 0
     scale = torch.where(occupied, (mass / torch.where(occupied, valid_mass, 1.0)).sqrt(), 0.0)
-    return Rows(part, scale, total * scale, occupied)
+    return Rows(part, matrix.shape[2], scale, total * scale, occupied)
 
 
 def dense_project(x: Tensor, rows: Rows) -> Tensor:
@@ -62,6 +63,13 @@ def dense_project(x: Tensor, rows: Rows) -> Tensor:
     return short if rows.scale is None else short * rows.scale.to(x.dtype)[..., None]
 
 
+def keys_come_last(rows: Rows, *, hidden: int, heads: int) -> bool:
+    """Whether (E X) W is cheaper than E (X W); a compiled graph decides for the full length, once."""
+    groups, slots, length = rows.matrix.shape
+    n = rows.columns if torch.compiler.is_compiling() else length
+    return project_first_is_cheaper(n=n, k=slots, hidden=hidden, heads=heads, per_head=groups > 1)
+
+
 def shortened_heads(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int) -> Tensor:
     """E'(X Wᵀ + 1 bᵀ), the keys or values of every head, in the cheaper order of products.
 
@@ -69,8 +77,8 @@ def shortened_heads(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, 
     E (X Wᵀ + 1 bᵀ) = (E X) Wᵀ + rowsum(E) bᵀ is exact, with padding too: blanked tokens add to neither sum.
     """
     batch, length, hidden = x.shape
-    groups, slots = rows.matrix.shape[:2]
-    if project_first_is_cheaper(n=length, k=slots, hidden=hidden, heads=heads, per_head=groups > 1):
+    groups = rows.matrix.shape[0]
+    if keys_come_last(rows, hidden=hidden, heads=heads):
         return project_shortened(dense_project(x, rows), weight, bias, rows, heads=heads)
     full = linear(x, weight).view(batch, length, heads, -1)
     short = dense_project(full if groups > 1 else full.flatten(2), rows)

@@ -8,7 +8,6 @@ batch.
 Axes: B batch, n tokens, N the longest n, k slots, c tokens a slot, F features, h heads, d head dimension.
 """
 
-from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -35,34 +34,34 @@ def base_slot_size(*, max_length: int, slots: int) -> int:
     return -(-max_length // slots)
 
 
-@cache
 def divisors(number: int) -> tuple[int, ...]:
     """All divisors of ``number``, ascending."""
     return tuple(size for size in range(1, number + 1) if number % size == 0)
 
 
-def slot_sizes(lengths: Tensor, *, base_size: int, slots: int) -> Tensor:
-    """For documents of ``lengths`` tokens, long (B,): the smallest divisor of ``base_size`` that needs <= ``slots``.
+def slot_sizes(lengths: Tensor, *, sizes: tuple[int, ...], slots: int) -> Tensor:
+    """For documents of ``lengths`` tokens, long (B,): the first of ``sizes`` (ascending) that needs <= ``slots``.
 
     Returns tokens a slot, long (B,).
     """
-    candidates = torch.tensor(divisors(base_size), device=lengths.device)
+    candidates = torch.tensor(sizes, device=lengths.device)
     fits = candidates * slots >= lengths[:, None]
-    return torch.where(fits, candidates, base_size).amin(dim=1)
+    return torch.where(fits, candidates, sizes[-1]).amin(dim=1)
 
 
 def make_slots(
-    mask: Tensor | None, *, batch: int, length: int, device: torch.device, base_size: int, slots: int, adapt: bool
+    mask: Tensor | None, *, batch: int, length: int, device: torch.device, sizes: tuple[int, ...], slots: int
 ) -> Slots:
     """Slots of ``batch`` rows of ``length`` positions; ``mask`` bool (B, n) or None.
 
-    ``base_size`` C in tokens, ``slots`` k; ``adapt=False`` keeps C tokens a slot, for kernels with that many taps.
+    ``sizes``: the tokens a slot may cover, ascending: divisors(C), or (C,) for a kernel with that many taps;
+    ``slots`` k.
     """
-    if not adapt:
-        size, uniform = torch.full((batch,), base_size, dtype=torch.long, device=device), base_size
+    if len(sizes) == 1:
+        size, uniform = torch.full((batch,), sizes[0], dtype=torch.long, device=device), sizes[0]
     else:
         lengths = document_lengths(mask, batch=batch, length=length, device=device)
-        size = slot_sizes(lengths, base_size=base_size, slots=slots)
+        size = slot_sizes(lengths, sizes=sizes, slots=slots)
         uniform = _uniform_size(size, length=length, slots=slots)
     valid = torch.ones(batch, length, device=device) if mask is None else mask.float()
     count = segment_sum(valid[..., None], size, uniform, limit=slots)[..., 0]
@@ -80,10 +79,14 @@ def _uniform_size(size: Tensor, *, length: int, slots: int) -> int | None:
 def _runs(x: Tensor, size: int, fill: float) -> Tensor:
     """x (B, n, F) -> (B, S, size, F), the last run filled up with ``fill``."""
     batch, length, features = x.shape
-    short = -length % size
-    if short:
-        x = torch.nn.functional.pad(x, (0, 0, 0, short), value=fill)
-    return x.reshape(batch, -1, size, features)
+    runs = (length + size - 1) // size
+    if torch.compiler.is_compiling():  # padding by a symbolic amount, or one run, would tie the graph to some lengths
+        runs = length // size + 2
+        positions = torch.arange(runs, device=x.device)[:, None] * size + torch.arange(size, device=x.device)
+        return torch.where((positions < length)[..., None], x[:, positions.clamp(max=length - 1)], fill)
+    if length % size:
+        x = torch.nn.functional.pad(x, (0, 0, 0, runs * size - length), value=fill)
+    return x.reshape(batch, runs, size, features)
 
 
 def _slot_of_position(x: Tensor, size: Tensor, last: int) -> Tensor:

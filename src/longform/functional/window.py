@@ -12,7 +12,6 @@ Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n
 import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
-from torch.nn.functional import pad, softmax
 
 from longform.functional.blockwise_cpu import BlockwiseAttention, has_blockwise_kernel
 from longform.functional.projection import Slots
@@ -21,25 +20,36 @@ HIDDEN = float("-inf")
 
 
 def block_count(length: int, window: int) -> int:
-    """Blocks of ``window`` tokens in ``length`` tokens."""
-    return -(-length // window)
+    """Blocks of ``window`` tokens that hold ``length`` tokens; a compiled graph adds empty ones, never to have one."""
+    return length // window + 2 if torch.compiler.is_compiling() else -(-length // window)
 
 
-def to_blocks(x: Tensor, window: int) -> Tensor:
-    """x (B, h, n, d) -> (B, h, b, w, d), filled up with zeros."""
-    return pad(x, (0, 0, 0, -x.shape[2] % window)).unflatten(2, (-1, window))
+def block_positions(length: int, window: int, device: torch.device) -> Tensor:
+    """Positions of each block's own tokens, long (b, w); those of the last block may pass the end."""
+    starts = torch.arange(block_count(length, window), device=device) * window
+    return starts[:, None] + torch.arange(window, device=device)
 
 
-def neighbours(x: Tensor, window: int) -> Tensor:
-    """x (B, h, n, d) -> (B, h, b, 3 w, d): each block with the one before and the one after, zeros beyond the ends."""
-    padded = pad(x, (0, 0, window, window + -x.shape[2] % window))
-    return padded.unfold(2, 3 * window, window).transpose(3, 4)
+def neighbour_positions(length: int, window: int, device: torch.device) -> Tensor:
+    """Positions that each block sees exactly, long (b, 3 w); some lie before the start or past the end."""
+    starts = torch.arange(block_count(length, window), device=device) * window
+    return starts[:, None] + torch.arange(-window, 2 * window, device=device)
+
+
+def gather(x: Tensor, positions: Tensor) -> Tensor:
+    """x (..., n, d) at ``positions`` (b, m) -> (..., b, m, d); a position outside takes the nearest one inside.
+
+    Gathered rather than padded: padding by a symbolic amount would tie an exported graph to some lengths.
+    """
+    return x[..., positions.clamp(0, x.shape[-2] - 1), :]
 
 
 def near_bias(valid: Tensor, *, window: int, dtype: torch.dtype) -> Tensor:
     """0 for valid tokens among a block's neighbours, -inf otherwise: ``valid`` bool (B, n) -> (B, b, 3 w)."""
-    padded = pad(valid, (window, window + -valid.shape[1] % window))
-    seen = padded.unfold(1, 3 * window, window)
+    length = valid.shape[1]
+    positions = neighbour_positions(length, window, valid.device)
+    inside = (positions >= 0) & (positions < length)
+    seen = gather(valid[..., None], positions)[..., 0] & inside
     return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, HIDDEN)
 
 
@@ -97,7 +107,8 @@ def windowed_attention(
     if implementation == "sdpa" and dropout == 0.0 and has_blockwise_kernel(query):
         out = BlockwiseAttention.apply(query, key, value, memory_key, memory_value, near, far, weight, window)
         return out, None
-    return _blockwise(query, key, value, memory_key, memory_value, near, far, weight, window, dropout)
+    out, parts = _blockwise(query, key, value, memory_key, memory_value, near, far, weight, window, dropout)
+    return out, _by_query(parts, length) if implementation == "eager" else None
 
 
 def _blockwise(
@@ -111,15 +122,31 @@ def _blockwise(
     weight: Tensor,
     window: int,
     dropout: float,
-) -> tuple[Tensor, Tensor]:
-    length = query.shape[2]
-    blocks = to_blocks(query * query.shape[-1] ** -0.5, window)
-    near_logits = blocks @ neighbours(key, window).transpose(-1, -2) + near[:, None, :, None, :]
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    length, device = query.shape[2], query.device
+    around = neighbour_positions(length, window, device)
+    blocks = gather(query * query.shape[-1] ** -0.5, block_positions(length, window, device))
+    near_logits = blocks @ gather(key, around).transpose(-1, -2) + near[:, None, :, None, :]
     far_logits = blocks @ memory_key[:, :, None].transpose(-1, -2)
     far_logits = far_logits + far[:, None, :, None, :] + weight[..., None, None]
-    logits = torch.cat([far_logits, near_logits], dim=-1)
-    nothing = (logits == HIDDEN).all(dim=-1, keepdim=True)  # a block of padding alone: finite, weight on zeros
-    weights = softmax(logits.masked_fill(nothing, 0.0), dim=-1)
-    far_part, near_part = drop(weights, dropout).to(value.dtype).split([memory_key.shape[2], 3 * window], dim=-1)
-    out = far_part @ memory_value[:, :, None] + near_part @ neighbours(value, window)
-    return out.flatten(2, 3)[:, :, :length], weights.flatten(2, 3)[:, :, :length]
+    near_weights, far_weights = joint_softmax(near_logits, far_logits)
+    dtype = value.dtype
+    out = drop(far_weights, dropout).to(dtype) @ memory_value[:, :, None]
+    out = out + drop(near_weights, dropout).to(dtype) @ gather(value, around)
+    own = torch.arange(length, device=device)
+    return out.flatten(2, 3).index_select(2, own), (far_weights, near_weights)
+
+
+def _by_query(parts: tuple[Tensor, Tensor], length: int) -> Tensor:
+    """Far weights (B, h, b, w, S) and near ones (B, h, b, w, 3 w) -> (B, h, n, S + 3 w)."""
+    return torch.cat(parts, dim=-1).flatten(2, 3)[:, :, :length]
+
+
+def joint_softmax(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """softmax over the last axes of both tensors together (..., p) and (..., q); zeros where all of it is -inf."""
+    peak = torch.maximum(first.amax(dim=-1, keepdim=True), second.amax(dim=-1, keepdim=True)).detach()
+    peak = peak.masked_fill(peak == HIDDEN, 0.0)
+    powers = (first - peak).exp(), (second - peak).exp()
+    total = powers[0].sum(dim=-1, keepdim=True) + powers[1].sum(dim=-1, keepdim=True)
+    total = total.masked_fill(total == 0.0, 1.0)
+    return powers[0] / total, powers[1] / total

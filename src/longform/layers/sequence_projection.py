@@ -11,11 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from longform.functional.dense import project_shortened, select_rows, shortened_heads
-from longform.functional.association import project_first_is_cheaper
-from longform.functional.dense import dense_project
+from longform.functional.dense import dense_project, keys_come_last, project_shortened, select_rows, shortened_heads
 from longform.functional.masking import blank_padding
-from longform.functional.projection import Slots, base_slot_size, convolve, make_slots, max_pool, mean_pool
+from longform.functional.projection import Slots, base_slot_size, convolve, divisors, make_slots, max_pool, mean_pool
 
 
 class Weights(NamedTuple):
@@ -114,10 +112,7 @@ class DenseProjection(SequenceProjection):
         rows = [select_rows(matrix, mask, length=length) for matrix in self.matrices()]
         usable = rows[0].occupied if len(rows) == 1 or rows[0].occupied is None else None
         if len(rows) == 1:
-            shared = project_first_is_cheaper(
-                n=length, k=self.slots, hidden=hidden.shape[2], heads=heads, per_head=rows[0].matrix.shape[0] > 1
-            )
-            if shared:
+            if keys_come_last(rows[0], hidden=hidden.shape[2], heads=heads):
                 short = dense_project(hidden, rows[0])
                 keys = project_shortened(short, *key, rows[0], heads=heads)
                 return Memory(keys, project_shortened(short, *value, rows[0], heads=heads), usable, None)
@@ -137,21 +132,21 @@ class MeanProjection(SequenceProjection):
 
     def __init__(self, *, max_length: int, slots: int) -> None:
         super().__init__()
-        self.slots, self.base_size = slots, base_slot_size(max_length=max_length, slots=slots)
+        self.slots, self.sizes = slots, divisors(base_slot_size(max_length=max_length, slots=slots))
 
     def reset_parameters(self) -> None:
         """Nothing to draw."""
 
     def from_hidden(self, hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> Memory:
         """Means of hidden states, then W: the mean commutes with a linear layer."""
-        slots = _slots(hidden, mask, self.base_size, self.slots, adapt=True)
+        slots = _slots(hidden, mask, self.sizes, self.slots)
         short = mean_pool(hidden, slots, limit=self.slots)
         keys, values = (linear(short, *side).unflatten(2, (heads, -1)).transpose(1, 2) for side in (key, value))
         return Memory(keys, values, _usable(slots, mask), slots)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
         """Means of keys and of values."""
-        slots = _slots(key, mask, self.base_size, self.slots, adapt=True)
+        slots = _slots(key, mask, self.sizes, self.slots)
         means = (mean_pool(x.flatten(2), slots, limit=self.slots) for x in (key, value))
         keys, values = (x.unflatten(2, key.shape[2:]).transpose(1, 2) for x in means)
         return Memory(keys, values, _usable(slots, mask), slots)
@@ -162,7 +157,7 @@ class MaxProjection(SequenceProjection):
 
     def __init__(self, *, max_length: int, slots: int) -> None:
         super().__init__()
-        self.slots, self.base_size = slots, base_slot_size(max_length=max_length, slots=slots)
+        self.slots, self.sizes = slots, divisors(base_slot_size(max_length=max_length, slots=slots))
 
     def reset_parameters(self) -> None:
         """Nothing to draw."""
@@ -173,7 +168,7 @@ class MaxProjection(SequenceProjection):
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
         """Maxima of keys and of values."""
-        slots = _slots(key, mask, self.base_size, self.slots, adapt=True)
+        slots = _slots(key, mask, self.sizes, self.slots)
         peaks = (max_pool(x.flatten(2), slots, mask, limit=self.slots) for x in (key, value))
         keys, values = (x.unflatten(2, key.shape[2:]).transpose(1, 2) for x in peaks)
         return Memory(keys, values, _usable(slots, mask), slots)
@@ -210,16 +205,14 @@ class ConvolutionProjection(SequenceProjection):
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
         """Convolved keys and values."""
-        slots = _slots(key, mask, self.base_size, self.slots, adapt=False)
+        slots = _slots(key, mask, (self.base_size,), self.slots)
         kernels = self.kernels()
         keys = convolve(key, kernels[0], mask).transpose(1, 2)
         return Memory(keys, convolve(value, kernels[-1], mask).transpose(1, 2), _usable(slots, mask), slots)
 
 
-def _slots(x: Tensor, mask: Tensor | None, base_size: int, slots: int, *, adapt: bool) -> Slots:
-    return make_slots(
-        mask, batch=x.shape[0], length=x.shape[1], device=x.device, base_size=base_size, slots=slots, adapt=adapt
-    )
+def _slots(x: Tensor, mask: Tensor | None, sizes: tuple[int, ...], slots: int) -> Slots:
+    return make_slots(mask, batch=x.shape[0], length=x.shape[1], device=x.device, sizes=sizes, slots=slots)
 
 
 def _usable(slots: Slots, mask: Tensor | None) -> Tensor | None:
