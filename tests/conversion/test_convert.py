@@ -108,12 +108,13 @@ def test_the_source_is_left_alone(make_source):
 
 
 def test_a_saved_result_loads_again(make_source, tiny_tokenizer, tmp_path):
-    source = make_source("Roberta", "ForSequenceClassification", num_labels=3, problem_type="multi_label_classification",
-                         id2label={0: "a", 1: "b", 2: "c"})  # fmt: skip
+    labels = {0: "a", 1: "b", 2: "c"}
+    options = {"num_labels": 3, "problem_type": "multi_label_classification", "id2label": labels}
+    source = make_source("Roberta", "ForSequenceClassification", **options)
     result = longform.convert(source, max_length=96, tokenizer=tiny_tokenizer)
     folder = result.save_pretrained(tmp_path / "result")
     loaded = AutoModelForSequenceClassification.from_pretrained(folder)
-    assert loaded.config.id2label == {0: "a", 1: "b", 2: "c"}
+    assert loaded.config.id2label == labels
     assert loaded.config.problem_type == "multi_label_classification"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.model_max_length == 96

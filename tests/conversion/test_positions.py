@@ -43,5 +43,7 @@ def test_interpolation_is_linear_between_the_same_ends():
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(ConfigurationError, match="positions='repeat' is not known; choose one of 'tile', 'interpolate'"):
+    with pytest.raises(
+        ConfigurationError, match="positions='repeat' is not known; choose one of 'tile', 'interpolate'"
+    ):
         extend_positions(torch.zeros(3, 2), length=4, method="repeat")

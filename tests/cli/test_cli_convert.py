@@ -1,0 +1,68 @@
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, BertConfig, BertModel
+
+from longform.cli.main import main
+
+
+@pytest.fixture
+def source(tiny_tokenizer, tmp_path):
+    config = BertConfig(vocab_size=len(tiny_tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
+                        intermediate_size=37, max_position_embeddings=40)  # fmt: skip
+    BertModel(config).save_pretrained(tmp_path / "source")
+    tiny_tokenizer.save_pretrained(tmp_path / "source")
+    return tmp_path / "source"
+
+
+def test_convert_writes_a_folder_and_says_what_it_did(source, tmp_path, capsys):
+    assert main(["convert", str(source), str(tmp_path / "out"), "--max-length", "200", "--attention_window", "20"]) == 0
+    printed = capsys.readouterr().out
+    for part in ("200 tokens instead of 40", "extended", "parameters", "saved", "next", "longform distill"):
+        assert part in printed
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (config["max_position_embeddings"], config["attention_window"], config["memory_budget"]) == (200, 20, 40)
+    assert (tmp_path / "out" / "conversion_report.json").is_file()
+
+
+def test_options_from_a_yaml_file_and_over_it(source, tmp_path):
+    (tmp_path / "options.yaml").write_text(
+        "projection: linear\nprojected_length: [4, 8]\nattention_window: null\ntask: sequence-classification\n"
+        "num_labels: 3\nclassifier_pooling: mean\nmax_length: 64\n"
+    )
+    arguments = ["--config", str(tmp_path / "options.yaml"), "--max-length", "50", str(source), str(tmp_path / "out")]
+    assert main(["convert", *arguments]) == 0
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert model.config.projected_length == [4, 8]
+    assert model.config.max_position_embeddings == 50
+    assert model(torch.ones(1, 50, dtype=torch.long)).logits.shape == (1, 3)
+
+
+def test_overwrite(source, tmp_path, capsys):
+    arguments = ["convert", str(source), str(tmp_path / "out"), "--max-length", "80"]
+    assert main(arguments) == 0
+    assert main(arguments) == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert main([*arguments, "--overwrite"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--max-length", "0"], "max_length=0"),
+        (["--attention-window", "7", "--projected-length", "32"], "attention_window=7 is not a multiple"),
+        (["--task", "translation"], "task='translation' is not known"),
+        (["--projection", "median"], "median"),
+        (["--max-length", "many"], "max"),
+    ],
+)
+def test_wrong_options_are_one_clear_line(source, tmp_path, capsys, options, message):
+    assert main(["convert", str(source), str(tmp_path / "out"), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_source_that_is_not_there(tmp_path, capsys):
+    assert main(["convert", str(tmp_path / "nowhere"), str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith("longform: error: there is no folder")

@@ -1,0 +1,108 @@
+import json
+import warnings
+
+import pytest
+import torch
+
+import longform
+from longform.errors import ConversionError
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # at import only, in the packages that sentence-transformers imports
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+
+TEXTS = ["a long text", "the near and the far of it in good and bad", "x"]
+
+
+@pytest.fixture
+def sentence_folder(bert_folder, tmp_path):
+    """Transformer -> Pooling (mean) -> Dense -> Normalize, saved by sentence-transformers; 16 tokens at most."""
+    encoder = Transformer(str(bert_folder), processor_kwargs={"model_max_length": 16})
+    modules = [encoder, Pooling(24, pooling_mode="mean"), Dense(24, 10), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu", prompts={"query": "is it "}).save(str(tmp_path / "sentences"))
+    return tmp_path / "sentences"
+
+
+def test_the_result_is_a_sentence_transformers_folder_again(sentence_folder, tmp_path):
+    original = SentenceTransformer(str(sentence_folder), device="cpu")
+    result = longform.convert(sentence_folder, max_length=96, attention_window=24)
+    converted = SentenceTransformer(str(result.save_pretrained(tmp_path / "out")), device="cpu")
+    assert [type(module).__name__ for module in converted] == ["Transformer", "Pooling", "Dense", "Normalize"]
+    assert (original.max_seq_length, converted.max_seq_length) == (16, 96)
+    assert converted.tokenizer.model_max_length == 96
+    assert type(converted[0].auto_model).__name__ == "LinformerModel"
+    for prompt in (None, "query"):
+        expected = original.encode(TEXTS, prompt_name=prompt, convert_to_tensor=True)
+        actual = converted.encode(TEXTS, prompt_name=prompt, convert_to_tensor=True)
+        assert actual.shape == (3, 10)
+        torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+    assert converted[0].preprocess(["a " * 500])["input_ids"].shape == (1, 96)
+
+
+def test_a_folder_of_the_first_versions(sentence_folder, bert_folder, tmp_path):
+    old = tmp_path / "old"
+    (old / "1_Pooling").mkdir(parents=True)
+    bert_folder.rename(old / "0_Transformer")
+    (old / "0_Transformer" / "sentence_roberta_config.json").write_text('{"max_seq_length": 20, "do_lower_case": true}')
+    (old / "1_Pooling" / "config.json").write_text(
+        '{"word_embedding_dimension": 24, "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false, '
+        '"pooling_mode_max_tokens": false, "pooling_mode_mean_sqrt_len_tokens": false}'
+    )
+    kinds = [("0", "0_Transformer", "Transformer"), ("1", "1_Pooling", "Pooling")]
+    modules = [
+        {"idx": i, "name": name, "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (name, path, kind) in enumerate(kinds)
+    ]
+    (old / "modules.json").write_text(json.dumps(modules))
+    folder = longform.convert(old, max_length=96).save_pretrained(tmp_path / "out")
+    options = json.loads((folder / "0_Transformer" / "sentence_bert_config.json").read_text())
+    assert options == {"max_seq_length": 96, "do_lower_case": True}
+    assert (folder / "0_Transformer" / "model.safetensors").is_file()
+    converted = SentenceTransformer(str(folder), device="cpu")
+    original = SentenceTransformer(str(old), device="cpu")
+    torch.testing.assert_close(
+        converted.encode(TEXTS, convert_to_tensor=True), original.encode(TEXTS, convert_to_tensor=True),
+        atol=1e-5, rtol=1e-5,
+    )  # fmt: skip
+
+
+def test_another_task_leaves_the_modules_out(sentence_folder, tmp_path):
+    result = longform.convert(sentence_folder, max_length=96, task="sequence-classification", num_labels=3)
+    assert "not part of the result" in result.report.summary()
+    assert not (result.save_pretrained(tmp_path / "out") / "modules.json").exists()
+
+
+def change_modules(folder, change) -> None:
+    modules = json.loads((folder / "modules.json").read_text())
+    change(modules)
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.pop(0), "has the modules Pooling -> Dense"),
+        (lambda m: m[1].update(type="sentence_transformers.models.WordWeights"), "WordWeights"),
+        (lambda m: m[2].update(type="somebody.else.Dense"), "somebody.else.Dense"),
+        (lambda m: m[1].update(path="../../etc"), "outside the folder"),
+        (lambda m: m[0].update(path="/"), "outside the folder"),
+        (lambda m: m.clear(), "does not list modules"),
+    ],
+)
+def test_modules_that_cannot_be_kept(sentence_folder, change, message):
+    change_modules(sentence_folder, change)
+    with pytest.raises(ConversionError, match=message):
+        longform.convert(sentence_folder)
+
+
+def test_pickled_modules_are_refused(sentence_folder):
+    (sentence_folder / "2_Dense" / "model.safetensors").rename(sentence_folder / "2_Dense" / "pytorch_model.bin")
+    with pytest.raises(ConversionError, match="is a pickle"):
+        longform.convert(sentence_folder)
+
+
+def test_broken_modules_json(sentence_folder):
+    (sentence_folder / "modules.json").write_text("[{")
+    with pytest.raises(ConversionError, match=r"modules\.json cannot be read as JSON"):
+        longform.convert(sentence_folder)
