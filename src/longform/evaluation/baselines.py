@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from longform.data.batching import Batch, TokenizedText, collate, group_by_length, tokenized_batches
 from longform.data.text import Document
@@ -58,6 +59,21 @@ def run_texts(
         texts, tokenizer, max_length=limit, max_tokens_per_batch=max_tokens_per_batch, on_long=on_long, window=window
     )
     yield from in_order(outcome for batch in batches for outcome in _outcomes(forward, batch))
+
+
+class Collected(NamedTuple):
+    """Outcomes of a list of texts: ``values`` float32 (N, F), tokens that were seen, texts that were cut."""
+
+    values: np.ndarray
+    tokens: int
+    truncated: int
+
+
+def collect(outcomes: Iterable[Outcome], *, total: int, features: int, name: str, progress: bool) -> Collected:
+    """All ``outcomes``, with a progress bar called ``name``; of no text, values of shape (0, ``features``)."""
+    every = list(tqdm(outcomes, total=total, desc=name, unit="text", disable=not progress))
+    values = np.stack([outcome.values for outcome in every]) if every else np.empty((0, features), np.float32)
+    return Collected(values, sum(each.tokens for each in every), sum(each.truncated > 0 for each in every))
 
 
 def in_order(outcomes: Iterable[Outcome]) -> Iterator[Outcome]:

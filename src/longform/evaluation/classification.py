@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from tqdm import tqdm
 from transformers import AutoModelForSequenceClassification
 
 from longform.data.batching import Batch
 from longform.errors import DataError, require
-from longform.evaluation.baselines import Outcome, Text, run_texts
+from longform.evaluation.baselines import Collected, Outcome, Text, collect, run_texts
 from longform.evaluation.encoders import checked_limit
 from longform.evaluation.loading import load_pretrained, token_limit
 
@@ -83,20 +82,15 @@ class TextClassifier:
         options.setdefault("limit", self.limit)
         return run_texts(self.forward, texts, self.tokenizer, **options)
 
-    def logits(
-        self,
-        texts: Sequence[Text],
-        *,
-        strategy: str = "cut",
-        overlap: int = 0,
-        max_tokens_per_batch: int = 8192,
-        progress: bool = False,
-    ) -> np.ndarray:
-        """Logits float32 (N, L) of ``texts``; a strategy of ``baselines.STRATEGIES``, ``overlap`` in tokens."""
-        stream = self.outcomes(texts, strategy=strategy, overlap=overlap, max_tokens_per_batch=max_tokens_per_batch)
-        shown = tqdm(stream, total=len(texts), desc=f"classify ({strategy})", unit="text", disable=not progress)
-        rows = [outcome.values for outcome in shown]
-        return np.stack(rows) if rows else np.empty((0, self.model.config.num_labels), np.float32)
+    def logits(self, texts: Sequence[Text], *, progress: bool = False, **options: Any) -> np.ndarray:
+        """Logits float32 (N, L) of ``texts``; ``options`` are those of ``run_texts``."""
+        return self.collect(texts, progress=progress, **options).values
+
+    def collect(self, texts: Sequence[Text], *, progress: bool = False, **options: Any) -> Collected:
+        """Logits (N, L), and how many tokens were seen and texts cut."""
+        outcomes = self.outcomes(texts, **options)
+        features = self.model.config.num_labels
+        return collect(outcomes, total=len(texts), features=features, name="classify", progress=progress)
 
 
 def load_classifier(

@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
-from tqdm import tqdm
 from transformers import AutoModel
 from transformers.utils import cached_file
 
 from longform.data.batching import Batch
 from longform.errors import CheckpointError, ConfigurationError
-from longform.evaluation.baselines import Outcome, Text, run_texts
+from longform.evaluation.baselines import Collected, Outcome, Text, collect, run_texts
 from longform.evaluation.loading import load_pretrained, token_limit
 from longform.functional.masking import masked_mean
 
@@ -61,20 +60,15 @@ class TextEncoder:
                 outcome = outcome._replace(values=unit)
             yield outcome
 
-    def embed(
-        self,
-        texts: Sequence[Text],
-        *,
-        strategy: str = "cut",
-        overlap: int = 0,
-        max_tokens_per_batch: int = 8192,
-        progress: bool = False,
-    ) -> np.ndarray:
-        """Embeddings float32 (N, D) of ``texts``; a strategy of ``baselines.STRATEGIES``, ``overlap`` in tokens."""
-        stream = self.outcomes(texts, strategy=strategy, overlap=overlap, max_tokens_per_batch=max_tokens_per_batch)
-        shown = tqdm(stream, total=len(texts), desc=f"embed ({strategy})", unit="text", disable=not progress)
-        vectors = [outcome.values for outcome in shown]
-        return np.stack(vectors) if vectors else np.empty((0, self.model.config.hidden_size), np.float32)
+    def embed(self, texts: Sequence[Text], *, progress: bool = False, **options: Any) -> np.ndarray:
+        """Embeddings float32 (N, D) of ``texts``; ``options`` are those of ``run_texts``."""
+        return self.collect(texts, progress=progress, **options).values
+
+    def collect(self, texts: Sequence[Text], *, progress: bool = False, **options: Any) -> Collected:
+        """Embeddings (N, D), and how many tokens were seen and texts cut."""
+        outcomes = self.outcomes(texts, **options)
+        features = self.model.config.hidden_size
+        return collect(outcomes, total=len(texts), features=features, name="embed", progress=progress)
 
 
 def load_encoder(

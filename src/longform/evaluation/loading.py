@@ -1,10 +1,13 @@
 """Pretrained models from a folder or hub name, on a device, with errors that say what is wrong with the checkpoint."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoTokenizer
+from transformers.utils import logging
 
 from longform.errors import CheckpointError, ConfigurationError
 
@@ -36,13 +39,13 @@ def load_pretrained(
     weights of the head that ``auto_class`` asks for.
     """
     chosen = pick_device(device)
+    wanted = pick_dtype(dtype, chosen)
     try:
-        model, info = auto_class.from_pretrained(
-            source, output_loading_info=True, use_safetensors=True, dtype=pick_dtype(dtype, chosen)
-        )
-        tokenizer = AutoTokenizer.from_pretrained(source)
-    except ConfigurationError:
-        raise
+        with _quiet_transformers():
+            model, info = auto_class.from_pretrained(
+                source, output_loading_info=True, use_safetensors=True, dtype=wanted
+            )
+            tokenizer = AutoTokenizer.from_pretrained(source)
     except Exception as error:  # OSError, ValueError, KeyError, SafetensorError, RuntimeError: one for each fault
         raise CheckpointError(f'"{source}" cannot be loaded: {_first_lines(error)}{_hint(source)}') from error
     # The pooler is not used for embeddings, and encoders saved without it are whole.
@@ -63,6 +66,20 @@ def token_limit(model: Any, tokenizer: Any) -> int:
     if config.model_type in ("roberta", "xlm-roberta", "camembert"):
         limit -= config.pad_token_id + 1  # their table begins with the padding's rows
     return min(limit, tokenizer.model_max_length)
+
+
+@contextmanager
+def _quiet_transformers() -> Generator[None, None, None]:
+    """No bar for the weights, no report about them: what is missing is raised as an error."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _first_lines(error: Exception) -> str:

@@ -51,7 +51,7 @@ class ResumableOutput:
     def finish(self) -> None:
         """The partial file becomes the output, which replaces an older one at once."""
         os.fsync(self._file.fileno())
-        self.close()
+        self._file.close()
         if self.output.suffix == ".parquet":
             with atomic_write(self.output, "wb") as file:
                 _write_parquet(self.records(), file)
@@ -61,8 +61,11 @@ class ResumableOutput:
         self._settings.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Stop writing; what was written stays for the next start."""
+        """Stop writing; what was written stays for the next start (nothing stays of nothing)."""
         self._file.close()
+        if self.partial.exists() and self.partial.stat().st_size == 0:
+            self.partial.unlink()
+            self._settings.unlink(missing_ok=True)
 
     def _refuse_changes(self, settings: Mapping[str, Any]) -> None:
         try:

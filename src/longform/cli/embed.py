@@ -1,0 +1,35 @@
+"""``longform embed``: turn documents into vectors."""
+
+from typing import Any
+
+from longform.cli.arguments import add_input_options, add_model_options, command_parser, inference_settings
+from longform.cli.printing import print_summary
+
+
+def parser() -> Any:
+    """Options of the command."""
+    made = command_parser("embed", "One vector a document, in order; started again after a kill, it goes on.")
+    made.add_argument("model", help="folder or hub name of an encoder, or a sentence-transformers folder")
+    add_input_options(made)
+    made.add_argument("--pooling", type=str | None, default=None, help="mean, cls or max; null: as the folder says")
+    made.add_argument(
+        "--normalise", type=bool | None, default=None, help="vectors of length 1; null: as the folder says"
+    )
+    add_model_options(made)
+    return made
+
+
+def run(settings: Any) -> None:
+    """Embed and print what was done."""
+    from longform.evaluation.inference import embed
+
+    chosen = inference_settings(settings)
+    summary = embed(
+        settings.model,
+        settings.sources,
+        settings.output,
+        chosen,
+        pooling=settings.pooling,
+        normalise=settings.normalise,
+    )
+    print_summary(summary)

@@ -1,0 +1,121 @@
+"""``longform evaluate TASK``: a Longform, its original cut, and its original in chunks, side by side."""
+
+import json
+from typing import Any
+
+from longform.cli.arguments import add_model_options, command_parser
+from longform.cli.printing import print_table
+
+HIDDEN = ("task", "model", "strategy", "max_length", "labels", "f1", "confusion")  # in the records, not in the table
+
+
+def parser() -> Any:
+    """One subcommand a task."""
+    made = command_parser("evaluate", "Measure models side by side; scores are in percent where they say x 100.")
+    tasks = made.add_subcommands(dest="task", required=True)
+    tasks.add_subcommand("classification", _classification(), help="accuracy, macro-F1, confusion (or regression)")
+    tasks.add_subcommand("sts", _similarity(), help="similarity of pairs: Spearman x 100")
+    tasks.add_subcommand("retrieval", _retrieval(), help="nDCG and recall x 100")
+    tasks.add_subcommand("mlm", _masked_lm(), help="perplexity of masked tokens")
+    return made
+
+
+def run(settings: Any) -> None:
+    """Measure, print the table, write the records."""
+    from longform.data.text import atomic_write
+    from longform.evaluation import comparison
+
+    task = settings[settings.task]
+    models = comparison.contenders(
+        longform=task.longform,
+        original=task.original,
+        max_length=task.max_length,
+        original_length=task.original_length,
+    )
+    how = comparison.RunSettings(
+        batch_tokens=task.batch_tokens, overlap=task.overlap, dtype=task.dtype, device=task.device
+    )
+    if settings.task == "sts":
+        records = comparison.compare_similarity(models, task.data, how, fields=task.fields)
+    elif settings.task == "retrieval":
+        names = ("query_field", "relevant_field", "id_field", "text_field", "depth")
+        options = {name: task[name] for name in names}
+        records = comparison.compare_retrieval(models, task.queries, task.documents, how, **options)
+    elif settings.task == "classification":
+        options = {name: task[name] for name in ("text_field", "label_field", "pair_field")}
+        records = comparison.compare_classification(models, task.data, how, **options)
+    else:
+        options = {name: task[name] for name in ("text_field", "probability", "seed", "max_tokens")}
+        records = comparison.compare_masked_lm(models, task.data, how, **options)
+    if task.output is not None:
+        with atomic_write(task.output) as file:
+            file.writelines(json.dumps(record) + "\n" for record in records)
+    print_table(settings.task, [{k: v for k, v in record.items() if k not in HIDDEN} for record in records])
+    for record in records:
+        if "confusion" in record:
+            _print_confusion(record)
+
+
+def _print_confusion(record: dict[str, Any]) -> None:
+    rows = [
+        {
+            "truth": label,
+            **dict(zip(record["labels"], counts, strict=True)),
+            "F1": record["f1"].get(label, float("nan")),
+        }
+        for label, counts in zip(record["labels"], record["confusion"], strict=True)
+    ]
+    print_table(f"{record['name']}: columns are predictions", rows)
+
+
+def _task_parser(task: str, description: str) -> Any:
+    made = command_parser(f"evaluate {task}", description)
+    made.add_argument("--longform", type=str | None, default=None, help="folder of a Longform, run on whole texts")
+    made.add_argument("--original", type=str | None, default=None, help="folder or name of the original: cut, chunked")
+    made.add_argument(
+        "--original-length", type=int | None, default=None, help="tokens of the original; null: its limit"
+    )
+    made.add_argument("--overlap", type=int, default=0, help="tokens that neighbouring chunks share")
+    made.add_argument("--output", type=str | None, default=None, help="jsonl file for the records, one a contender")
+    add_model_options(made)
+    return made
+
+
+def _similarity() -> Any:
+    made = _task_parser("sts", "Spearman x 100 between cosines and people's judgements.")
+    made.add_argument("--data", required=True, help=".jsonl, .parquet or hf:NAME:SPLIT")
+    made.add_argument(
+        "--fields", type=list[str], default=["sentence1", "sentence2", "score"], help="first text, second text, score"
+    )
+    return made
+
+
+def _retrieval() -> Any:
+    made = _task_parser("retrieval", "Rank all documents for every query by cosine.")
+    made.add_argument("--queries", required=True, help=".jsonl, .parquet or hf:NAME:SPLIT")
+    made.add_argument("--documents", required=True, help="as queries")
+    made.add_argument("--query-field", default="query", help="a query's text")
+    made.add_argument("--relevant-field", default="relevant", help="id, or list of ids, of a query's documents")
+    made.add_argument("--id-field", default="id", help="a document's id")
+    made.add_argument("--text-field", default="text", help="a document's text")
+    made.add_argument("--depth", type=int, default=10, help="ranks that nDCG looks at")
+    return made
+
+
+def _classification() -> Any:
+    made = _task_parser("classification", "Score fine-tuned models on labelled documents.")
+    made.add_argument("--data", required=True, help=".jsonl, .parquet or hf:NAME:SPLIT")
+    made.add_argument("--text-field", default="text", help="a document's text")
+    made.add_argument("--label-field", default="label", help="name or number; a list for multi-label models")
+    made.add_argument("--pair-field", type=str | None, default=None, help="the second text of a pair (no chunks then)")
+    return made
+
+
+def _masked_lm() -> Any:
+    made = _task_parser("mlm", "Perplexity on a fixed set of masked tokens.")
+    made.add_argument("--data", required=True, help="text, .jsonl, .parquet, a folder, or hf:NAME:SPLIT")
+    made.add_argument("--text-field", default="text", help="a document's text")
+    made.add_argument("--probability", type=float, default=0.15, help="share of tokens that are masked")
+    made.add_argument("--seed", type=int, default=0, help="of the choice of tokens")
+    made.add_argument("--max-tokens", type=int | None, default=None, help="tokens taken of a text; null: all")
+    return made

@@ -1,0 +1,25 @@
+"""``longform predict``: label documents with a fine-tuned model."""
+
+from typing import Any
+
+from longform.cli.arguments import add_input_options, add_model_options, command_parser, inference_settings
+from longform.cli.printing import print_summary
+
+
+def parser() -> Any:
+    """Options of the command."""
+    made = command_parser("predict", "Label documents, in order; started again after a kill, it goes on.")
+    made.add_argument("model", help="folder or hub name of a model with a trained classification head")
+    add_input_options(made)
+    made.add_argument("--threshold", type=float, default=0.5, help="multi-label: least probability of a given label")
+    add_model_options(made)
+    return made
+
+
+def run(settings: Any) -> None:
+    """Predict and print what was done."""
+    from longform.evaluation.inference import predict
+
+    chosen = inference_settings(settings)
+    summary = predict(settings.model, settings.sources, settings.output, chosen, threshold=settings.threshold)
+    print_summary(summary)

@@ -1,0 +1,248 @@
+"""A Longform, its original cut at its limit, and its original averaged over chunks, side by side on one data set."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longform.data.records import Record, field, read_records
+from longform.data.text import Document, read_documents
+from longform.errors import ConfigurationError, DataError
+from longform.evaluation.baselines import Collected
+from longform.evaluation.classification import (
+    MULTI_LABEL,
+    REGRESSION,
+    TextClassifier,
+    classification_scores,
+    label_ids,
+    load_classifier,
+    multi_label_scores,
+    regression_scores,
+)
+from longform.evaluation.encoders import load_encoder
+from longform.evaluation.masked_lm import load_masked_lm, mask_texts, masked_lm_scores
+from longform.evaluation.retrieval import retrieval_scores
+from longform.evaluation.similarity import similarity_spearman
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model and the way it takes long texts. ``max_length``: tokens, None for what the model takes."""
+
+    name: str
+    model: str
+    strategy: str
+    max_length: int | None = None
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How every contender is run; lengths in tokens."""
+
+    batch_tokens: int = 8192
+    overlap: int = 0
+    dtype: str = "float32"
+    device: str = "auto"
+    progress: bool = True
+
+
+def contenders(
+    *, longform: str | None, original: str | None, max_length: int | None = None, original_length: int | None = None
+) -> list[Contender]:
+    """The Longform on whole texts; the original cut, and in chunks. Raises ConfigurationError when both are None."""
+    listed = []
+    if longform is not None:
+        listed.append(Contender("longform, whole text", longform, "whole", max_length))
+    if original is not None:
+        listed.append(Contender("original, cut", original, "cut", original_length))
+        listed.append(Contender("original, chunks averaged", original, "chunk-average", original_length))
+    if not listed:
+        raise ConfigurationError("nothing to evaluate: give longform, original, or both")
+    return listed
+
+
+def compare_similarity(
+    models: Sequence[Contender], data: str | Path, settings: RunSettings, *, fields: Sequence[str]
+) -> list[dict[str, Any]]:
+    """STS: Spearman x 100 between cosines and judgements; ``fields``: first text, second text, score."""
+    if len(fields) != 3:
+        raise ConfigurationError(f"fields names {len(fields)} fields; it is first text, second text, score")
+    rows = list(read_records(data))
+    first, second = ([_text(row, name) for row in rows] for name in fields[:2])
+    truth = [_number(row, fields[2]) for row in rows]
+
+    def measure(model: Contender) -> dict[str, Any]:
+        result = _embed(model, [*first, *second], settings)
+        vectors = result.values
+        return {
+            "spearman": 100 * similarity_spearman(vectors[: len(rows)], vectors[len(rows) :], truth),
+            **_seen(result),
+        }
+
+    return _records(models, "sts", len(rows), measure)
+
+
+def compare_retrieval(
+    models: Sequence[Contender],
+    queries: str | Path,
+    documents: str | Path,
+    settings: RunSettings,
+    *,
+    query_field: str,
+    relevant_field: str,
+    id_field: str,
+    text_field: str,
+    depth: int = 10,
+) -> list[dict[str, Any]]:
+    """nDCG and recall x 100; ``relevant_field``: the id, or list of ids, of a query's documents."""
+    corpus = list(read_documents(documents, text_field=text_field, id_field=id_field))
+    places = {document.id: place for place, document in enumerate(corpus)}
+    asked = list(read_records(queries))
+    questions = [_text(row, query_field) for row in asked]
+    relevant = [_places(row, relevant_field, places) for row in asked]
+
+    def measure(model: Contender) -> dict[str, Any]:
+        found, wanted = _embed(model, corpus, settings), _embed(model, questions, settings)
+        scores = retrieval_scores(wanted.values, found.values, relevant, depth=depth)
+        recall = {f"recall@{at}": 100 * value for at, value in scores.recall.items()}
+        return {f"ndcg@{depth}": 100 * scores.ndcg, **recall, **_seen(found)}
+
+    return _records(models, "retrieval", len(asked), measure)
+
+
+def compare_classification(
+    models: Sequence[Contender],
+    data: str | Path,
+    settings: RunSettings,
+    *,
+    text_field: str = "text",
+    label_field: str = "label",
+    pair_field: str | None = None,
+) -> list[dict[str, Any]]:
+    """Scores of fine-tuned models by their problem type; pairs are not run in chunks."""
+    documents = list(read_documents(data, text_field=text_field, pair_field=pair_field))
+    labels = [field(Record(document.id, document.fields), label_field) for document in documents]
+
+    def measure(model: Contender) -> dict[str, Any]:
+        classifier = load_classifier(
+            model.model, max_length=model.max_length, dtype=settings.dtype, device=settings.device
+        )
+        result = classifier.collect(documents, progress=settings.progress, **_options(model, settings))
+        return {**_label_scores(classifier, result.values, labels), **_seen(result)}
+
+    kept = [model for model in models if pair_field is None or model.strategy != "chunk-average"]
+    return _records(kept, "classification", len(documents), measure)
+
+
+def compare_masked_lm(
+    models: Sequence[Contender],
+    data: str | Path,
+    settings: RunSettings,
+    *,
+    text_field: str = "text",
+    probability: float = 0.15,
+    seed: int = 0,
+    max_tokens: int | None = None,
+) -> list[dict[str, Any]]:
+    """Perplexity on one set of masked tokens: the same for all tokenizers alike; ``max_tokens`` taken of a text."""
+    texts = [document.text for document in read_documents(data, text_field=text_field)]
+
+    def measure(model: Contender) -> dict[str, Any]:
+        network, tokenizer, limit = load_masked_lm(
+            model.model, max_length=model.max_length, dtype=settings.dtype, device=settings.device
+        )
+        masked = mask_texts(texts, tokenizer, max_tokens=max_tokens, probability=probability, seed=seed)
+        batch_tokens = min(settings.batch_tokens, 2048)  # logits over the vocabulary are large
+        scores = masked_lm_scores(
+            network,
+            tokenizer,
+            masked,
+            limit=limit,
+            strategy=model.strategy,
+            batch_tokens=batch_tokens,
+            progress=settings.progress,
+        )
+        return {"perplexity": scores.perplexity, "loss": scores.loss, "masked_tokens": scores.masked_tokens}
+
+    return _records(models, "mlm", len(texts), measure)
+
+
+def _records(
+    models: Sequence[Contender], task: str, texts: int, measure: Callable[[Contender], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    records = []
+    for model in models:
+        started = time.perf_counter()
+        scores = measure(model)
+        seconds = time.perf_counter() - started
+        records.append({"task": task, **asdict(model), "items": texts, **scores, "seconds": seconds})
+    return records
+
+
+def _embed(model: Contender, texts: Sequence[str | Document], settings: RunSettings) -> Collected:
+    encoder = load_encoder(model.model, max_length=model.max_length, dtype=settings.dtype, device=settings.device)
+    return encoder.collect(texts, progress=settings.progress, **_options(model, settings))
+
+
+def _options(model: Contender, settings: RunSettings) -> dict[str, Any]:
+    overlap = settings.overlap if model.strategy == "chunk-average" else 0
+    return {"strategy": model.strategy, "overlap": overlap, "max_tokens_per_batch": settings.batch_tokens}
+
+
+def _seen(result: Collected) -> dict[str, int]:
+    return {"tokens": result.tokens, "truncated": result.truncated}
+
+
+def _label_scores(classifier: TextClassifier, logits: np.ndarray, labels: Sequence[Any]) -> dict[str, Any]:
+    if classifier.problem_type == REGRESSION:
+        return asdict(regression_scores(logits, np.array([_float(label) for label in labels])))
+    if classifier.problem_type == MULTI_LABEL:
+        return asdict(multi_label_scores(logits, _indicators(labels, classifier.model.config.label2id)))
+    return asdict(classification_scores(logits, label_ids(labels, classifier.model.config.label2id), classifier.labels))
+
+
+def _indicators(labels: Sequence[Any], label2id: dict[str, int]) -> np.ndarray:
+    """0/1 (N, L) of lists of names."""
+    truth = np.zeros((len(labels), len(label2id)), dtype=np.int64)
+    for row, names in enumerate(labels):
+        if not isinstance(names, list):
+            raise DataError(f"row {row}: the labels of a multi-label model are a list of names, not {names!r}")
+        truth[row, label_ids(names, label2id)] = 1
+    return truth
+
+
+def _text(row: Record, name: str) -> str:
+    value = field(row, name)
+    if not isinstance(value, str):
+        raise DataError(f'{row.location}: the field "{name}" is {type(value).__name__}, not text')
+    return value
+
+
+def _number(row: Record, name: str) -> float:
+    try:
+        return _float(field(row, name))
+    except DataError as error:
+        raise DataError(f'{row.location}: the field "{name}": {error}') from error
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{value!r} is not a number") from error
+
+
+def _places(row: Record, name: str, places: dict[str, int]) -> set[int]:
+    """Rows of the documents whose ids a field holds: one id, a list, or a JSON list in a string."""
+    value = field(row, name)
+    if isinstance(value, str) and value.startswith("["):
+        value = json.loads(value)
+    ids = [str(each) for each in (value if isinstance(value, list) else [value])]
+    unknown = [each for each in ids if each not in places]
+    if unknown or not ids:
+        raise DataError(f"{row.location}: no document has the id {', '.join(unknown) or '(none given)'}")
+    return {places[each] for each in ids}
