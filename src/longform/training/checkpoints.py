@@ -146,7 +146,8 @@ def check_same_run(output: Path, before: dict[str, Any], now: dict[str, Any]) ->
     if changed:
         raise ConfigurationError(
             f'"{output}" holds a run that was started differently:\n  ' + "\n  ".join(changed) + "\n"
-            "Give the same settings to go on with it, another output folder, or resume=False (--no-resume) to begin anew."
+            "Give the same settings to go on with it, another output folder, "
+            "or resume=False (--resume false) to begin anew."
         )
 
 

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from longform.data.batching import group_by_length
 from longform.data.text import Document
-from longform.errors import ConfigurationError, DataError, require
+from longform.errors import ConfigurationError, DataError
 from longform.training.agreement import (
     Agreement,
     bool_mask,
@@ -31,12 +31,25 @@ from longform.training.agreement import (
     relative_error,
 )
 from longform.training.crops import Crops, CropSource, stack, text_of
-from longform.training.records import RecordingCallback, Records
-from longform.training.run_folder import RunFolder, temporary_folder
+from longform.training.records import RecordingCallback
+from longform.training.run_folder import RunFolder, current_process, temporary_folder
 from longform.training.settings import DEFAULT_TOKENS, DistillationSettings, as_dict, compute_dtype
-from longform.training.students import Student, checkpoint_activations, fingerprint, learning, load_encoder, open_student
+from longform.training.students import (
+    Student,
+    checkpoint_activations,
+    fingerprint,
+    learning,
+    load_encoder,
+    open_student,
+)
 from longform.training.teacher import Encoded, EncoderTap, Teacher, reading_limit, special_tokens
-from longform.training.trainer import NumberedStepsTrainer, load_weights, steps_in_minutes, training_arguments, without_bars
+from longform.training.trainer import (
+    NumberedStepsTrainer,
+    load_weights,
+    steps_in_minutes,
+    training_arguments,
+    without_bars,
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +97,7 @@ def distill(
     """
     began = time.perf_counter()
     settings = settings or DistillationSettings()
-    process = _process()
+    process = current_process()
     opened = open_student(student, tokenizer)
     taught = load_encoder(teacher)
     lesson = _Lesson(opened, taught, documents, settings, heldout, process)
@@ -114,11 +127,6 @@ def _result(opened: Student, run: RunFolder, began: float, output: str | Path | 
 
 def _agreement(row: dict[str, Any]) -> Agreement:
     return Agreement(row["cosine"], tuple(row["layer_errors"]), row["documents"], row["tokens"])
-
-
-def _process() -> Any:
-    state = require("accelerate", extra="train").PartialState
-    return state(cpu=not torch.cuda.is_available())
 
 
 class _Lesson:

@@ -87,9 +87,7 @@ class RecordingCallback(TrainerCallback):
             total=state.max_steps, initial=state.global_step, desc=self.description, unit="step", disable=not self.shown
         )
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Move the bar."""
         if self.bar is not None:
             self.bar.update(state.global_step - self.bar.n)

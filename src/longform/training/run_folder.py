@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from longform.errors import CheckpointError
+import torch
+
+from longform.errors import CheckpointError, require
 from longform.training.checkpoints import (
     check_same_run,
     checkpoint_step,
@@ -26,6 +28,11 @@ def temporary_folder() -> Iterator[Path]:
     """A folder for a run that leaves nothing behind."""
     with tempfile.TemporaryDirectory(prefix="longform-") as folder:
         yield Path(folder)
+
+
+def current_process() -> Any:
+    """This process among those of ``torchrun`` or ``accelerate launch``: accelerate's PartialState."""
+    return require("accelerate", extra="train").PartialState(cpu=not torch.cuda.is_available())
 
 
 class RunFolder:

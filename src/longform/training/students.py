@@ -32,8 +32,12 @@ HEADS = {
     "ForQuestionAnswering": AutoModelForQuestionAnswering,
     "ForMultipleChoice": AutoModelForMultipleChoice,
 }
-KEPT_FOLDERS = ("1_Pooling", "2_Normalize", "2_Dense", "3_Normalize")  # of sentence-transformers
-KEPT_FILES = ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "report.json")
+KEPT_FILES = (
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "conversion_report.json",
+)
 
 
 class Student(NamedTuple):
@@ -68,7 +72,9 @@ def open_student(student: Any, tokenizer: PreTrainedTokenizerBase | None) -> Stu
     if isinstance(student, str | Path):
         folder = Path(student)
         if not folder.is_dir():
-            raise ConfigurationError(f'the student "{student}" is not a folder: convert a model first (longform convert)')
+            raise ConfigurationError(
+                f'the student "{student}" is not a folder: convert a model first (longform convert)'
+            )
         return Student(load_encoder(folder), tokenizer or AutoTokenizer.from_pretrained(folder), folder)
     if isinstance(student, PreTrainedModel):
         if tokenizer is None:

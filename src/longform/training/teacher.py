@@ -43,7 +43,9 @@ def special_tokens(tokenizer: Any) -> SpecialTokens:
     for start in range(len(whole) - len(plain) + 1):
         if whole[start : start + len(plain)] == plain:
             return SpecialTokens(tuple(whole[:start]), tuple(whole[start + len(plain) :]))
-    raise ConfigurationError("the tokenizer changes a text when it adds special tokens; such tokenizers do not work here")
+    raise ConfigurationError(
+        "the tokenizer changes a text when it adds special tokens; such tokenizers do not work here"
+    )
 
 
 def reading_limit(config: Any) -> int:
@@ -126,9 +128,7 @@ class Teacher:
         self.tap.positions = chosen
         return self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
 
-    def _stitched(
-        self, windows: list[list[int]], index: Tensor, chosen: Tensor | None, shape: torch.Size
-    ) -> Encoded:
+    def _stitched(self, windows: list[list[int]], index: Tensor, chosen: Tensor | None, shape: torch.Size) -> Encoded:
         """Read the windows, some at a time; ``index`` is where each of the B * n tokens stands in them."""
         wanted = None if chosen is None else index[chosen]
         rows = max(1, PARALLEL_TOKENS // self.limit)

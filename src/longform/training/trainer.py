@@ -1,7 +1,6 @@
 """transformers' Trainer with steps that are numbered, parts of any length, and checkpoints that are whole."""
 
 import contextlib
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
+from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 from transformers.utils import logging
 
@@ -84,8 +83,26 @@ class NumberedStepsTrainer(Trainer):
 
     def run(self, checkpoint: Path | None) -> None:
         """Train to the last step, from the beginning or from a checkpoint."""
+        if checkpoint is not None and self._is_finished(checkpoint):
+            return
         self.start_step = 0 if checkpoint is None else checkpoint_step(checkpoint) or 0
         self.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+
+    def _is_finished(self, checkpoint: Path) -> bool:
+        """Whether only the end is missing: then take up the last, or the best, weights."""
+        with reading(checkpoint):
+            self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        stopper = self.state.stateful_callbacks.get("EarlyStoppingCallback")
+        stopped = stopper is not None and (
+            stopper["attributes"]["early_stopping_patience_counter"] >= stopper["args"]["early_stopping_patience"]
+        )
+        if self.state.global_step < self.args.max_steps and not stopped:
+            return False
+        load_weights(self.model, self._best() if self.args.load_best_model_at_end else checkpoint)
+        return True
+
+    def _best(self) -> Path:
+        return Path(self.args.output_dir) / f"checkpoint-{self.state.best_global_step}"
 
     def get_train_dataloader(self) -> Any:
         """The numbered batches of this process, from the step at which the run stands."""
@@ -95,9 +112,7 @@ class NumberedStepsTrainer(Trainer):
         """Matrix products in the chosen dtype."""
         return torch.autocast(self.args.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
 
-    def training_step(
-        self, model: nn.Module, inputs: Any, num_items_in_batch: Tensor | int | None = None
-    ) -> Tensor:
+    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """Forward and backward over the parts of one step; processes exchange gradients once."""
         model.train()
         total = torch.zeros((), device=self.args.device)
@@ -180,7 +195,10 @@ class NumberedStepsTrainer(Trainer):
 
     def _init_training_state(self, *args: Any, **options: Any) -> tuple[int, int]:
         with reading(self.args.output_dir):
-            return super()._init_training_state(*args, **options)
+            begun = super()._init_training_state(*args, **options)
+        if self.state.best_global_step and self._best().is_dir():
+            self.state.best_model_checkpoint = str(self._best())  # the folder may have been moved
+        return begun
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         with reading(checkpoint or self.args.output_dir):
@@ -194,7 +212,7 @@ class NumberedStepsTrainer(Trainer):
         if self.is_fsdp_enabled:
             super()._load_best_model()
         else:
-            load_weights(self.model, Path(self.state.best_model_checkpoint))
+            load_weights(self.model, self._best())
 
 
 @contextlib.contextmanager
@@ -216,18 +234,17 @@ def _prints(callback: TrainerCallback) -> bool:
 def load_weights(model: PreTrainedModel, folder: Path) -> None:
     """Load ``model.safetensors`` of a checkpoint. Raises CheckpointError when it is damaged or another model's."""
     with reading(folder):
-        result = model.load_state_dict(load_file(folder / WEIGHTS), strict=False)
+        weights = folder / WEIGHTS
+        if not weights.exists():  # a sentence-transformers folder may have its encoder one level down
+            weights = next(iter(sorted(folder.glob(f"*/{WEIGHTS}"))), weights)
+        result = model.load_state_dict(load_file(weights), strict=False)
     tied = set(getattr(model, "all_tied_weights_keys", None) or {})
     wrong = [*result.unexpected_keys, *(name for name in result.missing_keys if name not in tied)]
     if wrong:
-        raise CheckpointError(f'"{folder}" is of another model: {len(wrong)} weights do not fit, among them {wrong[:3]}')
+        raise CheckpointError(
+            f'"{folder}" is of another model: {len(wrong)} weights do not fit, among them {wrong[:3]}'
+        )
     model.tie_weights()
-
-
-def saved_steps(checkpoint: Path) -> dict[str, Any]:
-    """The Trainer's state in a checkpoint."""
-    with reading(checkpoint):
-        return json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
 
 
 def steps_in_minutes(

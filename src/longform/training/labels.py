@@ -1,0 +1,205 @@
+"""Labelled texts: reading them, what kind of labels they have, splitting off a validation part."""
+
+import csv
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from longform.data.records import Record, field, read_records
+from longform.data.text import clean_text
+from longform.errors import DataError
+
+SINGLE, MULTI, REGRESSION = "single-label", "multi-label", "regression"
+LIST_SEPARATOR = ";"  # between the labels of one text in a csv file
+
+
+class Examples(NamedTuple):
+    """Texts with their labels; ``pairs``: second texts, or None. A label is a name, a number, or a list of names."""
+
+    texts: Sequence[str]
+    labels: Sequence[Any]
+    pairs: Sequence[str] | None = None
+
+    def take(self, places: Sequence[int]) -> "Examples":
+        """Some of them."""
+        pairs = None if self.pairs is None else [self.pairs[place] for place in places]
+        return Examples([self.texts[place] for place in places], [self.labels[place] for place in places], pairs)
+
+
+class LabelScheme(NamedTuple):
+    """``task``: "single-label", "multi-label" or "regression"; ``names``: of the labels, in the order of the logits."""
+
+    task: str
+    names: list[str]
+
+    def encode(self, labels: Sequence[Any], *, where: str) -> list[Any]:
+        """Targets: a class number, a list of 0.0 and 1.0, or a number. Raises DataError for labels not in training."""
+        if self.task == REGRESSION:
+            return [_number(label, where) for label in labels]
+        given = [_names(label) for label in labels] if self.task == MULTI else [[_name(label)] for label in labels]
+        place = {name: number for number, name in enumerate(self.names)}
+        unseen = sorted({name for names in given for name in names} - place.keys())
+        if unseen:
+            raise DataError(
+                f"{where}: the label {', '.join(map(repr, unseen[:5]))} does not occur in the training part, "
+                f"which has {', '.join(map(repr, self.names[:20]))}"
+            )
+        if self.task == SINGLE:
+            return [place[names[0]] for names in given]
+        return [[float(name in names) for name in self.names] for names in given]
+
+
+def read_examples(
+    source: str | Path, *, text_field: str = "text", label_field: str = "label", pair_field: str | None = None
+) -> Examples:
+    """Labelled texts of a .parquet, .jsonl or .csv file (with a header line), or of "hf:NAME:SPLIT".
+
+    Raises DataError, with file and line, for a missing or empty label, a field that is not there, a text that is
+    not text.
+    """
+    texts, labels, pairs = [], [], []
+    for record in _records(source):
+        texts.append(_text(record, text_field))
+        if pair_field is not None:
+            pairs.append(_text(record, pair_field))
+        label = field(record, label_field)
+        if label is None or label == "" or label != label:
+            raise DataError(f'{record.location}: the field "{label_field}" is empty; every text needs a label')
+        labels.append(label)
+    return Examples(texts, labels, None if pair_field is None else pairs)
+
+
+def _records(source: str | Path) -> Iterator[Record]:
+    if Path(source).suffix.lower() != ".csv":
+        yield from read_records(source)
+        return
+    path = Path(source)
+    if not path.is_file():
+        raise DataError(f'"{path}" is not a file')
+    csv.field_size_limit(2**31 - 1)  # long documents
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+        reader = csv.DictReader(lines)
+        for row in reader:
+            if None in row or None in row.values():
+                raise DataError(f"{path}:{reader.line_num}: not as many fields as the header has")
+            yield Record(f"{path}:{reader.line_num}", row)
+
+
+def _text(record: Record, name: str) -> str:
+    value = field(record, name)
+    if not isinstance(value, str):
+        raise DataError(f'{record.location}: the field "{name}" is {type(value).__name__}, not text')
+    return clean_text(value)[0]
+
+
+def _is_list(label: Any) -> bool:
+    return isinstance(label, list | tuple | set)
+
+
+def _name(label: Any) -> str:
+    return str(label)
+
+
+def _names(label: Any) -> list[str]:
+    if isinstance(label, str):
+        return [part.strip() for part in label.split(LIST_SEPARATOR) if part.strip()]
+    return [str(name) for name in label]
+
+
+def _number(label: Any, where: str) -> float:
+    try:
+        return float(label)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{where}: the label {label!r} is not a number") from error
+
+
+def check_examples(examples: Examples, *, where: str) -> None:
+    """Raise DataError when there are none, or not as many labels (second texts) as texts."""
+    if len(examples.texts) == 0:
+        raise DataError(f"{where}: no texts")
+    for name, others in (("labels", examples.labels), ("second texts", examples.pairs)):
+        if others is not None and len(others) != len(examples.texts):
+            raise DataError(f"{where}: {len(examples.texts)} texts but {len(others)} {name}")
+
+
+def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
+    """The kind of labels and their names, from the training part.
+
+    Raises DataError for mixed types and for one class only.
+    """
+    task = _task(labels) if task == "auto" else task
+    if task == REGRESSION:
+        if len({_number(label, "the training part") for label in labels}) < 2:
+            raise DataError("all training texts have the same value: there is nothing to learn")
+        return LabelScheme(task, ["score"])
+    if task == MULTI:
+        names = sorted({name for label in labels for name in _names(label)}, key=_order)
+        if not names:
+            raise DataError("no training text has any label")
+        return LabelScheme(task, names)
+    if any(_is_list(label) for label in labels):
+        raise DataError('task="single-label", but some labels are lists: use task="multi-label"')
+    names = sorted({_name(label) for label in labels}, key=_order)
+    if len(names) < 2:
+        raise DataError(f'all training texts have the label "{names[0]}": a classifier needs two classes or more')
+    return LabelScheme(task, names)
+
+
+def _order(name: str) -> tuple[bool, float, str]:
+    """Numbers by size, then names."""
+    number = name.lstrip("-").isdecimal()
+    return (not number, float(name) if number else 0.0, name)
+
+
+def _task(labels: Sequence[Any]) -> str:
+    kinds = {"list" if _is_list(x) else _kind(x): x for x in labels}
+    if kinds.keys() <= {"list"}:
+        return MULTI
+    if kinds.keys() == {"text"} or kinds.keys() == {"whole number"}:
+        return SINGLE
+    if kinds.keys() <= {"decimal number", "whole number"}:
+        return REGRESSION
+    shown = ", ".join(f"{kind} ({str(label)[:40]!r})" for kind, label in kinds.items())
+    raise DataError(f"labels are of mixed types: {shown}; use names only, numbers only, or lists of names only")
+
+
+def _kind(label: Any) -> str:
+    if isinstance(label, str):
+        return "text"
+    name = type(label).__name__
+    if isinstance(label, bool | int) or name.startswith(("int", "uint", "bool")):
+        return "whole number"
+    return "decimal number" if name.startswith("float") else name
+
+
+def split(examples: Examples, scheme: LabelScheme, *, fraction: float, seed: int) -> tuple[Examples, Examples]:
+    """Training and validation part; of single labels each class in proportion, at least one text of it in training.
+
+    Raises DataError when there is not enough for both.
+    """
+    generator = random.Random(f"split {seed}")
+    groups: dict[str, list[int]] = {}
+    for place, label in enumerate(examples.labels):
+        groups.setdefault(_name(label) if scheme.task == SINGLE else "", []).append(place)
+    held: list[int] = []
+    for _, places in sorted(groups.items()):
+        generator.shuffle(places)
+        held += places[: min(round(fraction * len(places)), len(places) - 1)]
+    if not held:
+        raise DataError(
+            f"{len(examples.texts)} texts are too few to hold out {fraction:.0%} of them: "
+            "give a validation part, more texts, or a larger validation_fraction"
+        )
+    kept = sorted(set(range(len(examples.texts))) - set(held))
+    return examples.take(kept), examples.take(sorted(held))
+
+
+def counts(examples: Examples, scheme: LabelScheme) -> dict[str, int]:
+    """How many texts each label has."""
+    if scheme.task == REGRESSION:
+        return {}
+    every = [_names(x) if scheme.task == MULTI else [_name(x)] for x in examples.labels]
+    found = Counter(name for names in every for name in names)
+    return {name: found[name] for name in scheme.names}
