@@ -1,0 +1,58 @@
+"""A file appears whole or not at all."""
+
+import contextlib
+import errno
+from pathlib import Path
+
+import pytest
+
+from longform.data.text import atomic_write
+from longform.errors import ConfigurationError
+
+
+def test_text_and_bytes_in_a_new_folder(tmp_path: Path) -> None:
+    with atomic_write(tmp_path / "new" / "a.txt") as file:
+        file.write("é\n")
+    with atomic_write(tmp_path / "new" / "b.bin", "wb") as file:
+        file.write(b"\x00\r\n")
+    assert (tmp_path / "new" / "a.txt").read_bytes() == "é\n".encode()
+    assert (tmp_path / "new" / "b.bin").read_bytes() == b"\x00\r\n"
+    assert len(list((tmp_path / "new").iterdir())) == 2
+
+
+def test_target_is_untouched_until_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with atomic_write(path) as file:
+        file.write("new")
+        file.flush()
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), KeyboardInterrupt()])
+def test_error_keeps_the_old_file(tmp_path: Path, error: BaseException) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with contextlib.suppress(type(error)), atomic_write(path) as file:
+        file.write("half")
+        raise error
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("a.txt", "old")]
+
+
+def test_full_disk_keeps_the_old_file_and_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left on device") as caught, atomic_write(path) as file:
+        file.write("new")
+    assert caught.value.filename == str(path)
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("a.txt", "old")]
+
+
+def test_other_modes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="modes"), atomic_write(tmp_path / "a", "a"):
+        pass

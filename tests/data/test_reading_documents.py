@@ -1,0 +1,171 @@
+"""Every source of documents, and what bad input gets."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from longform.data.text import Document, ReadReport, read_documents
+from longform.errors import ConfigurationError, DataError
+
+
+def texts(*arguments: object, **options: object) -> list[str]:
+    return [document.text for document in read_documents(*arguments, **options)]
+
+
+def write_lines(path: Path, *records: object) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def feed_stdin(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_text_file_is_one_document(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo \xf0\x9f\x98\x80")
+    (document,) = read_documents(tmp_path / "a.txt")
+    assert document == Document(str(tmp_path / "a.txt"), "one\r\ntwo 😀", {})
+
+
+def test_folder_is_read_sorted_at_any_depth(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    for name in ("c.txt", "b/x.md", "a.txt", "picture.png"):
+        (tmp_path / name).write_text(name)
+    write_lines(tmp_path / "b" / "y.jsonl", {"text": "first"}, {"text": "second"})
+    assert texts(tmp_path) == ["a.txt", "b/x.md", "first", "second", "c.txt"]
+
+
+def test_sources_keep_their_order(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("b")
+    (tmp_path / "a.odd").write_text("a")
+    assert texts([tmp_path / "b.txt", str(tmp_path / "a.odd")]) == ["b", "a"]
+
+
+def test_jsonl_fields_ids_and_pairs(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", {"key": 7, "body": "x", "more": "y", "label": "z"})
+    (document,) = read_documents(path, text_field="body", pair_field="more", id_field="key")
+    assert document == Document("7", "x", {"key": 7, "more": "y", "label": "z"}, "y")
+    (document,) = read_documents(path, text_field="body")
+    assert document.id == f"{path}:1"
+    assert document.pair is None
+
+
+def test_jsonl_blank_lines_count_as_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n\n   \n{"text": "b"}\n')
+    assert [document.id for document in read_documents(path)] == [f"{path}:1", f"{path}:4"]
+
+
+def test_parquet(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [{"text": f"text {row}", "label": row} for row in range(600)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    documents = list(read_documents(tmp_path / "a.parquet"))
+    assert [document.text for document in documents] == [row["text"] for row in rows]
+    assert documents[599] == Document(f"{tmp_path / 'a.parquet'}:599", "text 599", {"label": 599})
+
+
+def test_stdin_lines_keep_empty_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed_stdin(monkeypatch, b"one\r\n\ntwo")
+    assert [(document.id, document.text) for document in read_documents("-")] == [
+        ("-:1", "one"),
+        ("-:2", ""),
+        ("-:3", "two"),
+    ]
+
+
+def test_stdin_jsonl(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed_stdin(monkeypatch, b'{"text": "one"}\n{"text": "two"}\n')
+    assert texts("-", stdin_format="jsonl") == ["one", "two"]
+
+
+def test_datasets_library_reads_a_local_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    write_lines(tmp_path / "train.jsonl", {"text": "a"}, {"text": "b"})
+    write_lines(tmp_path / "test.jsonl", {"text": "c"})
+    assert texts(f"hf:{tmp_path}:train") == ["a", "b"]
+    with pytest.raises(DataError, match="several splits"):
+        texts(f"hf:{tmp_path}")
+    with pytest.raises(DataError, match="could not be loaded"):
+        texts(f"hf:{tmp_path / 'nothing'}:train")
+
+
+def test_reading_is_streamed(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\nnot json\n')
+    documents = read_documents(path)
+    assert next(documents).text == "a"
+    with pytest.raises(DataError, match=r"a\.jsonl, line 2: not valid JSON"):
+        next(documents)
+
+
+def test_characters_that_tokenizers_refuse_are_replaced_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"nul \x00 bad \xff here, and a true one: \xef\xbf\xbd")
+    (tmp_path / "b.jsonl").write_bytes(b'{"text": "nul \\u0000 lone \\ud800 bad \xff"}\n')
+    report = ReadReport()
+    assert texts([tmp_path / "a.txt", tmp_path / "b.jsonl"], report=report) == [
+        "nul   bad � here, and a true one: �",
+        "nul   lone � bad �",
+    ]
+    assert report == ReadReport(documents=2, empty=0, replaced_characters=5)
+
+
+def test_empty_texts_are_kept_and_counted(tmp_path: Path) -> None:
+    report = ReadReport()
+    path = write_lines(tmp_path / "a.jsonl", {"text": ""}, {"text": " \n\t"}, {"text": "x"})
+    assert texts(path, report=report) == ["", " \n\t", "x"]
+    assert (report.documents, report.empty) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"body": "x", "label": 1}', r"a\.jsonl:1: no field \"text\"; the fields there are: body, label"),
+        ("{}", "the fields there are: none"),
+        ('{"text": 3}', r"a\.jsonl:1: the field \"text\" is int"),
+        ('{"text": null}', 'the field "text" is NoneType'),
+        ('{"text": ["x"]}', 'the field "text" is list'),
+        ('["x"]', "line 1: a JSON object is needed, this is list"),
+        ('{"text": "x"', "line 1: not valid JSON"),
+        ("[" * 100_000, "line 1: JSON nested too deeply"),
+    ],
+)
+def test_bad_records(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "a.jsonl").write_text(line + "\n")
+    with pytest.raises(DataError, match=message):
+        texts(tmp_path / "a.jsonl")
+
+
+def test_source_that_does_not_exist_is_refused_before_reading(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(DataError, match=r"missing\.txt\" does not exist"):
+        read_documents([tmp_path / "a.txt", tmp_path / "missing.txt"])
+
+
+def test_folder_without_documents(tmp_path: Path) -> None:
+    (tmp_path / "picture.png").write_bytes(b"x")
+    with pytest.raises(DataError, match="has no documents"):
+        read_documents(tmp_path)
+
+
+def test_no_source_and_no_document(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no source"):
+        read_documents([])
+    (tmp_path / "a.jsonl").write_text("\n")
+    with pytest.raises(DataError, match="no documents in"):
+        texts(tmp_path / "a.jsonl")
+
+
+def test_file_that_is_not_parquet(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"not parquet")
+    with pytest.raises(DataError, match="not a readable parquet file"):
+        texts(tmp_path / "a.parquet")
+
+
+def test_unknown_stdin_format() -> None:
+    with pytest.raises(ConfigurationError, match="stdin_format"):
+        read_documents("-", stdin_format="csv")
