@@ -173,7 +173,6 @@ def test_a_head_with_another_activation(make_source):
 
 def test_an_electra_that_summarises_otherwise(make_source):
     source = make_source("Electra", "ForMultipleChoice", summary_activation="tanh")
-    source.config.architectures = ["ElectraForMultipleChoice"]
     refused(source, "summary_activation")
 
 

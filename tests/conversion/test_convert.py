@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -233,6 +233,31 @@ def test_other_labels_make_a_new_head(make_source, name):
     assert other.model.config.num_labels == 5
     assert any("new one" in record.note for record in other.report.tensors)
     assert "classifier.out_proj.weight" in [tensor.name for tensor in other.report.new]
+
+
+def test_a_file_that_holds_the_tied_table_under_the_heads_name(make_source, tmp_path):
+    source = make_source("Bert", "ForMaskedLM")
+    source.save_pretrained(tmp_path / "source")
+    path = tmp_path / "source" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["cls.predictions.decoder.weight"] = tensors.pop("bert.embeddings.word_embeddings.weight")
+    save_file(tensors, path)
+    result = longform.convert(tmp_path / "source", max_length=96)
+    assert torch.equal(result.model.get_input_embeddings().weight, source.get_input_embeddings().weight)
+    assert result.model.lm_head.decoder.weight is result.model.get_input_embeddings().weight
+
+
+def test_a_hub_name(bert_folder, monkeypatch):
+    asked = []
+
+    def download(name: str, **_: object) -> str:
+        asked.append(name)
+        return str(bert_folder)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    result = longform.convert("somebody/some-bert", max_length=96)
+    assert asked == ["somebody/some-bert"]
+    assert result.report.source == "somebody/some-bert"
 
 
 def test_a_masked_language_model_as_a_bare_encoder(make_source):

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from huggingface_hub.errors import StrictDataclassError
-from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
 from longform.conversion import defaults
 from longform.conversion.families import family_of
 from longform.conversion.family import Family
+from longform.conversion.head_plan import HeadPlan, plan_head
 from longform.conversion.report import ConversionReport
 from longform.conversion.saving import OWN_FILE, check_output, write_folder
 from longform.conversion.sentence_transformers_folder import SentenceFolder
 from longform.conversion.source import Source, open_source
-from longform.conversion.tasks import LABELLED, MODELS, POOLING, check_task, task_of
+from longform.conversion.tasks import MODELS, check_task
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
 from longform.errors import ConfigurationError, ConversionError, LongformError
 from longform.functional.positions import METHODS
@@ -26,7 +26,6 @@ from longform.models.modeling_linformer import LinformerPreTrainedModel
 Lengths = int | list[int] | list[list[int]]
 Auto = Literal["auto"]
 SHORTEST, LONGEST = 3, 2**24  # tokens: two special ones and one of text; a position table of some gigabytes
-TASK_OPTIONS = ("num_labels", "id2label", "classifier_pooling")
 
 
 @dataclass
@@ -103,20 +102,11 @@ def convert(
         "projection": projection, "projection_sharing": sharing, "projection_init": projection_init,
         "projected_length": projected_length, "attention_window": attention_window, "memory_budget": memory_budget,
     }  # fmt: skip
-    head = _plan_head(opened, family, task, num_labels, id2label, classifier_pooling)
+    head = plan_head(opened, family, task, num_labels, id2label, classifier_pooling)
     bare = not any(key.startswith(family.base_name) for key in opened.tensors)
     rules = family.rules(head.task, bare_source=bare, head=not head.new, pooled=classifier_pooling != "mean")
     placement = place_tensors(opened.tensors, rules=rules, family=family, task=head.task)
     return _build(opened, family, placement, head, max_length=max_length, positions=positions, attention=attention)
-
-
-@dataclass(frozen=True)
-class HeadPlan:
-    """The task of the result, whether its head is new, and LinformerConfig's arguments for it."""
-
-    task: str
-    new: bool
-    options: dict[str, Any]
 
 
 def _check_options(max_length: int, positions: str, task: str | None) -> None:
@@ -129,42 +119,6 @@ def _check_options(max_length: int, positions: str, task: str | None) -> None:
     check_task(task)
 
 
-def _plan_head(
-    source: Source,
-    family: Family,
-    task: str | None,
-    num_labels: int | None,
-    id2label: dict[int, str] | None,
-    pooling: str | None,
-) -> HeadPlan:
-    found = task_of(source.architectures, pretraining=family.pretraining)
-    chosen = task or found or "encoder"
-    if chosen not in LABELLED and (num_labels is not None or id2label is not None):
-        raise ConversionError(f"num_labels and id2label are for {' and '.join(LABELLED)}; the task is {chosen!r}")
-    if num_labels is not None and id2label is not None and len(id2label) != num_labels:
-        raise ConversionError(f"num_labels={num_labels}, but id2label has {len(id2label)} labels")
-    same_task = chosen == found or (found is None and family.has_head(chosen, source.tensors))
-    wanted = len(id2label) if id2label is not None else num_labels
-    labels = source.config.num_labels if same_task else None
-    new = not same_task or (wanted is not None and wanted != labels) or (pooling == "mean" and chosen in POOLING)
-    options: dict[str, Any] = {"classifier_pooling": pooling or "cls"}
-    if chosen in LABELLED:
-        options |= _label_options(source.config, same_task, wanted, id2label)
-    return HeadPlan(chosen, new and chosen != "encoder", options)
-
-
-def _label_options(
-    config: PreTrainedConfig, same_task: bool, wanted: int | None, id2label: dict[int, str] | None
-) -> dict[str, Any]:
-    if id2label is not None:
-        return {"id2label": dict(id2label), "label2id": {name: number for number, name in id2label.items()}}
-    if wanted is not None and not (same_task and wanted == config.num_labels):
-        return {"num_labels": wanted}
-    if not same_task:
-        return {}
-    return {"id2label": config.id2label, "label2id": config.label2id, "problem_type": config.problem_type}
-
-
 def _build(
     source: Source,
     family: Family,
@@ -175,34 +129,37 @@ def _build(
     positions: str,
     attention: dict[str, Any],
 ) -> ConversionResult:
-    config = source.config
-    options = family.options(config)
-    if head.task == "masked-lm" and family.gelu_head and options["hidden_act"] != "gelu":
-        raise ConversionError(
-            f"hidden_act={options['hidden_act']!r}: a {family.name}'s masked-language head uses gelu and its layers do "
-            "not, while Longform's head uses what its layers do; convert with task='encoder'"
-        )
+    options = family.options(source.config)
+    _check_head_activation(family, head.task, options["hidden_act"])
     table = placement.find("embeddings.position_embeddings.weight")
     if table is None:
         raise ConversionError("the source has no table of positions, so its checkpoint is incomplete")
     known = table.shape[0] - options["position_offset"]
     options |= head.options | _attention_options(attention, max_length=max_length, known=known)
     if head.task == "masked-lm":
-        options["tie_word_embeddings"] = settle_tied_decoder(placement, tied=config.tie_word_embeddings)
+        options["tie_word_embeddings"] = settle_tied_decoder(placement, tied=source.config.tie_word_embeddings)
     options |= {"max_position_embeddings": max_length, "use_pooler": "pooler.dense.weight" in placement.tensors}
     model = MODELS[head.task](_checked_config(options)).to(table.dtype).eval()
     records, new = fill_model(model, placement, positions=positions, new_head=head.new)
     model.tie_weights()
+    tokenizer = _lengthened(source.tokenizer, max_length, token_types=model.config.type_vocab_size > 1)
+    kept = source.sentence_folder if head.task == "encoder" else None
     report = ConversionReport(
         source=source.name, family=family.name, task=head.task, model_class=type(model).__name__,
         source_length=known, max_length=max_length, positions=positions,
         parameters=sum(p.numel() for p in model.parameters()), dtype=str(table.dtype).removeprefix("torch."),
         options={name: getattr(model.config, name) for name in attention}, tensors=records, new=new,
+        notes=_notes(source, tokenizer, kept),
     )  # fmt: skip
-    tokenizer = _lengthened(source.tokenizer, max_length, token_types=model.config.type_vocab_size > 1)
-    kept = source.sentence_folder if head.task == "encoder" else None
-    report.notes += _notes(source, tokenizer, kept)
     return ConversionResult(model, tokenizer, report, kept, source.folder)
+
+
+def _check_head_activation(family: Family, task: str, activation: str) -> None:
+    if task == "masked-lm" and family.gelu_head and activation != "gelu":
+        raise ConversionError(
+            f"hidden_act={activation!r}: a {family.name}'s masked-language head uses gelu and its layers do not, while "
+            "Longform's head uses what its layers do; convert with task='encoder'"
+        )
 
 
 def _checked_config(options: dict[str, Any]) -> LinformerConfig:

@@ -47,7 +47,7 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
             folder.rename(previous)
         try:
             partial.rename(folder)
-        except OSError:
+        except BaseException:
             if previous.exists():
                 previous.rename(folder)
             raise

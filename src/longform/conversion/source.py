@@ -59,9 +59,9 @@ def _open_model(model: PreTrainedModel, tokenizer: Any) -> Source:
     check_model_type(model.config.model_type)
     tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
     name = model.config._name_or_path or type(model).__name__
-    classes = [cls.__name__ for cls in type(model).__mro__]
-    return Source(name=name, config=model.config, architectures=classes[:1], tensors=tensors,
-                  tokenizer=copy.deepcopy(tokenizer))  # fmt: skip
+    config = copy.deepcopy(model.config)
+    config.architectures = [type(model).__name__]
+    return Source(name=name, config=config, architectures=config.architectures, tensors=tensors, tokenizer=tokenizer)
 
 
 def _find_folder(source: str | Path) -> Path:

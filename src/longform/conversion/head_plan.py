@@ -1,0 +1,60 @@
+"""Which head the result has: the source's own, or a new one."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from transformers.configuration_utils import PreTrainedConfig
+
+from longform.conversion.family import Family
+from longform.conversion.source import Source
+from longform.conversion.tasks import LABELLED, POOLING, task_of
+from longform.errors import ConversionError
+
+
+@dataclass(frozen=True)
+class HeadPlan:
+    """The task of the result, whether its head is new, and LinformerConfig's arguments for it."""
+
+    task: str
+    new: bool
+    options: dict[str, Any]
+
+
+def plan_head(
+    source: Source,
+    family: Family,
+    task: str | None,
+    num_labels: int | None,
+    id2label: dict[int, str] | None,
+    pooling: str | None,
+) -> HeadPlan:
+    """Decide the head of the result from what the source has and what was asked for; see ``convert``.
+
+    Raises ConversionError where labels are given that the task does not have, or that contradict each other.
+    """
+    found = task_of(source.architectures, pretraining=family.pretraining)
+    chosen = task or found or "encoder"
+    if chosen not in LABELLED and (num_labels is not None or id2label is not None):
+        raise ConversionError(f"num_labels and id2label are for {' and '.join(LABELLED)}; the task is {chosen!r}")
+    if num_labels is not None and id2label is not None and len(id2label) != num_labels:
+        raise ConversionError(f"num_labels={num_labels}, but id2label has {len(id2label)} labels")
+    same_task = chosen == found or (found is None and family.has_head(chosen, source.tensors))
+    wanted = len(id2label) if id2label is not None else num_labels
+    labels = source.config.num_labels if same_task else None
+    new = not same_task or (wanted is not None and wanted != labels) or (pooling == "mean" and chosen in POOLING)
+    options: dict[str, Any] = {"classifier_pooling": pooling or "cls"}
+    if chosen in LABELLED:
+        options |= _label_options(source.config, same_task, wanted, id2label)
+    return HeadPlan(chosen, new and chosen != "encoder", options)
+
+
+def _label_options(
+    config: PreTrainedConfig, same_task: bool, wanted: int | None, id2label: dict[int, str] | None
+) -> dict[str, Any]:
+    if id2label is not None:
+        return {"id2label": dict(id2label), "label2id": {name: number for number, name in id2label.items()}}
+    if wanted is not None and not (same_task and wanted == config.num_labels):
+        return {"num_labels": wanted}
+    if not same_task:
+        return {}
+    return {"id2label": config.id2label, "label2id": config.label2id, "problem_type": config.problem_type}
