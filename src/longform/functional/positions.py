@@ -24,7 +24,7 @@ def tiled_positions(*, known: int, length: int) -> Tensor:
 
 
 def extend_positions(table: Tensor, *, length: int, offset: int = 0, method: str = "tile") -> Tensor:
-    """A position table (offset + known, D) made (offset + length, D).
+    """A position table (r, D), r = offset + known, made (r, D) with r = offset + length, in the same dtype.
 
     "tile" repeats the known positions and leaves the first ones unchanged; "interpolate" stretches them linearly over
     the new length. A shorter length cuts the table. Raises ConfigurationError on another method.
