@@ -84,7 +84,7 @@ def _read_json(path: Path, *, way_out: str) -> Any:
 
 
 @contextlib.contextmanager
-def reading(folder: str | Path) -> Generator[None, None, None]:
+def reading(folder: str | Path) -> Generator[None]:
     """Turn what goes wrong while a checkpoint is read (cut short, a pickle, another model) into CheckpointError."""
     try:
         yield

@@ -19,7 +19,8 @@ from longform.training.teacher import SpecialTokens
 
 DOCUMENTS_AT_ONCE = 32  # tokenised together
 SHUFFLED_STEPS = 32  # steps' worth of crops among which a batch is drawn
-SIZES_PER_OCTAVE = 4  # batches mix lengths that differ by less than 2 ** (1 / 4), so at most 16 % is padding
+MISSES = 16  # crops drawn in vain, too long for what is left of a step, before the step is full
+PART_TOKENS = 1024  # from here on a part is worth a pass of its own, and a shorter crop is not padded to join it
 SHORTEST = 8  # tokens of text; a document with less teaches nothing
 
 
@@ -57,6 +58,25 @@ def stack(crops: Sequence[Sequence[int]], pad_id: int) -> Crops:
     return Crops(ids, mask, lengths)
 
 
+def alike(crops: Sequence[list[int]], tokens_per_forward: int) -> Iterator[list[list[int]]]:
+    """Crops in groups of similar lengths, longest first; at most ``tokens_per_forward`` padded tokens each.
+
+    A crop joins a longer one when that pads it by less than a fifth, or by less than half while the group is small.
+    """
+    group: list[list[int]] = []
+    for crop in sorted(crops, key=len, reverse=True):
+        if group:
+            longest, tokens = len(group[0]), sum(map(len, group))
+            padded = longest / len(crop)
+            full = (len(group) + 1) * longest > tokens_per_forward
+            if full or padded > 2 or (padded > 1.2 and tokens >= PART_TOKENS):
+                yield group
+                group = []
+        group.append(crop)
+    if group:
+        yield group
+
+
 def text_of(document: str | Document) -> str:
     """The text of a document, or the string itself."""
     return document if isinstance(document, str) else document.text
@@ -89,7 +109,6 @@ class CropSource:
         check_repeatable(documents)
         self.documents, self.tokenizer, self.special, self.settings = documents, tokenizer, special, settings
         self.heldout, self.rank, self.processes, self.mask_id = heldout, rank, processes, mask_id
-        self.sizes = _sizes(settings.length, settings.min_length)
         self.step_tokens = max(settings.tokens_per_step, settings.length)
         self.tokens = 0  # that all processes have trained on, up to the last step that was handed out
         if settings.min_length - special.count < SHORTEST:
@@ -111,13 +130,13 @@ class CropSource:
     def steps(self, start: int = 0) -> Iterator[list[Crops]]:
         """From step ``start`` on, without end: the parts that make up the batch of each step of this process."""
         picks = random.Random(f"batches {self.settings.seed}")
-        pool: dict[int, list[list[int]]] = {}
+        pool: list[list[int]] = []
         crops = self._crops()
         waiting = step = turn = self.tokens = 0
         while True:
             while waiting < SHUFFLED_STEPS * self.step_tokens * self.processes:
                 crop = next(crops)
-                pool.setdefault(self._size_class(len(crop)), []).append(crop)
+                pool.append(crop)
                 waiting += len(crop)
             batch = self._draw(pool, picks)
             waiting -= sum(map(len, batch))
@@ -128,27 +147,23 @@ class CropSource:
                 step += 1
             turn += 1
 
-    def _draw(self, pool: dict[int, list[list[int]]], picks: random.Random) -> list[list[int]]:
-        """Crops of one size, the size drawn by how many tokens wait in it."""
-        waiting = sorted(size for size, crops in pool.items() if crops)
-        full = [size for size in waiting if len(pool[size]) >= self._rows(size)]
-        sizes = full or waiting
-        size = picks.choices(sizes, weights=[size * len(pool[size]) for size in sizes])[0]
-        crops = pool[size]
-        batch = []
-        for _ in range(min(len(crops), self._rows(size))):
-            place = picks.randrange(len(crops))
-            crops[place], crops[-1] = crops[-1], crops[place]
-            batch.append(crops.pop())
+    def _draw(self, pool: list[list[int]], picks: random.Random) -> list[list[int]]:
+        """Random crops, as many as fit into one step."""
+        batch: list[list[int]] = []
+        room, misses = self.step_tokens, 0
+        while pool and misses < MISSES:
+            place = picks.randrange(len(pool))
+            if len(pool[place]) > room:
+                misses += 1
+                continue
+            pool[place], pool[-1] = pool[-1], pool[place]
+            batch.append(pool.pop())
+            room -= len(batch[-1])
         return batch
 
-    def _rows(self, size: int) -> int:
-        return max(1, self.step_tokens // size)
-
     def _parts(self, batch: list[list[int]], step: int) -> list[Crops]:
-        rows = max(1, self.settings.tokens_per_forward // max(map(len, batch)))
         pad_id = self.tokenizer.pad_token_id or 0
-        parts = [stack(batch[row : row + rows], pad_id) for row in range(0, len(batch), rows)]
+        parts = [stack(group, pad_id) for group in alike(batch, self.settings.tokens_per_forward)]
         if self.mask_id is None:
             return parts
         generator = torch.Generator().manual_seed(hash_seed(self.settings.seed, step, self.rank))
@@ -165,9 +180,6 @@ class CropSource:
         hidden = chance <= max(self.settings.mask_fraction, float(chance.min()))
         ids = part.input_ids.masked_fill(hidden, self.mask_id)
         return part._replace(input_ids=ids, masked=hidden.flatten().nonzero().squeeze(1))
-
-    def _size_class(self, length: int) -> int:
-        return next(size for size in self.sizes if size >= length)
 
     def _ordered(self, epoch: int) -> Iterator[str | Document]:
         """The documents of one pass: a list is shuffled, a stream comes as it is; those kept apart come first."""
@@ -225,7 +237,7 @@ class CropSource:
         start = 0
         while len(content) - start >= lengths[-1]:
             fitting = [length for length in lengths if length <= len(content) - start]
-            length = cuts.choices(fitting, weights=[1 / length for length in fitting])[0]
+            length = cuts.choice(fitting)
             yield content[start : start + length]
             start += length
         if start == 0 and len(content) >= SHORTEST:
@@ -246,9 +258,3 @@ def _mix(length: int, min_length: int) -> list[int]:
     while lengths[-1] // 2 >= min_length:
         lengths.append(lengths[-1] // 2)
     return lengths
-
-
-def _sizes(length: int, min_length: int) -> list[int]:
-    """Rising upper bounds of the lengths that share a batch; each length of the mix is one."""
-    sizes = {round(length / 2 ** (part / SIZES_PER_OCTAVE)) for part in range(SIZES_PER_OCTAVE * length.bit_length())}
-    return sorted(sizes | set(_mix(length, min_length)))

@@ -3,7 +3,7 @@
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ UNFINISHED = "incomplete-checkpoint-final"  # where the finished model is writte
 
 
 @contextlib.contextmanager
-def temporary_folder() -> Iterator[Path]:
+def temporary_folder() -> Generator[Path]:
     """A folder for a run that leaves nothing behind."""
     with tempfile.TemporaryDirectory(prefix="longform-") as folder:
         yield Path(folder)

@@ -43,8 +43,9 @@ class DistillationSettings:
 
     Args:
         length: longest crop of a document, in tokens, special tokens included. Crops of ``length``, ``length`` / 2,
-            ``length`` / 4 ... down to ``min_length`` are mixed, as many tokens of each.
-        min_length: shortest length that a longer document is cut to, in tokens (shorter documents stay whole).
+            ``length`` / 4 ... down to ``min_length`` are mixed in every step, about as many of each.
+        min_length: shortest length that a longer document is cut to, in tokens (shorter documents stay whole). Texts
+            within twice the student's attention window are exact already: they hold the student to what it knows.
         pack: join documents, a separator between them, until they fill ``length`` tokens.
         tokens_per_step: tokens of one optimiser step, of each process.
         tokens_per_forward: tokens that pass through the model at once; a step of more accumulates gradients.
@@ -83,7 +84,7 @@ class DistillationSettings:
     max_minutes: float | None = None
     max_tokens: int | None = None
     learning_rate: float = 5e-4
-    warmup: float = 0.05
+    warmup: float = 0.1
     schedule: str = "cosine"
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import logging
 
 from longform.errors import CheckpointError, ConfigurationError
 
@@ -72,9 +73,7 @@ def open_student(student: Any, tokenizer: PreTrainedTokenizerBase | None) -> Stu
     if isinstance(student, str | Path):
         folder = Path(student)
         if not folder.is_dir():
-            raise ConfigurationError(
-                f'the student "{student}" is not a folder: convert a model first (longform convert)'
-            )
+            raise ConfigurationError(f'the student "{student}" is not a folder; longform convert makes one')
         return Student(load_encoder(folder), tokenizer or AutoTokenizer.from_pretrained(folder), folder)
     if isinstance(student, PreTrainedModel):
         if tokenizer is None:
@@ -95,7 +94,8 @@ def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
     try:
         named = (AutoConfig.from_pretrained(source).architectures or [""])[0]
         auto = next((head for suffix, head in HEADS.items() if named.endswith(suffix)), AutoModel)
-        return auto.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
+        with _quietly():
+            return auto.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise CheckpointError(f'the model "{source}" cannot be loaded: {error}') from error
 
@@ -111,17 +111,34 @@ def with_labels(source: Any, labels: int, tokenizer: PreTrainedTokenizerBase | N
         return Student(_with_labels(name, labels, config), tokenizer, Path(source) if Path(source).is_dir() else None)
     opened = open_student(source, tokenizer)
     with tempfile.TemporaryDirectory(prefix="longform-") as folder:
-        opened.model.save_pretrained(folder)
+        with _quietly():
+            opened.model.save_pretrained(folder)
         return Student(_with_labels(folder, labels, config), opened.tokenizer)
 
 
 def _with_labels(source: Any, labels: int, config: dict[str, Any]) -> PreTrainedModel:
     try:
-        return AutoModelForSequenceClassification.from_pretrained(
-            source, num_labels=labels, dtype=torch.float32, use_safetensors=True, ignore_mismatched_sizes=True, **config
-        )
+        with _quietly():
+            return AutoModelForSequenceClassification.from_pretrained(
+                source, num_labels=labels, dtype=torch.float32, use_safetensors=True, ignore_mismatched_sizes=True,
+                **config,
+            )  # fmt: skip
     except (OSError, ValueError, RuntimeError) as error:
         raise CheckpointError(f'the model "{source}" cannot be loaded for classification: {error}') from error
+
+
+@contextlib.contextmanager
+def _quietly() -> Generator[None]:
+    """Without transformers' bars, and without its table of the weights of a head that is about to be trained."""
+    verbosity, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if shown:
+            logging.enable_progress_bar()
 
 
 def fingerprint(model: PreTrainedModel) -> str:
@@ -141,7 +158,7 @@ def checkpoint_activations(model: PreTrainedModel, *, on: bool) -> None:
 
 
 @contextlib.contextmanager
-def learning(model: nn.Module, *, dropout: float | None, frozen: Sequence[nn.Parameter] = ()) -> Iterator[None]:
+def learning(model: nn.Module, *, dropout: float | None, frozen: Sequence[nn.Parameter] = ()) -> Generator[None]:
     """Dropout set to one probability (None: as it is) and some parameters frozen, for the time being."""
     kept: list[tuple[Any, str, Any]] = []
     if dropout is not None:

@@ -6,6 +6,7 @@ states of the window in which it is farthest from a cut.
 Axes: B batch, n tokens, D hidden, m chosen tokens, V vocabulary, L layers.
 """
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -43,9 +44,7 @@ def special_tokens(tokenizer: Any) -> SpecialTokens:
     for start in range(len(whole) - len(plain) + 1):
         if whole[start : start + len(plain)] == plain:
             return SpecialTokens(tuple(whole[:start]), tuple(whole[start + len(plain) :]))
-    raise ConfigurationError(
-        "the tokenizer changes a text when it adds special tokens; such tokenizers do not work here"
-    )
+    raise ConfigurationError("the tokenizer changes a text when it adds special tokens; that is not supported")
 
 
 def reading_limit(config: Any) -> int:
@@ -170,7 +169,7 @@ class Teacher:
         size = self.limit - self.special.count
         last = max(0, tokens - size)
         starts = [*range(0, last, self.stride), last]
-        inner = [(one + other + size - 1) // 2 + 1 for one, other in zip(starts, starts[1:], strict=False)]
+        inner = [(one + other + size - 1) // 2 + 1 for one, other in pairwise(starts)]
         return starts, [0, *inner, tokens]
 
     def _tensor(self, windows: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:

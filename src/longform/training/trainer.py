@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,9 +62,10 @@ def training_arguments(
 class NumberedStepsTrainer(Trainer):
     """Trains on ``source.steps(n)``, whose n-th batch is the same in every run.
 
-    A step is a list of parts; ``part_loss(model, part, share)`` is each part's share of the step's loss, and gradients are
-    accumulated over the parts, so that a part need not be padded to another's length. ``measure()`` gives the metrics
-    of an evaluation. Weights, optimiser, schedule and random states are saved as longform.training.checkpoints says.
+    A step is a list of parts; ``part_loss(model, part, share)`` is each part's share of the step's loss, and gradients
+    are accumulated over the parts, so that a part need not be padded to another's length. ``measure()`` gives the
+    metrics of an evaluation. Weights, optimiser, schedule and random states are saved as
+    longform.training.checkpoints says.
     """
 
     def __init__(
@@ -216,7 +217,7 @@ class NumberedStepsTrainer(Trainer):
 
 
 @contextlib.contextmanager
-def without_bars() -> Iterator[None]:
+def without_bars() -> Generator[None]:
     """No progress bars from transformers, which draws one for each file it writes."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -241,9 +242,7 @@ def load_weights(model: PreTrainedModel, folder: Path) -> None:
     tied = set(getattr(model, "all_tied_weights_keys", None) or {})
     wrong = [*result.unexpected_keys, *(name for name in result.missing_keys if name not in tied)]
     if wrong:
-        raise CheckpointError(
-            f'"{folder}" is of another model: {len(wrong)} weights do not fit, among them {wrong[:3]}'
-        )
+        raise CheckpointError(f'"{folder}" is of another model: {len(wrong)} weights do not fit, such as {wrong[:3]}')
     model.tie_weights()
 
 
@@ -266,7 +265,7 @@ def steps_in_minutes(
                 with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
                     loss = part_loss(model, part, 1.0)
                 loss.backward()
-            float(loss)
+            float(loss.detach())
             seconds.append(time.perf_counter() - began)
             model.zero_grad()
     step = sum(seconds[1:]) / TIMED_STEPS + _optimiser_seconds(model, device)

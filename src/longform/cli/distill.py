@@ -1,0 +1,58 @@
+"""``longform distill STUDENT TEACHER TEXTS...``: the original encoder teaches the converted one."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from longform.cli.arguments import command_parser
+from longform.cli.settings_options import add_settings, chosen_settings
+from longform.data.text import STANDARD_INPUT, Document, read_documents
+from longform.errors import ConfigurationError
+
+
+def parser() -> Any:
+    """The command's jsonargparse.ArgumentParser."""
+    from longform.training.settings import DistillationSettings
+
+    made = command_parser(
+        "distill", "Teach a Longform what its original knows, on unlabelled text. Interrupted, it goes on when it is "
+        "called again with the same output folder and options. Several processes: torchrun --nproc-per-node N "
+        "-m longform.cli.main distill ...",
+    )  # fmt: skip
+    made.add_argument("student", type=str, help="folder of the converted model (longform convert)")
+    made.add_argument("teacher", type=str, help="folder or hub name of the original encoder")
+    made.add_argument("texts", nargs="+", help="text, .jsonl or .parquet files, folders, or hf:NAME:SPLIT")
+    made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
+    made.add_argument("--text-field", default="text", help="field of a record that holds its text")
+    made.add_argument("--resume", type=bool, default=True, help="go on with an interrupted run in the output folder")
+    add_settings(made, DistillationSettings)
+    return made
+
+
+@dataclass(frozen=True)
+class DocumentFiles:
+    """Documents of files, read from the beginning each time they are iterated over."""
+
+    sources: list[str]
+    text_field: str
+
+    def __iter__(self) -> Iterator[Document]:
+        return read_documents(self.sources, text_field=self.text_field)
+
+
+def run(settings: Any) -> None:
+    """Distil, save, and say how the student agrees with its teacher."""
+    from longform.training.distillation import distill
+    from longform.training.settings import DistillationSettings
+
+    if STANDARD_INPUT in settings.texts:
+        raise ConfigurationError('"-" cannot be read again for the next pass or after an interruption: name a file')
+    result = distill(
+        settings.student, settings.teacher, None, DocumentFiles(settings.texts, settings.text_field),
+        chosen_settings(DistillationSettings, settings), output=settings.output, resume=settings.resume,
+    )  # fmt: skip
+    for name, found in (("before", result.before), ("after", result.after)):
+        error = sum(found.layer_errors) / max(1, len(found.layer_errors))
+        print(f"{name:<8} cosine to the teacher {found.cosine:.4f}, relative error of the layers {error:.4f}")
+    print(f"trained  {result.steps:,} steps, {result.tokens:,} tokens; measured on {result.after.documents} documents")
+    print(f"saved    {settings.output} (measurements: records.jsonl)")

@@ -1,0 +1,43 @@
+"""``longform finetune MODEL TEXTS``: train a classifier or regressor on labelled text."""
+
+from typing import Any
+
+from longform.cli.arguments import command_parser
+from longform.cli.settings_options import add_settings, chosen_settings
+
+
+def parser() -> Any:
+    """The command's jsonargparse.ArgumentParser."""
+    from longform.training.settings import FinetuningSettings
+
+    made = command_parser(
+        "finetune", "Train a classifier or regressor on labelled text: a Longform, or any other encoder. Interrupted, "
+        "it goes on when it is called again with the same output folder and options. Several processes: torchrun "
+        "--nproc-per-node N -m longform.cli.main finetune ...",
+    )  # fmt: skip
+    made.add_argument("model", type=str, help="folder or hub name of the encoder")
+    made.add_argument("train", type=str, help=".parquet, .jsonl or .csv file with texts and labels, or hf:NAME:SPLIT")
+    made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
+    made.add_argument("--validation", type=str | None, default=None, help="file like TRAIN; null: hold a part out")
+    made.add_argument("--text-field", default="text", help="field with the text")
+    made.add_argument("--pair-field", type=str | None, default=None, help="field with the second text of a pair")
+    made.add_argument("--label-field", default="label", help="field with the label, the number, or the list of labels")
+    made.add_argument("--resume", type=bool, default=True, help="go on with an interrupted run in the output folder")
+    add_settings(made, FinetuningSettings)
+    return made
+
+
+def run(settings: Any) -> None:
+    """Fine-tune, save, and say how good the best model is."""
+    from longform.training.finetuning import finetune
+    from longform.training.settings import FinetuningSettings
+
+    result = finetune(
+        settings.model, None, settings.train, chosen_settings(FinetuningSettings, settings),
+        validation=settings.validation, text_field=settings.text_field, pair_field=settings.pair_field,
+        label_field=settings.label_field, output=settings.output, resume=settings.resume,
+    )  # fmt: skip
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in result.metrics.items() if isinstance(value, float))
+    print(f"validation  {shown} (step {result.metrics['best_step']} of {result.steps})")
+    print(f"texts cut   {result.truncated} of the training part")
+    print(f"saved       {settings.output} (metrics.json, records.jsonl, learning_curve.png)")

@@ -1,0 +1,29 @@
+"""The fields of a settings dataclass as options of a command, with the help that its docstring gives."""
+
+import re
+from dataclasses import fields
+from typing import Any, TypeVar
+
+Settings = TypeVar("Settings")
+
+
+def add_settings(parser: Any, settings: type) -> None:
+    """One option a field: ``--learning-rate`` for ``learning_rate``."""
+    helps = field_helps(settings)
+    for field in fields(settings):
+        parser.add_argument(
+            f"--{field.name.replace('_', '-')}", type=field.type, default=field.default, help=helps[field.name]
+        )
+
+
+def chosen_settings(settings: type[Settings], parsed: Any) -> Settings:
+    """The settings that the parsed options ask for."""
+    return settings(**{field.name: getattr(parsed, field.name) for field in fields(settings)})  # type: ignore[arg-type]
+
+
+def field_helps(settings: type) -> dict[str, str]:
+    """What the ``Args:`` part of the docstring says about each field."""
+    _, _, described = (settings.__doc__ or "").partition("Args:\n")
+    described = described.split("\n\n")[0]
+    parts = re.split(r"^ {8}(\w+): ", described, flags=re.MULTILINE)[1:]
+    return {name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)}
