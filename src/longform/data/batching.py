@@ -4,7 +4,6 @@ Axes: B texts in a batch, n tokens (padded on the right to the longest text of t
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +11,8 @@ from torch import Tensor
 
 from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError
+
+CHARACTERS_A_TOKEN = 4  # roughly, in English
 
 
 class Batch(NamedTuple):
@@ -53,9 +54,9 @@ def tokenized_batches(
 ) -> Iterator[Batch]:
     """Batches of at most ``max_tokens_per_batch`` padded tokens (B * n; one text may be longer, and goes alone).
 
-    ``texts`` are strings, pairs of strings, or Documents. ``window`` texts at a time are tokenised, sorted by length,
-    longest first, and grouped; memory does not grow with the number of texts. ``max_length`` is in tokens, special
-    ones included; None: no limit. Raises DataError for a longer text under ``on_long="error"``.
+    ``texts`` are strings, pairs of strings, or Documents. ``window`` texts at a time (fewer long ones) are tokenised,
+    sorted by length, longest first, and grouped; memory does not grow with the number of texts. ``max_length`` is in
+    tokens, special ones included; None: no limit. Raises DataError for a longer text under ``on_long="error"``.
     """
     if on_long not in ("truncate", "error"):
         raise ConfigurationError(f'on_long is "{on_long}"; it is "truncate" or "error"')
@@ -64,14 +65,30 @@ def tokenized_batches(
             f"max_length ({max_length}), max_tokens_per_batch ({max_tokens_per_batch}) and window ({window}) "
             "are at least 1"
         )
-    stream, first = iter(texts), 0
-    while part := list(islice(stream, window)):
+    first = 0
+    for part in windows(texts, window=window, max_tokens_per_batch=max_tokens_per_batch):
         tokenized = tokenize(part, tokenizer, max_length=max_length)
         if on_long == "error":
             _refuse_long(part, tokenized, first=first, max_length=max_length)
         for places in group_by_length([len(text.input_ids) for text in tokenized], max_tokens_per_batch):
             yield collate(places, [tokenized[place] for place in places], tokenizer, first=first)
         first += len(part)
+
+
+def windows(
+    texts: Iterable[str | tuple[str, str] | Document], *, window: int, max_tokens_per_batch: int
+) -> Iterator[list[str | tuple[str, str] | Document]]:
+    """Lists of ``window`` texts, or of fewer when their characters are enough for about 16 full batches."""
+    enough = 16 * CHARACTERS_A_TOKEN * max_tokens_per_batch
+    part, characters = [], 0
+    for text in texts:
+        part.append(text)
+        characters += sum(len(each) for each in _text_and_pair(text) if each is not None)
+        if len(part) == window or characters >= enough:
+            yield part
+            part, characters = [], 0
+    if part:
+        yield part
 
 
 def tokenize(

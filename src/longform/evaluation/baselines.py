@@ -4,7 +4,6 @@ Axes: B texts in a batch, n tokens, F features of the result (an embedding, logi
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from longform.data.batching import Batch, TokenizedText, collate, group_by_length, tokenized_batches
+from longform.data.batching import Batch, TokenizedText, collate, group_by_length, tokenized_batches, windows
 from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError
 
@@ -124,8 +123,8 @@ def _chunk_average(
     size = limit - len(before) - len(after)
     if not 0 <= overlap < size:
         raise ConfigurationError(f"overlap is {overlap}; with {limit} tokens a chunk it is from 0 to {size - 1}")
-    stream, first = iter(texts), 0
-    while part := list(islice(stream, window)):
+    first = 0
+    for part in windows(texts, window=window, max_tokens_per_batch=max_tokens_per_batch):
         contents = tokenizer(list(map(_single, part)), add_special_tokens=False, verbose=False)["input_ids"]
         pieces = [chunks(ids, size=size, overlap=overlap) for ids in contents]
         flat = [TokenizedText([*before, *piece, *after], None, 0) for several in pieces for piece in several]

@@ -77,6 +77,11 @@ class TextClassifier:
         config = self.model.config
         return [config.id2label[place] for place in range(config.num_labels)]
 
+    @property
+    def label2id(self) -> dict[str, int]:
+        """Places of the labels among the logits."""
+        return {label: place for place, label in enumerate(self.labels)}
+
     def outcomes(self, texts: Iterable[Text], **options: Any) -> Iterator[Outcome]:
         """Logits in order, streamed; ``options`` are those of ``run_texts`` (chunks: logits are averaged)."""
         options.setdefault("limit", self.limit)

@@ -201,8 +201,8 @@ def _label_scores(classifier: TextClassifier, logits: np.ndarray, labels: Sequen
     if classifier.problem_type == REGRESSION:
         return asdict(regression_scores(logits, np.array([_float(label) for label in labels])))
     if classifier.problem_type == MULTI_LABEL:
-        return asdict(multi_label_scores(logits, _indicators(labels, classifier.model.config.label2id)))
-    return asdict(classification_scores(logits, label_ids(labels, classifier.model.config.label2id), classifier.labels))
+        return asdict(multi_label_scores(logits, _indicators(labels, classifier.label2id)))
+    return asdict(classification_scores(logits, label_ids(labels, classifier.label2id), classifier.labels))
 
 
 def _indicators(labels: Sequence[Any], label2id: dict[str, int]) -> np.ndarray:

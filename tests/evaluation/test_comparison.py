@@ -1,0 +1,95 @@
+"""Side by side: each contender is run its own way, and bad data has clear errors."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longform.errors import ConfigurationError, DataError
+from longform.evaluation.comparison import (
+    RunSettings,
+    compare_classification,
+    compare_masked_lm,
+    compare_retrieval,
+    compare_similarity,
+    contenders,
+)
+
+SETTINGS = RunSettings(progress=False, batch_tokens=200)
+FIELDS = ["one", "two", "score"]
+RETRIEVAL = {"query_field": "query", "relevant_field": "relevant", "id_field": "id", "text_field": "text"}
+
+
+def write(path: Path, records: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.fixture
+def models(bert_folder: Path, longform_folder: Path) -> list[Any]:
+    return contenders(longform=str(longform_folder), original=str(bert_folder))
+
+
+def test_nothing_to_compare() -> None:
+    with pytest.raises(ConfigurationError, match="nothing to evaluate"):
+        contenders(longform=None, original=None)
+
+
+def test_similarity(models: list[Any], tmp_path: Path) -> None:
+    rows = [
+        {"one": "the near", "two": text, "score": str(at)} for at, text in enumerate(["far " * 40, "a", "the near"])
+    ]
+    data = write(tmp_path / "a.jsonl", rows)
+    records = compare_similarity(models, data, SETTINGS, fields=FIELDS)
+    assert [record["strategy"] for record in records] == ["whole", "cut", "chunk-average"]
+    assert [record["truncated"] for record in records] == [0, 1, 0]
+    assert all(-100 <= record["spearman"] <= 100 for record in records)
+    with pytest.raises(ConfigurationError, match="first text, second text, score"):
+        compare_similarity(models, data, SETTINGS, fields=FIELDS[:2])
+    with pytest.raises(DataError, match=r"a\.jsonl:1: the field \"score\": 'much' is not a number"):
+        compare_similarity(models, write(data, [{**rows[0], "score": "much"}]), SETTINGS, fields=FIELDS)
+
+
+def test_retrieval_finds_the_same_text(models: list[Any], tmp_path: Path) -> None:
+    texts = {"a": "the near text", "b": "far far it", "c": "good and bad for long"}
+    documents = write(tmp_path / "d.jsonl", [{"id": name, "text": text} for name, text in texts.items()])
+    queries = write(
+        tmp_path / "q.jsonl",
+        [
+            {"query": texts["a"], "relevant": "a"},
+            {"query": texts["b"], "relevant": ["b"]},
+            {"query": texts["c"], "relevant": '["c"]'},
+        ],
+    )
+    for record in compare_retrieval(models, queries, documents, SETTINGS, **RETRIEVAL):
+        assert record["ndcg@10"] == record["recall@1"] == pytest.approx(100)
+    write(queries, [{"query": "x", "relevant": "z"}])
+    with pytest.raises(DataError, match="no document has the id z"):
+        compare_retrieval(models, queries, documents, SETTINGS, **RETRIEVAL)
+
+
+def test_classification(classifier_folder: Path, bert_classifier_folder: Path, tmp_path: Path) -> None:
+    models = contenders(longform=str(classifier_folder), original=str(bert_classifier_folder))
+    rows = [
+        {"text": "the " * at, "more": "far", "label": label} for at, label in enumerate(["bad", "good", "odd"] * 12)
+    ]
+    data = write(tmp_path / "a.jsonl", rows)
+    records = compare_classification(models, data, SETTINGS)
+    assert [record["truncated"] for record in records] == [0, 5, 0]
+    for record in records:
+        assert sum(map(sum, record["confusion"])) == 36
+        assert 0 <= record["accuracy"] <= 1
+    assert len(compare_classification(models, data, SETTINGS, pair_field="more")) == 2
+    with pytest.raises(DataError, match=r"a\.jsonl:1: no field \"topic\""):
+        compare_classification(models, data, SETTINGS, label_field="topic")
+    write(data, [{"text": "the", "label": "new"}])
+    with pytest.raises(DataError, match="no label 'new'"):
+        compare_classification(models, data, SETTINGS)
+
+
+def test_masked_lm(masked_lm_folder: Path, tmp_path: Path) -> None:
+    data = write(tmp_path / "a.jsonl", [{"text": "the near text is far " * 12}])
+    cut, chunked = compare_masked_lm(contenders(longform=None, original=str(masked_lm_folder)), data, SETTINGS)
+    assert 0 < cut["masked_tokens"] < chunked["masked_tokens"]
+    assert cut["perplexity"] > 1

@@ -1,0 +1,75 @@
+"""Checkpoints that cannot be used, and what their errors say."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForSequenceClassification
+
+from longform.errors import CheckpointError
+from longform.evaluation.loading import load_pretrained, pick_device, pick_dtype, token_limit
+
+
+@pytest.fixture
+def copy(bert_folder: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(bert_folder, tmp_path / "copy")
+
+
+def test_good_folder(bert_folder: Path) -> None:
+    model, tokenizer = load_pretrained(AutoModel, bert_folder)
+    assert not model.training
+    assert model.dtype == torch.float32
+    assert token_limit(model, tokenizer) == 32
+
+
+def test_limit_of_roberta_leaves_out_the_paddings_rows(bert_folder: Path) -> None:
+    model, tokenizer = load_pretrained(AutoModel, bert_folder)
+    model.config.model_type, model.config.pad_token_id = "roberta", 1
+    assert token_limit(model, tokenizer) == 30
+
+
+def test_missing_folder() -> None:
+    with pytest.raises(CheckpointError, match="there is no such folder"):
+        load_pretrained(AutoModel, "/no/such/model")
+
+
+def test_truncated_weights(copy: Path) -> None:
+    weights = copy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        load_pretrained(AutoModel, copy)
+
+
+def test_pickle_is_never_read(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    (copy / "pytorch_model.bin").write_bytes(b"\x80\x04}.")
+    with pytest.raises(CheckpointError, match="weights are a pickle, which is never read"):
+        load_pretrained(AutoModel, copy)
+
+
+def test_unknown_architecture(copy: Path) -> None:
+    settings = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**settings, "model_type": "nothing-known"}))
+    with pytest.raises(CheckpointError, match="nothing-known"):
+        load_pretrained(AutoModel, copy)
+
+
+def test_other_sizes_than_the_config_says(copy: Path) -> None:
+    settings = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**settings, "intermediate_size": 44}))
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        load_pretrained(AutoModel, copy)
+
+
+def test_head_that_was_never_trained(bert_folder: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"lacks the weights classifier\.bias.*longform finetune"):
+        load_pretrained(AutoModelForSequenceClassification, bert_folder)
+
+
+def test_device_and_dtype() -> None:
+    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_device("auto") == torch.device("cpu")  # the tests hide GPUs
+    assert pick_dtype("bfloat16", torch.device("cpu")) == torch.bfloat16
+    assert pick_dtype("auto", torch.device("cpu")) in (torch.float32, torch.bfloat16)
