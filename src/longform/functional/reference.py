@@ -132,7 +132,7 @@ def reference_convolution(
     """Depthwise convolution, kernel = stride = C (§4), over the valid tokens of each slot.
 
     kernel (d, C). Channel c of slot j: sum_r w_cr x_(jC+r)c over valid taps, times
-    sum |w_c| over all taps / sum |w_c| over the valid ones.
+    sum |w_c| over all taps / sum |w_c| over the valid ones; 0 where all valid taps are zero.
     """
     size = kernel.shape[1]
     pooled = _empty_slots(slots, size)
@@ -147,7 +147,7 @@ def reference_convolution(
             total = sum((taps[r] * tokens[pooled.start[j] + r][c].double() for r in used), torch.zeros(()).double())
             seen = sum((taps[r].abs() for r in used), torch.zeros(()).double())
             full = sum((tap.abs() for tap in taps), torch.zeros(()).double())
-            channels.append(total * (full / seen))
+            channels.append(total * (full / seen) if float(seen.detach()) > 0.0 else torch.zeros(()).double())
         pooled.vectors[j] = torch.stack(channels)
     return pooled
 

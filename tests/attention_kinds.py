@@ -1,0 +1,122 @@
+"""Every allowed combination of projection, sharing and window, as layers with random weights and as their twins."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from longform.functional.reference import ReferenceLinear, ReferenceMemory, reference_layer
+from longform.layers.attention import LinformerAttention
+from longform.layers.sequence_projection import (
+    ConvolutionProjection,
+    DenseProjection,
+    SequenceProjection,
+    make_projection,
+)
+from strategies import away_from_zero, generator, normal
+
+DIM = 3
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One allowed combination."""
+
+    projection: str
+    sharing: str
+    window: int | None = None
+    budget: float | None = None
+    slots: tuple[int, ...] = (4, 4)
+    longest: int = 8
+
+    @property
+    def heads(self) -> int:
+        return len(self.slots)
+
+    @property
+    def width(self) -> int:
+        """Hidden size D."""
+        return self.heads * DIM
+
+    def __str__(self) -> str:
+        return "-".join(str(x) for x in (self.projection, self.sharing, self.window, *set(self.slots)) if x)
+
+
+SHARINGS = ("none", "headwise", "key_value", "layerwise")
+PAPER = [
+    *(Kind(p, s) for p in ("linear", "random", "convolution") for s in SHARINGS),
+    *(Kind(p, s) for p in ("mean", "max") for s in ("none", "headwise")),
+]
+WINDOWED = [
+    *(Kind("convolution", s, 2, 3.0) for s in SHARINGS),
+    *(Kind(p, s, 2, 3.0) for p in ("mean", "max") for s in ("none", "headwise")),
+]
+SPECIAL = [  # k of each head its own; a window that reaches across everything
+    *(Kind(p, "none", slots=(5, 2, 5)) for p in ("linear", "random", "mean", "max", "convolution")),
+    *(Kind(p, "none", 4, None, (6, 3, 6), 12) for p in ("mean", "max", "convolution")),
+    Kind("mean", "headwise", 6, longest=12),
+]
+KINDS = [*PAPER, *WINDOWED, *SPECIAL]
+
+
+class Layer:
+    """A layer with random weights, and the same weights as the twin takes them; ``taps`` scales E, F and kernels."""
+
+    def __init__(self, kind: Kind, seed: int, dtype: torch.dtype = torch.float64, taps: float = 1.0) -> None:
+        self.kind, source = kind, generator(seed)
+        options = {"max_length": kind.longest, "projection": kind.projection, "sharing": kind.sharing}
+        options |= {"attention_window": kind.window, "memory_budget": kind.budget}
+        self.layer = LinformerAttention(kind.width, kind.heads, projected_length=list(kind.slots), **options).to(dtype)
+        self.shared = None
+        if kind.sharing == "layerwise":
+            shape = {"heads": kind.heads, "head_dim": DIM, "max_length": kind.longest, "slots": kind.slots[0]}
+            self.shared = make_projection(kind.projection, sharing="layerwise", **shape).to(dtype)
+        with torch.no_grad():
+            for parameter in self.layer.parameters():
+                parameter.copy_(normal(source, *parameter.shape))
+            for projection in self.projections:
+                for matrix in self.matrices(projection):
+                    matrix.copy_(away_from_zero(source, *matrix.shape) * taps / math.sqrt(matrix.shape[-1]))
+
+    @property
+    def projections(self) -> list[SequenceProjection]:
+        return list(self.layer.groups) if self.shared is None else [self.shared]
+
+    @staticmethod
+    def matrices(projection: SequenceProjection) -> list[Tensor]:
+        if isinstance(projection, DenseProjection):
+            return projection.matrices()
+        return projection.kernels() if isinstance(projection, ConvolutionProjection) else []
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        extra = [] if self.shared is None else list(self.shared.parameters())
+        return [*self.layer.parameters(), *extra]
+
+    def __call__(self, hidden: Tensor, mask: Tensor | None, **options: bool) -> Tensor:
+        return self.layer(hidden, mask, shared_projection=self.shared, **options)
+
+    def memories(self) -> list[ReferenceMemory]:
+        """E and F of each head: of its own group of heads with the same k, the n-th in it."""
+        kind, found = self.kind, []
+        name = {"linear": "dense", "random": "dense"}.get(kind.projection, kind.projection)
+        groups = list(dict.fromkeys(kind.slots))
+        for head, slots in enumerate(kind.slots):
+            matrices = [None, None]
+            if self.projections and self.matrices(self.projections[groups.index(slots)]):
+                own = self.matrices(self.projections[groups.index(slots)])
+                nth = kind.slots[:head].count(slots) if len(own[0]) > 1 else 0
+                matrices = [own[0][nth], own[-1][nth]]
+            found.append(ReferenceMemory(name, slots, kind.longest, *matrices))
+        return found
+
+    def linears(self) -> dict[str, ReferenceLinear]:
+        layer = self.layer
+        parts = {"query": layer.query, "key": layer.key, "value": layer.value, "output": layer.output}
+        return {name: ReferenceLinear(part.weight, part.bias) for name, part in parts.items()}
+
+    def twin(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        options = {"memory_bias": self.layer.memory_bias, "memory_budget": self.kind.budget}
+        window = self.kind.window
+        return reference_layer(hidden, mask, **self.linears(), memories=self.memories(), window=window, **options)

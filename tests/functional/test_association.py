@@ -1,0 +1,53 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longform.functional import dense
+from longform.functional.association import project_first_is_cheaper, projection_first_cost, weights_first_cost
+from strategies import Text, generator, gradients, normal, seeds, texts
+from tolerances import assert_close
+
+
+def multiply_adds(*shapes: tuple[int, int, int]) -> int:
+    """Of products (a, b) @ (b, c), counted one by one."""
+    return sum(1 for rows, inner, columns in shapes for _ in range(rows * inner * columns))
+
+
+@pytest.mark.parametrize(("n", "k", "hidden", "heads"), [(7, 3, 10, 2), (11, 5, 6, 3), (3, 13, 4, 4)])
+def test_costs_count_multiply_adds(n, k, hidden, heads):
+    dim = hidden // heads
+    weights_first = multiply_adds((n, hidden, hidden), *[(k, n, dim)] * heads)
+    assert weights_first_cost(n=n, k=k, hidden=hidden) == weights_first
+    shared = multiply_adds((k, n, hidden), (k, hidden, hidden))
+    assert projection_first_cost(n=n, k=k, hidden=hidden, heads=heads, per_head=False) == shared
+    per_head = multiply_adds(*[(k, n, hidden)] * heads, *[(k, hidden, dim)] * heads)
+    assert projection_first_cost(n=n, k=k, hidden=hidden, heads=heads, per_head=True) == per_head
+
+
+def test_the_cheaper_order_is_chosen():
+    assert project_first_is_cheaper(n=512, k=128, hidden=768, heads=12, per_head=False)
+    assert not project_first_is_cheaper(n=512, k=128, hidden=768, heads=12, per_head=True)
+    assert not project_first_is_cheaper(n=100, k=128, hidden=768, heads=12, per_head=False)
+
+
+@settings(max_examples=60)
+@given(texts(lengths=st.integers(1, 11)), seeds, st.booleans(), st.booleans())
+def test_both_orders_are_one_number(text: Text, seed: int, per_head: bool, with_bias: bool):
+    source, heads, dim, slots, longest = generator(seed), 3, 2, 5, 11
+    x = normal(source, text.batch, text.length, heads * dim, grad=True)
+    weight = normal(source, heads * dim, heads * dim, grad=True)
+    bias = normal(source, heads * dim, grad=True) if with_bias else None
+    matrix = normal(source, heads if per_head else 1, slots, longest, grad=True)
+    cotangent = normal(source, text.batch, heads, slots, dim)
+    inputs = [t for t in (x, weight, bias, matrix) if t is not None]
+    found = []
+    for project_first in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(dense, "keys_come_last", lambda *_, project_first=project_first, **__: project_first)
+            rows = dense.select_rows(matrix, text.checked, length=text.length)
+            blank = x if text.checked is None else torch.where(text.checked[..., None], x, 0.0)
+            out = dense.shortened_heads(blank, weight, bias, rows, heads=heads)
+            found.append([out, *gradients(out, cotangent, inputs)])
+    for one, other in zip(*found, strict=True):
+        assert_close(one, other)

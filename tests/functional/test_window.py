@@ -1,0 +1,244 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longform.functional.masking import blank_padding
+from longform.functional.projection import divisors, make_slots
+from longform.functional.reference import (
+    ReferenceSlots,
+    reference_far_slots,
+    reference_full_attention,
+    reference_length,
+    reference_over_batch,
+    reference_slot_size,
+    reference_windowed_attention,
+)
+from longform.functional.window import windowed_attention
+from strategies import MASK_KINDS, Text, generator, gradients, normal, seeds, texts
+from tolerances import assert_close
+
+HEADS, DIM = 2, 3
+PATHS = ("sdpa", "eager", "compiled")
+
+
+def edges(window: int, longest: int) -> list[int]:
+    """Lengths around the borders of blocks."""
+    near = {multiple * window + step for multiple in range(6) for step in (-1, 0, 1)}
+    return sorted(n for n in near | {1} if 1 <= n <= longest)
+
+
+@st.composite
+def cases(draw: st.DrawFn, kinds: tuple[str, ...] = MASK_KINDS):
+    """window w, base slot size C dividing it, fixed or not, k slots, and a text of at most k C tokens."""
+    window, base = draw(st.sampled_from([(1, 1), (2, 1), (2, 2), (3, 3), (4, 2), (4, 4), (5, 1), (6, 3), (6, 2)]))
+    slots = draw(st.integers(2, 24 // base))
+    fixed = draw(st.booleans())
+    longest = slots * base
+    lengths = st.sampled_from(edges(window, longest)) | st.integers(1, longest)
+    return window, base, fixed, slots, draw(texts(lengths=lengths, batch=2, kinds=kinds))
+
+
+class Inputs:
+    """Random heads and memory; what an empty slot holds is zeros, as the pools leave it."""
+
+    def __init__(self, case, seed: int, dtype: torch.dtype = torch.float64):
+        self.window, base, fixed, limit, self.text = case
+        sizes = (base,) if fixed else divisors(base)
+        text, source = self.text, generator(seed)
+        self.mask = text.checked
+        self.slots = make_slots(
+            self.mask, batch=text.batch, length=text.length, device=torch.device("cpu"), sizes=sizes, slots=limit
+        )
+        count = self.slots.count.shape[1]
+        shape = (text.batch, HEADS, text.length, DIM)
+        blank = text.valid[:, None, :, None]
+        self.heads = [torch.where(blank, normal(source, *shape, dtype=dtype), 0.0) for _ in range(3)]
+        memory = [normal(source, text.batch, HEADS, count, DIM, dtype=dtype) for _ in range(2)]
+        self.memory = [torch.where(self.slots.count[:, None, :, None] > 0, x, 0.0) for x in memory]
+        self.bias = normal(source, HEADS, dtype=dtype)
+        self.leaves = [x.requires_grad_() for x in (*self.heads, *self.memory, self.bias)]
+        self.cotangent = normal(source, *shape) * blank
+        self.sizes = [
+            base if fixed else reference_slot_size(reference_length(row), base_size=base, slots=limit)
+            for row in text.valid.tolist()
+        ]
+
+    def fast(self, path: str, budget: float | None):
+        options = {"window": self.window, "memory_budget": budget, "mask": self.mask, "memory_bias": self.bias}
+        options["implementation"] = "eager" if path == "eager" else "sdpa"
+        with pytest.MonkeyPatch.context() as patch:
+            if path == "compiled":
+                patch.setattr(torch.compiler, "is_compiling", lambda: True)
+            return windowed_attention(*self.heads, *self.memory, self.slots, **options)
+
+    def reference_slots(self, x, b: int, i: int) -> ReferenceSlots:
+        made, size, valid = self.slots.count.shape[1], self.sizes[b], self.text.valid[b].tolist()
+        start = [j * size for j in range(made)]
+        count = [sum(valid[s : s + size]) for s in start]
+        vectors = [x[b, i, j] if count[j] else None for j in range(made)]
+        return ReferenceSlots(vectors, count, start, [s + size for s in start])
+
+    def twin(self, budget: float | None):
+        def one(b, i):
+            q, k, v = (list(x[b, i]) for x in self.heads)
+            memory = [self.reference_slots(x, b, i) for x in self.memory]
+            options = {"window": self.window, "memory_bias": self.bias[i].double(), "memory_budget": budget}
+            return reference_windowed_attention(q, k, v, self.text.valid[b].tolist(), *memory, **options)
+
+        return reference_over_batch(one, self.text.batch, HEADS)
+
+    @property
+    def defined(self):
+        """Valid positions, (B, 1, n, 1)."""
+        return self.text.valid[:, None, :, None]
+
+
+@settings(max_examples=100)
+@given(cases(), seeds, st.sampled_from([torch.float64, torch.float32]), st.sampled_from([None, 1.0, 3.5, 1e4]))
+@pytest.mark.parametrize("path", PATHS)
+def test_output_and_gradients_equal_the_twin(path, case, seed, dtype, budget):
+    inputs = Inputs(case, seed, dtype)
+    out, _ = inputs.fast(path, budget)
+    assert torch.isfinite(out).all()
+    expected = inputs.twin(budget)
+    assert_close(torch.where(inputs.defined, out, 0.0), torch.where(inputs.defined, expected, 0.0))
+    found = gradients(out, inputs.cotangent, inputs.leaves)
+    wanted = gradients(torch.where(inputs.defined, expected, 0.0), inputs.cotangent, inputs.leaves)
+    for one, other in zip(found, wanted, strict=True):
+        assert_close(one, other)
+
+
+@settings(max_examples=40)
+@given(cases(), seeds)
+@pytest.mark.parametrize("path", PATHS)
+def test_two_blocks_are_full_attention(path, case, seed):
+    window, base, fixed, slots, text = case
+    kept = min(text.length, 2 * window)
+    mask = None if text.mask is None else text.mask[:, :kept]
+    inputs = Inputs((window, base, fixed, slots, Text(text.batch, kept, mask)), seed)
+    out, _ = inputs.fast(path, 1.0)
+
+    def one(b, i):
+        return reference_full_attention(*(list(x[b, i]) for x in inputs.heads), inputs.text.valid[b].tolist())
+
+    expected = reference_over_batch(one, text.batch, HEADS)
+    assert_close(torch.where(inputs.defined, out, 0.0), torch.where(inputs.defined, expected, 0.0))
+
+
+@settings(max_examples=60)
+@given(cases(kinds=("full", "right", "holes")), seeds)
+def test_every_valid_token_is_counted_once(case, seed):
+    """With equal logits the output is a mean over tokens, however they are grouped."""
+    inputs = Inputs(case, seed)
+    text, slots = inputs.text, inputs.slots
+    values = torch.eye(text.length).double().expand(text.batch, 1, -1, -1)
+    values = blank_padding(values[:, 0], inputs.mask)[:, None].expand(-1, HEADS, -1, -1)
+    sums = torch.zeros(text.batch, slots.count.shape[1], text.length).double()
+    for b, size in enumerate(inputs.sizes):
+        for t in torch.nonzero(text.valid[b]).flatten().tolist():
+            sums[b, t // size, t] = 1.0 / float(slots.count[b, t // size])
+    zeros = [torch.zeros(text.batch, HEADS, n, text.length).double() for n in (text.length, text.length, sums.shape[1])]
+    query, key, memory_key = zeros
+    memory_value = sums[:, None].expand(-1, HEADS, -1, -1)
+    out, _ = windowed_attention(
+        query, key, values, memory_key, memory_value, slots, window=inputs.window, mask=inputs.mask
+    )
+    share = text.valid.double() / text.valid.sum(dim=1, keepdim=True)
+    assert_close(out, share[:, None, None].expand_as(out))
+
+
+@settings(max_examples=30)
+@given(cases(kinds=("full", "right", "holes")), seeds)
+def test_weights_give_the_output_and_sum_to_one(case, seed):
+    inputs = Inputs(case, seed)
+    out, weights = inputs.fast("eager", 2.0)
+    made = inputs.slots.count.shape[1]
+    assert weights.shape == (inputs.text.batch, HEADS, inputs.text.length, made + 3 * inputs.window)
+    assert_close(weights.sum(dim=-1), torch.ones_like(out[..., 0]))
+    value, memory_value = inputs.heads[2], inputs.memory[1]
+    for t in range(inputs.text.length):
+        start = (t // inputs.window - 1) * inputs.window
+        mixed = (weights[:, :, t, :made, None] * memory_value).sum(dim=2)
+        for m in range(3 * inputs.window):
+            weight = weights[:, :, t, made + m, None]
+            if 0 <= start + m < inputs.text.length:
+                mixed = mixed + weight * value[:, :, start + m]
+            else:
+                assert (weight == 0).all()
+        assert_close(mixed, out[:, :, t])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("length", [1, 4, 9, 12, 13, 24])
+def test_a_row_of_padding_is_finite_and_leaves_the_others_alone(path, length):
+    """Forward and backward."""
+    mask = torch.tensor([[0] * length, [1] * length])
+    inputs = Inputs((4, 2, True, 12, Text(2, length, mask)), 7)
+    out, _ = inputs.fast(path, 3.0)
+    assert torch.isfinite(out).all()
+    found = gradients(out, torch.ones_like(out), inputs.leaves)
+    assert all(torch.isfinite(x).all() for x in found)
+    assert_close(out[1], inputs.twin(3.0)[1])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("bias", [None, -1e4])
+def test_without_a_bias_or_with_the_memory_off(path, bias):
+    inputs = Inputs((2, 2, True, 8, Text(2, 15, None)), 3)
+    inputs.bias = bias if bias is None else torch.full((HEADS,), bias, dtype=torch.float64)
+    out, _ = inputs.fast(path, None)
+    inputs.bias = torch.zeros(HEADS) if bias is None else inputs.bias
+    assert_close(out, inputs.twin(None))
+    if bias is not None:
+        query, key, value = inputs.heads
+        near = [reference_full_attention([query[0, 0, 0]], list(key[0, 0, :4]), list(value[0, 0, :4]), [True] * 4)]
+        assert_close(out[0, 0, 0], near[0][0])
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_budget_is_what_all_slots_stand_for_together(path):
+    """Equal logits: all far tokens together weigh as much as min(budget, their number) near ones."""
+    length, window = 20, 2
+    slots = make_slots(None, batch=1, length=length, device=torch.device("cpu"), sizes=(2,), slots=10)
+    zeros = torch.zeros(1, 1, length, 1).double()
+    far = torch.ones(1, 1, 10, 1).double()
+    for budget in (0.5, 6.0, 15.0, 1e9):
+        inputs = (zeros, zeros, zeros, torch.zeros_like(far), far, slots)
+        with pytest.MonkeyPatch.context() as patch:
+            if path == "compiled":
+                patch.setattr(torch.compiler, "is_compiling", lambda: True)
+            out, _ = windowed_attention(
+                *inputs, window=window, memory_budget=budget, implementation=path.replace("compiled", "sdpa")
+            )
+        for t in range(length):
+            near = sum(abs(s // window - t // window) <= 1 for s in range(length))
+            stands_for = min(budget, length - near)
+            assert math.isclose(float(out[0, 0, t, 0]), stands_for / (stands_for + near), rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("length", [5, 8, 11])
+def test_gradcheck(path, length):
+    mask = torch.ones(2, length).long()
+    mask[0, length - 2 :] = 0
+    mask[1, 3] = 0
+    inputs = Inputs((2, 2, True, 6, Text(2, length, mask)), 11)
+    kept = inputs.defined
+
+    def out(*leaves):
+        inputs.heads, inputs.memory, inputs.bias = list(leaves[:3]), list(leaves[3:5]), leaves[5]
+        return inputs.fast(path, 3.0)[0] * kept
+
+    assert torch.autograd.gradcheck(out, inputs.leaves)
+
+
+def test_far_slots_of_the_twin_by_hand():
+    """w = 4, slots of 2 over 16 tokens: block 0 sees the slots from position 8 on, block 2 the first two only."""
+    slots = ReferenceSlots([None] * 8, [2] * 7 + [0], list(range(0, 16, 2)), list(range(2, 18, 2)))
+    assert reference_far_slots(slots, block=0, window=4) == [4, 5, 6]
+    assert reference_far_slots(slots, block=1, window=4) == [6]
+    assert reference_far_slots(slots, block=2, window=4) == [0, 1]
+    assert reference_far_slots(slots, block=3, window=4) == [0, 1, 2, 3]
