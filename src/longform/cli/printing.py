@@ -1,10 +1,13 @@
 """What commands print: summaries and tables."""
 
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from longform.errors import require
+
+FILE_WIDTH = 160  # characters of a table that goes to a file or a pipe
 
 
 def print_summary(summary: Any) -> None:
@@ -15,12 +18,14 @@ def print_summary(summary: Any) -> None:
 
 def print_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Rows that share their keys, which are the heads of the columns."""
-    table = require("rich.table", extra="cli").Table(title=title, title_justify="left")
+    table = require("rich.table", extra="cli").Table()
     for name, value in rows[0].items():
         table.add_column(name.replace("_", " "), justify="left" if isinstance(value, str) else "right")
     for row in rows:
         table.add_row(*map(format_value, row.values()))
-    require("rich.console", extra="cli").Console().print(table)
+    print(title)
+    console = require("rich.console", extra="cli").Console
+    (console() if sys.stdout.isatty() else console(width=FILE_WIDTH)).print(table)
 
 
 def format_value(value: Any) -> str:

@@ -1,0 +1,106 @@
+"""The table of commands, and how errors leave."""
+
+import errno
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import longform
+from longform.cli import main as command_line
+from longform.cli.arguments import command_parser, parse
+from longform.cli.main import COMMANDS, main
+from longform.errors import DataError
+
+
+def fake_command(monkeypatch: pytest.MonkeyPatch, error: BaseException | None = None) -> list[Any]:
+    """Make every command one with the option --some-name; returns what it was run with."""
+    seen: list[Any] = []
+
+    def run(settings: Any) -> None:
+        seen.append(settings)
+        if error is not None:
+            raise error
+
+    def parser() -> Any:
+        made = command_parser("convert", "A fake.")
+        made.add_argument("--some-name", type=int, default=3, help="a number")
+        return made
+
+    monkeypatch.setattr(command_line, "import_module", lambda name: SimpleNamespace(parser=parser, run=run))
+    return seen
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"longform {longform.__version__}\n"
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for name, command in COMMANDS.items():
+        assert f"  {name}" in shown
+        assert command.summary in shown
+
+
+def test_no_command_and_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert main(["train"]) == 2
+    assert 'longform: error: there is no command "train"; there are: convert, distill' in capsys.readouterr().err
+
+
+def test_arguments_of_the_process_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = fake_command(monkeypatch)
+    monkeypatch.setattr("sys.argv", ["longform", "convert", "--some-name", "7"])
+    assert main() == 0
+    assert seen[0].some_name == 7
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (DataError("a.txt\n  does not exist"), 2, "longform: error: a.txt does not exist"),
+        (OSError(errno.ENOSPC, "No space left on device", "a.txt"), 2, "error: No space left on device: a.txt"),
+        (KeyboardInterrupt(), 130, "longform: interrupted"),
+    ],
+)
+def test_errors_are_one_line_and_a_status(
+    error: BaseException, status: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_command(monkeypatch, error)
+    assert main(["convert"]) == status
+    shown = capsys.readouterr()
+    assert shown.err.strip().endswith(line)
+    assert len(shown.err.strip().splitlines()) == 1
+    assert shown.out == ""
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_command(monkeypatch, ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        main(["convert"])
+
+
+def test_yaml_then_overrides_in_either_spelling(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    seen = fake_command(monkeypatch)
+    (tmp_path / "a.yaml").write_text("some_name: 5\n")
+    for arguments in (["--config", str(tmp_path / "a.yaml")], ["--some-name=6"], ["--some_name", "7"], []):
+        assert main(["convert", *arguments]) == 0
+    assert [settings.some_name for settings in seen] == [5, 6, 7, 3]
+
+
+def test_arguments_that_the_parser_refuses(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    fake_command(monkeypatch)
+    assert main(["convert", "--some-name", "many"]) == 2
+    assert "some_name" in capsys.readouterr().err
+    assert main(["convert", "--other"]) == 2
+    assert main(["convert", "--help"]) == 0
+    assert "a number" in capsys.readouterr().out
+
+
+def test_spelling_reaches_subcommands() -> None:
+    made, inner = command_parser("outer", "A fake."), command_parser("outer inner", "A fake.")
+    inner.add_argument("--deep-name", type=int, default=1)
+    made.add_subcommands(dest="task").add_subcommand("inner", inner)
+    assert parse(made, ["inner", "--deep_name", "4"]).inner.deep_name == 4

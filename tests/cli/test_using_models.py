@@ -1,0 +1,142 @@
+"""predict, embed and evaluate as a user calls them."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import save_bert, save_longform
+
+from longform.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_longform(tmp_path_factory.mktemp("encoder"), tiny_tokenizer))
+
+
+@pytest.fixture(scope="module")
+def original(tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_bert(tmp_path_factory.mktemp("original"), tiny_tokenizer))
+
+
+@pytest.fixture(scope="module")
+def classifier(tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    names = {0: "bad", 1: "good"}
+    folder = tmp_path_factory.mktemp("classifier")
+    return str(save_longform(folder, tiny_tokenizer, head="classification", id2label=names))
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> str:
+    rows = [
+        {"text": text, "label": label} for text, label in [("near far", "good"), ("", "bad"), ("the " * 90, "good")]
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(tmp_path / "a.jsonl")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_embed_prints_counts(encoder: str, documents: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["embed", encoder, documents, "--output", str(tmp_path / "o.jsonl"), "--normalise", "true"]) == 0
+    records = lines(tmp_path / "o.jsonl")
+    assert sum(value**2 for value in records[0]["embedding"]) == pytest.approx(1, abs=1e-5)
+    shown = " ".join(capsys.readouterr().out.split())
+    for count in ("documents 3", "empty 1", "truncated 1", "truncated tokens 28", "replaced characters 0"):
+        assert count in shown
+
+
+def test_embed_standard_input(encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"near\nfar\n")))
+    assert main(["embed", encoder, "-", "--output", str(tmp_path / "o.jsonl")]) == 0
+    assert [record["id"] for record in lines(tmp_path / "o.jsonl")] == ["-:1", "-:2"]
+
+
+def test_predict_with_yaml(classifier: str, documents: str, tmp_path: Path) -> None:
+    settings = {"model": classifier, "sources": [documents], "output": str(tmp_path / "o.jsonl"), "max_length": 16}
+    (tmp_path / "run.yaml").write_text(json.dumps(settings))
+    assert main(["predict", "--config", str(tmp_path / "run.yaml")]) == 0
+    records = lines(tmp_path / "o.jsonl")
+    assert [record["tokens"] for record in records] == [4, 2, 16]
+    assert all(record["label"] in ("bad", "good") for record in records)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--on-long", "error"], "has 92 tokens, the limit is 64"),
+        (["--max-length", "65"], "takes 64 tokens"),
+        (["--text-field", "body"], 'no field "body"; the fields there are: text, label'),
+        (["--dtype", "int8"], 'dtype is "int8"'),
+        (["--threshold", "2"], "threshold is 2.0"),
+    ],
+)
+def test_predict_errors(
+    options: list[str],
+    message: str,
+    classifier: str,
+    documents: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["predict", classifier, documents, "--output", str(tmp_path / "o.jsonl"), *options]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("longform: error: ")
+    assert message in error
+    assert not (tmp_path / "o.jsonl").exists()
+
+
+def test_predict_needs_a_trained_head(
+    encoder: str, documents: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", encoder, documents, "--output", str(tmp_path / "o.jsonl")]) == 2
+    assert "longform finetune" in capsys.readouterr().err
+
+
+def test_evaluate_side_by_side(encoder: str, original: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"a": "near", "b": text, "gold": at} for at, text in enumerate(["far", "a long", "near"])]
+    (tmp_path / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = ["--data", str(tmp_path / "s.jsonl"), "--fields", '["a", "b", "gold"]']
+    models = ["--longform", encoder, "--original", original, "--output", str(tmp_path / "records.jsonl")]
+    assert main(["evaluate", "sts", *arguments, *models]) == 0
+    shown = capsys.readouterr().out
+    assert "longform, whole" in shown
+    assert "spearman" in shown
+    records = lines(tmp_path / "records.jsonl")
+    assert [record["name"] for record in records] == [
+        "longform, whole text",
+        "original, cut",
+        "original, chunks averaged",
+    ]
+    assert all(record["task"] == "sts" and record["items"] == 3 for record in records)
+
+
+def test_evaluate_classification_prints_confusion(
+    classifier: str, documents: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", "classification", "--longform", classifier, "--data", documents]) == 0
+    shown = capsys.readouterr().out
+    assert "accuracy" in shown
+    assert "columns are predictions" in shown
+
+
+def test_evaluate_retrieval_and_mlm(
+    original: str, tiny_tokenizer: Any, documents: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"id": name, "text": name, "relevant": name} for name in ("near", "far")]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    both = ["--queries", str(tmp_path / "d.jsonl"), "--documents", str(tmp_path / "d.jsonl")]
+    assert main(["evaluate", "retrieval", *both, "--original", original, "--query-field", "text"]) == 0
+    assert "100.0" in capsys.readouterr().out
+    masked = str(save_bert(tmp_path / "mlm", tiny_tokenizer, head="masked-lm"))
+    assert main(["evaluate", "mlm", "--original", masked, "--data", documents]) == 0
+    assert "perplexity" in capsys.readouterr().out
+
+
+def test_evaluate_without_a_model(documents: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "mlm", "--data", documents]) == 2
+    assert capsys.readouterr().err == "longform: error: nothing to evaluate: give longform, original, or both\n"
