@@ -52,11 +52,12 @@ class Records:
 
     def add(self, event: str, step: int, **values: Any) -> dict[str, Any]:
         """Append one event."""
-        row = {"event": event, "step": step, **values}
+        line = json.dumps({"event": event, "step": step, **values})
+        row = json.loads(line)  # as a resumed run will read it
         self.rows.append(row)
         if self.writes and self.path is not None:
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+                file.write(line + "\n")
         return row
 
     def last(self, event: str) -> dict[str, Any] | None:

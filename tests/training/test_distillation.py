@@ -1,0 +1,292 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModel, BertForMaskedLM, BertModel
+
+import longform
+from longform.errors import CheckpointError, ConfigurationError, DataError
+from longform.training.distillation import DistillationResult, distill
+from longform.training.settings import DistillationSettings
+from longform.training.trainer import NumberedStepsTrainer
+
+SETTINGS = DistillationSettings(
+    length=48, min_length=12, tokens_per_step=200, max_steps=12, learning_rate=3e-3, heldout_documents=6,
+    evaluations=2, save_every_steps=4, dropout=0.2, dtype="float32",
+)  # fmt: skip
+
+KILLED = """
+import json, os, signal, sys
+import torch
+torch.set_num_threads(1)
+import longform
+from longform.training.distillation import distill
+from longform.training.settings import DistillationSettings
+from longform.training.trainer import NumberedStepsTrainer
+given = json.load(open(sys.argv[1]))
+step = NumberedStepsTrainer.training_step
+def until_killed(self, *arguments):
+    if self.state.global_step == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, *arguments)
+NumberedStepsTrainer.training_step = until_killed
+distill(given["student"], given["teacher"], None, given["texts"], DistillationSettings(**given["settings"]),
+        output=given["output"])
+"""
+
+
+def _weights(result: DistillationResult) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in result.student.state_dict().items()}
+
+
+def _run(student: Any, teacher: Any, texts: list[str], **options: Any) -> DistillationResult:
+    return distill(student, teacher, None, texts, options.pop("settings", SETTINGS), progress=False, **options)
+
+
+def _interrupt_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    original = NumberedStepsTrainer.training_step
+
+    def stopped(self: Any, *arguments: Any) -> Tensor:
+        if self.state.global_step == step:
+            raise KeyboardInterrupt
+        return original(self, *arguments)
+
+    monkeypatch.setattr(NumberedStepsTrainer, "training_step", stopped)
+
+
+def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_student_comes_closer_to_its_teacher(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
+    settings = DistillationSettings(
+        length=48, min_length=12, tokens_per_step=400, max_steps=60, learning_rate=3e-3, heldout_documents=6
+    )
+    result = _run(student_folder, teacher, texts, settings=settings)
+    assert sum(result.after.layer_errors) < 0.6 * sum(result.before.layer_errors)
+    assert result.after.cosine > result.before.cosine
+    assert result.steps == 60
+    assert [row["step"] for row in result.records if row["event"] == "agreement"] == [0, 12, 24, 36, 48, 60]
+    assert result.records[-1]["tokens"] == result.tokens
+
+
+def test_a_perfect_student_has_nothing_to_learn(teacher: BertModel, tiny_tokenizer: Any, texts: list[str]) -> None:
+    student = longform.convert(teacher, tokenizer=tiny_tokenizer, max_length=32, attention_window=16)
+    settings = DistillationSettings(length=32, min_length=12, max_steps=1, heldout_documents=4, dtype="float32")
+    before = _run(student, teacher, texts, settings=settings).before
+    assert before.cosine == pytest.approx(1.0, abs=1e-5)
+    assert max(before.layer_errors) < 1e-6
+
+
+def test_a_killed_run_ends_with_the_same_weights(
+    student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path
+) -> None:
+    teacher.save_pretrained(tmp_path / "teacher")
+    unbroken = _run(student_folder, tmp_path / "teacher", texts, output=tmp_path / "unbroken")
+    output = tmp_path / "killed"
+    given = {
+        "student": str(student_folder), "teacher": str(tmp_path / "teacher"), "texts": texts, "output": str(output),
+        "settings": vars(SETTINGS),
+    }  # fmt: skip
+    (tmp_path / "given.json").write_text(json.dumps(given))
+    child = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "given.json")], capture_output=True, env={**os.environ}
+    )
+    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+    assert (output / "checkpoint-4" / "complete.json").exists()
+    resumed = _run(student_folder, tmp_path / "teacher", texts, output=output)
+    assert _same(_weights(resumed), _weights(unbroken))
+    kept = [[{k: v for k, v in row.items() if k != "seconds"} for row in r.records] for r in (resumed, unbroken)]
+    assert kept[0] == kept[1]
+    assert resumed.tokens == unbroken.tokens
+    assert not list(output.glob("*checkpoint*"))
+
+
+def test_a_finished_run_is_not_repeated(
+    student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = _run(student_folder, teacher, texts, output=tmp_path / "run")
+    _interrupt_at(monkeypatch, 0)
+    again = _run(student_folder, teacher, texts, output=tmp_path / "run")
+    assert _same(_weights(first), _weights(again))
+    assert (again.after, again.steps, again.tokens) == (first.after, first.steps, first.tokens)
+    loaded = AutoModel.from_pretrained(tmp_path / "run")
+    assert _same(dict(loaded.state_dict()), _weights(first))
+    with pytest.raises(KeyboardInterrupt):
+        _run(student_folder, teacher, texts, output=tmp_path / "run", resume=False)
+
+
+def test_a_run_that_lacks_only_its_end(
+    student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = _run(student_folder, teacher, texts, output=tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        patched.setattr("longform.training.run_folder.RunFolder.finish", _stop)
+        with pytest.raises(KeyboardInterrupt):
+            _run(student_folder, teacher, texts, output=tmp_path / "run")
+    _interrupt_at(monkeypatch, 12)
+    assert _same(_weights(first), _weights(_run(student_folder, teacher, texts, output=tmp_path / "run")))
+
+
+def _stop(*_arguments: Any, **_options: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def interrupted(
+    student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A run that stopped at step 6, with a checkpoint of step 4."""
+    with monkeypatch.context() as patched:
+        _interrupt_at(patched, 6)
+        with pytest.raises(KeyboardInterrupt):
+            _run(student_folder, teacher, texts, output=tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_other_settings_are_refused(
+    interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str]
+) -> None:
+    other = DistillationSettings(**{**vars(SETTINGS), "learning_rate": 1e-4})
+    with pytest.raises(ConfigurationError, match=r"learning_rate: 0.003 -> 0.0001"):
+        _run(student_folder, teacher, texts, output=interrupted, settings=other)
+    with pytest.raises(ConfigurationError, match="data: "):
+        _run(student_folder, teacher, texts[::-1][:40], output=interrupted)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "rng_state.pth", "complete.json"])
+def test_a_checkpoint_that_was_cut_short(
+    name: str, interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str]
+) -> None:
+    file = interrupted / "checkpoint-4" / name
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(CheckpointError, match=f"{name}"):
+        _run(student_folder, teacher, texts, output=interrupted)
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "rng_state.pth", "scheduler.pt"])
+def test_a_pickle_is_not_run(
+    name: str, interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path
+) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "ran",))
+
+    folder = interrupted / "checkpoint-4"
+    torch.save({"state": Evil()}, folder / name)
+    sizes = json.loads((folder / "complete.json").read_text())
+    sizes[name] = (folder / name).stat().st_size
+    (folder / "complete.json").write_text(json.dumps(sizes))
+    with pytest.raises(CheckpointError, match="checkpoint-4"):
+        _run(student_folder, teacher, texts, output=interrupted)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_half_a_checkpoint_is_passed_over(
+    interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str]
+) -> None:
+    half = interrupted / "incomplete-checkpoint-8"
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"half")
+    _run(student_folder, teacher, texts, output=interrupted)
+    assert not half.exists()
+
+
+def test_a_full_disk_leaves_the_earlier_checkpoint(
+    interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(NumberedStepsTrainer, "_save_rng_state", full)
+    with pytest.raises(CheckpointError, match="checkpoint-8.*No space left.*start again"):
+        _run(student_folder, teacher, texts, output=interrupted)
+    assert [folder.name for folder in interrupted.glob("*checkpoint*")] == ["checkpoint-4"]
+
+
+def test_predictions_at_masked_tokens(
+    teacher_with_head: BertForMaskedLM, tiny_tokenizer: Any, texts: list[str]
+) -> None:
+    student = longform.convert(teacher_with_head, tokenizer=tiny_tokenizer, max_length=64, attention_window=None)
+    before = {name: value.clone() for name, value in student.model.state_dict().items()}
+    settings = DistillationSettings(length=48, min_length=12, tokens_per_step=300, max_steps=8, heldout_documents=4)
+    result = _run(student, teacher_with_head, texts, settings=settings)
+    losses = [row["logits"] for row in result.records if row["event"] == "train"]
+    assert all(loss > 0 for loss in losses)
+    after = result.student.state_dict()
+    assert not torch.equal(before["lm_head.dense.weight"], after["lm_head.dense.weight"])
+    words = "linformer.embeddings.word_embeddings.weight"
+    assert torch.equal(before[words], after[words])
+
+
+def test_the_student_is_given_back_as_it_was(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
+    student = AutoModel.from_pretrained(student_folder)
+    config = student.config.to_dict()
+    result = _run(student_folder, teacher, texts, settings=DistillationSettings(**{**vars(SETTINGS), "max_steps": 1}))
+    assert all(parameter.requires_grad for parameter in result.student.parameters())
+    assert not result.student.training
+    assert result.student.config.to_dict() == config
+    out = result.student(input_ids=torch.tensor([[2, 7, 3]]))
+    assert out.last_hidden_state.shape == (1, 3, 20)
+
+
+def test_minutes_become_steps(student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path) -> None:
+    settings = DistillationSettings(
+        length=48, min_length=12, tokens_per_step=100, max_minutes=0.02, max_steps=9, heldout_documents=4
+    )
+    result = _run(student_folder, teacher, texts, settings=settings, output=tmp_path / "run")
+    assert 1 <= result.steps <= 9
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["steps"] == result.steps
+
+
+def test_tokens_become_steps(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
+    settings = DistillationSettings(
+        length=48, min_length=12, tokens_per_step=100, max_tokens=650, heldout_documents=4, gradient_checkpointing=True
+    )
+    result = _run(student_folder, teacher, texts, settings=settings)
+    assert result.steps == 7
+    assert 500 < result.tokens <= 700
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"length": 65}, "length=65 is more than the 64 tokens"),
+        ({"teacher_length": 33}, "teacher_length=33 is more than the 32 tokens"),
+    ],
+)
+def test_lengths_that_do_not_fit(
+    changed: dict[str, Any], named: str, student_folder: Path, teacher: BertModel, texts: list[str]
+) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        _run(student_folder, teacher, texts, settings=DistillationSettings(**{**vars(SETTINGS), **changed}))
+
+
+def test_models_that_do_not_belong_together(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
+    teacher.config.num_hidden_layers = 3
+    with pytest.raises(ConfigurationError, match="num_hidden_layers of the student is 2, of the teacher 3"):
+        _run(student_folder, teacher, texts)
+
+
+def test_wrong_students(teacher: BertModel, texts: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="is not a folder"):
+        _run(tmp_path / "none", teacher, texts)
+    with pytest.raises(ConfigurationError, match="needs its tokenizer"):
+        _run(teacher, teacher, texts)
+    with pytest.raises(ConfigurationError, match="not int"):
+        _run(3, teacher, texts)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        _run(tmp_path / "empty", teacher, texts)
+
+
+def test_no_text_held_out(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
+    with pytest.raises(DataError, match="held-out documents are empty"):
+        _run(student_folder, teacher, texts, heldout=["", "a"])

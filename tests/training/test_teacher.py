@@ -1,0 +1,109 @@
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import BertForMaskedLM, BertModel
+
+from longform.errors import ConfigurationError
+from longform.training.crops import stack
+from longform.training.teacher import SpecialTokens, Teacher, special_tokens
+
+FRAME = SpecialTokens((2,), (3,))
+
+
+def _teacher(model: Any, *, limit: int, stride: int | None = None, with_logits: bool = False) -> Teacher:
+    return Teacher(model, FRAME, limit=limit, stride=stride, pad_id=0, with_logits=with_logits)
+
+
+def _crop(length: int) -> list[int]:
+    return [2, *torch.randint(5, 60, (length - 2,)).tolist(), 3]
+
+
+def test_special_tokens_are_found(tiny_tokenizer: Any) -> None:
+    assert special_tokens(tiny_tokenizer) == FRAME
+
+
+@given(tokens=st.integers(1, 200), limit=st.integers(3, 24), share=st.floats(0.05, 1.0))
+def test_every_token_belongs_to_the_window_where_it_is_farthest_from_a_cut(
+    tokens: int, limit: int, share: float
+) -> None:
+    size = limit - FRAME.count
+    teacher = _teacher(torch.nn.Identity(), limit=limit, stride=max(1, int(share * size)))
+    starts, borders = teacher.cut(tokens)
+    assert borders[0] == 0
+    assert borders[-1] == tokens
+    assert all(one <= other for one, other in pairwise(borders))
+
+    def margin(place: int, number: int) -> float:
+        start = starts[number]
+        if not start <= place < start + size:
+            return -1.0
+        left = float("inf") if number == 0 else place - start
+        right = float("inf") if number == len(starts) - 1 else start + size - 1 - place
+        return min(left, right)
+
+    for number, (begin, end) in enumerate(pairwise(borders)):
+        for place in range(begin, end):
+            assert margin(place, number) == max(margin(place, other) for other in range(len(starts))) >= 0
+
+
+def test_a_text_that_fits_is_read_as_it_is(teacher: BertModel) -> None:
+    crops = stack([_crop(17), _crop(11)], 0)
+    expected = teacher(crops.input_ids, crops.attention_mask, output_hidden_states=True).hidden_states[1:]
+    found = _teacher(teacher, limit=17).read(crops.input_ids, crops.attention_mask, crops.lengths).states
+    for state, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(state, other)
+
+
+def test_a_long_text_is_stitched_from_its_windows(teacher: BertModel) -> None:
+    long, short = _crop(41), _crop(13)
+    crops = stack([long, short], 0)
+    reader = _teacher(teacher, limit=16, stride=9)
+    found = reader.read(crops.input_ids, crops.attention_mask, crops.lengths).states
+    content = long[1:-1]
+    starts, borders = reader.cut(len(content))
+    assert starts == [0, 9, 18, 25]
+
+    def plain(ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return teacher(ids, output_hidden_states=True).states  # the tap is still on
+
+    with torch.no_grad():
+        for layer in range(2):
+            pieces = []
+            for number, start in enumerate(starts):
+                window = torch.tensor([[2, *content[start : start + 14], 3]])
+                state = plain(window)[layer][0]
+                own = state[1 + borders[number] - start : 1 + borders[number + 1] - start]
+                first, last = number == 0, number == len(starts) - 1
+                pieces += [*([state[:1]] if first else []), own, *([state[-1:]] if last else [])]
+            torch.testing.assert_close(found[layer][0], torch.cat(pieces))
+
+
+def test_logits_of_chosen_tokens_come_from_the_tokens_own_window(teacher_with_head: BertForMaskedLM) -> None:
+    crops = stack([_crop(41), _crop(30)], 0)
+    chosen = torch.tensor([60, 3, 39, 44, 17])
+    reader = _teacher(teacher_with_head, limit=16, with_logits=True)
+    found = reader.read(crops.input_ids, crops.attention_mask, crops.lengths, chosen)
+    assert found.logits is not None
+    hidden = found.states[-1].flatten(0, 1)[chosen]
+    torch.testing.assert_close(found.logits, teacher_with_head.cls(hidden))
+
+
+def test_windows_are_read_some_at_a_time(teacher_with_head: BertForMaskedLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    crops = stack([_crop(61)], 0)
+    chosen = torch.tensor([55, 1, 30])
+    reader = _teacher(teacher_with_head, limit=16, with_logits=True)
+    whole = reader.read(crops.input_ids, crops.attention_mask, crops.lengths, chosen)
+    monkeypatch.setattr("longform.training.teacher.PARALLEL_TOKENS", 32)
+    parts = reader.read(crops.input_ids, crops.attention_mask, crops.lengths, chosen)
+    torch.testing.assert_close(parts.states[-1], whole.states[-1])
+    torch.testing.assert_close(parts.logits, whole.logits)
+
+
+@pytest.mark.parametrize(("limit", "stride", "named"), [(2, None, "teacher_length=2"), (16, 15, "teacher_stride=15")])
+def test_windows_that_cannot_be(teacher: BertModel, limit: int, stride: int | None, named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        _teacher(teacher, limit=limit, stride=stride)
