@@ -13,6 +13,7 @@ from transformers import AutoModel
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.evaluation.baselines import chunks, special_frame
 from longform.evaluation.encoders import load_encoder
+from longform.evaluation.similarity import agreement
 from tolerances import TOLERANCES
 
 TEXTS = ["the near text", "", "a " * 11, "x", "good bad long short", "of " * 25, "far"]
@@ -42,6 +43,12 @@ def test_embeddings_are_the_models_own(
     pool = {"mean": lambda x: x.mean(0), "cls": lambda x: x[0], "max": lambda x: x.max(0)}[pooling]
     expected = [pool(plain_states(folder, tiny_tokenizer, tiny_tokenizer(text)["input_ids"])) for text in TEXTS]
     assert_near(vectors, np.stack(expected))
+
+
+def test_bfloat16_is_near_float32(bert_folder: Path) -> None:
+    half = load_encoder(bert_folder, dtype="bfloat16").embed(TEXTS)
+    assert half.dtype == np.float32
+    assert agreement(half, load_encoder(bert_folder).embed(TEXTS)).lowest > 0.999
 
 
 def test_no_texts_give_no_rows(bert_folder: Path) -> None:

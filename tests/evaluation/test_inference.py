@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -130,7 +129,7 @@ def test_error_keeps_what_is_done_and_the_next_start_goes_on(longform_folder: Pa
 
 
 def test_kill_and_start_again(longform_folder: Path, tmp_path: Path) -> None:
-    source, output = write(tmp_path / "a.jsonl", texts(4000)), tmp_path / "out.jsonl"
+    source, output = write(tmp_path / "a.jsonl", texts(2000)), tmp_path / "out.jsonl"
     script = (
         "import sys, longform; from longform.evaluation.inference import *; "
         "embed(*sys.argv[1:], InferenceSettings(progress=False, batch_tokens=100))"
@@ -144,8 +143,8 @@ def test_kill_and_start_again(longform_folder: Path, tmp_path: Path) -> None:
     assert process.wait() == -signal.SIGKILL
     assert not output.exists()
     summary = embed(longform_folder, str(source), output, SETTINGS)
-    assert 0 < summary.resumed < 4000
-    assert [record["id"] for record in read(output)] == [f"{source}:{number}" for number in range(1, 4001)]
+    assert 0 < summary.resumed < 2000
+    assert [record["id"] for record in read(output)] == [f"{source}:{number}" for number in range(1, 2001)]
 
 
 def interrupted(folder: Path, source: Path, output: Path, settings: InferenceSettings = SETTINGS) -> None:
@@ -192,7 +191,6 @@ def test_full_disk_in_the_end_loses_nothing(
 ) -> None:
     source, output = write(tmp_path / "a.jsonl", texts(20)), tmp_path / "out.parquet"
     embed(longform_folder, source, tmp_path / "begin.jsonl", SETTINGS)
-    real = os.replace
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -200,7 +198,6 @@ def test_full_disk_in_the_end_loses_nothing(
     monkeypatch.setattr("longform.evaluation.resumable._write_parquet", full)
     with pytest.raises(OSError, match="No space left on device"):
         embed(longform_folder, source, output, SETTINGS)
-    assert os.replace is real
     assert not output.exists()
     monkeypatch.undo()
     assert embed(longform_folder, source, output, SETTINGS).resumed == 20

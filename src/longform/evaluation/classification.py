@@ -12,8 +12,7 @@ from transformers import AutoModelForSequenceClassification
 from longform.data.batching import Batch
 from longform.errors import DataError, require
 from longform.evaluation.baselines import Collected, Outcome, Text, collect, run_texts
-from longform.evaluation.encoders import checked_limit
-from longform.evaluation.loading import load_pretrained, token_limit
+from longform.evaluation.loading import checked_limit, load_pretrained, token_limit
 
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"

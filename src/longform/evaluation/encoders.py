@@ -19,7 +19,7 @@ from transformers.utils import cached_file
 from longform.data.batching import Batch
 from longform.errors import CheckpointError, ConfigurationError
 from longform.evaluation.baselines import Collected, Outcome, Text, collect, run_texts
-from longform.evaluation.loading import load_pretrained, token_limit
+from longform.evaluation.loading import checked_limit, load_pretrained, token_limit
 from longform.functional.masking import masked_mean
 
 POOLINGS = ("mean", "cls", "max")
@@ -43,7 +43,7 @@ class TextEncoder:
     def forward(self, batch: Batch) -> Tensor:
         """Pooled hidden states (B, D), not normalised."""
         inputs = {name: tensor.to(self.model.device) for name, tensor in batch.model_inputs().items()}
-        hidden = self.model(**inputs).last_hidden_state
+        hidden = self.model(**inputs).last_hidden_state.float()  # a mean in bfloat16 would have three digits
         mask = inputs["attention_mask"].bool()
         if self.pooling == "mean":
             return masked_mean(hidden, mask)
@@ -95,16 +95,6 @@ def load_encoder(
         normalise=saved_normalise if normalise is None else normalise,
         limit=limit,
     )
-
-
-def checked_limit(limit: int, max_length: int | None, *, name: str) -> int:
-    """``max_length`` where it is given; raises ConfigurationError when the model has fewer positions."""
-    if max_length is not None and max_length > limit:
-        raise ConfigurationError(
-            f"max_length is {max_length:,}, but {name} takes {limit:,} tokens: lower it, or resize the model "
-            "(model.resize_sequence_length) or convert it (longform convert) to that length"
-        )
-    return max_length or limit
 
 
 def _sentence_transformers_settings(source: str | Path) -> tuple[str, bool]:

@@ -68,6 +68,16 @@ def token_limit(model: Any, tokenizer: Any) -> int:
     return min(limit, tokenizer.model_max_length)
 
 
+def checked_limit(limit: int, max_length: int | None, *, name: str) -> int:
+    """``max_length`` where it is given; raises ConfigurationError when the model has fewer positions."""
+    if max_length is not None and max_length > limit:
+        raise ConfigurationError(
+            f"max_length is {max_length:,}, but {name} takes {limit:,} tokens: lower it, or resize the model "
+            "(model.resize_sequence_length) or convert it (longform convert) to that length"
+        )
+    return max_length or limit
+
+
 @contextmanager
 def _quiet_transformers() -> Generator[None, None, None]:
     """No bar for the weights, no report about them: what is missing is raised as an error."""
