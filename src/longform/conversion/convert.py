@@ -73,6 +73,7 @@ def convert(
     sharing: str = defaults.SHARING,
     attention_window: int | Auto | None = "auto",
     memory_budget: float | Auto | None = "auto",
+    sink_tokens: int = defaults.SINKS,
     projection_init: str = "block_mean",
     positions: str = defaults.POSITIONS,
     task: str | None = None,
@@ -86,7 +87,7 @@ def convert(
     ``source``: a folder, a hub name, a sentence-transformers folder, or a loaded model (with its ``tokenizer``).
     ``max_length``: the most tokens, special ones included; positions past the source's are made by ``positions``,
     "tile" or "interpolate". ``projected_length`` (k slots), ``projection``, ``sharing``, ``attention_window`` (tokens
-    on each side), ``memory_budget`` (tokens) and ``projection_init`` are LinformerConfig's. "auto": about 256 slots; a
+    on each side), ``memory_budget`` (tokens), ``sink_tokens`` (leading tokens seen exactly) and ``projection_init`` are LinformerConfig's. "auto": about 256 slots; a
     window of 64 where the projection allows one; a budget of the source's own length.
     ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering",
     "multiple-choice", or None for what the source is. A head is carried over where the source has that task's (with
@@ -101,6 +102,7 @@ def convert(
     attention = {
         "projection": projection, "projection_sharing": sharing, "projection_init": projection_init,
         "projected_length": projected_length, "attention_window": attention_window, "memory_budget": memory_budget,
+        "sink_tokens": sink_tokens,
     }  # fmt: skip
     head = plan_head(opened, family, task, num_labels, id2label, classifier_pooling)
     bare = not any(key.startswith(family.base_name) for key in opened.tensors)

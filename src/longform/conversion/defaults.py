@@ -8,6 +8,7 @@ SHARING = "headwise"
 WINDOW = 64  # tokens seen exactly on each side, where the projection allows a window
 SLOTS = 256  # at most; fixed, so that time and memory stay linear in the length
 POSITIONS = "tile"
+SINKS = 1  # the first token, to which trained encoders send much of their attention
 
 
 def default_window(projection: str) -> int | None:

@@ -19,8 +19,9 @@ from longform.functional.association import project_first_is_cheaper
 class Rows(NamedTuple):
     """The part of E that a batch uses.
 
-    ``matrix`` (g, k, n) of ``columns`` N in all; ``scale`` (B or 1, g, k) or None for 1; ``total`` (B or 1, g, k): each scaled row's sum
-    over valid positions, which multiplies the bias; ``occupied`` bool (B, g, k) or None: rows with valid mass.
+    ``matrix`` (g, k, n) of ``columns`` N in all; ``scale`` (B or 1, g, k) or None for 1; ``total`` (B or 1, g, k):
+    each scaled row's sum over valid positions, which multiplies the bias; ``occupied`` bool (B, g, k) or None: rows
+    with valid mass.
     """
 
     matrix: Tensor
@@ -56,10 +57,7 @@ def dense_project(x: Tensor, rows: Rows) -> Tensor:
     x (B, n, D) with an E per head -> (B, h, k, D).
     """
     matrix = rows.matrix.to(x.dtype)
-    if x.dim() == 4:
-        short = torch.matmul(matrix, x.transpose(1, 2))
-    else:
-        short = torch.matmul(matrix, x[:, None])
+    short = torch.matmul(matrix, x.transpose(1, 2) if x.dim() == 4 else x[:, None])
     return short if rows.scale is None else short * rows.scale.to(x.dtype)[..., None]
 
 

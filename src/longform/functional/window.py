@@ -3,8 +3,8 @@
 The sequence is cut into blocks of w positions. A query in block i sees the valid tokens of blocks i-1, i, i+1
 exactly, and every slot that covers none of them. Each token is thus counted once: a near one by itself, a far one in
 its slot, which stands for ``count`` tokens, hence log(count) on its logit. The memory as a whole is weighed by a bias
-per head, and by min(0, log(budget / far tokens)): all slots together stand for at most ``budget`` tokens. A text of
-two blocks or less gets full attention.
+per head, and by min(0, log(budget / far tokens)): all slots together stand for at most ``budget`` tokens. Sinks, the
+text's first tokens, have slots of their own outside that budget. A text of two blocks or less gets full attention.
 
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n / w) blocks.
 """
@@ -53,28 +53,26 @@ def near_bias(valid: Tensor, *, window: int, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, HIDDEN)
 
 
-def far_bias(slots: Slots, *, length: int, window: int, dtype: torch.dtype) -> Tensor:
-    """log(count) for slots outside a block's neighbours, -inf for the others and empty ones: (B, b, S)."""
+def far_bias(
+    slots: Slots, *, length: int, window: int, dtype: torch.dtype, sinks: int = 0, budget: float | None = None
+) -> Tensor:
+    """What is added to the logits of slots: (B, b, S), -inf for those in a block's reach and empty ones.
+
+    The others get log(count) + min(0, log(budget / far tokens)); the first ``sinks`` slots stand for one leading
+    token each and get 0.
+    """
     device = slots.count.device
     blocks = torch.arange(block_count(length, window), device=device)
-    home = torch.arange(slots.count.shape[1], device=device) * slots.size[:, None] // window
-    far = (home[:, None, :] - blocks[:, None]).abs() > 1
-    seen = far & (slots.count > 0)[:, None, :]
-    return torch.where(seen, slots.count.to(dtype).clamp(min=1.0).log()[:, None, :], HIDDEN)
-
-
-def memory_weight(far: Tensor, memory_bias: Tensor | None, budget: float | None, *, heads: int) -> Tensor:
-    """What is added to all slots of a block: bias + min(0, log(budget / far tokens)), float (B, h, b).
-
-    ``far``: the logits of far_bias, (B, b, S); ``memory_bias`` (h,) or None.
-    """
-    weight = far.new_zeros(far.shape[0], 1, far.shape[1])
+    index = torch.arange(slots.count.shape[1], device=device)
+    exact = index < sinks
+    home = torch.where(exact, index, (index - sinks) * slots.size[:, None]) // window
+    seen = ((home[:, None, :] - blocks[:, None]).abs() > 1) & (slots.count > 0)[:, None, :]
+    count = slots.count.to(dtype)[:, None, :]
+    logits = count.clamp(min=1.0).log()
     if budget is not None:
-        tokens = far.exp().sum(dim=-1).clamp(min=1.0)
-        weight = (budget / tokens).log().clamp(max=0.0)[:, None, :]
-    if memory_bias is not None:
-        weight = weight + memory_bias.to(weight.dtype)[:, None]
-    return weight.expand(-1, heads, -1)
+        tokens = torch.where(seen & ~exact, count, 0.0).sum(dim=-1, keepdim=True).clamp(min=1.0)
+        logits = logits + torch.where(exact, 0.0, (budget / tokens).log().clamp(max=0.0))
+    return torch.where(seen, logits, HIDDEN)
 
 
 def windowed_attention(
@@ -88,6 +86,7 @@ def windowed_attention(
     window: int,
     memory_bias: Tensor | None = None,
     memory_budget: float | None = None,
+    sinks: int = 0,
     mask: Tensor | None = None,
     implementation: str = "sdpa",
     dropout: float = 0.0,
@@ -95,15 +94,17 @@ def windowed_attention(
     """Attention to near tokens exactly and to far ones through slots; see the head of this file.
 
     query, key, value (B, h, n, d) with padding blanked; memory_key, memory_value (B, h, S, d); ``window`` w in
-    tokens, a multiple of the slot size; ``mask`` bool (B, n) or None. Returns out (B, h, n, d) and, in "eager", the
+    tokens, a multiple of the slot size; the first ``sinks`` slots are single leading tokens, seen by all queries;
+    ``mask`` bool (B, n) or None. Returns out (B, h, n, d) and, in "eager", the
     weights (B, h, n, S + 3 w): slots first, then the block's neighbours.
     """
     batch, heads, length, _ = query.shape
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
     valid = torch.ones(batch, length, dtype=torch.bool, device=query.device) if mask is None else mask
     near = near_bias(valid, window=window, dtype=dtype)
-    far = far_bias(slots, length=length, window=window, dtype=dtype)
-    weight = memory_weight(far, memory_bias, memory_budget, heads=heads)
+    far = far_bias(slots, length=length, window=window, dtype=dtype, sinks=sinks, budget=memory_budget)
+    bias = torch.zeros(heads, dtype=dtype, device=query.device) if memory_bias is None else memory_bias.to(dtype)
+    weight = bias[:, None].expand(batch, -1, far.shape[1])
     if implementation == "sdpa" and dropout == 0.0 and has_blockwise_kernel(query):
         out = BlockwiseAttention.apply(query, key, value, memory_key, memory_value, near, far, weight, window)
         return out, None

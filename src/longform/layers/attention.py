@@ -12,9 +12,10 @@ from torch.nn.functional import linear
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import compressed_attention
 from longform.functional.masking import blank_padding, checked_mask
+from longform.functional.sinks import join_slots, rest_mask, sink_counts
 from longform.functional.window import windowed_attention
-from longform.layers.geometry import check_attention
-from longform.layers.sequence_projection import SequenceProjection, Weights, make_projection
+from longform.layers.geometry import POOLED, check_attention
+from longform.layers.sequence_projection import Memory, SequenceProjection, Weights, make_projection
 
 
 class LinformerAttention(nn.Module):
@@ -25,7 +26,9 @@ class LinformerAttention(nn.Module):
     ``sharing``: "none" (an E and F a head), "headwise" (one each for all heads), "key_value" (E = F), "layerwise"
     (E = F given to ``forward`` by their owner, see ``shared_projection``). ``attention_window``: None for the
     paper's attention, or tokens seen exactly on each side, in blocks of that size, beside the slots of the rest;
-    ``memory_budget``: how many tokens all slots together stand for at most. ``dropout`` on attention weights.
+    ``memory_budget``: how many tokens all slots together stand for at most. ``sink_tokens``: leading tokens that every
+    query sees exactly, beside the k slots (with a dense E: rows of E that start as one token each). ``dropout`` on
+    attention weights.
 
     Raises ConfigurationError for options that do not go together.
     """
@@ -41,6 +44,7 @@ class LinformerAttention(nn.Module):
         sharing: str = "headwise",
         attention_window: int | None = None,
         memory_budget: float | None = None,
+        sink_tokens: int = 0,
         projection_init: str = "normal",
         freeze_projection: bool = False,
         dropout: float = 0.0,
@@ -51,8 +55,9 @@ class LinformerAttention(nn.Module):
         check_attention(
             hidden_size=hidden_size, num_heads=num_heads, max_length=max_length, head_slots=lengths,
             projection=projection, sharing=sharing, projection_init=projection_init,
-            attention_window=attention_window, memory_budget=memory_budget,
+            attention_window=attention_window, memory_budget=memory_budget, sink_tokens=sink_tokens,
         )  # fmt: skip
+        self.sinks = sink_tokens if projection in POOLED else 0
         self.hidden_size, self.num_heads, self.max_length = hidden_size, num_heads, max_length
         self.window, self.memory_budget, self.dropout = attention_window, memory_budget, dropout
         self.sharing = sharing
@@ -70,6 +75,7 @@ class LinformerAttention(nn.Module):
                 make_projection(
                     projection, heads=len(heads), head_dim=hidden_size // num_heads, max_length=max_length,
                     slots=lengths[heads[0]], sharing=sharing, initialisation=projection_init, frozen=freeze_projection,
+                    sinks=sink_tokens,
                 )
                 for heads in self.head_groups
             )  # fmt: skip
@@ -107,7 +113,7 @@ class LinformerAttention(nn.Module):
         """Attend: hidden_states (B, n, D), n <= max_length; ``attention_mask`` (B, n), 1 text and 0 padding.
 
         A bool mask is taken as checked. Returns (B, n, D), and with ``output_attentions`` also the weights:
-        (B, h, n, k); with a window w (B, h, n, S + 3 w), slots, then the query's block with both neighbours;
+        (B, h, n, k); with a window w (B, h, n, S + 3 w), sinks and slots, then the query's block with both neighbours;
         (B, h, n, n) where the window reaches across ``max_length``.
         ``shared_projection``: the one projection of all layers, with sharing "layerwise" only.
         Raises InputError on a longer input or a mask of another shape.
@@ -177,7 +183,10 @@ class LinformerAttention(nn.Module):
         eager: bool,
     ) -> tuple[Tensor, Tensor | None]:
         key, value = (self._weights_of(layer, heads) for layer in (self.key, self.value))
-        memory = projection.from_hidden(hidden, key, value, mask, len(heads))
+        memory = projection.from_hidden(*self._rest(hidden, mask), key, value, len(heads))
+        if self.sinks:
+            leading = (linear(hidden[:, : self.sinks], *side).unflatten(2, (len(heads), -1)) for side in (key, value))
+            memory = self._with_sinks(memory, *leading, mask)
         return compressed_attention(
             query, memory.key, memory.value, slot_mask=memory.usable,
             implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
@@ -193,15 +202,38 @@ class LinformerAttention(nn.Module):
         heads: list[int],
         eager: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        assert self.window is not None and self.memory_bias is not None
-        memory = projection.from_heads(key, value, mask)
+        assert self.window is not None
+        assert self.memory_bias is not None
+        keys, rest = self._rest(key, mask)
+        memory = projection.from_heads(keys, self._rest(value, mask)[0], rest)
+        if self.sinks:
+            memory = self._with_sinks(memory, key[:, : self.sinks], value[:, : self.sinks], mask)
         assert memory.slots is not None
         bias = self.memory_bias if len(heads) == self.num_heads else self.memory_bias[heads]
         return windowed_attention(
             query, key.transpose(1, 2), value.transpose(1, 2), memory.key, memory.value, memory.slots,
-            window=self.window, memory_bias=bias, memory_budget=self.memory_budget, mask=mask,
+            window=self.window, memory_bias=bias, memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
             implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
+
+    def _rest(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """x (B, n, ...) without its sinks, blanked, and the mask without them."""
+        if not self.sinks:
+            return x, mask
+        batch, length = x.shape[:2]
+        rest = rest_mask(mask, batch=batch, length=length, sinks=self.sinks, device=x.device)
+        outside = (torch.arange(length, device=x.device) >= self.sinks).view(-1, *(1,) * (x.dim() - 2))
+        return torch.where(outside, x, 0.0), rest
+
+    def _with_sinks(self, memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
+        """Keys and values (B, s, h, d) of the sinks in front of the slots."""
+        assert memory.slots is not None
+        batch, length = key.shape[0], key.shape[1]
+        counts = sink_counts(mask, batch=batch, length=length, sinks=self.sinks, device=key.device)
+        slots = join_slots(counts, memory.slots)
+        keys = torch.cat([key.transpose(1, 2), memory.key], dim=2)
+        values = torch.cat([value.transpose(1, 2), memory.value], dim=2)
+        return Memory(keys, values, (slots.count > 0)[:, None], slots)
 
     def _by_head(self, x: Tensor) -> Tensor:
         return x.unflatten(2, (self.num_heads, -1))

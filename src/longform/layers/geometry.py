@@ -27,6 +27,7 @@ def check_attention(
     projection_init: str,
     attention_window: int | None,
     memory_budget: float | None,
+    sink_tokens: int,
 ) -> None:
     """Check the options of one attention layer; ``head_slots`` is k of each head."""
     check_choice("projection", projection, PROJECTIONS)
@@ -42,6 +43,10 @@ def check_attention(
         raise ConfigurationError(
             f"projection={projection!r} has no parameters to share, so projection_sharing={sharing!r} means nothing; "
             "leave it at 'headwise' ('none' where k differs between heads)"
+        )
+    if sink_tokens < 0 or sink_tokens >= min(head_slots):
+        raise ConfigurationError(
+            f"sink_tokens={sink_tokens} must be at least 0 and less than projected_length={min(head_slots)}"
         )
     _check_window(attention_window, memory_budget, projection, head_slots, max_length)
 

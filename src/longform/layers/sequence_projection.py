@@ -36,7 +36,7 @@ class SequenceProjection(nn.Module, ABC):
     """Shortens keys and values from n tokens to at most k slots."""
 
     @abstractmethod
-    def from_hidden(self, hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> Memory:
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int) -> Memory:
         """Keys and values of ``heads`` heads from hidden states (B, n, D), padding blanked; mask bool (B, n)."""
 
     @abstractmethod
@@ -59,9 +59,13 @@ class _Learned(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.empty(shape), requires_grad=not frozen))
 
 
-def block_mean_matrix(slots: int, length: int) -> Tensor:
-    """E (k, N) whose row j averages positions floor(j N / k) to floor((j + 1) N / k) - 1."""
-    edges = torch.arange(slots + 1) * length // slots
+def block_mean_matrix(slots: int, length: int, sinks: int = 0) -> Tensor:
+    """E (k, N) whose first ``sinks`` rows take one leading position each, and whose others average even runs.
+
+    Row s + j averages positions s + floor(j (N - s) / (k - s)) to s + floor((j + 1) (N - s) / (k - s)) - 1.
+    """
+    edges = torch.arange(slots - sinks + 1) * (length - sinks) // (slots - sinks) + sinks
+    edges = torch.cat([torch.arange(sinks), edges])
     positions = torch.arange(length)
     inside = (positions >= edges[:-1, None]) & (positions < edges[1:, None])
     return inside / inside.sum(dim=1, keepdim=True)
@@ -80,8 +84,10 @@ class DenseProjection(SequenceProjection):
         initialisation: str = "normal",
         random: bool = False,
         frozen: bool = False,
+        sinks: int = 0,
     ) -> None:
         super().__init__()
+        self.sinks = sinks
         self.slots, self.max_length, self.initialisation = slots, max_length, "normal" if random else initialisation
         shape = (heads if sharing == "none" else 1, slots, max_length)
         self.key_projection = _Learned("matrix", shape, fixed=random, frozen=frozen)
@@ -97,7 +103,7 @@ class DenseProjection(SequenceProjection):
     def initial(self, matrix: Tensor) -> Tensor:
         """Initial values for ``matrix``: N(0, 1/k), or block means."""
         if self.initialisation == "block_mean":
-            return block_mean_matrix(self.slots, self.max_length).to(matrix).expand_as(matrix)
+            return block_mean_matrix(self.slots, self.max_length, self.sinks).to(matrix).expand_as(matrix)
         return torch.empty_like(matrix).normal_(std=self.slots**-0.5)
 
     @torch.no_grad()
@@ -106,7 +112,7 @@ class DenseProjection(SequenceProjection):
         for matrix in self.matrices():
             matrix.copy_(self.initial(matrix))
 
-    def from_hidden(self, hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> Memory:
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int) -> Memory:
         """E'(X W_K) and F'(X W_V), in the cheaper order of products; E X is formed once where E = F."""
         length = hidden.shape[1]
         rows = [select_rows(matrix, mask, length=length) for matrix in self.matrices()]
@@ -137,7 +143,7 @@ class MeanProjection(SequenceProjection):
     def reset_parameters(self) -> None:
         """Nothing to draw."""
 
-    def from_hidden(self, hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> Memory:
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int) -> Memory:
         """Means of hidden states, then W: the mean commutes with a linear layer."""
         slots = _slots(hidden, mask, self.sizes, self.slots)
         short = mean_pool(hidden, slots, limit=self.slots)
@@ -162,7 +168,7 @@ class MaxProjection(SequenceProjection):
     def reset_parameters(self) -> None:
         """Nothing to draw."""
 
-    def from_hidden(self, hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> Memory:
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int) -> Memory:
         """W first: a maximum does not commute with it."""
         return self.from_heads(*_full_heads(hidden, key, value, mask, heads), mask)
 
@@ -199,7 +205,7 @@ class ConvolutionProjection(SequenceProjection):
         for kernel in self.kernels():
             kernel.fill_(1.0 / self.base_size)
 
-    def from_hidden(self, hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> Memory:
+    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int) -> Memory:
         """W first: each channel of a head has taps of its own."""
         return self.from_heads(*_full_heads(hidden, key, value, mask, heads), mask)
 
@@ -220,12 +226,8 @@ def _usable(slots: Slots, mask: Tensor | None) -> Tensor | None:
     return None if mask is None and slots.uniform is not None else (slots.count > 0)[:, None]
 
 
-def _full_heads(
-    hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int
-) -> tuple[Tensor, Tensor]:
-    keys, values = (
-        blank_padding(linear(hidden, *side), mask).unflatten(2, (heads, -1)) for side in (key, value)
-    )
+def _full_heads(hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> tuple[Tensor, Tensor]:
+    keys, values = (blank_padding(linear(hidden, *side), mask).unflatten(2, (heads, -1)) for side in (key, value))
     return keys, values
 
 
@@ -239,8 +241,12 @@ def make_projection(
     sharing: str,
     initialisation: str = "normal",
     frozen: bool = False,
+    sinks: int = 0,
 ) -> SequenceProjection:
-    """The module for ``kind``: "linear", "random", "mean", "max" or "convolution"; ``slots`` k, ``max_length`` N."""
+    """The module for ``kind``: "linear", "random", "mean", "max" or "convolution"; ``slots`` k, ``max_length`` N.
+
+    ``sinks``: rows of a dense E, initialised as "block_mean", that start as one leading token each.
+    """
     if kind == "mean":
         return MeanProjection(max_length=max_length, slots=slots)
     if kind == "max":
@@ -251,5 +257,5 @@ def make_projection(
         )
     return DenseProjection(
         heads=heads, max_length=max_length, slots=slots, sharing=sharing, initialisation=initialisation,
-        random=kind == "random", frozen=frozen,
+        random=kind == "random", frozen=frozen, sinks=sinks,
     )  # fmt: skip

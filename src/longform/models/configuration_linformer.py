@@ -1,5 +1,7 @@
 """What a Linformer is made of, checked when it is made."""
 
+from typing import Any
+
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
@@ -21,6 +23,7 @@ class LinformerConfig(PreTrainedConfig):
     ``freeze_projection``: E and F are not trained.
     ``attention_window``: tokens seen exactly on each side, or None for the paper's attention.
     ``memory_budget``: how many tokens all slots together stand for at most beside a window; None for no limit.
+    ``sink_tokens``: leading tokens that every query sees exactly, beside the slots (rows of E for a dense projection).
     ``normalization``: "post" (BERT) or "pre". ``classifier_pooling``: "cls" (first token) or "mean".
     ``classifier_activation``: of the classification head's dense layer. ``use_pooler``: BERT's pooler on the base.
 
@@ -57,9 +60,15 @@ class LinformerConfig(PreTrainedConfig):
     freeze_projection: bool = False
     attention_window: int | None = None
     memory_budget: float | int | None = None
+    sink_tokens: int = 0
     classifier_pooling: str = "cls"
     classifier_activation: str = "tanh"
     use_pooler: bool = True
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        """Check at once, so that a mistake is a ConfigurationError and not a wrapped one."""
+        super().__post_init__(**kwargs)
+        self.validate_architecture()
 
     def validate_architecture(self) -> None:
         """Check what a type cannot say."""
@@ -76,6 +85,7 @@ class LinformerConfig(PreTrainedConfig):
                 max_length=self.max_position_embeddings, head_slots=head_slots, projection=self.projection,
                 sharing=self.projection_sharing, projection_init=self.projection_init,
                 attention_window=self.attention_window, memory_budget=self.memory_budget,
+                sink_tokens=self.sink_tokens,
             )  # fmt: skip
 
     def head_slots(self) -> tuple[tuple[int, ...], ...]:

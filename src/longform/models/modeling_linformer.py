@@ -33,6 +33,7 @@ def make_attention(config: LinformerConfig, head_slots: tuple[int, ...]) -> Linf
         config.hidden_size, config.num_attention_heads, max_length=config.max_position_embeddings,
         projected_length=head_slots, projection=config.projection, sharing=config.projection_sharing,
         attention_window=config.attention_window, memory_budget=config.memory_budget,
+        sink_tokens=config.sink_tokens,
         projection_init=config.projection_init, freeze_projection=config.freeze_projection,
         dropout=config.attention_probs_dropout_prob,
     )  # fmt: skip
@@ -87,6 +88,7 @@ class LinformerEncoder(nn.Module):
                 head_dim=config.hidden_size // config.num_attention_heads,
                 max_length=config.max_position_embeddings, slots=head_slots[0][0], sharing="layerwise",
                 initialisation=config.projection_init, frozen=config.freeze_projection,
+                sinks=config.sink_tokens,
             )  # fmt: skip
         pre_norm = config.normalization == "pre"
         self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre_norm else None

@@ -1,20 +1,17 @@
 """Another maximal length for a model that has weights already: positions, E, F, configuration."""
 
 import copy
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
+from transformers import PreTrainedModel
 
 from longform.functional.positions import extend_positions
 from longform.functional.projection import base_slot_size
 from longform.layers.geometry import POOLED
 from longform.layers.sequence_projection import ConvolutionProjection, DenseProjection
 from longform.models.configuration_linformer import LinformerConfig
-
-if TYPE_CHECKING:
-    from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 Lengths = int | list[int] | list[list[int]]
 
@@ -44,7 +41,7 @@ def resized_config(config: LinformerConfig, length: int, projected_length: Lengt
 
 @torch.no_grad()
 def resize_sequence_length(
-    model: "LinformerPreTrainedModel", length: int, *, projected_length: int | None, positions: str
+    model: PreTrainedModel, length: int, *, projected_length: int | None, positions: str
 ) -> None:
     """See ``LinformerPreTrainedModel.resize_sequence_length``. Nothing is changed if an option is refused."""
     base = model.base_model
