@@ -8,6 +8,7 @@ from torch import Tensor
 
 from longform.functional.reference import ReferenceLinear, ReferenceMemory, reference_layer
 from longform.layers.attention import LinformerAttention
+from longform.layers.geometry import POOLED
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
     DenseProjection,
@@ -29,6 +30,7 @@ class Kind:
     budget: float | None = None
     slots: tuple[int, ...] = (4, 4)
     longest: int = 8
+    sinks: int = 0
 
     @property
     def heads(self) -> int:
@@ -40,7 +42,9 @@ class Kind:
         return self.heads * DIM
 
     def __str__(self) -> str:
-        return "-".join(str(x) for x in (self.projection, self.sharing, self.window, *set(self.slots)) if x)
+        return "-".join(
+            str(x) for x in (self.projection, self.sharing, self.window, *self.slots, f"sinks{self.sinks}") if x
+        )
 
 
 SHARINGS = ("none", "headwise", "key_value", "layerwise")
@@ -56,6 +60,7 @@ SPECIAL = [  # k of each head its own; a window that reaches across everything
     *(Kind(p, "none", slots=(5, 2, 5)) for p in ("linear", "random", "mean", "max", "convolution")),
     *(Kind(p, "none", 4, None, (6, 3, 6), 12) for p in ("mean", "max", "convolution")),
     Kind("mean", "headwise", 6, longest=12),
+    *(Kind(p, "headwise", window, 3.0 if window else None, sinks=3) for p in POOLED for window in (None, 2)),
 ]
 KINDS = [*PAPER, *WINDOWED, *SPECIAL]
 
@@ -66,7 +71,7 @@ class Layer:
     def __init__(self, kind: Kind, seed: int, dtype: torch.dtype = torch.float64, taps: float = 1.0) -> None:
         self.kind, source = kind, generator(seed)
         options = {"max_length": kind.longest, "projection": kind.projection, "sharing": kind.sharing}
-        options |= {"attention_window": kind.window, "memory_budget": kind.budget}
+        options |= {"attention_window": kind.window, "memory_budget": kind.budget, "sink_tokens": kind.sinks}
         self.layer = LinformerAttention(kind.width, kind.heads, projected_length=list(kind.slots), **options).to(dtype)
         self.shared = None
         if kind.sharing == "layerwise":
@@ -117,6 +122,6 @@ class Layer:
         return {name: ReferenceLinear(part.weight, part.bias) for name, part in parts.items()}
 
     def twin(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        options = {"memory_bias": self.layer.memory_bias, "memory_budget": self.kind.budget}
+        options = {"memory_bias": self.layer.memory_bias, "memory_budget": self.kind.budget, "sinks": self.kind.sinks}
         window = self.kind.window
         return reference_layer(hidden, mask, **self.linears(), memories=self.memories(), window=window, **options)

@@ -16,12 +16,14 @@ from longform.functional.reference import (
     reference_slot_size,
     reference_windowed_attention,
 )
+from longform.functional.sinks import join_slots, rest_mask, sink_counts
 from longform.functional.window import windowed_attention
 from strategies import MASK_KINDS, Text, generator, gradients, normal, seeds, texts
 from tolerances import assert_close
 
 HEADS, DIM = 2, 3
 PATHS = ("sdpa", "eager", "compiled")
+DTYPES = st.sampled_from([torch.float64, torch.float32])
 
 
 def edges(window: int, longest: int) -> list[int]:
@@ -44,14 +46,17 @@ def cases(draw: st.DrawFn, kinds: tuple[str, ...] = MASK_KINDS):
 class Inputs:
     """Random heads and memory; what an empty slot holds is zeros, as the pools leave it."""
 
-    def __init__(self, case, seed: int, dtype: torch.dtype = torch.float64):
+    def __init__(self, case, seed: int, dtype: torch.dtype = torch.float64, sinks: int = 0):
         self.window, base, fixed, limit, self.text = case
+        self.sinks = min(sinks, self.text.length)
         sizes = (base,) if fixed else divisors(base)
         text, source = self.text, generator(seed)
         self.mask = text.checked
-        self.slots = make_slots(
-            self.mask, batch=text.batch, length=text.length, device=torch.device("cpu"), sizes=sizes, slots=limit
-        )
+        shape = {"batch": text.batch, "length": text.length, "device": torch.device("cpu")}
+        rest = rest_mask(self.mask, sinks=self.sinks, **shape) if self.sinks else self.mask
+        self.slots = make_slots(rest, sizes=sizes, slots=limit, **shape)
+        if self.sinks:
+            self.slots = join_slots(sink_counts(self.mask, sinks=self.sinks, **shape), self.slots)
         count = self.slots.count.shape[1]
         shape = (text.batch, HEADS, text.length, DIM)
         blank = text.valid[:, None, :, None]
@@ -68,6 +73,7 @@ class Inputs:
 
     def fast(self, path: str, budget: float | None):
         options = {"window": self.window, "memory_budget": budget, "mask": self.mask, "memory_bias": self.bias}
+        options["sinks"] = self.sinks
         options["implementation"] = "eager" if path == "eager" else "sdpa"
         with pytest.MonkeyPatch.context() as patch:
             if path == "compiled":
@@ -76,16 +82,19 @@ class Inputs:
 
     def reference_slots(self, x, b: int, i: int) -> ReferenceSlots:
         made, size, valid = self.slots.count.shape[1], self.sizes[b], self.text.valid[b].tolist()
-        start = [j * size for j in range(made)]
-        count = [sum(valid[s : s + size]) for s in start]
+        first, rest = list(range(self.sinks)), [size * j for j in range(made - self.sinks)]
+        stops = [*(t + 1 for t in first), *(start + size for start in rest)]
+        count = [int(valid[t]) for t in first]
+        count += [sum(valid[t] for t in range(s, min(s + size, len(valid))) if t >= self.sinks) for s in rest]
         vectors = [x[b, i, j] if count[j] else None for j in range(made)]
-        return ReferenceSlots(vectors, count, start, [s + size for s in start])
+        return ReferenceSlots(vectors, count, first + rest, stops)
 
     def twin(self, budget: float | None):
         def one(b, i):
             q, k, v = (list(x[b, i]) for x in self.heads)
             memory = [self.reference_slots(x, b, i) for x in self.memory]
             options = {"window": self.window, "memory_bias": self.bias[i].double(), "memory_budget": budget}
+            options["sinks"] = self.sinks
             return reference_windowed_attention(q, k, v, self.text.valid[b].tolist(), *memory, **options)
 
         return reference_over_batch(one, self.text.batch, HEADS)
@@ -97,10 +106,10 @@ class Inputs:
 
 
 @settings(max_examples=100)
-@given(cases(), seeds, st.sampled_from([torch.float64, torch.float32]), st.sampled_from([None, 1.0, 3.5, 1e4]))
+@given(cases(), seeds, DTYPES, st.sampled_from([None, 1.0, 3.5, 1e4]), st.sampled_from([0, 0, 1, 3]))
 @pytest.mark.parametrize("path", PATHS)
-def test_output_and_gradients_equal_the_twin(path, case, seed, dtype, budget):
-    inputs = Inputs(case, seed, dtype)
+def test_output_and_gradients_equal_the_twin(path, case, seed, dtype, budget, sinks):
+    inputs = Inputs(case, seed, dtype, sinks)
     out, _ = inputs.fast(path, budget)
     assert torch.isfinite(out).all()
     expected = inputs.twin(budget)

@@ -130,3 +130,18 @@ def test_a_batch_of_padding_alone_is_finite(kind):
         assert torch.isfinite(out).all()
         leaves = [leaf for leaf in layer.leaves if leaf.requires_grad]
         assert all(torch.isfinite(x).all() for x in gradients(out, torch.ones(1), leaves))
+
+
+@pytest.mark.parametrize("sharing", ["headwise", "none", "key_value"])
+def test_a_row_of_zeros_in_e_is_treated_alike_alone_and_in_a_batch(sharing):
+    """And its gradient is finite: such a row is where a pruned or zero-initialised E starts."""
+    kind = Kind("linear", sharing)
+    layer = Layer(kind, 1)
+    with torch.no_grad():
+        for matrix in layer.matrices(layer.projections[0]):
+            matrix[:, 1] = 0.0
+    hidden, mask = normal(generator(2), 2, kind.longest, kind.width), torch.ones(2, kind.longest)
+    mask[1, 5:] = 0
+    together = layer(hidden, mask)
+    assert_close(together[:1], layer(hidden[:1], None))
+    assert all(torch.isfinite(x).all() for x in gradients(together, mask[..., None], layer.leaves))

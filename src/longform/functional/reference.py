@@ -207,12 +207,14 @@ def reference_windowed_attention(
     window: int,
     memory_bias: Tensor | float = 0.0,
     memory_budget: float | None = None,
+    sinks: int = 0,
 ) -> list[Tensor]:
     """Exact near, compressed far, of one text and head: n outputs (d,).
 
     query, key, value: n entries (d,). The query at t of block i = t // w sees the valid tokens of blocks i-1, i, i+1
     with logit q k / sqrt(d), and far slots with q k_j / sqrt(d) + log(count_j) + bias + min(0, log(budget / F_i)),
-    F_i the valid tokens of all the slots that block i sees. NaN where nothing is visible.
+    F_i the valid tokens of all the slots that block i sees. The first ``sinks`` slots are one token each, outside the
+    budget: they add nothing to F_i and lose nothing. NaN where nothing is visible.
     """
     outputs = []
     for t, q in enumerate(query):
@@ -222,33 +224,46 @@ def reference_windowed_attention(
                 logits.append((q.double() * key[s].double()).sum() / math.sqrt(len(q)))
                 seen.append(value[s].double())
         far = reference_far_slots(memory_key, block=block, window=window)
-        total = sum(memory_key.count[j] for j in far)
+        total = sum(memory_key.count[j] for j in far if j >= sinks)
         damping = 0.0 if memory_budget is None or total == 0 else min(0.0, math.log(memory_budget / total))
         for j in far:
             slot = memory_key.vectors[j]
             assert slot is not None
             similarity = (q.double() * slot).sum() / math.sqrt(len(q))
-            logits.append(similarity + math.log(memory_key.count[j]) + memory_bias + damping)
+            weight = 0.0 if j < sinks else math.log(memory_key.count[j]) + damping
+            logits.append(similarity + weight + memory_bias)
             seen.append(memory_value.vectors[j])
         outputs.append(_mix(reference_softmax(logits), seen) if seen else torch.full_like(q, math.nan).double())
     return outputs
 
 
 def reference_memory(
-    tokens: Sequence[Tensor], valid: Sequence[bool], memory: ReferenceMemory, which: str
+    tokens: Sequence[Tensor], valid: Sequence[bool], memory: ReferenceMemory, which: str, *, sinks: int = 0
 ) -> ReferenceSlots:
-    """The slots of one text and head; which is "key" or "value", i.e. E or F."""
+    """The slots of one text and head; which is "key" or "value", i.e. E or F.
+
+    sinks: the first tokens (of a pooled memory) get a slot each, in front, and are left out of the others.
+    """
     matrix = memory.key if which == "key" else memory.value
     if memory.kind == "dense":
         assert matrix is not None
         vectors = reference_dense_projection(tokens, valid, matrix)
         return ReferenceSlots(vectors, [0 if v is None else 1 for v in vectors], [0] * len(vectors), [0] * len(vectors))
+    rest = [is_valid and t >= sinks for t, is_valid in enumerate(valid)]
     if memory.kind == "convolution":
         assert matrix is not None
-        return reference_convolution(tokens, valid, matrix, slots=memory.slots)
-    base = math.ceil(memory.max_length / memory.slots)
-    size = reference_slot_size(reference_length(valid), base_size=base, slots=memory.slots)
-    return reference_pool(tokens, valid, slots=memory.slots, size=size, largest=memory.kind == "max")
+        pooled = reference_convolution(tokens, rest, matrix, slots=memory.slots)
+    else:
+        base = math.ceil(memory.max_length / memory.slots)
+        size = reference_slot_size(reference_length(valid), base_size=base, slots=memory.slots)
+        pooled = reference_pool(tokens, rest, slots=memory.slots, size=size, largest=memory.kind == "max")
+    first = range(min(sinks, len(tokens)))
+    return ReferenceSlots(
+        [tokens[t].double() if valid[t] else None for t in first] + pooled.vectors,
+        [int(valid[t]) for t in first] + pooled.count,
+        [*first, *pooled.start],
+        [*(t + 1 for t in first), *pooled.stop],
+    )
 
 
 def reference_layer(
@@ -263,10 +278,12 @@ def reference_layer(
     window: int | None = None,
     memory_bias: Tensor | None = None,
     memory_budget: float | None = None,
+    sinks: int = 0,
 ) -> Tensor:
     """Multi-head attention with a shortened sequence (equations 7 and 2), (B, n, D) -> (B, n, D) in float64.
 
-    hidden (B, n, D); mask (B, n) of 0/1 or None; memories: one a head, as sharing hands them out; memory_bias (h,).
+    hidden (B, n, D); mask (B, n) of 0/1 or None; memories: one a head, as sharing hands them out; memory_bias (h,);
+    sinks: leading tokens with a slot each.
     Only rows of valid tokens are defined; rows of padding may hold anything.
     """
     batch, length, width = hidden.shape
@@ -279,13 +296,18 @@ def reference_layer(
         for i in range(heads):
             part = slice(i * width // heads, (i + 1) * width // heads)
             q, k, v = ([linear(token)[part] for token in tokens] for linear in (query, key, value))
-            slot_keys = reference_memory(k, valid[b], memories[i], "key")
-            slot_values = reference_memory(v, valid[b], memories[i], "value")
+            slot_keys = reference_memory(k, valid[b], memories[i], "key", sinks=sinks)
+            slot_values = reference_memory(v, valid[b], memories[i], "value", sinks=sinks)
             if window is None:
                 by_head.append(reference_attention(q, slot_keys.vectors, slot_values.vectors)[0])
                 continue
             bias = 0.0 if memory_bias is None else memory_bias[i].double()
-            options = {"window": window, "memory_bias": bias, "memory_budget": memory_budget}
+            options = {
+                "window": window,
+                "memory_bias": bias,
+                "memory_budget": memory_budget,
+                "sinks": min(sinks, length),
+            }
             by_head.append(reference_windowed_attention(q, k, v, valid[b], slot_keys, slot_values, **options))
         rows.append(torch.stack([output(torch.cat([head[t] for head in by_head])) for t in range(length)]))
     return torch.stack(rows)
