@@ -10,7 +10,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel
 
 import longform
 
-WORDS = "the a of and to in is it for long short text near far good bad".split()
+WORDS = ["the", "a", "of", "and", "to", "in", "is", "it", "for", "long", "short", "text", "near", "far", "good", "bad"]
 SHAPE = {"hidden_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 28}
 
 

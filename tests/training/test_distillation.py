@@ -206,7 +206,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(NumberedStepsTrainer, "_save_rng_state", full)
-    with pytest.raises(CheckpointError, match="checkpoint-8.*No space left.*start again"):
+    with pytest.raises(CheckpointError, match=r"checkpoint-8.*No space left.*start again"):
         _run(student_folder, teacher, texts, output=interrupted)
     assert [folder.name for folder in interrupted.glob("*checkpoint*")] == ["checkpoint-4"]
 

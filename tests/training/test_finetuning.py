@@ -1,0 +1,205 @@
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, BertModel
+
+from longform.errors import ConfigurationError, DataError
+from longform.training.finetuning import FinetuningResult, finetune
+from longform.training.labels import Examples
+from longform.training.settings import FinetuningSettings
+from longform.training.trainer import NumberedStepsTrainer
+
+KINDS = ("bad", "good", "long")
+SETTINGS = FinetuningSettings(
+    epochs=4, batch_size=8, learning_rate=3e-3, tokens_per_forward=256, validation_fraction=0.25, dtype="float32"
+)
+
+
+def _texts(count: int = 80) -> Examples:
+    draw = random.Random(1)
+    labels = [draw.choice(KINDS) for _ in range(count)]
+    rest = ["the", "a", "of", "text", "it"]
+    return Examples([" ".join(draw.choices([*rest, x, x], k=draw.randint(4, 28))) for x in labels], labels)
+
+
+def _run(model: Any, tokenizer: Any, examples: Any, settings: Any = SETTINGS, **options: Any) -> FinetuningResult:
+    return finetune(model, tokenizer, examples, settings, progress=False, **options)
+
+
+def _changed(**changes: Any) -> FinetuningSettings:
+    return FinetuningSettings(**{**vars(SETTINGS), **changes})
+
+
+LEARNING = _changed(learning_rate=3e-2, epochs=10)
+
+
+def _weights(result: FinetuningResult) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in result.model.state_dict().items()}
+
+
+def test_a_classifier_is_learned_saved_and_found_again(student_folder: Path, tmp_path: Path) -> None:
+    result = _run(student_folder, None, _texts(), LEARNING, output=tmp_path / "run")
+    assert result.task == "single-label"
+    assert result.labels == list(KINDS)
+    assert result.metrics["accuracy"] > 0.8
+    assert sum(map(sum, result.metrics["confusion"])) == 20
+    files = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"learning_curve.png", "confusion_matrix.png", "metrics.json", "records.jsonl", "tokenizer.json"} <= files
+    assert not any("checkpoint" in name for name in files)
+    for picture in ("learning_curve.png", "confusion_matrix.png"):
+        assert (tmp_path / "run" / picture).read_bytes().startswith(b"\x89PNG")
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
+    assert loaded.config.id2label == dict(enumerate(KINDS))
+    assert all(torch.equal(value, _weights(result)[name]) for name, value in loaded.state_dict().items())
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["accuracy"] == result.metrics["accuracy"]
+
+
+def test_the_best_step_is_kept(student_folder: Path) -> None:
+    result = _run(student_folder, None, _texts(), _changed(learning_rate=2e-2, epochs=6, metric="loss"))
+    losses = {row["step"]: row["loss"] for row in result.records if row["event"] == "evaluation"}
+    assert result.metrics["best_step"] == min(losses, key=losses.__getitem__)
+    assert result.metrics["loss"] == pytest.approx(min(losses.values()), abs=1e-6)
+
+
+def test_any_encoder_can_be_trained_and_is_left_alone(teacher: BertModel, tiny_tokenizer: Any) -> None:
+    before = {name: value.clone() for name, value in teacher.state_dict().items()}
+    result = _run(teacher, tiny_tokenizer, _texts(), _changed(max_length=16, epochs=1))
+    assert type(result.model).__name__ == "BertForSequenceClassification"
+    assert result.truncated > 0
+    assert all(torch.equal(value, before[name]) for name, value in teacher.state_dict().items())
+
+
+def test_multi_label(student_folder: Path) -> None:
+    examples = _texts()
+    several = examples._replace(
+        labels=[[label, "x"] if "of" in text else [label] for text, label in zip(*examples[:2], strict=True)]
+    )
+    result = _run(student_folder, None, several, LEARNING)
+    assert result.labels == ["bad", "good", "long", "x"]
+    assert result.metrics["micro_f1"] > 0.7
+    assert result.model.config.problem_type == "multi_label_classification"
+
+
+def test_regression_of_pairs(student_folder: Path) -> None:
+    examples = _texts()
+    scores = [{"bad": -1.0, "good": 1.0, "long": 0.25}[label] for label in examples.labels]
+    result = _run(student_folder, None, examples._replace(labels=scores, pairs=examples.texts))
+    assert result.metrics["spearman"] > 0.5
+    assert result.model.config.num_labels == 1
+
+
+@pytest.mark.parametrize("stop", [7, 16])
+def test_an_interrupted_run_ends_with_the_same_weights(
+    stop: int, student_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = _changed(epochs=3, batch_size=8, evaluations_per_epoch=2)
+    unbroken = _run(student_folder, None, _texts(), settings, output=tmp_path / "unbroken")
+    original = NumberedStepsTrainer.training_step
+
+    def stopped(self: Any, *arguments: Any) -> Tensor:
+        if self.state.global_step == stop:
+            raise KeyboardInterrupt
+        return original(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NumberedStepsTrainer, "training_step", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            _run(student_folder, None, _texts(), settings, output=tmp_path / "run")
+    resumed = _run(student_folder, None, _texts(), settings, output=tmp_path / "run")
+    assert all(torch.equal(value, _weights(unbroken)[name]) for name, value in _weights(resumed).items())
+    assert resumed.metrics == unbroken.metrics
+    again = _run(student_folder, None, _texts(), settings, output=tmp_path / "run")
+    assert again.metrics == unbroken.metrics
+
+
+def test_training_stops_when_nothing_improves(
+    student_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = _changed(learning_rate=1e-9, epochs=9, early_stopping=2)
+    with monkeypatch.context() as patched:
+        patched.setattr("longform.training.run_folder.RunFolder.finish", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            _run(student_folder, None, _texts(), settings, output=tmp_path / "run")
+    result = _run(student_folder, None, _texts(), settings, output=tmp_path / "run")
+    assert result.steps == 3 * 8
+    assert result.metrics["best_step"] == 8
+
+
+def _interrupt(*_arguments: Any, **_options: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_the_loss_does_not_depend_on_how_a_step_is_divided(student_folder: Path) -> None:
+    losses = []
+    for tokens in (64, 4096):
+        torch.manual_seed(0)
+        settings = _changed(tokens_per_forward=tokens, max_steps=3, epochs=1)
+        records = _run(_without_dropout(student_folder), _tokenizer(student_folder), _texts(), settings).records
+        losses.append([row["loss"] for row in records if row["event"] == "train"])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+def _without_dropout(folder: Path) -> Any:
+    from transformers import AutoModel
+
+    return AutoModel.from_pretrained(folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+
+def _tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def test_minutes_checkpointing_and_a_rate_for_the_head(student_folder: Path) -> None:
+    settings = _changed(max_minutes=0.02, epochs=2, gradient_checkpointing=True, head_learning_rate=1e-2)
+    result = _run(student_folder, None, _texts(), settings)
+    assert 1 <= result.steps <= 16
+    assert not any(getattr(layer, "gradient_checkpointing", False) for layer in result.model.modules())
+
+
+def test_files_and_a_given_validation_part(student_folder: Path, tmp_path: Path) -> None:
+    examples = _texts()
+    for name, places in (("train", range(60)), ("held", range(60, 80))):
+        rows = [{"body": examples.texts[i], "kind": examples.labels[i]} for i in places]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = _run(
+        student_folder, None, tmp_path / "train.jsonl", _changed(epochs=1), validation=tmp_path / "held.jsonl",
+        text_field="body", label_field="kind",
+    )  # fmt: skip
+    assert sum(map(sum, result.metrics["confusion"])) == 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "named"),
+    [
+        ({"max_length": 65}, ConfigurationError, "max_length=65 is more than the 64 tokens"),
+        ({"metric": "spearman"}, ConfigurationError, 'metric="spearman" does not go with single-label'),
+    ],
+)
+def test_settings_that_do_not_fit(
+    changes: dict[str, Any], error: type[Exception], named: str, student_folder: Path
+) -> None:
+    with pytest.raises(error, match=named):
+        _run(student_folder, None, _texts(), _changed(**changes))
+
+
+def test_parts_that_do_not_fit_each_other(student_folder: Path) -> None:
+    examples = _texts()
+    with pytest.raises(DataError, match="the validation part: the label 'other'"):
+        _run(student_folder, None, examples, validation=Examples(["x"], ["other"]))
+    with pytest.raises(ConfigurationError, match="either both have second texts"):
+        _run(student_folder, None, examples, validation=Examples(["x"], ["good"], ["y"]))
+    with pytest.raises(DataError, match="the training part: no texts"):
+        _run(student_folder, None, Examples([], []))
+
+
+def test_a_run_on_other_texts_is_refused(student_folder: Path, tmp_path: Path) -> None:
+    _run(student_folder, None, _texts(), _changed(max_steps=1), output=tmp_path / "run")
+    with pytest.raises(ConfigurationError, match="data: "):
+        _run(student_folder, None, _texts(79), _changed(max_steps=1), output=tmp_path / "run")

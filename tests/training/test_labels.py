@@ -1,0 +1,114 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longform.errors import DataError
+from longform.training.labels import Examples, LabelScheme, check_examples, learn_scheme, read_examples, split
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["b", "a", "b"], LabelScheme("single-label", ["a", "b"])),
+        ([10, 2, 1], LabelScheme("single-label", ["1", "2", "10"])),
+        ([True, False], LabelScheme("single-label", ["False", "True"])),
+        ([["b", "a"], [], ["c"]], LabelScheme("multi-label", ["a", "b", "c"])),
+        ([0.5, 1.5], LabelScheme("regression", ["score"])),
+        ([1, 1.5], LabelScheme("regression", ["score"])),
+    ],
+)
+def test_the_task_follows_from_the_labels(labels: list[Any], expected: LabelScheme) -> None:
+    assert learn_scheme(labels, "auto") == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "named"),
+    [
+        (["a", 1], "auto", "mixed types: text .*whole number"),
+        (["a", ["b"]], "auto", "mixed types: text .*list"),
+        (["a", "a"], "auto", 'all training texts have the label "a"'),
+        ([0.5, 0.5], "auto", "same value"),
+        ([[], []], "auto", "no training text has any label"),
+        ([["a"], ["b"]], "single-label", 'use task="multi-label"'),
+        (["x", "y"], "regression", "'x' is not a number"),
+    ],
+)
+def test_labels_that_nothing_can_be_learned_from(labels: list[Any], task: str, named: str) -> None:
+    with pytest.raises(DataError, match=named):
+        learn_scheme(labels, task)
+
+
+def test_labels_become_targets() -> None:
+    assert LabelScheme("single-label", ["1", "2"]).encode([2, "1"], where="here") == [1, 0]
+    assert LabelScheme("multi-label", ["a", "b"]).encode([["b"], "a; b", []], where="here") == [[0, 1], [1, 1], [0, 0]]
+    assert LabelScheme("regression", ["score"]).encode([1, "2.5"], where="here") == [1.0, 2.5]
+
+
+def test_a_label_that_training_never_saw() -> None:
+    with pytest.raises(DataError, match=r"the validation part: the label 'c' does not occur.*'a', 'b'"):
+        LabelScheme("single-label", ["a", "b"]).encode(["a", "c"], where="the validation part")
+
+
+def test_the_split_is_stratified_and_repeatable() -> None:
+    labels = ["a"] * 40 + ["b"] * 20 + ["c"]
+    examples = Examples([f"text {i}" for i in range(61)], labels, [f"second {i}" for i in range(61)])
+    scheme = learn_scheme(labels, "auto")
+    train, held = split(examples, scheme, fraction=0.25, seed=1)
+    assert [held.labels.count(name) for name in "abc"] == [10, 5, 0]
+    assert sorted([*train.texts, *held.texts]) == sorted(examples.texts)
+    assert [text.replace("text", "second") for text in held.texts] == held.pairs
+    assert split(examples, scheme, fraction=0.25, seed=1) == (train, held)
+    assert split(examples, scheme, fraction=0.25, seed=2) != (train, held)
+
+
+def test_too_few_texts_to_split() -> None:
+    examples = Examples(["x", "y"], ["a", "b"])
+    with pytest.raises(DataError, match="too few to hold out 10%"):
+        split(examples, learn_scheme(examples.labels, "auto"), fraction=0.1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("examples", "named"), [(Examples([], []), "no texts"), (Examples(["a"], [1, 2]), "1 texts but 2 labels")]
+)
+def test_nothing_to_train_on(examples: Examples, named: str) -> None:
+    with pytest.raises(DataError, match=named):
+        check_examples(examples, where="the training part")
+
+
+def test_csv_and_jsonl_and_parquet_say_the_same(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [{"t": 'one, "two"', "u": "x", "y": "good"}, {"t": "lines\nof it", "u": "\x00z", "y": "bad"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "a.csv").write_text('t,u,y\n"one, ""two""",x,good\n"lines\nof it",\x00z,bad\n')
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    expected = Examples(['one, "two"', "lines\nof it"], ["good", "bad"], ["x", " z"])
+    for name in ("a.jsonl", "a.csv", "a.parquet"):
+        assert read_examples(tmp_path / name, text_field="t", pair_field="u", label_field="y") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("a.jsonl", '{"text": "x", "label": null}\n', 'a.jsonl:1: the field "label" is empty'),
+        ("a.jsonl", '{"text": "x"}\n', 'no field "label"; the fields there are: text'),
+        ("a.jsonl", '{"text": 3, "label": 1}\n', 'the field "text" is int, not text'),
+        ("a.jsonl", '{"text": "x", "label": NaN}\n', "is empty"),
+        ("a.csv", "text,label\nx,\n", 'a.csv:2: the field "label" is empty'),
+        ("a.csv", "text,label\nx\n", "a.csv:2: not as many fields"),
+        ("a.csv", "text,label\nx,1,2\n", "a.csv:2: not as many fields"),
+    ],
+)
+def test_records_without_what_is_needed(name: str, content: str, named: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=named):
+        read_examples(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["none.csv", "none.jsonl"])
+def test_a_file_that_is_not_there(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is not a file"):
+        read_examples(tmp_path / name)
