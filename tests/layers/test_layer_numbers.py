@@ -34,6 +34,7 @@ def test_bfloat16_is_near_the_twin(kind):
     layer, hidden, mask = half(kind, 3)
     out, kept = layer(hidden, mask), mask.bool()
     assert out.dtype == torch.bfloat16
+    assert torch.isfinite(out).all()
     assert_close(out[kept], layer.twin(hidden, mask)[kept], scope="model")
     leaves = [hidden, *(leaf for leaf in layer.leaves if leaf.requires_grad)]
     for found, leaf in zip(gradients(out, kept[..., None], leaves), leaves, strict=True):
@@ -51,6 +52,7 @@ def test_autocast_is_near_the_twin(kind):
     hidden, kept = hidden.detach().float().requires_grad_(), mask.bool()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = layer(hidden, mask)
+    assert torch.isfinite(out).all()
     expected, tolerance = layer.twin(hidden, mask), TOLERANCES["model"][torch.bfloat16]
     torch.testing.assert_close(
         out[kept].double(), expected[kept], atol=tolerance.atol, rtol=tolerance.rtol, check_dtype=False
