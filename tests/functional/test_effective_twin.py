@@ -2,8 +2,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import Text, away_from_zero, generator, normal, seeds, texts
-from tolerances import assert_close
 
 from longform.functional.dense import select_rows
 from longform.functional.effective import dense_value_rows, effective_map, mean_value_rows
@@ -14,6 +12,8 @@ from longform.functional.reference import (
     reference_length,
     reference_slot_size,
 )
+from strategies import Text, away_from_zero, generator, normal, seeds, texts
+from tolerances import assert_close
 
 HEADS, SLOTS, BASE = 2, 4, 3
 TEXTS = texts(lengths=st.integers(1, SLOTS * BASE), batch=2, kinds=("full", "right", "holes"))
