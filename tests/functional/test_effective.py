@@ -34,7 +34,7 @@ def test_near_weights_stand_at_their_tokens():
 
 
 def test_widths_that_do_not_agree_are_named():
-    with pytest.raises(InputError, match="7 wide.* 4 slots .*window=None gives 0"):
+    with pytest.raises(InputError, match=r"7 wide.* 4 slots .*window=None gives 0"):
         effective_map(torch.zeros(1, 1, 5, 7), torch.zeros(1, 1, 4, 5))
     with pytest.raises(InputError, match="window=2 gives 6"):
         effective_map(torch.zeros(1, 1, 5, 7), torch.zeros(1, 1, 4, 5), window=2)

@@ -1,0 +1,38 @@
+"""The n x n maps of a whole model on a text, for looking at them.
+
+Axes: B batch, n tokens, h heads.
+"""
+
+import torch
+from torch import Tensor
+
+from longform.functional.masking import checked_mask
+from longform.layers.attention import LinformerAttention
+from longform.layers.effective_attention import implied_map
+from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
+
+
+@torch.no_grad()
+def effective_maps(model: LinformerPreTrainedModel, **inputs: Tensor) -> tuple[Tensor, ...]:
+    """One map (B, h, n, n) a layer: how much each token (row) draws on each token (column), through all slots.
+
+    ``model``: with or without a head; ``inputs``: what it takes, input_ids or inputs_embeds (B, n, ...) with
+    attention_mask (B, n). Dropout plays no part. Raises InputError for projections "max" and "convolution", which
+    have no such map, and for inputs that the model refuses.
+    """
+    base = model.base_model
+    assert isinstance(base, LinformerModel)
+    training = base.training
+    base.eval()
+    try:
+        attentions = base(**inputs, output_attentions=True, return_dict=True).attentions
+    finally:
+        base.train(training)
+    given = inputs.get("attention_mask")
+    mask = None if given is None else checked_mask(given, batch=given.shape[0], length=given.shape[1])
+    layers = [layer.attention for layer in base.encoder.layers]
+    maps = []
+    for layer, weights in zip(layers, attentions, strict=True):
+        assert isinstance(layer, LinformerAttention)
+        maps.append(implied_map(layer, weights, mask, shared_projection=base.encoder.shared_projection))
+    return tuple(maps)

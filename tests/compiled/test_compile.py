@@ -1,0 +1,73 @@
+"""torch.compile(fullgraph=True): no graph break, no graph of its own for each length, the eager result."""
+
+import pytest
+import torch
+from model_kinds import KINDS, LONGEST, model, text
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from longform import LinformerAttention, LinformerForMaskedLM
+from tolerances import assert_close
+
+ONE_LAYER = {"num_hidden_layers": 1, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_one_graph_for_every_length(kind):
+    made, counter = model(kind, **ONE_LAYER), CompileCounterWithBackend("eager")
+    compiled = torch.compile(made, fullgraph=True, dynamic=True, backend=counter)
+    for length in (20, 9, 31, 8, 17, LONGEST, 3, 16, 2):
+        for batch in (3, 2):
+            given = text(batch, length)
+            out, expected = compiled(**given).last_hidden_state, made(**given).last_hidden_state
+            kept = given["attention_mask"].bool()
+            assert_close(out[kept], expected[kept], scope="model")
+    assert counter.frame_count <= 2  # torch may make one graph for n < maximum and one for n = maximum
+
+
+@pytest.mark.parametrize(("kind", "backend"), [("linear", "aot_eager"), ("mean-window", "eager")])
+def test_training_compiles_too(kind, backend):
+    """Forward and backward through one graph, gradients as in eager."""
+    made, counter = model(kind, LinformerForMaskedLM, **ONE_LAYER).train(), CompileCounterWithBackend(backend)
+    compiled = torch.compile(made, fullgraph=True, dynamic=True, backend=counter)
+    for length in (19, 30):
+        given = text(2, length)
+        labels = given["input_ids"].masked_fill(given["attention_mask"] == 0, -100)
+        results = []
+        for run in (compiled, made):
+            made.zero_grad()
+            run(**given, labels=labels).loss.backward()
+            results.append({name: p.grad.clone() for name, p in made.named_parameters() if p.grad is not None})
+        assert results[0].keys() == results[1].keys()
+        for name, gradient in results[0].items():
+            assert_close(gradient, results[1][name], scope="model")
+    assert counter.frame_count <= 2
+
+
+def test_the_layer_alone_compiles():
+    layer = LinformerAttention(12, 3, max_length=LONGEST, projected_length=6).eval()
+    counter = CompileCounterWithBackend("eager")
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend=counter)
+    for length in (20, 9, LONGEST, 2):
+        hidden = torch.randn(2, length, 12)
+        mask = torch.arange(length) < torch.tensor([[length], [length - 1]])
+        assert_close(compiled(hidden, mask)[mask], layer(hidden, mask)[mask])
+        assert_close(compiled(hidden), layer(hidden))
+    assert counter.frame_count <= 4  # with a mask and without
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch's own
+@torch.no_grad()
+def test_the_default_backend_gives_the_same():
+    """Inductor, on one layer: compiling C++ is slow."""
+    layer = LinformerAttention(8, 2, max_length=LONGEST, projected_length=6).eval()
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True)
+    for length in (20, LONGEST):
+        hidden = torch.randn(2, length, 8)
+        mask = torch.arange(length) < torch.tensor([[length], [length - 3]])
+        assert_close(compiled(hidden, mask)[mask], layer(hidden, mask)[mask])

@@ -1,0 +1,54 @@
+"""Tiny random models, one of every kind that behaves differently, and batches of padded token ids."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longform import LinformerConfig, LinformerModel
+
+LONGEST = 32
+KINDS = {
+    "linear": {"projection": "linear"},
+    "linear-none": {"projection": "linear", "projection_sharing": "none"},
+    "linear-key_value": {"projection": "linear", "projection_sharing": "key_value"},
+    "linear-layerwise": {"projection": "linear", "projection_sharing": "layerwise"},
+    "random": {"projection": "random"},
+    "mean": {"projection": "mean"},
+    "max": {"projection": "max"},
+    "convolution": {"projection": "convolution"},
+    "k of each head": {"projection": "mean", "projection_sharing": "none", "projected_length": [[8, 4], [4, 8]]},
+    "mean-window": {"projection": "mean", "attention_window": 8, "memory_budget": 6.0},
+    "max-window": {"projection": "max", "attention_window": 8},
+    "convolution-window": {"projection": "convolution", "attention_window": 8},
+    "mean-sinks": {"projection": "mean", "sink_tokens": 2},
+    "mean-window-sinks": {"projection": "mean", "attention_window": 8, "memory_budget": 6.0, "sink_tokens": 2},
+    "window over everything": {"projection": "mean", "attention_window": 16},
+}
+
+SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
+
+
+def config(kind: str, **options: Any) -> LinformerConfig:
+    """Of ``kind``: 40 words, 32 positions, 8 slots; ``options`` come last."""
+    settings = {"projected_length": 8, "initializer_range": 0.5, "max_position_embeddings": LONGEST}
+    settings |= SIZES | KINDS[kind] | options
+    if isinstance(settings["projected_length"], list):
+        settings["projected_length"] = settings["projected_length"][: settings["num_hidden_layers"]]
+    return LinformerConfig(vocab_size=40, **settings)
+
+
+def model(kind: str, cls: type = LinformerModel, **options: Any) -> Any:
+    """A random model that is not trained; what starts at zero or at a mean is random too."""
+    made = cls(config(kind, **options)).eval()
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            if name.endswith(("memory_bias", "kernel", "bias")):
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    return made
+
+
+def text(batch: int, length: int) -> dict[str, Tensor]:
+    """Each row one token shorter than the one before."""
+    mask = (torch.arange(length) < torch.arange(length, length - batch, -1).clamp(min=1)[:, None]).long()
+    return {"input_ids": torch.randint(5, 40, (batch, length)), "attention_mask": mask}
