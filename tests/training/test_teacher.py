@@ -30,7 +30,7 @@ def test_special_tokens_are_found(tiny_tokenizer: Any) -> None:
 def test_every_token_belongs_to_the_window_where_it_is_farthest_from_a_cut(
     tokens: int, limit: int, share: float
 ) -> None:
-    size = limit - FRAME.count
+    size = limit - FRAME.total
     teacher = _teacher(torch.nn.Identity(), limit=limit, stride=max(1, int(share * size)))
     starts, borders = teacher.cut(tokens)
     assert borders[0] == 0

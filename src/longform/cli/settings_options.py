@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 Settings = TypeVar("Settings")
 
 
-def add_settings(parser: Any, settings: type) -> None:
-    """One option a field: ``--learning-rate`` for ``learning_rate``."""
+def add_settings(parser: Any, settings: Any) -> None:
+    """One option a field of the dataclass ``settings``: ``--learning-rate`` for ``learning_rate``."""
     helps = field_helps(settings)
     for field in fields(settings):
         parser.add_argument(
@@ -18,7 +18,8 @@ def add_settings(parser: Any, settings: type) -> None:
 
 def chosen_settings(settings: type[Settings], parsed: Any) -> Settings:
     """The settings that the parsed options ask for."""
-    return settings(**{field.name: getattr(parsed, field.name) for field in fields(settings)})  # type: ignore[arg-type]
+    dataclass: Any = settings
+    return settings(**{field.name: getattr(parsed, field.name) for field in fields(dataclass)})
 
 
 def field_helps(settings: type) -> dict[str, str]:

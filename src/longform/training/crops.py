@@ -111,10 +111,10 @@ class CropSource:
         self.heldout, self.rank, self.processes, self.mask_id = heldout, rank, processes, mask_id
         self.step_tokens = max(settings.tokens_per_step, settings.length)
         self.tokens = 0  # that all processes have trained on, up to the last step that was handed out
-        if settings.min_length - special.count < SHORTEST:
+        if settings.min_length - special.total < SHORTEST:
             raise ConfigurationError(
-                f"min_length={settings.min_length} must be at least {SHORTEST + special.count}: "
-                f"{special.count} special tokens and {SHORTEST} of text"
+                f"min_length={settings.min_length} must be at least {SHORTEST + special.total}: "
+                f"{special.total} special tokens and {SHORTEST} of text"
             )
 
     def heldout_crops(self) -> list[list[int]]:
@@ -124,7 +124,7 @@ class CropSource:
 
     def whole_crops(self, texts: Sequence[str]) -> list[list[int]]:
         """Each text from its beginning up to ``length`` tokens; texts with almost nothing in them are left out."""
-        content = self.settings.length - self.special.count
+        content = self.settings.length - self.special.total
         return [self._finish(ids[:content]) for ids in self._tokenized(texts) if len(ids) >= SHORTEST]
 
     def steps(self, start: int = 0) -> Iterator[list[Crops]]:
@@ -132,20 +132,19 @@ class CropSource:
         picks = random.Random(f"batches {self.settings.seed}")
         pool: list[list[int]] = []
         crops = self._crops()
-        waiting = step = turn = self.tokens = 0
+        waiting = step = self.tokens = 0
         while True:
             while waiting < SHUFFLED_STEPS * self.step_tokens * self.processes:
                 crop = next(crops)
                 pool.append(crop)
                 waiting += len(crop)
-            batch = self._draw(pool, picks)
-            waiting -= sum(map(len, batch))
-            self.tokens += sum(map(len, batch))
-            if turn % self.processes == self.rank:
-                if step >= start:
-                    yield self._parts(batch, step)
-                step += 1
-            turn += 1
+            batches = [self._draw(pool, picks) for _ in range(self.processes)]
+            drawn = sum(len(crop) for batch in batches for crop in batch)
+            waiting -= drawn
+            self.tokens += drawn
+            if step >= start:
+                yield self._parts(batches[self.rank], step)
+            step += 1
 
     def _draw(self, pool: list[list[int]], picks: random.Random) -> list[list[int]]:
         """Random crops, as many as fit into one step."""
@@ -233,7 +232,7 @@ class CropSource:
 
     def _cut(self, content: list[int], cuts: random.Random) -> Iterator[list[int]]:
         """Consecutive pieces with lengths from the mix; what is too short for the mix, and not the whole, is left."""
-        lengths = [length - self.special.count for length in _mix(self.settings.length, self.settings.min_length)]
+        lengths = [length - self.special.total for length in _mix(self.settings.length, self.settings.min_length)]
         start = 0
         while len(content) - start >= lengths[-1]:
             fitting = [length for length in lengths if length <= len(content) - start]

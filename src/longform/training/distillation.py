@@ -121,13 +121,13 @@ def _train(lesson: Lesson, run: RunFolder, *, progress: bool) -> None:
         began = time.perf_counter()
         found = lesson.agreement()
         records.add("agreement", 0, **found._asdict())
-        run.fix_steps(_steps(lesson, time.perf_counter() - began), lesson.process)
+        run.fix_steps(_steps(lesson, time.perf_counter() - began, shown=progress), lesson.process)
     steps = run.steps
     assert steps is not None
     trainer = NumberedStepsTrainer(
         lesson.trained,
         training_arguments(
-            run.folder, settings, steps=steps,
+            run.folder, settings, learning_rate=lesson.learning_rate, steps=steps,
             evaluate_every=math.ceil(steps / (settings.evaluations + 1)) if settings.evaluations else None,
             save_every=(settings.save_every_steps or math.ceil(steps / 10)) if run.kept else None,
         ),
@@ -140,7 +140,7 @@ def _train(lesson: Lesson, run: RunFolder, *, progress: bool) -> None:
     records.add("end", steps, tokens=lesson.source.tokens)
 
 
-def _steps(lesson: Lesson, seconds_to_measure: float) -> int:
+def _steps(lesson: Lesson, seconds_to_measure: float, *, shown: bool) -> int:
     """Optimiser steps of the smallest budget."""
     settings = lesson.settings
     budgets = []
@@ -156,7 +156,7 @@ def _steps(lesson: Lesson, seconds_to_measure: float) -> int:
         budgets.append(
             steps_in_minutes(
                 lesson.trained, lesson.source, lesson.part_loss, minutes=settings.max_minutes, overhead=overhead,
-                dtype=lesson.dtype, device=lesson.device,
+                dtype=lesson.dtype, device=lesson.device, shown=shown,
             )
         )  # fmt: skip
     lesson.means()  # of the timed steps: not part of the run

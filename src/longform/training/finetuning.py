@@ -102,10 +102,12 @@ def finetune(
     """
     began = time.perf_counter()
     settings = settings or FinetuningSettings()
-    fields = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
+    fields: Any = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
     process = current_process()
-    parts = [x if x is None or isinstance(x, Examples) else read_examples(x, **fields) for x in (train, validation)]
-    scheme, taught, held = _split(*parts, settings)
+    labelled = train if isinstance(train, Examples) else read_examples(train, **fields)
+    if validation is not None and not isinstance(validation, Examples):
+        validation = read_examples(validation, **fields)
+    scheme, taught, held = _split(labelled, validation, settings)
     set_seed(settings.seed)
     opened = with_labels(
         model, len(scheme.names), tokenizer, problem_type=PROBLEMS[scheme.task],
@@ -186,7 +188,8 @@ def _train(job: FinetuningJob, run: RunFolder, *, progress: bool) -> None:
     trainer = NumberedStepsTrainer(
         job.model,
         training_arguments(
-            run.folder, settings, steps=steps, evaluate_every=every, save_every=every, load_best_model_at_end=True,
+            run.folder, settings, learning_rate=settings.learning_rate, steps=steps, evaluate_every=every,
+            save_every=every, load_best_model_at_end=True,
             metric_for_best_model=job.metric, greater_is_better=job.metric != "loss",
         ),
         source=job, part_loss=job.part_loss, measure=measured, dtype=job.dtype, callbacks=callbacks,
@@ -215,7 +218,7 @@ def _steps(job: FinetuningJob) -> int:
         budgets.append(
             steps_in_minutes(
                 job.model, job, job.part_loss, minutes=settings.max_minutes, overhead=measuring, dtype=job.dtype,
-                device=job.device,
+                device=job.device, shown=job.progress,
             )
         )  # fmt: skip
     return min(budgets)
@@ -224,6 +227,7 @@ def _steps(job: FinetuningJob) -> int:
 def _groups(trainer: NumberedStepsTrainer, model: nn.Module, settings: FinetuningSettings) -> list[dict[str, Any]]:
     """Parameters by weight decay and learning rate: encoder and head, matrices and vectors."""
     decayed = set(trainer.get_decay_parameter_names(model))
+    assert isinstance(model, PreTrainedModel)
     encoder = {id(parameter) for parameter in model.base_model.parameters()}
     groups = []
     for in_head, decays in ((False, True), (False, False), (True, True), (True, False)):

@@ -19,6 +19,8 @@ from longform.training.settings import DistillationSettings, as_dict, compute_dt
 from longform.training.students import Student, checkpoint_activations, fingerprint, learning
 from longform.training.teacher import Encoded, EncoderTap, Teacher, reading_limit, special_tokens
 
+WINDOWED_RATE, MEMORY_RATE = 1e-4, 5e-4  # highest learning rates for students with and without a window
+
 
 class Lesson:
     """Student, teacher and text of one run, and what the student's loss is."""
@@ -31,8 +33,8 @@ class Lesson:
         tokenizer = opened.tokenizer
         self.device, self.dtype = process.device, compute_dtype(settings.dtype, process.device)
         self.with_logits = settings.logits_weight > 0 and _predicts(opened.model) and _predicts(taught)
-        self.trained = opened.model if self.with_logits else opened.model.base_model
-        original = taught if self.with_logits else taught.base_model
+        self.trained = opened.model if self.with_logits else _encoder(opened.model)
+        original = taught if self.with_logits else _encoder(taught)
         _check_pair(self.trained, original, settings)
         self.special = special_tokens(tokenizer)
         self.teacher = Teacher(
@@ -52,6 +54,12 @@ class Lesson:
             raise DataError("no text to measure on: the held-out documents are empty")
         self.sums: dict[str, Tensor] = {}
         self.summed = 0.0
+
+    @property
+    def learning_rate(self) -> float:
+        """The chosen one, or what suits the student."""
+        windowed = getattr(self.trained.config, "attention_window", None) is not None
+        return self.settings.learning_rate or (WINDOWED_RATE if windowed else MEMORY_RATE)
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for an interrupted run to go on."""
@@ -79,7 +87,9 @@ class Lesson:
 
     def _untaught(self) -> list[nn.Parameter]:
         """Word vectors are the teacher's already."""
-        return [] if self.settings.train_word_embeddings else [self.trained.get_input_embeddings().weight]
+        words = self.trained.get_input_embeddings().weight
+        assert isinstance(words, nn.Parameter)
+        return [] if self.settings.train_word_embeddings else [words]
 
     def _ask(self, model: nn.Module, crops: Crops) -> tuple[Encoded, Encoded]:
         """What ``model`` (the student, perhaps wrapped) and the teacher say."""
@@ -124,6 +134,12 @@ class Lesson:
         batches = (stack([self.heldout[place] for place in places], pad_id) for places in groups)
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             return measure(lambda crops: self._ask(self.trained, crops), batches)
+
+
+def _encoder(model: PreTrainedModel) -> PreTrainedModel:
+    base = model.base_model
+    assert isinstance(base, PreTrainedModel)
+    return base
 
 
 def _predicts(model: PreTrainedModel) -> bool:

@@ -52,7 +52,8 @@ class DistillationSettings:
         max_steps: optimiser steps. Of several budgets the smallest holds; without any, 2,000,000 tokens.
         max_minutes: wall-clock minutes; the first steps are timed, and the number of steps that fit is then fixed.
         max_tokens: tokens of training text, over all processes.
-        learning_rate: highest learning rate of AdamW.
+        learning_rate: highest learning rate of AdamW; default: 1e-4 for a student with an attention window, which
+            is nearly right from the beginning, else 5e-4.
         warmup: part of the steps (0 to 1) in which the learning rate rises from 0.
         schedule: how the learning rate falls after that: "cosine" or "linear" to 0, or "constant".
         weight_decay: of AdamW, on matrices only.
@@ -83,7 +84,7 @@ class DistillationSettings:
     max_steps: int | None = None
     max_minutes: float | None = None
     max_tokens: int | None = None
-    learning_rate: float = 5e-4
+    learning_rate: float | None = None
     warmup: float = 0.1
     schedule: str = "cosine"
     weight_decay: float = 0.01

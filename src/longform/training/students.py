@@ -74,7 +74,7 @@ def open_student(student: Any, tokenizer: PreTrainedTokenizerBase | None) -> Stu
         folder = Path(student)
         if not folder.is_dir():
             raise ConfigurationError(f'the student "{student}" is not a folder; longform convert makes one')
-        return Student(load_encoder(folder), tokenizer or AutoTokenizer.from_pretrained(folder), folder)
+        return Student(load_encoder(folder), tokenizer or _tokenizer(folder), folder)
     if isinstance(student, PreTrainedModel):
         if tokenizer is None:
             raise ConfigurationError("a model in memory needs its tokenizer: tokenizer=...")
@@ -107,13 +107,22 @@ def with_labels(source: Any, labels: int, tokenizer: PreTrainedTokenizerBase | N
     """
     if isinstance(source, str | Path):
         name: Any = source
-        tokenizer = tokenizer or AutoTokenizer.from_pretrained(source)
+        tokenizer = tokenizer or _tokenizer(source)
         return Student(_with_labels(name, labels, config), tokenizer, Path(source) if Path(source).is_dir() else None)
     opened = open_student(source, tokenizer)
     with tempfile.TemporaryDirectory(prefix="longform-") as folder:
         with _quietly():
             opened.model.save_pretrained(folder)
         return Student(_with_labels(folder, labels, config), opened.tokenizer)
+
+
+def _tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f'the tokenizer of "{source}" cannot be loaded: {error}') from error
+    assert tokenizer is not None
+    return tokenizer
 
 
 def _with_labels(source: Any, labels: int, config: dict[str, Any]) -> PreTrainedModel:

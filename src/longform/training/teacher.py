@@ -32,7 +32,7 @@ class SpecialTokens(NamedTuple):
     suffix: tuple[int, ...]
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         """Tokens that are not text."""
         return len(self.prefix) + len(self.suffix)
 
@@ -68,7 +68,13 @@ class EncoderTap:
         self.positions: Tensor | None = None
         self._handles = [model.register_forward_hook(self._shape_output)]
         if with_logits:
-            self._handles.append(model.base_model.register_forward_hook(self._gather))
+            self._handles.append(self._base(model).register_forward_hook(self._gather))
+
+    @staticmethod
+    def _base(model: nn.Module) -> nn.Module:
+        base = model.base_model
+        assert isinstance(base, nn.Module)
+        return base
 
     def _gather(self, _module: nn.Module, _inputs: Any, output: Any) -> Any:
         assert self.positions is not None
@@ -95,10 +101,10 @@ class Teacher:
         self, model: nn.Module, special: SpecialTokens, *, limit: int, stride: int | None, pad_id: int,
         with_logits: bool,
     ) -> None:  # fmt: skip
-        content = limit - special.count
+        content = limit - special.total
         stride = stride or max(1, content * 3 // 4)
         if content < 1:
-            raise ConfigurationError(f"teacher_length={limit} leaves no room beside {special.count} special tokens")
+            raise ConfigurationError(f"teacher_length={limit} leaves no room beside {special.total} special tokens")
         if stride > content:
             raise ConfigurationError(
                 f"teacher_stride={stride} is more than the {content} tokens of text in a window of "
@@ -134,12 +140,15 @@ class Teacher:
         parts, logits = [], None
         for start in range(0, len(windows), rows):
             ids, mask = self._tensor(windows[start : start + rows], index.device)
-            here = None if wanted is None else (wanted // self.limit // rows == start // rows)
-            said = self._ask(ids, mask, None if wanted is None else wanted[here] - start * self.limit)
+            if wanted is None:
+                parts.append(self._ask(ids, mask, None).states)
+                continue
+            here = wanted // self.limit // rows == start // rows
+            said = self._ask(ids, mask, wanted[here] - start * self.limit)
             parts.append(said.states)
-            if said.logits is not None:
-                logits = said.logits.new_empty(len(wanted), said.logits.shape[-1]) if logits is None else logits
-                logits[here] = said.logits
+            assert said.logits is not None
+            logits = said.logits.new_empty(len(wanted), said.logits.shape[-1]) if logits is None else logits
+            logits[here] = said.logits
         layers = (torch.cat([layer.flatten(0, 1) for layer in layer_parts]) for layer_parts in zip(*parts, strict=True))
         return Encoded(tuple(layer.index_select(0, index).view(*shape, -1) for layer in layers), logits)
 
@@ -153,7 +162,7 @@ class Teacher:
             starts, borders = self.cut(len(content))
             first = len(windows)
             for start in starts:
-                text = content[start : start + self.limit - self.special.count]
+                text = content[start : start + self.limit - self.special.total]
                 windows.append([*self.special.prefix, *text, *self.special.suffix])
             places = list(range(first * self.limit, first * self.limit + before))
             for number, start in enumerate(starts):
@@ -166,7 +175,7 @@ class Teacher:
 
     def cut(self, tokens: int) -> tuple[list[int], list[int]]:
         """Beginnings of the windows of a text, and the borders between the tokens that belong to each."""
-        size = self.limit - self.special.count
+        size = self.limit - self.special.total
         last = max(0, tokens - size)
         starts = [*range(0, last, self.stride), last]
         inner = [(one + other + size - 1) // 2 + 1 for one, other in pairwise(starts)]

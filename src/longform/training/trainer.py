@@ -41,14 +41,14 @@ PartLoss = Callable[[nn.Module, Any, float], Tensor]  # model, part, the part's 
 
 
 def training_arguments(
-    output: Path, settings: DistillationSettings | FinetuningSettings, *, steps: int, evaluate_every: int | None,
-    save_every: int | None, **more: Any,
+    output: Path, settings: DistillationSettings | FinetuningSettings, *, learning_rate: float, steps: int,
+    evaluate_every: int | None, save_every: int | None, **more: Any,
 ) -> TrainingArguments:  # fmt: skip
     """The Trainer's arguments; precision, batches, progress and records are ours."""
     require("accelerate", extra="train")
     schedule = {"constant": "constant_with_warmup"}.get(settings.schedule, settings.schedule)
     return TrainingArguments(
-        output_dir=str(output), max_steps=steps, learning_rate=settings.learning_rate,
+        output_dir=str(output), max_steps=steps, learning_rate=learning_rate,
         lr_scheduler_type=schedule, warmup_steps=math.ceil(settings.warmup * steps),
         weight_decay=settings.weight_decay, max_grad_norm=settings.max_grad_norm, optim="adamw_torch_fused",
         seed=settings.seed, use_cpu=not torch.cuda.is_available(), disable_tqdm=True, report_to="none",
@@ -74,7 +74,9 @@ class NumberedStepsTrainer(Trainer):
         optimizer_groups: Callable[[nn.Module], list[dict[str, Any]]] | None = None,
     ) -> None:  # fmt: skip
         had_cache = hasattr(model.config, "use_cache")
-        super().__init__(model=model, args=args, eval_dataset=[], callbacks=callbacks)
+        nothing: Any = []  # measure() has its own; the Trainer insists on some
+        super().__init__(model=model, args=args, eval_dataset=nothing, callbacks=callbacks)
+        self.network, self.output = model, Path(str(args.output_dir))
         if not had_cache and hasattr(model.config, "use_cache"):
             del model.config.use_cache  # set by the Trainer; not an encoder's business
         self.callback_handler.callbacks = [c for c in self.callback_handler.callbacks if not _prints(c)]
@@ -93,17 +95,18 @@ class NumberedStepsTrainer(Trainer):
         """Whether only the end is missing: then take up the last, or the best, weights."""
         with reading(checkpoint):
             self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-        stopper = self.state.stateful_callbacks.get("EarlyStoppingCallback")
+        callbacks: Any = self.state.stateful_callbacks
+        stopper = callbacks.get("EarlyStoppingCallback")
         stopped = stopper is not None and (
             stopper["attributes"]["early_stopping_patience_counter"] >= stopper["args"]["early_stopping_patience"]
         )
         if self.state.global_step < self.args.max_steps and not stopped:
             return False
-        load_weights(self.model, self._best() if self.args.load_best_model_at_end else checkpoint)
+        load_weights(self.network, self._best() if self.args.load_best_model_at_end else checkpoint)
         return True
 
     def _best(self) -> Path:
-        return Path(self.args.output_dir) / f"checkpoint-{self.state.best_global_step}"
+        return self.output / f"checkpoint-{self.state.best_global_step}"
 
     def get_train_dataloader(self) -> Any:
         """The numbered batches of this process, from the step at which the run stands."""
@@ -134,14 +137,14 @@ class NumberedStepsTrainer(Trainer):
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """AdamW, with groups of its own where given."""
         if self.optimizer is None and self.optimizer_groups is not None:
-            chosen, options = self.get_optimizer_cls_and_kwargs(self.args, self.model)
-            self.optimizer = chosen(self.optimizer_groups(self.model), **options)
+            chosen, options = self.get_optimizer_cls_and_kwargs(self.args, self.network)
+            self.optimizer = chosen(self.optimizer_groups(self.network), **options)
             return self.optimizer
         return super().create_optimizer(model) if model is not None else super().create_optimizer()
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
         """``measure()``, logged."""
-        self.model.eval()
+        self.network.eval()
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in self.measure().items()}
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -151,12 +154,11 @@ class NumberedStepsTrainer(Trainer):
         if self.args.should_save:
             assert output_dir is not None
             with without_bars():
-                self.model.save_pretrained(output_dir, state_dict=state_dict)
+                self.network.save_pretrained(output_dir, state_dict=state_dict)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        output = Path(self.args.output_dir)
-        final = output / f"checkpoint-{self.state.global_step}"
-        incomplete = output / f"incomplete-{final.name}"
+        final = self.output / f"checkpoint-{self.state.global_step}"
+        incomplete = self.output / f"incomplete-{final.name}"
         if self.args.should_save:
             remove(incomplete)
         self.accelerator.wait_for_everyone()
@@ -172,7 +174,7 @@ class NumberedStepsTrainer(Trainer):
         if self.args.should_save:
             publish(incomplete, final)
             best = self.state.best_model_checkpoint
-            keep_only(output, final, None if best is None else Path(best))
+            keep_only(self.output, final, None if best is None else Path(best))
         self.accelerator.wait_for_everyone()
 
     def _write_checkpoint(self, incomplete: Path, final: Path) -> None:
@@ -183,37 +185,37 @@ class NumberedStepsTrainer(Trainer):
         if self.state.best_global_step == self.state.global_step:
             self.state.best_model_checkpoint = str(final)
         if self.args.should_save:
-            for callback in [*self.callback_handler.callbacks, self.control]:
-                if isinstance(callback, ExportableState):
-                    self.state.stateful_callbacks[type(callback).__name__] = callback.state()
+            stateful = [x for x in (*self.callback_handler.callbacks, self.control) if isinstance(x, ExportableState)]
+            states: Any = {type(callback).__name__: callback.state() for callback in stateful}
+            self.state.stateful_callbacks = states
             self.state.save_to_json(str(incomplete / "trainer_state.json"))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         if self.is_fsdp_enabled:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
         else:
-            load_weights(self.model, Path(resume_from_checkpoint))
+            load_weights(self.network, Path(resume_from_checkpoint))
 
     def _init_training_state(self, *args: Any, **options: Any) -> tuple[int, int]:
-        with reading(self.args.output_dir):
+        with reading(self.output):
             begun = super()._init_training_state(*args, **options)
         if self.state.best_global_step and self._best().is_dir():
             self.state.best_model_checkpoint = str(self._best())  # the folder may have been moved
         return begun
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with reading(checkpoint or self.args.output_dir):
+        with reading(checkpoint or self.output):
             super()._load_optimizer_and_scheduler(checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        with reading(checkpoint or self.args.output_dir):
+        with reading(checkpoint or self.output):
             super()._load_rng_state(checkpoint)
 
     def _load_best_model(self) -> None:
         if self.is_fsdp_enabled:
             super()._load_best_model()
         else:
-            load_weights(self.model, self._best())
+            load_weights(self.network, self._best())
 
 
 @contextlib.contextmanager
@@ -248,7 +250,7 @@ def load_weights(model: PreTrainedModel, folder: Path) -> None:
 
 def steps_in_minutes(
     model: nn.Module, source: Steps, part_loss: PartLoss, *, minutes: float, overhead: float, dtype: torch.dtype,
-    device: torch.device,
+    device: torch.device, shown: bool,
 ) -> int:  # fmt: skip
     """Optimiser steps that fit into ``minutes`` of wall-clock time, ``overhead`` seconds of them being spoken for.
 
@@ -258,7 +260,7 @@ def steps_in_minutes(
     batches = source.steps()
     model.train()
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        for _ in tqdm(range(TIMED_STEPS + 1), desc="timing steps", leave=False):
+        for _ in tqdm(range(TIMED_STEPS + 1), desc="timing steps", leave=False, disable=not shown):
             parts = next(batches)
             began = time.perf_counter()
             for part in parts:
