@@ -1,7 +1,6 @@
 """transformers' Trainer with steps that are numbered, parts of any length, and checkpoints that are whole."""
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -49,7 +48,7 @@ def training_arguments(
     schedule = {"constant": "constant_with_warmup"}.get(settings.schedule, settings.schedule)
     return TrainingArguments(
         output_dir=str(output), max_steps=steps, learning_rate=learning_rate,
-        lr_scheduler_type=schedule, warmup_steps=math.ceil(settings.warmup * steps),
+        lr_scheduler_type=schedule, warmup_steps=int(settings.warmup * steps),
         weight_decay=settings.weight_decay, max_grad_norm=settings.max_grad_norm, optim="adamw_torch_fused",
         seed=settings.seed, use_cpu=not torch.cuda.is_available(), disable_tqdm=True, report_to="none",
         logging_steps=max(1, min(50, steps // LOGS)), logging_nan_inf_filter=False,
