@@ -1,0 +1,94 @@
+"""Every mistake in a configuration: an error with names, values and the way out."""
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassFieldValidationError
+
+from longform import LinformerAttention, LinformerConfig
+from longform.errors import ConfigurationError, LongformError
+
+WINDOW = {"projection": "mean", "attention_window": 8}
+WRONG = [
+    ({"projected_length": 33}, r"projected_length=33 must be .* 1 to max_position_embeddings=32"),
+    ({"projected_length": 0}, r"projected_length=0 must be"),
+    ({"projected_length": [8]}, r"lists 1 layers, the model has num_hidden_layers=2"),
+    ({"projected_length": [8, 8, 8]}, r"lists 3 layers, the model has num_hidden_layers=2"),
+    ({"projected_length": [[8, 4], [8]], "projection_sharing": "none"}, r"lists 1 values for a layer of 2 heads"),
+    ({"projected_length": [[8, 4], [8, 4]]}, r"differs between heads \(\[4, 8\]\).*projection_sharing='none'"),
+    ({"projected_length": [8, 4], "projection_sharing": "layerwise"}, r"differs between layers.*use 'headwise'"),
+    ({"projection": "median"}, r"projection='median' is not known; choose one of 'linear', 'mean', 'max'"),
+    ({"projection_sharing": "all"}, r"projection_sharing='all' is not known; choose one of 'none', 'headwise'"),
+    ({"projection_init": "zero"}, r"projection_init='zero' is not known; choose one of 'normal', 'block_mean'"),
+    ({"projection": "mean", "projection_sharing": "layerwise"}, r"has no parameters to share.*at 'headwise'"),
+    ({"projection": "max", "projection_sharing": "key_value"}, r"has no parameters to share.*at 'headwise'"),
+    ({"hidden_size": 9}, r"hidden_size=9 is not a multiple of num_attention_heads=2"),
+    ({"attention_window": 8}, r"attention_window=8 needs .*'linear'.*use projection in .*or attention_window=None"),
+    ({"attention_window": 8, "projection": "random"}, r"'random' does not give"),
+    (WINDOW | {"attention_window": 0}, r"attention_window=0 must be a whole number of tokens, at least 1, or None"),
+    (WINDOW | {"attention_window": 6}, r"attention_window=6 is not a multiple of the 4 tokens .*attention_window=8"),
+    (WINDOW | {"memory_budget": 0}, r"memory_budget=0 must be a number of tokens above 0, or None"),
+    (WINDOW | {"memory_budget": -3.0}, r"memory_budget=-3.0 must be"),
+    ({"sink_tokens": 8}, r"sink_tokens=8 must be at least 0 and less than projected_length=8"),
+    ({"sink_tokens": -1}, r"sink_tokens=-1 must be at least 0"),
+    ({"normalization": "both"}, r"normalization='both' is not known; choose one of 'post', 'pre'"),
+    ({"classifier_pooling": "max"}, r"classifier_pooling='max' is not known; choose one of 'cls', 'mean'"),
+    ({"classifier_activation": "sine"}, r"classifier_activation='sine' is not known; choose one of 'tanh'"),
+    ({"max_position_embeddings": 0}, r"max_position_embeddings=0 must be at least 1"),
+    ({"vocab_size": 0}, r"vocab_size=0 must be at least 1"),
+    ({"num_hidden_layers": -1}, r"num_hidden_layers=-1 must be at least 0"),
+    ({"position_offset": -2}, r"position_offset=-2 must be at least 0"),
+    ({"type_vocab_size": -1}, r"type_vocab_size=-1 must be at least 0"),
+]  # fmt: skip
+
+
+def make(options) -> LinformerConfig:
+    settings = {"vocab_size": 40, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    settings |= {"intermediate_size": 12, "max_position_embeddings": 32, "projected_length": 8}
+    return LinformerConfig(**(settings | options))
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=str)
+def test_what_does_not_go_together(options, message):
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        make(options)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, LongformError)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"projected_length": 32},
+        {"projected_length": 5},  # k does not divide n
+        {"projected_length": [8, 4]},
+        {"projected_length": [8, 8], "projection_sharing": "layerwise"},
+        {"projected_length": [[8, 4], [4, 8]], "projection_sharing": "none"},
+        WINDOW,
+        WINDOW | {"attention_window": 40},  # larger than n
+        WINDOW | {"attention_window": 16, "projection": "convolution", "projection_sharing": "layerwise"},
+        {"type_vocab_size": 0},
+        {"num_hidden_layers": 0},
+    ],
+    ids=str,
+)
+def test_what_goes_together(options):
+    made = make(options)
+    assert LinformerConfig(**made.to_dict()).to_dict() == made.to_dict()
+
+
+@pytest.mark.parametrize("wrong", ["8", 8.5, None], ids=repr)
+def test_wrong_types_are_refused(wrong):
+    with pytest.raises(StrictDataclassFieldValidationError, match=r"projected_length.*expected int"):
+        make({"projected_length": wrong})
+
+
+def test_the_layer_checks_the_same_relations():
+    with pytest.raises(ConfigurationError, match="hidden_size=10 is not a multiple of num_attention_heads=4"):
+        LinformerAttention(10, 4, max_length=16, projected_length=4)
+    with pytest.raises(ConfigurationError, match="projected_length=17 must be a whole number from 1 to"):
+        LinformerAttention(8, 4, max_length=16, projected_length=17)
+    with pytest.raises(ConfigurationError, match="lists 3 values for a layer of 4 heads"):
+        LinformerAttention(8, 4, max_length=16, projected_length=[4, 4, 4])
+    layer = LinformerAttention(8, 4, max_length=16, projected_length=4, sharing="layerwise")
+    with pytest.raises(ConfigurationError, match="needs the projection of all layers"):
+        layer(torch.zeros(1, 3, 8))

@@ -1,0 +1,100 @@
+"""Inputs that a model cannot take, and padding that may hold anything."""
+
+import math
+
+import pytest
+import torch
+from model_kinds import KINDS, LONGEST, model, text
+
+from longform import (
+    LinformerAttention,
+    LinformerForMaskedLM,
+    LinformerForSequenceClassification,
+)
+from longform.errors import InputError
+from tolerances import assert_close
+
+IDS = torch.full((2, 5), 7)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"input_ids": torch.full((1, 33), 7)}, r"n=33 tokens.*max_position_embeddings=32.*sequence_length\(33\)"),
+        ({"inputs_embeds": torch.zeros(1, 40, 8)}, r"n=40 tokens.*model\.resize_sequence_length\(40\)"),
+        ({"input_ids": torch.zeros(2, 0, dtype=torch.long)}, r"the input has no tokens"),
+        ({}, r"either input_ids or inputs_embeds"),
+        ({"input_ids": IDS, "inputs_embeds": torch.zeros(2, 5, 8)}, r"either input_ids or inputs_embeds, and not both"),
+        ({"input_ids": IDS, "attention_mask": torch.ones(2, 4)}, r"shape \(2, 4\), expected .* \(2, 5\)"),
+        ({"input_ids": IDS, "attention_mask": torch.ones(5)}, r"shape \(5,\), expected .* \(2, 5\)"),
+        ({"input_ids": IDS, "attention_mask": torch.ones(2, 1, 1, 5)}, r"shape \(2, 1, 1, 5\), expected"),
+        ({"input_ids": IDS, "attention_mask": torch.full((2, 5), 2)}, r"attention_mask holds 2; it takes 1 for text"),
+        ({"input_ids": IDS, "attention_mask": torch.full((2, 5), -1e9)}, r"attention_mask holds -1000000000"),
+        ({"input_ids": IDS, "attention_mask": torch.full((2, 5), 0.5)}, r"attention_mask holds 0.5"),
+        ({"input_ids": IDS, "attention_mask": torch.full((2, 5), math.nan)}, r"attention_mask holds nan"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["linear", "mean-window"])
+def test_a_clear_error(kind, given, message):
+    with pytest.raises(InputError, match=message):
+        model(kind, LinformerForSequenceClassification)(**given)
+
+
+def test_the_layer_alone_names_its_limit():
+    layer = LinformerAttention(8, 2, max_length=16, projected_length=4)
+    with pytest.raises(InputError, match="n=17 tokens, this layer takes at most max_length=16"):
+        layer(torch.zeros(1, 17, 8))
+    with pytest.raises(InputError, match=r"shape \(1, 3\), expected .* \(1, 4\)"):
+        layer(torch.zeros(1, 4, 8), torch.ones(1, 3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_padding_alone_are_finite_and_change_nothing(kind):
+    made = model(kind, LinformerForMaskedLM).train()
+    given = text(3, 21)
+    given["attention_mask"][1] = 0
+    given["labels"] = torch.where(given["attention_mask"].bool(), given["input_ids"], -100)
+    made.eval()
+    out = made(**given)
+    assert torch.isfinite(out.logits).all()
+    others = made(**{name: value[[0, 2]] for name, value in given.items()})
+    kept = given["attention_mask"].bool()[[0, 2]]
+    assert_close(out.logits[[0, 2]][kept], others.logits[kept], scope="model")
+    out.loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in made.parameters() if p.grad is not None)
+    pooled = model(kind, LinformerForSequenceClassification, classifier_pooling="mean")
+    empty = torch.zeros(2, 9, dtype=torch.long)
+    assert torch.isfinite(pooled(empty + 7, attention_mask=empty).logits).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("normalization", ["post", "pre"])
+def test_nan_in_padding_reaches_nothing(kind, normalization):
+    options = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "normalization": normalization}
+    made = model(kind, LinformerForSequenceClassification, classifier_pooling="mean", **options)
+    given = text(2, 21)
+    kept = given["attention_mask"].bool()
+    vectors = torch.randn(2, 21, 8)
+    found = []
+    for filling in (0.0, math.nan, math.inf):
+        made.zero_grad()
+        inputs = torch.where(kept[..., None], vectors, filling).requires_grad_()
+        out = made(inputs_embeds=inputs, attention_mask=kept, labels=torch.tensor([0, 1]), output_hidden_states=True)
+        out.loss.backward()
+        gradients = {name: p.grad for name, p in made.named_parameters() if p.grad is not None}
+        found.append((out.logits, out.hidden_states[-1][kept], inputs.grad, *gradients.values()))
+    for poisoned in found[1:]:
+        for clean, other in zip(found[0], poisoned, strict=True):
+            assert torch.equal(clean, other)
+    assert (found[0][2][~kept] == 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masks_of_any_type_are_one(kind):
+    made, given = model(kind), text(2, LONGEST)
+    expected = made(**given)[0]
+    for dtype in (torch.bool, torch.int32, torch.float32, torch.float64):
+        assert torch.equal(made(given["input_ids"], given["attention_mask"].to(dtype))[0], expected)
+    full = made(given["input_ids"])[0]
+    for dtype in (torch.bool, torch.int64, torch.float32):
+        assert torch.equal(made(given["input_ids"], torch.ones(2, LONGEST, dtype=dtype))[0], full)

@@ -1,0 +1,181 @@
+"""Saved and loaded again: the same bits of every weight; what is damaged is refused.
+
+Outputs are compared within rounding: how a product is summed depends on where in memory its factors lie.
+"""
+
+import resource
+import shutil
+
+import pytest
+import torch
+from model_kinds import KINDS, config, model, text
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+
+import longform
+from longform import LinformerConfig, LinformerForMaskedLM, LinformerForSequenceClassification, LinformerModel
+from longform.errors import ConfigurationError
+from tolerances import assert_close
+
+AUTO = {
+    AutoModel: longform.LinformerModel,
+    AutoModelForMaskedLM: longform.LinformerForMaskedLM,
+    AutoModelForSequenceClassification: longform.LinformerForSequenceClassification,
+    AutoModelForTokenClassification: longform.LinformerForTokenClassification,
+    AutoModelForQuestionAnswering: longform.LinformerForQuestionAnswering,
+    AutoModelForMultipleChoice: longform.LinformerForMultipleChoice,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_comes_back_bit_for_bit(kind, tmp_path):
+    made = model(kind, LinformerForMaskedLM)
+    made.save_pretrained(tmp_path)
+    loaded, report = LinformerForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values()), report
+    assert not loaded.training
+    before, after = made.state_dict(), loaded.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    kept = made.config.to_diff_dict().keys() - {"dtype", "_name_or_path", "architectures", "transformers_version"}
+    assert {"projected_length", "max_position_embeddings"} <= kept
+    assert {name: getattr(loaded.config, name) for name in kept} == {name: getattr(made.config, name) for name in kept}
+    given = text(2, 21)
+    assert_close(loaded(**given).logits, made(**given).logits)
+
+
+def test_what_the_file_holds(tmp_path):
+    """The one E of all layers and the tied decoder once; a fixed E too, though nothing trains it."""
+    model("linear-layerwise", LinformerForMaskedLM).save_pretrained(tmp_path)
+    held = load_file(tmp_path / "model.safetensors")
+    assert [name for name in held if name.endswith("matrix")] == [
+        "linformer.encoder.shared_projection.key_projection.matrix"
+    ]
+    assert "lm_head.decoder.weight" not in held
+    made = model("random")
+    made.save_pretrained(tmp_path)
+    held = load_file(tmp_path / "model.safetensors")
+    matrices = {name: value for name, value in held.items() if name.endswith("matrix")}
+    assert len(matrices) == 4
+    assert not any(name.endswith("matrix") for name, _ in made.named_parameters())
+    for name, value in matrices.items():
+        assert value.std() == pytest.approx(8**-0.5, rel=0.2), name
+
+
+@pytest.mark.parametrize(("auto", "cls"), AUTO.items())
+def test_auto_classes(auto, cls, tmp_path):
+    made = model("mean-window", cls)
+    assert type(auto.from_config(made.config)) is cls
+    made.save_pretrained(tmp_path)
+    assert type(AutoConfig.from_pretrained(tmp_path)) is LinformerConfig
+    loaded = auto.from_pretrained(tmp_path)
+    assert type(loaded) is cls
+    assert all(torch.equal(value, made.state_dict()[name]) for name, value in loaded.state_dict().items())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_encoder_of_a_checkpoint_with_another_head(tmp_path):
+    made = model("mean", LinformerForMaskedLM)
+    made.save_pretrained(tmp_path)
+    loaded, report = LinformerForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert {name.split(".")[0] for name in report["missing_keys"]} == {"classifier"}
+    given = text(2, 21)
+    assert_close(loaded.linformer(**given)[0], made.linformer(**given)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_dtypes(dtype, tmp_path):
+    made = model("mean-window").to(dtype)
+    made.save_pretrained(tmp_path)
+    loaded = LinformerModel.from_pretrained(tmp_path)
+    assert {p.dtype for p in loaded.parameters()} == {dtype}
+    given = text(2, 21)
+    assert_close(loaded(**given)[0], made(**given)[0])
+
+
+def test_fresh_weights_have_their_laws():
+    """N(0, 0.02) for linear layers, N(0, 1/k) for E, means for kernels, zero for the memory's bias."""
+    options = {"hidden_size": 64, "intermediate_size": 128, "initializer_range": 0.02}
+    made = LinformerModel(config("linear", **options))
+    assert made.encoder.layers[0].attention.query.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    for matrix in made.encoder.layers[0].attention.groups[0].matrices():
+        assert matrix.std().item() == pytest.approx(8**-0.5, rel=0.15)
+    assert (made.embeddings.word_embeddings.weight[0] == 0).all()
+    made = LinformerModel(config("convolution-window", **options))
+    assert all((kernel == 0.25).all() for kernel in made.encoder.layers[0].attention.groups[0].kernels())
+    assert (made.encoder.layers[0].attention.memory_bias == 0).all()
+    made = LinformerModel(config("linear", projection_init="block_mean"))
+    first = made.encoder.layers[0].attention.groups[0].matrices()[0]
+    assert first[0, 1].tolist() == [0] * 4 + [0.25] * 4 + [0] * 24
+
+
+@pytest.fixture
+def saved(tmp_path):
+    model("mean", LinformerForMaskedLM).save_pretrained(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+@pytest.mark.parametrize("share", [0, 0.01, 0.5, 0.99])
+def test_a_truncated_file(saved, share):
+    file = saved / "model.safetensors"
+    file.write_bytes(file.read_bytes()[: int(file.stat().st_size * share)])
+    with pytest.raises((SafetensorError, OSError), match=r"header|metadata|truncated|file"):
+        LinformerForMaskedLM.from_pretrained(saved)
+
+
+def test_no_weights(saved):
+    (saved / "model.safetensors").unlink()
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        LinformerForMaskedLM.from_pretrained(saved)
+
+
+def test_weights_of_other_sizes(saved):
+    changed = LinformerConfig.from_pretrained(saved)
+    changed.max_position_embeddings = 16
+    changed.save_pretrained(saved)
+    with pytest.raises(RuntimeError, match="mismatch"):
+        LinformerForMaskedLM.from_pretrained(saved)
+
+
+def test_a_config_that_was_edited(saved):
+    file = saved / "config.json"
+    file.write_text(file.read_text().replace('"projected_length": 8', '"projected_length": 99'))
+    with pytest.raises(ConfigurationError, match=r"projected_length=99 must be .* max_position_embeddings=32"):
+        LinformerForMaskedLM.from_pretrained(saved)
+
+
+def test_a_full_disk_keeps_the_earlier_weights(saved):
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, hard))
+    try:
+        with pytest.raises((SafetensorError, OSError), match=r"os error 27|File too large"):
+            model("mean", LinformerForMaskedLM, num_hidden_layers=3).save_pretrained(saved)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (saved / "model.safetensors").read_bytes() == before["model.safetensors"]
+
+
+def test_a_pickle_in_the_folder_is_left_alone(saved, tmp_path):
+    """Beside safetensors, a file that would run code when unpickled is not opened."""
+    shutil.copytree(saved, tmp_path / "both")
+    (tmp_path / "both" / "pytorch_model.bin").write_bytes(b"\x80\x04cos\nabort\n(tR.")
+    loaded = LinformerForMaskedLM.from_pretrained(tmp_path / "both")
+    given = text(1, 5)
+    assert_close(loaded(**given).logits, LinformerForMaskedLM.from_pretrained(saved)(**given).logits)
+
+
+def test_a_pickle_alone_runs_nothing(saved):
+    (saved / "model.safetensors").unlink()
+    (saved / "pytorch_model.bin").write_bytes(b"\x80\x04cos\nabort\n(tR.")
+    with pytest.raises(Exception, match=r"(?i)pickle|weights_only|safetensors|unable to load"):
+        LinformerForMaskedLM.from_pretrained(saved)

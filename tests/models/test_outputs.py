@@ -1,0 +1,80 @@
+"""Hidden states, attention weights, checkpointing, effective maps."""
+
+import pytest
+import torch
+from model_kinds import KINDS, LONGEST, model, text
+
+from longform import LinformerForMaskedLM
+from longform.errors import InputError
+from longform.models.effective_maps import effective_maps
+from tolerances import assert_close
+
+QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+WIDTHS = {  # of the attention weights of a text of 32 tokens
+    "linear": 8, "linear-none": 8, "linear-key_value": 8, "linear-layerwise": 8, "random": 8, "mean": 8, "max": 8,
+    "convolution": 8, "k of each head": 8, "mean-window": 8 + 3 * 8, "max-window": 8 + 3 * 8,
+    "convolution-window": 8 + 3 * 8, "mean-sinks": 2 + 8, "mean-window-sinks": 2 + 8 + 3 * 8,
+    "window over everything": 32,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_attentions_and_hidden_states(kind):
+    made, given = model(kind, LinformerForMaskedLM), text(2, LONGEST)
+    out = made(**given, output_attentions=True, output_hidden_states=True)
+    assert [a.shape for a in out.attentions] == [(2, 2, LONGEST, WIDTHS[kind])] * 2
+    assert [h.shape for h in out.hidden_states] == [(2, LONGEST, 8)] * 3
+    for weights in out.attentions:
+        assert_close(weights.sum(dim=-1), torch.ones(2, 2, LONGEST))
+    plain = made(**given)
+    assert plain.attentions is None
+    assert plain.hidden_states is None
+    kept = given["attention_mask"].bool()
+    assert_close(out.logits[kept], plain.logits[kept], scope="model")
+    by_head = made.linformer(**given, output_hidden_states=True)
+    assert_close(by_head.hidden_states[-1][kept], by_head.last_hidden_state[kept], scope="model")
+
+
+@pytest.mark.parametrize("kind", ["linear-layerwise", "mean-window", "convolution"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_gives_the_same_gradients(kind, reentrant):
+    made, given = model(kind, LinformerForMaskedLM, **QUIET).train(), text(2, LONGEST)
+    calls, gradients = [], []
+    made.linformer.encoder.layers[0].attention.query.register_forward_hook(lambda *_: calls.append(1))
+    for enable in (False, True):
+        if enable:
+            name = "activation_checkpointing_enable"  # transformers 5.2x; before: gradient_checkpointing_enable
+            getattr(made, name if hasattr(made, name) else "gradient_checkpointing_enable")(
+                {"use_reentrant": reentrant}
+            )
+            made.enable_input_require_grads()
+        made.zero_grad()
+        made(**given, labels=given["input_ids"]).loss.backward()
+        gradients.append({name: p.grad for name, p in made.named_parameters()})
+    assert len(calls) == 3  # once, then forward and again in backward
+    for name, gradient in gradients[0].items():
+        assert_close(gradients[1][name], gradient)
+
+
+@pytest.mark.parametrize("kind", ["linear", "linear-layerwise", "random", "k of each head", "mean-window-sinks"])
+def test_effective_maps_of_a_model(kind):
+    made, given = model(kind, LinformerForMaskedLM).double(), text(2, 21)
+    maps = effective_maps(made, **given)
+    assert [m.shape for m in maps] == [(2, 2, 21, 21)] * 2
+    base = made.linformer
+    states = base(**given, output_hidden_states=True).hidden_states
+    kept = given["attention_mask"].bool()
+    for layer, state, found in zip(base.encoder.layers, states[:-1], maps, strict=True):
+        state = torch.where(kept[..., None], state, 0.0)
+        values = layer.attention.value(state).unflatten(2, (2, -1)).transpose(1, 2)
+        rebuilt = layer.attention.output((found @ values).transpose(1, 2).flatten(2))
+        out = layer.attention(state, kept, shared_projection=base.encoder.shared_projection)
+        assert_close(rebuilt[kept], out[kept], scope="model")
+    made.train()
+    assert_close(effective_maps(made, **given)[0], maps[0])
+    assert made.training
+
+
+def test_no_map_of_maxima():
+    with pytest.raises(InputError, match="MaxProjection has no n x n map"):
+        effective_maps(model("max"), **text(1, 5))
