@@ -45,8 +45,9 @@ def select_rows(matrix: Tensor, mask: Tensor | None, *, length: int) -> Rows:
         weight = mask.to(matrix.dtype)
         valid_mass = torch.einsum("bn,gkn->bgk", weight, part.square())
         total = torch.einsum("bn,gkn->bgk", weight, part)
-    occupied = valid_mass > 0
-    scale = torch.where(occupied, (mass / torch.where(occupied, valid_mass, 1.0)).sqrt(), 0.0)
+    seen = valid_mass > 0
+    scale = torch.where(seen, mass / torch.where(seen, valid_mass, 1.0), 1.0).sqrt()
+    occupied = seen | (mass == 0)
     return Rows(part, matrix.shape[2], scale, total * scale, occupied)
 
 

@@ -146,5 +146,5 @@ def convolve(x: Tensor, kernel: Tensor, mask: Tensor | None) -> Tensor:
     present = _runs(valid, taps, 0.0)[..., 0]  # (B, S, C)
     size = kernel.abs().to(x.dtype)
     mass = torch.einsum("bsc,hdc->bshd", present, size)
-    tiny = torch.finfo(x.dtype).tiny
-    return total * (size.sum(dim=-1) / mass.clamp(min=tiny))
+    seen = mass > 0
+    return total * torch.where(seen, size.sum(dim=-1) / torch.where(seen, mass, 1.0), 0.0)

@@ -136,8 +136,9 @@ class LinformerAttention(nn.Module):
         """Whether every query sees every token exactly, so that the memory is empty."""
         if self.covers_all:
             return True
-        short = self.window is not None and not eager and not torch.compiler.is_compiling()
-        return short and length <= 2 * self.window
+        if self.window is None or eager or torch.compiler.is_compiling():
+            return False
+        return length <= 2 * self.window and not (self.training and _in_process_group())
 
     def _full(self, hidden: Tensor, mask: Tensor | None, eager: bool) -> tuple[Tensor, Tensor | None]:
         heads = (self._by_head(layer(hidden)).transpose(1, 2) for layer in (self.query, self.key, self.value))
@@ -251,6 +252,11 @@ class LinformerAttention(nn.Module):
         joined = torch.cat(parts, dim=1)  # type: ignore[arg-type]
         order = [head for group in self.head_groups for head in group]
         return joined[:, torch.tensor(order, device=joined.device).argsort()]
+
+
+def _in_process_group() -> bool:
+    """Data-parallel training wants a gradient of every parameter, the memory's too, from every batch."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def _same_width(weights: list[Tensor | None]) -> list[Tensor | None]:

@@ -223,7 +223,8 @@ def _slots(x: Tensor, mask: Tensor | None, sizes: tuple[int, ...], slots: int) -
 
 def _usable(slots: Slots, mask: Tensor | None) -> Tensor | None:
     """Bool (B, 1, S), or None where every slot is known to hold text."""
-    return None if mask is None and slots.uniform is not None else (slots.count > 0)[:, None]
+    known = mask is None and slots.uniform is not None and not torch.compiler.is_compiling()
+    return None if known else (slots.count > 0)[:, None]
 
 
 def _full_heads(hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> tuple[Tensor, Tensor]:

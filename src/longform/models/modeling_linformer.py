@@ -3,6 +3,8 @@
 Axes: B batch, n tokens, D hidden, h heads, L layers.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
@@ -24,6 +26,7 @@ from longform.layers.sequence_projection import (
     make_projection,
 )
 from longform.models.configuration_linformer import LinformerConfig
+from longform.models.loading import refuse_foreign
 from longform.models.resizing import resize_sequence_length
 
 
@@ -133,6 +136,15 @@ class LinformerPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["LinformerLayer", "Embeddings"]  # noqa: RUF012
     _supports_sdpa = True
     _can_compile_fullgraph = True
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Hugging Face's from_pretrained, for Linformer checkpoints in safetensors only.
+
+        Raises CheckpointError for a model of another architecture (convert it first) and for a pickle.
+        """
+        refuse_foreign(pretrained_model_name_or_path, kwargs)
+        return super().from_pretrained(pretrained_model_name_or_path, *args, **{"use_safetensors": True, **kwargs})
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -17,6 +17,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils.generic import can_return_tuple
 
+from longform.errors import InputError
 from longform.functional.masking import checked_mask, masked_mean
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
@@ -219,7 +220,9 @@ class LinformerForMultipleChoice(LinformerPreTrainedModel):
     ) -> MultipleChoiceModelOutput:
         """See LinformerModel.forward, each input with an axis of choices after the batch."""
         given = input_ids if input_ids is not None else inputs_embeds
-        choices = given.shape[1]  # type: ignore[union-attr]  LinformerModel names a missing input
+        if given is None:
+            raise InputError("give either input_ids or inputs_embeds, and not both")
+        choices = given.shape[1]
         ids, mask, kinds, vectors = (
             None if x is None else x.flatten(0, 1) for x in (input_ids, attention_mask, token_type_ids, inputs_embeds)
         )

@@ -1,0 +1,30 @@
+"""What may be loaded as a Linformer: its own architecture, from safetensors."""
+
+from pathlib import Path
+from typing import Any
+
+from transformers.configuration_utils import PreTrainedConfig
+
+from longform.errors import CheckpointError
+from longform.models.configuration_linformer import LinformerConfig
+
+HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
+
+
+def refuse_foreign(source: Any, options: dict[str, Any]) -> None:
+    """Raise CheckpointError where ``source``, a folder or hub name, is another architecture or holds only a pickle."""
+    if source is None or options.get("config") is not None or options.get("gguf_file") is not None:
+        return
+    hub = {name: options[name] for name in HUB_OPTIONS if name in options}
+    found = PreTrainedConfig.get_config_dict(source, **hub)[0].get("model_type")
+    if found not in (None, LinformerConfig.model_type):
+        raise CheckpointError(
+            f'"{source}" holds a model of type {found!r}, not {LinformerConfig.model_type!r}: its weights would be left '
+            f'out. Convert it first: longform.convert("{source}").save_pretrained(folder)'
+        )
+    folder = Path(source) / options.get("subfolder", "")
+    if folder.is_dir() and any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors")):
+        raise CheckpointError(
+            f'"{source}" holds its weights as a pickle, which can run code when it is read; '
+            "save the model again with save_pretrained, which writes safetensors"
+        )
