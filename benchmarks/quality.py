@@ -1,0 +1,207 @@
+"""The quality bars on real data: zero-shot conversion, healing, pure Linformer, long classification, long retrieval.
+
+    python -m benchmarks.quality heal --data FOLDER --output runs/heal
+
+``FOLDER`` holds the measuring sets as parquet files (stsb_dev, wikipedia_long, qmsum_val_*, scisummnet_train,
+contracts_train). Each command appends one record a model to benchmarks/records/ and prints it.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from transformers import AutoModel, AutoTokenizer
+
+import longform
+from benchmarks.records import Record, append_record
+from longform.data.bundled import bundled_encoder_folder
+from longform.evaluation.classification import classification_scores, load_classifier
+from longform.evaluation.encoders import TextEncoder, load_encoder
+from longform.evaluation.retrieval import retrieval_scores
+from longform.evaluation.similarity import agreement, similarity_spearman
+from longform.training.distillation import distill
+from longform.training.finetuning import finetune
+from longform.training.labels import Examples
+from longform.training.settings import DistillationSettings, FinetuningSettings
+
+RECORDS = Path(__file__).parent / "records"
+HELD_OUT = 200  # the last Wikipedia articles are never trained on
+
+
+def keep(name: str, settings: dict[str, Any], metrics: dict[str, float]) -> None:
+    """Append a record and print it."""
+    append_record(RECORDS / f"{name}.jsonl", Record(name=name, metrics=metrics, settings=settings))
+    print(name, settings, metrics, flush=True)
+
+
+def articles(data: Path) -> list[str]:
+    """Wikipedia articles of more than 512 words."""
+    return pd.read_parquet(data / "wikipedia_long.parquet").text.tolist()
+
+
+def encoder_of(model: Any, tokenizer: Any) -> TextEncoder:
+    """A model in memory as mean-pooled, normalised embeddings."""
+    return TextEncoder(model.eval(), tokenizer, "mean", True, tokenizer.model_max_length)
+
+
+def fidelity(student: TextEncoder, data: Path, documents: int) -> dict[str, float]:
+    """Cosine to the teacher on held-out articles cut at 512 tokens, and STS-B dev Spearman of both."""
+    teacher = load_encoder(bundled_encoder_folder())
+    texts = articles(data)[-documents:]
+    same = agreement(*(encoder.embed(texts, strategy="cut", limit=512) for encoder in (student, teacher)))
+    pairs = pd.read_parquet(data / "stsb_dev.parquet")
+    first, second = pairs.sentence1.tolist(), pairs.sentence2.tolist()
+    student_rho, teacher_rho = (
+        similarity_spearman(encoder.embed(first), encoder.embed(second), pairs.score) for encoder in (student, teacher)
+    )
+    return {
+        "cosine": same.mean, "lowest": same.lowest, "sts_spearman": student_rho, "sts_teacher": teacher_rho,
+        "sts_ratio": student_rho / teacher_rho,
+    }  # fmt: skip
+
+
+def described(config: Any) -> dict[str, Any]:
+    """What tells two conversions apart."""
+    return {
+        "projection": config.projection, "sharing": config.projection_sharing, "window": config.attention_window,
+        "projected_length": config.projected_length, "max_length": config.max_position_embeddings,
+        "sinks": config.sink_tokens,
+    }  # fmt: skip
+
+
+def zero_shot(options: argparse.Namespace) -> None:
+    """Weights copied, nothing trained."""
+    result = longform.convert(bundled_encoder_folder(), **eval_options(options.convert))
+    metrics = fidelity(encoder_of(result.model, result.tokenizer), options.data, options.documents)
+    keep("zero_shot", {**described(result.model.config), "documents": options.documents, "tokens": 512}, metrics)
+
+
+def heal(options: argparse.Namespace) -> None:
+    """Distillation on Wikipedia articles; the student is left in the output folder."""
+    source = bundled_encoder_folder()
+    result = longform.convert(source, **eval_options(options.convert))
+    settings = DistillationSettings(**eval_options(options.train))
+    began = time.process_time()
+    teacher, tokenizer = AutoModel.from_pretrained(source), AutoTokenizer.from_pretrained(source)
+    done = distill(
+        result, teacher, tokenizer if options.plain else None, articles(options.data)[:-HELD_OUT], settings,
+        output=options.output,
+    )  # fmt: skip
+    minutes = (time.process_time() - began) / 60
+    metrics = fidelity(encoder_of(done.student, result.tokenizer), options.data, options.documents)
+    described_run = {**described(result.model.config), "tokens": done.tokens, "learning_rate": settings.learning_rate}
+    keep(options.name, described_run, {**metrics, "minutes": minutes})
+
+
+def retrieval(options: argparse.Namespace) -> None:
+    """nDCG@10 of the original cut at 512, chunk-and-average, and of a Longform on the whole text."""
+    queries, documents, relevant = retrieval_set(options.set, options.data)
+    original = load_encoder(bundled_encoder_folder())
+    runs = {"original, cut at 512": (original, "cut"), "original, chunks averaged": (original, "chunk-average")}
+    if options.model:
+        runs = {options.label: (load_encoder(options.model), "whole")} | (runs if options.baselines else {})
+    for label, (encoder, strategy) in runs.items():
+        began = time.process_time()
+        scores = retrieval_scores(encoder.embed(queries), encoder.embed(documents, strategy=strategy), relevant)
+        seconds = time.process_time() - began
+        metrics = {"ndcg_at_10": 100 * scores.ndcg, "recall_at_10": 100 * scores.recall[10], "cpu_seconds": seconds}
+        keep("retrieval", {"data": options.set, "model": label, "strategy": strategy}, metrics)
+
+
+def retrieval_set(name: str, data: Path) -> tuple[list[str], list[str], list[set[int]]]:
+    """Queries, documents and the places of the right ones."""
+    if name == "scisummnet":
+        papers = pd.read_parquet(data / "scisummnet_train.parquet").head(200)
+        return papers.summary.tolist(), papers.paper_without_abstract.tolist(), [{i} for i in range(len(papers))]
+    meetings = pd.read_parquet(data / "qmsum_val_meetings.parquet")
+    queries = pd.read_parquet(data / "qmsum_val_queries.parquet")
+    place = {identity: i for i, identity in enumerate(meetings.id)}
+    return queries["query"].tolist(), meetings.text.tolist(), [{place[doc]} for doc in queries.doc]
+
+
+def contracts(options: argparse.Namespace) -> None:
+    """The same budget for the original at 512 tokens and Longform at 4,096: five kinds of contract."""
+    table = pd.read_parquet(options.data / "contracts_train.parquet").sample(frac=1.0, random_state=0)
+    parts = np.split(table, [options.train_documents, options.train_documents + 80])
+    train, validation = (Examples(part.text.tolist(), part.label.tolist()) for part in parts[:2])
+    test = parts[2].head(options.test_documents)
+    shared = {"classifier_pooling": "mean", "task": "sequence-classification", "num_labels": table.label.nunique()}
+    names = dict(enumerate(sorted(table.label.unique())))
+    for label, length, window in (("original at 512", 512, 512), ("Longform at 4,096", 4096, 64)):
+        if options.only and options.only not in label:
+            continue
+        start = options.model if options.model and length > 512 else bundled_encoder_folder()
+        model, tokenizer = start_of(start, length, window, shared, names)
+        folder = Path(options.output) / str(length)
+        settings = FinetuningSettings(max_length=length, **eval_options(options.train))
+        finetune(model, tokenizer, train, settings, validation=validation, output=folder)
+        classifier = load_classifier(folder)
+        logits = np.stack([outcome.values for outcome in classifier.outcomes(test.text.tolist(), strategy="whole")])
+        truth = np.array([classifier.label2id[name] for name in test.label])
+        scores = classification_scores(logits, truth, classifier.labels)
+        keep("classification", {"data": "contracts", "model": label, "max_length": length,
+                                "train_documents": len(parts[0]), "test_documents": len(test)},
+             {"accuracy": scores["accuracy"], "macro_f1": scores["macro_f1"]})  # fmt: skip
+
+
+def start_of(source: Any, length: int, window: int, head: dict[str, Any], names: dict[int, str]) -> tuple[Any, Any]:
+    """A classifier to fine-tune. A window of the whole length is the original's own full attention."""
+    if Path(source, "conversion_report.json").exists():
+        config = longform.LinformerConfig.from_pretrained(source)
+        config.classifier_pooling, config.id2label = "mean", names
+        config.label2id = {name: number for number, name in names.items()}
+        model = longform.LinformerForSequenceClassification.from_pretrained(source, config=config)
+        return model, AutoTokenizer.from_pretrained(source)
+    result = longform.convert(source, max_length=length, attention_window=window, id2label=names, **head)
+    return result.model, result.tokenizer
+
+
+def eval_options(pairs: Sequence[str]) -> dict[str, Any]:
+    """["k=1", "name=mean"] -> {"k": 1, "name": "mean"}."""
+    values = {}
+    for pair in pairs:
+        name, _, text = pair.partition("=")
+        values[name] = None if text == "None" else _number(text)
+    return values
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one measurement."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__.splitlines()[0])
+    commands = {"zero-shot": zero_shot, "heal": heal, "retrieval": retrieval, "contracts": contracts}
+    parser.add_argument("command", choices=commands)
+    parser.add_argument("--data", type=Path, required=True, help="folder of parquet files")
+    parser.add_argument("--convert", nargs="*", default=[], help="options of longform.convert, name=value")
+    parser.add_argument("--train", nargs="*", default=[], help="options of the training settings, name=value")
+    parser.add_argument("--documents", type=int, default=HELD_OUT, help="held-out articles")
+    parser.add_argument("--output", help="folder of the training run")
+    parser.add_argument("--name", default="healing", choices=("healing", "pure"), help="name of the records")
+    parser.add_argument("--plain", action="store_true", help="take the source's tokenizer as it is")
+    parser.add_argument("--model", help="folder of a healed Longform")
+    parser.add_argument("--label", default="Longform, whole text")
+    parser.add_argument("--baselines", action="store_true", help="measure the original too, beside --model")
+    parser.add_argument("--set", default="qmsum", choices=("qmsum", "scisummnet"))
+    parser.add_argument("--train-documents", type=int, default=400)
+    parser.add_argument("--test-documents", type=int, default=400)
+    parser.add_argument("--only", help="part of a model's label")
+    options = parser.parse_args(arguments)
+    commands[options.command](options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
