@@ -1,0 +1,35 @@
+"""Every example runs, says what it promises, and stays short."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples"
+PROMISES = {
+    "attention_layer_in_your_network.py": (
+        r"accuracy on new signals: (0\.[89]\d|1\.00)\nweights over slots: \(1, 4, 256, 32\)"
+    ),
+    "classify_long_documents.py": (
+        r"accuracy on whole documents: (0\.9\d|1\.00)\naccuracy on their first 128 words: 0\.[2-5]\d"
+    ),
+    "convert_and_embed.py": r"4096 tokens, .*\n[\s\S]* 2417 tokens: [\s\S]*a text inside the window: 1\.0000",
+    "pretrain_tiny.py": r"parameters, saved in model\n.* river runs to the \[MASK\] -> sea .*\n.* in winter -> snow",
+}
+LONGEST = 80  # lines
+
+
+def test_every_example_is_here():
+    assert {path.name for path in FOLDER.glob("*.py")} == set(PROMISES)
+
+
+@pytest.mark.parametrize("name", PROMISES)
+def test_it_runs_and_is_short(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [name, *(["model"] if name == "pretrain_tiny.py" else [])])
+    runpy.run_path(str(FOLDER / name), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert re.search(PROMISES[name], printed), printed
+    assert len((FOLDER / name).read_text().splitlines()) < LONGEST
