@@ -9,6 +9,7 @@ from model_kinds import KINDS, LONGEST, model, text
 from longform import (
     LinformerAttention,
     LinformerForMaskedLM,
+    LinformerForMultipleChoice,
     LinformerForSequenceClassification,
 )
 from longform.errors import InputError
@@ -46,6 +47,11 @@ def test_the_layer_alone_names_its_limit():
         layer(torch.zeros(1, 17, 8))
     with pytest.raises(InputError, match=r"shape \(1, 3\), expected .* \(1, 4\)"):
         layer(torch.zeros(1, 4, 8), torch.ones(1, 3))
+
+
+def test_multiple_choice_without_input():
+    with pytest.raises(InputError, match="either input_ids or inputs_embeds"):
+        model("mean", LinformerForMultipleChoice)()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,11 +19,13 @@ from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
+    BertConfig,
+    BertModel,
 )
 
 import longform
 from longform import LinformerConfig, LinformerForMaskedLM, LinformerForSequenceClassification, LinformerModel
-from longform.errors import ConfigurationError
+from longform.errors import CheckpointError, ConfigurationError
 from tolerances import assert_close
 
 AUTO = {
@@ -174,8 +176,18 @@ def test_a_pickle_in_the_folder_is_left_alone(saved, tmp_path):
     assert_close(loaded(**given).logits, LinformerForMaskedLM.from_pretrained(saved)(**given).logits)
 
 
-def test_a_pickle_alone_runs_nothing(saved):
+def test_a_pickle_alone_is_not_read(saved):
     (saved / "model.safetensors").unlink()
-    (saved / "pytorch_model.bin").write_bytes(b"\x80\x04cos\nabort\n(tR.")
-    with pytest.raises(Exception, match=r"(?i)pickle|weights_only|safetensors|unable to load"):
+    torch.save(model("mean", LinformerForMaskedLM).state_dict(), saved / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"as a pickle.*save_pretrained, which writes safetensors"):
         LinformerForMaskedLM.from_pretrained(saved)
+    with pytest.raises(OSError, match=r"no file named model\.safetensors"):
+        AutoModelForMaskedLM.from_pretrained(saved)
+
+
+@pytest.mark.parametrize("cls", [LinformerModel, LinformerForMaskedLM])
+def test_another_architecture(cls, tmp_path):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
+    BertModel(BertConfig(vocab_size=40, **sizes)).save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"of type 'bert', not 'linformer'.*longform\.convert\("):
+        cls.from_pretrained(tmp_path)
