@@ -116,7 +116,8 @@ class BlockwiseAttention(torch.autograd.Function):
         return _unblock(out, length)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    # torch declares *grad_outputs; forward has one output.
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # ty: ignore[incompatible-method-override]
         """Gradients of query, key, value, memory_key, memory_value and weight."""
         padded = pad(gradient, (0, 0, 0, -ctx.length % ctx.window))
         parts = [_document_backward(*document, ctx.window) for document in zip(padded, *ctx.saved_tensors, strict=True)]

@@ -69,7 +69,7 @@ def reference_length(valid: Sequence[bool]) -> int:
 
 
 def reference_softmax(logits: Sequence[Tensor]) -> list[Tensor]:
-    """Softmax over a list of scalars: exp(a_j) / sum_i exp(a_i)."""
+    """Softmax over a list of tensors, each a scalar: exp(a_j) / sum_i exp(a_i)."""
     largest = max(float(logit.detach()) for logit in logits)
     exponentials = [torch.exp(logit - largest) for logit in logits]
     total = sum(exponentials[1:], exponentials[0])
@@ -111,7 +111,7 @@ def reference_dense_projection(tokens: Sequence[Tensor], valid: Sequence[bool], 
 def reference_pool(
     tokens: Sequence[Tensor], valid: Sequence[bool], *, slots: int, size: int, largest: bool = False
 ) -> ReferenceSlots:
-    """Mean (or elementwise largest) of the valid tokens of each run of `size` positions ("general projections", §4)."""
+    """Mean (or elementwise largest) of the valid tokens, shape (d,) each, of each run of `size` positions (§4)."""
     pooled = _empty_slots(slots, size)
     for j in range(slots):
         members = _members(len(tokens), valid, pooled.start[j], pooled.stop[j])
@@ -240,7 +240,7 @@ def reference_windowed_attention(
 def reference_memory(
     tokens: Sequence[Tensor], valid: Sequence[bool], memory: ReferenceMemory, which: str, *, sinks: int = 0
 ) -> ReferenceSlots:
-    """The slots of one text and head; which is "key" or "value", i.e. E or F.
+    """The slots of one text and head from its n tokens, shape (d,) each; which is "key" or "value", i.e. E or F.
 
     sinks: the first tokens (of a pooled memory) get a slot each, in front, and are left out of the others.
     """

@@ -144,7 +144,7 @@ def _by_query(parts: tuple[Tensor, Tensor], length: int) -> Tensor:
 
 
 def joint_softmax(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """softmax over the last axes of both tensors together (..., p) and (..., q); zeros where all of it is -inf."""
+    """Softmax over the last axes, shapes (..., p) and (..., q), taken together; zeros where all of it is -inf."""
     peak = torch.maximum(first.amax(dim=-1, keepdim=True), second.amax(dim=-1, keepdim=True)).detach()
     peak = peak.masked_fill(peak == HIDDEN, 0.0)
     powers = (first - peak).exp(), (second - peak).exp()

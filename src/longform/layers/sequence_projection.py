@@ -17,7 +17,7 @@ from longform.functional.projection import Slots, base_slot_size, convolve, divi
 
 
 class Weights(NamedTuple):
-    """Weight (h d, D) and bias (h d) or None of the key or value layer, for the heads concerned."""
+    """``weight`` (h d, D), ``bias`` of shape (h d) or None: the key or value layer, for the heads concerned."""
 
     weight: Tensor
     bias: Tensor | None
@@ -98,7 +98,8 @@ class DenseProjection(SequenceProjection):
     def matrices(self) -> list[Tensor]:
         """E, and F where it is not E: each (g, k, N)."""
         owners = (self.key_projection, self.value_projection)
-        return [owner.matrix for owner in owners if owner is not None]
+        # Registered by name, so nn.Module types it as Tensor | Module.
+        return [owner.matrix for owner in owners if owner is not None]  # ty: ignore[invalid-explicit-return]
 
     def initial(self, matrix: Tensor) -> Tensor:
         """Initial values for ``matrix``: N(0, 1/k), or block means."""
@@ -197,7 +198,8 @@ class ConvolutionProjection(SequenceProjection):
     def kernels(self) -> list[Tensor]:
         """The kernel of keys, and that of values where it is another: each (g, d, C)."""
         owners = (self.key_projection, self.value_projection)
-        return [owner.kernel for owner in owners if owner is not None]
+        # Registered by name, so nn.Module types it as Tensor | Module.
+        return [owner.kernel for owner in owners if owner is not None]  # ty: ignore[invalid-explicit-return]
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -19,8 +19,8 @@ def refuse_foreign(source: Any, options: dict[str, Any]) -> None:
     found = PreTrainedConfig.get_config_dict(source, **hub)[0].get("model_type")
     if found not in (None, LinformerConfig.model_type):
         raise CheckpointError(
-            f'"{source}" holds a model of type {found!r}, not {LinformerConfig.model_type!r}: its weights would be left '
-            f'out. Convert it first: longform.convert("{source}").save_pretrained(folder)'
+            f'"{source}" holds a model of type {found!r}, not {LinformerConfig.model_type!r}: its weights would be '
+            f'left out. Convert it first: longform.convert("{source}").save_pretrained(folder)'
         )
     folder = Path(source) / options.get("subfolder", "")
     if folder.is_dir() and any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors")):

@@ -144,7 +144,8 @@ class LinformerPreTrainedModel(PreTrainedModel):
         Raises CheckpointError for a model of another architecture (convert it first) and for a pickle.
         """
         refuse_foreign(pretrained_model_name_or_path, kwargs)
-        return super().from_pretrained(pretrained_model_name_or_path, *args, **{"use_safetensors": True, **kwargs})
+        options: dict[str, Any] = {"use_safetensors": True, **kwargs}
+        return super().from_pretrained(pretrained_model_name_or_path, *args, **options)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -191,9 +192,9 @@ class LinformerModel(LinformerPreTrainedModel):
         """The word embeddings."""
         return self.embeddings.word_embeddings
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
+    def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the word embeddings."""
-        self.embeddings.word_embeddings = value
+        self.embeddings.word_embeddings = value  # ty: ignore[invalid-assignment]  Hugging Face says Module
 
     @can_return_tuple
     def forward(

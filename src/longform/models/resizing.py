@@ -1,6 +1,7 @@
 """Another maximal length for a model that has weights already: positions, E, F, configuration."""
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ def grown_slots(projected_length: Lengths, *, old: int, new: int) -> Lengths:
     """k for ``new`` tokens at the slot size that ``projected_length`` gives ``old`` tokens."""
     if isinstance(projected_length, int):
         return min(new, -(-new // base_slot_size(max_length=old, slots=projected_length)))
-    return [grown_slots(entry, old=old, new=new) for entry in projected_length]  # type: ignore[return-value]
+    return [grown_slots(entry, old=old, new=new) for entry in projected_length]  # ty: ignore[invalid-explicit-return]
 
 
 def resized_config(config: LinformerConfig, length: int, projected_length: Lengths | None) -> LinformerConfig:
@@ -34,7 +35,7 @@ def resized_config(config: LinformerConfig, length: int, projected_length: Lengt
     slots = projected_length
     if slots is None and config.projection in POOLED:
         slots = grown_slots(config.projected_length, old=config.max_position_embeddings, new=length)
-    values = config.to_dict() | {"max_position_embeddings": length}
+    values: dict[str, Any] = config.to_dict() | {"max_position_embeddings": length}
     values["projected_length"] = copy.deepcopy(config.projected_length if slots is None else slots)
     return type(config)(**values)
 
@@ -44,8 +45,8 @@ def resize_sequence_length(
     model: PreTrainedModel, length: int, *, projected_length: int | None, positions: str
 ) -> None:
     """See ``LinformerPreTrainedModel.resize_sequence_length``. Nothing is changed if an option is refused."""
-    base = model.base_model
-    config = resized_config(model.config, length, projected_length)
+    base: Any = model.base_model  # a LinformerModel, whose module imports this one
+    config = resized_config(model.config, length, projected_length)  # ty: ignore[invalid-argument-type]  a LinformerConfig
     table = base.embeddings.position_embeddings
     rows = extend_positions(table.weight, length=length, offset=config.position_offset, method=positions)
     fresh = type(base)(config).to(device=table.weight.device, dtype=table.weight.dtype)

@@ -3,13 +3,15 @@
 Axes: B batch, n tokens, V vocabulary, C choices.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import (
+    BaseModelOutputWithPooling,
     MaskedLMOutput,
-    ModelOutput,
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
@@ -28,7 +30,7 @@ def _head_dropout(config: LinformerConfig) -> nn.Dropout:
     return nn.Dropout(chosen)
 
 
-def _extras(out: ModelOutput) -> dict[str, object]:
+def _extras(out: BaseModelOutputWithPooling) -> dict[str, Any]:
     return {"hidden_states": out.hidden_states, "attentions": out.attentions}
 
 
@@ -112,7 +114,7 @@ class LinformerForSequenceClassification(LinformerPreTrainedModel):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.linformer = LinformerModel(config, add_pooling_layer=False)
-        self.classifier = ClassificationHead(config, config.num_labels)
+        self.classifier = ClassificationHead(config, config.num_labels)  # ty: ignore[invalid-argument-type]  always set
         self.post_init()
 
     @can_return_tuple
@@ -146,7 +148,8 @@ class LinformerForTokenClassification(LinformerPreTrainedModel):
         self.num_labels = config.num_labels
         self.linformer = LinformerModel(config, add_pooling_layer=False)
         self.dropout = _head_dropout(config)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        # Hugging Face's num_labels may be None in type; it is always set here.
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)  # ty: ignore[invalid-argument-type]
         self.post_init()
 
     @can_return_tuple
