@@ -20,9 +20,23 @@ def rest_mask(mask: Tensor | None, *, batch: int, length: int, sinks: int, devic
 
 def sink_counts(mask: Tensor | None, *, batch: int, length: int, sinks: int, device: torch.device) -> Tensor:
     """1 for each of the first ``sinks`` positions that holds text, else 0: float32 (B, s)."""
+    if torch.compiler.is_compiling():
+        inside = torch.arange(sinks, device=device) < length
+        return (inside if mask is None else first_tokens(mask, sinks) & inside).float().expand(batch, -1)
     if mask is None:
         return torch.ones(batch, min(sinks, length), device=device)
     return mask[:, :sinks].float()
+
+
+def first_tokens(x: Tensor, sinks: int) -> Tensor:
+    """The first ``sinks`` positions of x (B, n, ...), or all n where there are fewer.
+
+    A compiled graph always has ``sinks`` of them, repeating the last: a slice would tie it to lengths. sink_counts is
+    0 for the repeated ones.
+    """
+    if not torch.compiler.is_compiling():
+        return x[:, :sinks]
+    return x.index_select(1, torch.arange(sinks, device=x.device).clamp(max=x.shape[1] - 1))
 
 
 def join_slots(counts: Tensor, slots: Slots) -> Slots:

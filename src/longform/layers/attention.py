@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import compressed_attention
 from longform.functional.masking import blank_padding, checked_mask
-from longform.functional.sinks import join_slots, rest_mask, sink_counts
+from longform.functional.sinks import first_tokens, join_slots, rest_mask, sink_counts
 from longform.functional.window import windowed_attention
 from longform.layers.geometry import POOLED, check_attention
 from longform.layers.sequence_projection import Memory, SequenceProjection, Weights, make_projection
@@ -130,8 +130,7 @@ class LinformerAttention(nn.Module):
         else:
             context, weights = self._attend(hidden, mask, self._projections(shared_projection), output_attentions)
         out = self.output(context.transpose(1, 2).flatten(2))
-        # Eager attention always has weights.
-        return (out, weights) if output_attentions else out  # ty: ignore[invalid-explicit-return]
+        return (out, weights) if output_attentions else out
 
     def _in_reach(self, length: int, *, eager: bool) -> bool:
         """Whether every query sees every token exactly, so that the memory is empty."""
@@ -155,8 +154,7 @@ class LinformerAttention(nn.Module):
                 if shared is None
                 else f"shared_projection is for sharing='layerwise', this layer has sharing={self.sharing!r}"
             )
-        # nn.ModuleList forgets what its modules are.
-        return list(self.groups) if shared is None else [shared]  # ty: ignore[invalid-explicit-return]
+        return list(self.groups) if shared is None else [shared]  # type: ignore[arg-type]
 
     def _attend(
         self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection], eager: bool
@@ -188,8 +186,9 @@ class LinformerAttention(nn.Module):
         key, value = (self._weights_of(layer, heads) for layer in (self.key, self.value))
         memory = projection.from_hidden(*self._rest(hidden, mask), key, value, len(heads))
         if self.sinks:
-            leading = (linear(hidden[:, : self.sinks], *side).unflatten(2, (len(heads), -1)) for side in (key, value))
-            memory = self._with_sinks(memory, *leading, mask)
+            first = first_tokens(hidden, self.sinks)
+            leading = (linear(first, *side).unflatten(2, (len(heads), -1)) for side in (key, value))
+            memory = self._with_sinks(memory, *leading, mask, hidden.shape[1])
         return compressed_attention(
             query, memory.key, memory.value, slot_mask=memory.usable,
             implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
@@ -210,7 +209,8 @@ class LinformerAttention(nn.Module):
         keys, rest = self._rest(key, mask)
         memory = projection.from_heads(keys, self._rest(value, mask)[0], rest)
         if self.sinks:
-            memory = self._with_sinks(memory, key[:, : self.sinks], value[:, : self.sinks], mask)
+            leading = (first_tokens(x, self.sinks) for x in (key, value))
+            memory = self._with_sinks(memory, *leading, mask, key.shape[1])
         assert memory.slots is not None
         bias = self.memory_bias if len(heads) == self.num_heads else self.memory_bias[heads]
         return windowed_attention(
@@ -228,11 +228,10 @@ class LinformerAttention(nn.Module):
         outside = (torch.arange(length, device=x.device) >= self.sinks).view(-1, *(1,) * (x.dim() - 2))
         return torch.where(outside, x, 0.0), rest
 
-    def _with_sinks(self, memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
+    def _with_sinks(self, memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None, length: int) -> Memory:
         """Keys and values (B, s, h, d) of the sinks in front of the slots."""
         assert memory.slots is not None
-        batch, length = key.shape[0], key.shape[1]
-        counts = sink_counts(mask, batch=batch, length=length, sinks=self.sinks, device=key.device)
+        counts = sink_counts(mask, batch=key.shape[0], length=length, sinks=self.sinks, device=key.device)
         slots = join_slots(counts, memory.slots)
         keys = torch.cat([key.transpose(1, 2), memory.key], dim=2)
         values = torch.cat([value.transpose(1, 2), memory.value], dim=2)
@@ -250,8 +249,8 @@ class LinformerAttention(nn.Module):
 
     def _in_head_order(self, parts: list[Tensor | None]) -> Tensor:
         if len(parts) == 1 or parts[0] is None:
-            return parts[0]  # ty: ignore[invalid-explicit-return]  None passes through
-        joined = torch.cat(parts, dim=1)  # ty: ignore[invalid-argument-type]  all of them are tensors, or none
+            return parts[0]  # type: ignore[return-value]
+        joined = torch.cat(parts, dim=1)  # type: ignore[arg-type]
         order = [head for group in self.head_groups for head in group]
         return joined[:, torch.tensor(order, device=joined.device).argsort()]
 
