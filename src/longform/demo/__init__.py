@@ -1,0 +1,1 @@
+"""The main job on an embedded data set: convert, heal, fine-tune, compare, report."""
