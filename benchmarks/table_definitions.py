@@ -42,10 +42,15 @@ class TableDefinition:
 TABLES: dict[str, TableDefinition] = {
     "zero_shot": TableDefinition(
         columns=(
-            Column(header="model", value="settings.model"),
-            Column(header="STS-B dev Spearman", value="metrics.sts_spearman", form=".4f"),
+            Column(header="projection", value="settings.projection"),
+            Column(header="window", value="settings.window", form="d"),
+            Column(header="k", value="settings.projected_length", form="d"),
+            Column(header="longest text, tokens", value="settings.max_length", form=",d"),
+            Column(header="sinks", value="settings.sinks", form="d"),
+            Column(header="articles", value="settings.documents", form="d"),
             Column(header="cosine to the original, 512 tokens", value="metrics.cosine", form=".4f"),
-            Column(header="largest difference inside the window", value="metrics.window_difference", form=".1e"),
+            Column(header="STS-B dev Spearman", value="metrics.sts_spearman", form=".4f"),
+            Column(header="of the original's", value="metrics.sts_ratio", form=".1%"),
         ),
     ),
     "healing": TableDefinition(
