@@ -130,7 +130,8 @@ class LinformerAttention(nn.Module):
         else:
             context, weights = self._attend(hidden, mask, self._projections(shared_projection), output_attentions)
         out = self.output(context.transpose(1, 2).flatten(2))
-        return (out, weights) if output_attentions else out
+        # Eager attention always has weights.
+        return (out, weights) if output_attentions else out  # ty: ignore[invalid-explicit-return]
 
     def _in_reach(self, length: int, *, eager: bool) -> bool:
         """Whether every query sees every token exactly, so that the memory is empty."""
@@ -154,7 +155,8 @@ class LinformerAttention(nn.Module):
                 if shared is None
                 else f"shared_projection is for sharing='layerwise', this layer has sharing={self.sharing!r}"
             )
-        return list(self.groups) if shared is None else [shared]  # type: ignore[arg-type]
+        # nn.ModuleList forgets what its modules are.
+        return list(self.groups) if shared is None else [shared]  # ty: ignore[invalid-explicit-return]
 
     def _attend(
         self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection], eager: bool
@@ -249,8 +251,8 @@ class LinformerAttention(nn.Module):
 
     def _in_head_order(self, parts: list[Tensor | None]) -> Tensor:
         if len(parts) == 1 or parts[0] is None:
-            return parts[0]  # type: ignore[return-value]
-        joined = torch.cat(parts, dim=1)  # type: ignore[arg-type]
+            return parts[0]  # ty: ignore[invalid-explicit-return]  None passes through
+        joined = torch.cat(parts, dim=1)  # ty: ignore[invalid-argument-type]  all of them are tensors, or none
         order = [head for group in self.head_groups for head in group]
         return joined[:, torch.tensor(order, device=joined.device).argsort()]
 
