@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,8 @@ def retrieval_set(name: str, data: Path) -> tuple[list[str], list[str], list[set
 def contracts(options: argparse.Namespace) -> None:
     """The same budget for the original at 512 tokens and Longform at 4,096: five kinds of contract."""
     table = pd.read_parquet(options.data / "contracts_train.parquet").sample(frac=1.0, random_state=0)
-    parts = np.split(table, [options.train_documents, options.train_documents + 80])
+    edges = [0, options.train_documents, options.train_documents + 80, len(table)]
+    parts = [table.iloc[first:last] for first, last in pairwise(edges)]
     train, validation = (Examples(part.text.tolist(), part.label.tolist()) for part in parts[:2])
     test = parts[2].head(options.test_documents)
     shared = {"classifier_pooling": "mean", "task": "sequence-classification", "num_labels": table.label.nunique()}
@@ -146,7 +148,7 @@ def contracts(options: argparse.Namespace) -> None:
         scores = classification_scores(logits, truth, classifier.labels)
         keep("classification", {"data": "contracts", "model": label, "max_length": length,
                                 "train_documents": len(parts[0]), "test_documents": len(test)},
-             {"accuracy": scores["accuracy"], "macro_f1": scores["macro_f1"]})  # fmt: skip
+             {"accuracy": scores.accuracy, "macro_f1": scores.macro_f1})  # fmt: skip
 
 
 def start_of(source: Any, length: int, window: int, head: dict[str, Any], names: dict[int, str]) -> tuple[Any, Any]:

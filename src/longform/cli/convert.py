@@ -53,6 +53,10 @@ def _add_attention(made: Any) -> None:
         help="tokens that all slots together stand for at most; null: no limit; auto: the source's own length",
     )  # fmt: skip
     made.add_argument(
+        "--sink-tokens", type=int, default=defaults.SINKS,
+        help="leading tokens that every query sees exactly, beside the slots; a learned E gives them rows",
+    )  # fmt: skip
+    made.add_argument(
         "--projection-init", choices=INITIALISATIONS, default="block_mean", help="start of a learned projection"
     )
 
@@ -80,7 +84,7 @@ def run(settings: Any) -> None:
     result = convert(
         settings.source, max_length=settings.max_length, projected_length=settings.projected_length,
         projection=settings.projection, sharing=settings.sharing, attention_window=settings.attention_window,
-        memory_budget=settings.memory_budget, projection_init=settings.projection_init, positions=settings.positions,
+        memory_budget=settings.memory_budget, sink_tokens=settings.sink_tokens, projection_init=settings.projection_init, positions=settings.positions,
         task=settings.task, num_labels=settings.num_labels, classifier_pooling=settings.classifier_pooling,
     )  # fmt: skip
     result.save_pretrained(output, overwrite=settings.overwrite)
