@@ -84,7 +84,8 @@ def run(settings: Any) -> None:
     result = convert(
         settings.source, max_length=settings.max_length, projected_length=settings.projected_length,
         projection=settings.projection, sharing=settings.sharing, attention_window=settings.attention_window,
-        memory_budget=settings.memory_budget, sink_tokens=settings.sink_tokens, projection_init=settings.projection_init, positions=settings.positions,
+        memory_budget=settings.memory_budget, sink_tokens=settings.sink_tokens,
+        projection_init=settings.projection_init, positions=settings.positions,
         task=settings.task, num_labels=settings.num_labels, classifier_pooling=settings.classifier_pooling,
     )  # fmt: skip
     result.save_pretrained(output, overwrite=settings.overwrite)
