@@ -87,8 +87,8 @@ def test_fewer_texts_on_a_slow_machine(tmp_path, monkeypatch):
         return {"rows": [{"event": "train", "tokens": n * 100, "seconds": n * 100 * pace} for n in range(4)]}
 
     assert choose_texts(None, scale, rows(1e-4))["texts"] == 50
-    # 60 s; a text costs 96 tokens of the one (0.72) and 48 of the other (0.65)
-    assert choose_texts(None, scale, rows(0.05))["texts"] == math.floor(60 / (0.05 * (96 * 0.72 + 48 * 0.65)))
+    # 60 s; a text costs 96 tokens of the one (0.7) and 48 of the other (0.7)
+    assert choose_texts(None, scale, rows(0.05))["texts"] == math.floor(60 / (0.05 * ((96 + 48) * 0.7)))
     assert choose_texts(None, scale, rows(10.0))["texts"] == 2 * scale.finetune.batch_size
 
 

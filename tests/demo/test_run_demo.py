@@ -90,7 +90,7 @@ def test_the_original_is_the_encoder_itself_with_the_longforms_head(finished):
     folder, _, _ = finished
     work = folder / "work"
     long, original = (
-        AutoModelForSequenceClassification.from_pretrained(work / name) for name in ("converted", "original-converted")
+        AutoModelForSequenceClassification.from_pretrained(work / name) for name in ("start-longform", "start-original")
     )
     for name, value in long.classifier.state_dict().items():
         torch.testing.assert_close(original.classifier.state_dict()[name], value, rtol=0, atol=0)

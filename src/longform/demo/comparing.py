@@ -13,6 +13,7 @@ from longform.evaluation.classification import classification_scores, label_ids,
 from longform.training.settings import compute_dtype
 
 RESAMPLINGS = 2_000
+TOKENS_PER_FORWARD = 4096
 
 
 def evaluate(folder: Path, texts: Sequence[tuple[str, str, str]], *, name: str) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def evaluate(folder: Path, texts: Sequence[tuple[str, str, str]], *, name: str) 
     classifier = load_classifier(folder)
     dtype = compute_dtype("auto", classifier.model.device)
     with torch.autocast(classifier.model.device.type, dtype=dtype, enabled=dtype != torch.float32):
-        outcomes = classifier.outcomes([text for _, text, _ in texts])
+        outcomes = classifier.outcomes([text for _, text, _ in texts], max_tokens_per_batch=TOKENS_PER_FORWARD)
         found = list(tqdm(outcomes, total=len(texts), desc=f"testing {name}", unit="text"))
     logits = np.stack([outcome.values for outcome in found])
     truth = label_ids([label for _, _, label in texts], classifier.label2id)

@@ -68,6 +68,7 @@ def _all_steps(progress: Progress, scale: Scale, seed: int, folder: Path, say: C
     chosen = progress.step("choose", lambda: steps.choose_texts(progress, scale, healed))
     if chosen["texts"] < chosen["of"]:
         say(f"This machine has time for {chosen['texts']} of the {chosen['of']} training texts.")
+    progress.step("start", lambda: steps.start(progress, scale, texts=chosen["texts"]))
     for number, name, length in ((3, "longform", scale.train_length), (4, "original", scale.original_length)):
         head(number, f"Fine-tuning ({name}): {chosen['texts']} labelled texts, up to {length:,} tokens")
         progress.step(f"train {name}", lambda name=name: steps.train(progress, scale, name, texts=chosen["texts"]))

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from longform.conversion.convert import ConversionResult, convert
 from longform.data.text import Document
 from longform.demo.comparing import compare, evaluate
+from longform.demo.head import embeddings, fit_head
 from longform.demo.material import Material, examples, make_material
 from longform.demo.measuring import measure_lengths
 from longform.demo.progress import Progress
@@ -22,13 +24,13 @@ from longform.training.settings import FinetuningSettings
 from longform.training.trainer import without_bars
 
 CHARACTERS_A_TOKEN = 4.6  # in licence texts, roughly
-FINETUNING_COST = {"longform": 0.72, "original": 0.65}  # of a token, against one of healing, whose teacher reads it too
+FINETUNING_COST = {"longform": 0.7, "original": 0.7}  # of a token, against one of healing, whose teacher reads it too
 MODEL_FILES = ("*.safetensors", "config.json", "tokenizer*", "special_tokens_map.json", "vocab*", "generation_config*")
 KEPT = ("step", "loss", "learning_rate", "tokens", "seconds", "macro_f1", "accuracy", "cosine", "layer_errors")
 
 
 def prepare(progress: Progress, scale: Scale, *, seed: int) -> dict[str, Any]:
-    """Texts, the Longform, and the original with the same classification head, both untrained."""
+    """Texts, the Longform, and the original with a classification head of the same kind, both untrained."""
     with without_bars():
         return _prepared(progress, scale, seed)
 
@@ -41,9 +43,8 @@ def _prepared(progress: Progress, scale: Scale, seed: int) -> dict[str, Any]:
         material, max_length=scale.length, projected_length=scale.projected_length,
         attention_window=scale.attention_window,
     )  # fmt: skip
-    # A window over the whole length is full attention: the original itself, with the Longform's head.
+    # A window over the whole length is full attention: the original itself, with a head like the Longform's.
     original = _classifier(material, max_length=scale.original_length, attention_window=scale.original_window)
-    original.model.get_submodule("classifier").load_state_dict(long.model.get_submodule("classifier").state_dict())
     for name, result in (("converted", long), ("original-converted", original)):
         shutil.rmtree(progress.work / name, ignore_errors=True)
         result.save_pretrained(progress.work / name)
@@ -91,12 +92,15 @@ def choose_texts(progress: Progress, scale: Scale, healing: dict[str, Any]) -> d
     material = material_of(progress)
     pace = _seconds_a_token(healing["rows"])
     spent, count = 0.0, 0
-    for _, text, _ in material.train:
+    labels: set[str] = set()
+    for _, text, label in material.train:
         tokens = len(text) / CHARACTERS_A_TOKEN
         for name, length in (("longform", scale.train_length), ("original", scale.original_length)):
             spent += pace * FINETUNING_COST[name] * min(tokens, length)
-        if spent > scale.finetune_minutes * 60 and count >= 2 * scale.finetune.batch_size:
+        enough = count >= 2 * scale.finetune.batch_size and labels == set(material.labels)
+        if enough and spent > scale.finetune_minutes * 60:
             break
+        labels.add(label)
         count += 1
     return {"texts": count, "of": len(material.train), "tokens_per_second_healing": 1 / pace if pace else None}
 
@@ -112,15 +116,35 @@ def _seconds_a_token(rows: Sequence[dict[str, Any]]) -> float:
     return sorted(paces)[len(paces) // 2] if paces else 0.0
 
 
+def start(progress: Progress, scale: Scale, *, texts: int) -> dict[str, Any]:
+    """Both models with the same head, fitted to the original's embeddings of the texts that they are fine-tuned on."""
+    material = material_of(progress)
+    chosen = examples(material.train[:texts])
+    fitted = fit_head(
+        embeddings(material.encoder, chosen.texts, length=scale.original_length), chosen.labels, material.labels
+    )
+    for name, source in (("longform", "healed"), ("original", "original-converted")):
+        folder = progress.work / source
+        model = AutoModelForSequenceClassification.from_pretrained(folder)
+        model.get_submodule("classifier").load_state_dict(fitted.state)
+        target = progress.work / f"start-{name}"
+        with without_bars():
+            model.save_pretrained(target)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        assert tokenizer is not None
+        tokenizer.save_pretrained(target)
+    return {"accuracy_in_training": fitted.accuracy}
+
+
 def train(progress: Progress, scale: Scale, name: str, *, texts: int) -> dict[str, Any]:
     """Fine-tune "longform" or "original": the same texts, steps, rates and head; only the lengths differ."""
     material = material_of(progress)
-    source, length = {
-        "longform": ("healed", scale.train_length), "original": ("original-converted", scale.original_length)
+    length = {
+        "longform": scale.train_length, "original": scale.original_length
     }[name]  # fmt: skip
     settings: FinetuningSettings = replace(scale.finetune, max_length=length)
     result = finetune(
-        progress.work / source, None, examples(material.train[:texts]), settings,
+        progress.work / f"start-{name}", None, examples(material.train[:texts]), settings,
         validation=examples(material.validation), output=progress.work / name,
     )  # fmt: skip
     validation = {key: value for key, value in result.metrics.items() if isinstance(value, float | int)}
