@@ -58,7 +58,7 @@ def _full(seed: int) -> Scale:
             length=4096, min_length=512, tokens_per_step=4096, tokens_per_forward=8192, max_tokens=100_000,
             evaluations=0, seed=seed,
         ),
-        # tokens_per_forward: small, so that texts share a pass with texts as long only; padding costs a third otherwise.
+        # Few tokens_per_forward: a text shares a pass with texts as long only; padding would cost a third.
         finetune=_finetuning(seed, batch_size=8, learning_rate=1e-4, head_learning_rate=3e-4, tokens_per_forward=1024),
         train_length=2048, texts_per_group=1, texts_per_category=80, validation_texts=48, heldout_texts=12,
         finetune_minutes=5.0,
