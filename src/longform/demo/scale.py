@@ -55,7 +55,7 @@ def _full(seed: int) -> Scale:
         name="full", length=4096, original_length=512, original_window=256, projected_length="auto",
         attention_window="auto",
         heal=DistillationSettings(
-            length=4096, min_length=512, tokens_per_step=4096, tokens_per_forward=8192, max_tokens=100_000,
+            length=4096, min_length=512, tokens_per_step=4096, tokens_per_forward=8192, max_tokens=100_000, learning_rate=4e-5,
             evaluations=0, seed=seed,
         ),
         # Few tokens_per_forward: a text shares a pass with texts as long only; padding would cost a third.
