@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from transformers import AutoModel, AutoTokenizer
 
 import longform
 from benchmarks.records import Record, append_record
 from longform.data.bundled import bundled_encoder_folder
+from longform.demo.head import fit_head
 from longform.evaluation.classification import classification_scores, load_classifier
 from longform.evaluation.encoders import TextEncoder, load_encoder
 from longform.evaluation.retrieval import retrieval_scores
@@ -28,7 +30,7 @@ from longform.evaluation.similarity import agreement, similarity_spearman
 from longform.training.distillation import distill
 from longform.training.finetuning import finetune
 from longform.training.labels import Examples
-from longform.training.settings import DistillationSettings, FinetuningSettings
+from longform.training.settings import DistillationSettings, FinetuningSettings, native_bfloat16
 
 RECORDS = Path(__file__).parent / "records"
 HELD_OUT = 200  # the last Wikipedia articles are never trained on
@@ -141,6 +143,8 @@ def contracts(options: argparse.Namespace) -> None:
         model, tokenizer = start_of(start, length, window, shared, names)
         folder = Path(options.output) / str(length)
         settings = FinetuningSettings(max_length=length, **eval_options(options.train))
+        model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = 0.0
+        start_from_linear_probe(model, tokenizer, train, length)
         finetune(model, tokenizer, train, settings, validation=validation, output=folder)
         classifier = load_classifier(folder)
         logits = np.stack([outcome.values for outcome in classifier.outcomes(test.text.tolist(), strategy="whole")])
@@ -149,6 +153,15 @@ def contracts(options: argparse.Namespace) -> None:
         keep("classification", {"data": "contracts", "model": label, "max_length": length,
                                 "train_documents": len(parts[0]), "test_documents": len(test)},
              {"accuracy": scores.accuracy, "macro_f1": scores.macro_f1})  # fmt: skip
+
+
+def start_from_linear_probe(model: Any, tokenizer: Any, train: Examples, length: int) -> None:
+    """Give ``model`` a head fitted to its own embeddings of the training texts (linear probing, then fine-tuning)."""
+    encoder = TextEncoder(model.base_model.eval(), tokenizer, "mean", False, length)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=native_bfloat16(torch.device("cpu"))):
+        vectors = encoder.embed(train.texts, progress=True)
+    names = [model.config.id2label[number] for number in range(model.config.num_labels)]
+    model.classifier.load_state_dict(fit_head(vectors, train.labels, names).state)
 
 
 def start_of(source: Any, length: int, window: int, head: dict[str, Any], names: dict[int, str]) -> tuple[Any, Any]:
