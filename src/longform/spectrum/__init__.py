@@ -1,0 +1,1 @@
+"""Singular values of attention, the theorems, k chosen by measurement."""
