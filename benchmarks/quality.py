@@ -47,6 +47,12 @@ def articles(data: Path) -> list[str]:
     return pd.read_parquet(data / "wikipedia_long.parquet").text.tolist()
 
 
+def meetings(data: Path) -> list[str]:
+    """QMSum's training meetings, and as many Wikipedia articles: unlabelled text of the kind that is searched later."""
+    long = pd.read_parquet(data / "qmsum_train_meetings.parquet").text.tolist()
+    return [text for pair in zip(long, articles(data), strict=False) for text in pair]
+
+
 def encoder_of(model: Any, tokenizer: Any) -> TextEncoder:
     """A model in memory as mean-pooled, normalised embeddings."""
     return TextEncoder(model.eval(), tokenizer, "mean", True, tokenizer.model_max_length)
@@ -91,13 +97,15 @@ def heal(options: argparse.Namespace) -> None:
     settings = DistillationSettings(**eval_options(options.train))
     began = time.process_time()
     teacher, tokenizer = AutoModel.from_pretrained(source), AutoTokenizer.from_pretrained(source)
-    done = distill(
-        result, teacher, tokenizer if options.plain else None, articles(options.data)[:-HELD_OUT], settings,
-        output=options.output,
-    )  # fmt: skip
+    texts = meetings(options.data) if options.texts == "meetings" else articles(options.data)[:-HELD_OUT]
+    plain = tokenizer if options.plain else None
+    done = distill(result, teacher, plain, texts, settings, output=options.output)
     minutes = (time.process_time() - began) / 60
     metrics = fidelity(encoder_of(done.student, result.tokenizer), options.data, options.documents)
-    described_run = {**described(result.model.config), "tokens": done.tokens, "learning_rate": settings.learning_rate}
+    described_run = {
+        **described(result.model.config), "texts": options.texts, "tokens": done.tokens,
+        "learning_rate": settings.learning_rate,
+    }  # fmt: skip
     keep(options.name, described_run, {**metrics, "minutes": minutes})
 
 
@@ -205,6 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--documents", type=int, default=HELD_OUT, help="held-out articles")
     parser.add_argument("--output", help="folder of the training run")
     parser.add_argument("--name", default="healing", choices=("healing", "pure"), help="name of the records")
+    parser.add_argument("--texts", default="articles", choices=("articles", "meetings"), help="what heals")
     parser.add_argument("--plain", action="store_true", help="take the source's tokenizer as it is")
     parser.add_argument("--model", help="folder of a healed Longform")
     parser.add_argument("--label", default="Longform, whole text")
