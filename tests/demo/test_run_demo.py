@@ -94,7 +94,8 @@ def test_the_original_is_the_encoder_itself_with_a_head_like_the_longforms(finis
     )
     for name, value in long.classifier.state_dict().items():
         other = original.classifier.state_dict()[name]
-        assert other.shape == value.shape and not torch.equal(other, value), "each is fitted to its own embeddings"
+        assert other.shape == value.shape
+        assert not torch.equal(other, value), "each is fitted to its own embeddings"
     from transformers import BertModel
 
     encoder = BertModel.from_pretrained(work / "encoder").eval()
