@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longform.cli.arguments import command_parser
+from longform.cli.lengths_file import read_lengths
 from longform.conversion import defaults
 from longform.conversion.saving import check_output
 from longform.conversion.tasks import MODELS
 from longform.functional.positions import METHODS
 from longform.layers.geometry import INITIALISATIONS, PROJECTIONS, SHARINGS
 
-Lengths = int | Literal["auto"] | list[int] | list[list[int]]
+Lengths = int | Literal["auto"] | list[int] | list[list[int]] | str
 
 
 def parser() -> Any:
@@ -41,7 +42,8 @@ def _add_attention(made: Any) -> None:
     )
     made.add_argument(
         "--projected-length", type=Lengths, default="auto",
-        help=f"slots k: a number, a list per layer, or lists per head; auto: about {defaults.SLOTS}",
+        help=f"slots k: a number, a list per layer, lists per head, or a JSON or YAML file with one of these as its "
+        f"projected_length (longform spectrum writes such files); auto: about {defaults.SLOTS}",
     )  # fmt: skip
     made.add_argument("--sharing", choices=SHARINGS, default=defaults.SHARING, help="who shares a projection")
     made.add_argument(
@@ -82,7 +84,7 @@ def run(settings: Any) -> None:
     output = Path(settings.output).expanduser()
     check_output(output, overwrite=settings.overwrite)
     result = convert(
-        settings.source, max_length=settings.max_length, projected_length=settings.projected_length,
+        settings.source, max_length=settings.max_length, projected_length=read_lengths(settings.projected_length),
         projection=settings.projection, sharing=settings.sharing, attention_window=settings.attention_window,
         memory_budget=settings.memory_budget, sink_tokens=settings.sink_tokens,
         projection_init=settings.projection_init, positions=settings.positions,

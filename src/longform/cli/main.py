@@ -30,6 +30,7 @@ COMMANDS = {
     "evaluate": Command("longform.cli.evaluate", "measure models side by side"),
     "predict": Command("longform.cli.predict", "label documents with a fine-tuned model"),
     "embed": Command("longform.cli.embed", "turn documents into vectors"),
+    "spectrum": Command("longform.cli.spectrum", "singular values of attention, and the k that they ask for"),
     "demo": Command("longform.cli.demo", "the whole way on a bundled data set, with a report"),
 }
 

@@ -1,0 +1,38 @@
+"""k from a file, as ``longform spectrum`` writes it: JSON or YAML."""
+
+from pathlib import Path
+from typing import Any
+
+from longform.errors import DataError, require
+
+NAME = "projected_length"
+
+
+def read_lengths(given: Any) -> Any:
+    """``given`` as it is, or, where it is the name of a file, the k that stands in it.
+
+    The file holds a number, a list per layer or lists per head, alone or as ``projected_length`` among other things.
+    Raises DataError where it cannot be read as that.
+    """
+    if not isinstance(given, str) or given == "auto":
+        return given
+    path = Path(given).expanduser()
+    if not path.is_file():
+        raise DataError(f'{NAME}="{given}" is neither a number, a list nor a file that exists')
+    yaml = require("yaml", extra="cli")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(f'"{path}" is neither JSON nor YAML: {error}') from error
+    found = content.get(NAME) if isinstance(content, dict) else content
+    if not _is_lengths(found):
+        raise DataError(
+            f'"{path}" has no {NAME} that is a whole number, a list of them (one a layer) or a list of lists (heads)'
+        )
+    return found
+
+
+def _is_lengths(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(_is_lengths(entry) for entry in value)
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,31 @@
+"""Pictures as PNG files, drawn without a display and without pyplot; and inside a page, as its own bytes."""
+
+import base64
+import io
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from longform.data.text import atomic_write
+from longform.errors import require
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty matplotlib Figure of ``width`` x ``height`` inches."""
+    figure = require("matplotlib.figure", extra="train").Figure(figsize=(width, height), dpi=120, layout="constrained")
+    require("matplotlib.backends.backend_agg", extra="train").FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure as PNG; the file appears whole or not at all."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    with atomic_write(path, "wb") as file:
+        file.write(buffer.getvalue())
+
+
+def inline_picture(path: Path, *, said: str) -> str:
+    """An <img> that holds the file; ``said``: what one sees, for who cannot see it."""
+    content = base64.b64encode(path.read_bytes()).decode()
+    return f'<img alt="{escape(said, quote=True)}" src="data:image/png;base64,{content}">'

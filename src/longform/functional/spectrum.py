@@ -1,0 +1,59 @@
+"""How much of an attention map its largest singular values keep (paper, Figure 1), and how alike maps are.
+
+Axes: B any leading axes, h heads, n tokens, m valid tokens, j index of a singular value (from 1), H maps.
+"""
+
+import torch
+from torch import Tensor
+
+from longform.errors import InputError
+
+
+def singular_values(maps: Tensor) -> Tensor:
+    """Singular values of square maps (B, m, m), largest first: (B, m), in float32 or, given float64, in it."""
+    if maps.dim() < 2 or maps.shape[-1] != maps.shape[-2]:
+        raise InputError(f"attention maps are square, (B, m, m); these have the shape {tuple(maps.shape)}")
+    wide = maps if maps.dtype == torch.float64 else maps.float()
+    return torch.linalg.svdvals(wide)
+
+
+def valid_part(maps: Tensor, mask: Tensor | None) -> Tensor:
+    """Rows and columns of one text's valid tokens: maps (h, n, n), ``mask`` bool (n,) or None -> (h, m, m)."""
+    if mask is None:
+        return maps
+    keep = mask.nonzero()[:, 0]
+    return maps.index_select(1, keep).index_select(2, keep)
+
+
+def cumulative_spectrum(values: Tensor) -> Tensor:
+    """Normalised cumulative spectrum, sum of the first j singular values / sum of all, not squared (paper, Figure 1).
+
+    ``values`` (B, m), largest first -> float64 (B, m), rising to 1. A map of zeros has no spectrum: all ones.
+    """
+    summed = values.double().cumsum(-1)
+    total = summed[..., -1:]
+    return torch.where(total > 0, summed / total.clamp(min=torch.finfo(torch.float64).tiny), 1.0)
+
+
+def effective_rank(values: Tensor) -> Tensor:
+    """exp of the entropy (nats) of the normalised singular values (B, m): float64 (B,), from 1 to m.
+
+    Roy and Vetterli, "The effective rank", 2007: m for m equal values, 1 where one value is all.
+    """
+    wide = values.double()
+    share = wide / wide.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
+    return torch.special.entr(share).sum(-1).exp()
+
+
+def smallest_index(cumulative: Tensor, share: float) -> Tensor:
+    """The smallest j at which ``cumulative`` (B, m) reaches ``share`` (0 < share <= 1): long (B,), from 1 to m."""
+    if not 0.0 < share <= 1.0:
+        raise InputError(f"a share of the spectrum is above 0 and at most 1; got {share}")
+    reached = cumulative < min(share, 1.0) - 1e-12
+    return (reached.sum(-1) + 1).clamp(max=cumulative.shape[-1])
+
+
+def map_cosines(maps: Tensor) -> Tensor:
+    """Cosine of each pair of maps (H, m, m), as vectors of m² numbers: (H, H), 1 on the diagonal, 0 to a zero map."""
+    rows = torch.nn.functional.normalize(maps.flatten(1), dim=1)
+    return rows @ rows.T

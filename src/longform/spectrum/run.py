@@ -1,0 +1,165 @@
+"""``longform spectrum``: models and corpora measured one after another into a folder with records, pictures, a report.
+
+What is measured is a file for each model and corpus, written when it is complete; called again, only what is missing
+is measured, and pictures, k and the report are made anew from the files.
+"""
+
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from longform.data.text import Document, atomic_write
+from longform.errors import CheckpointError, ConfigurationError
+from longform.spectrum.heads import followers, head_similarity, leaders_of, random_followers
+from longform.spectrum.measure import measure_spectrum
+from longform.spectrum.report import write_report
+from longform.spectrum.results import HeadComparison, RunResult, read_result, write_result
+from longform.spectrum.settings import OpenedModel, Opener, SpectrumSettings, SpectrumView
+from longform.spectrum.shared_maps import can_share_maps, sharing_fidelity
+from longform.spectrum.views import draw, write_chosen, write_records
+
+IDENTITY, RUNS = "spectrum.json", "runs"
+SHARED = (0.125, 0.25, 0.375, 0.5, 0.75)  # of all heads
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Texts under a name; ``documents`` can be read from the beginning more than once."""
+
+    name: str
+    documents: Iterable[Document | str]
+
+
+def run_spectrum(
+    models: Sequence[str],
+    corpora: Sequence[Corpus],
+    settings: SpectrumSettings,
+    view: SpectrumView,
+    *,
+    output: Path,
+    opener: Opener,
+    progress: bool = False,
+) -> list[RunResult]:
+    """Measure each model on each corpus into ``output``; what the folder has already is not measured again.
+
+    ``opener``: model name -> OpenedModel. Raises ConfigurationError where the folder holds other settings or ``view``
+    asks for what the texts cannot give, and what ``measure_spectrum`` raises.
+    """
+    if max(view.indices) > settings.max_length:
+        raise ConfigurationError(
+            f"index {max(view.indices)} is above max_length={settings.max_length}: maps have no more singular values "
+            "than tokens"
+        )
+    _open_folder(output, settings)
+    for model, corpus, path in _planned(models, corpora, output):
+        if not path.exists():
+            write_result(path, _measure(model, corpus, path.stem, settings, opener, progress))
+    results = [read_result(path) for path in sorted((output / RUNS).glob("*.jsonl"))]
+    _check_view(results, view)
+    for result in results:
+        draw(result, view, output)
+        write_chosen(result, view, output)
+    write_records(results, view, output)
+    write_report(results, view, output, asdict(settings))
+    return results
+
+
+def short_name(name: str) -> str:
+    """What stands for a folder, file or hub name in titles: its last part, without suffix."""
+    path = Path(name.rstrip("/"))
+    parts = [part for part in reversed(path.parts) if part not in ("model", "encoder", "/", ".")]
+    last = parts[0] if parts else name
+    return Path(last).stem if Path(last).suffix in (".jsonl", ".ndjson", ".parquet", ".txt", ".md", ".text") else last
+
+
+def _planned(models: Sequence[str], corpora: Sequence[Corpus], output: Path) -> Iterator[tuple[str, Corpus, Path]]:
+    """Every pair, the models in the outer loop, with its file."""
+    names = [f"{short_name(model)}-{short_name(corpus.name)}" for model in models for corpus in corpora]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise ConfigurationError(
+            f"several models or corpora would be called {', '.join(doubled)} in the report: rename a folder or file"
+        )
+    pairs = [(model, corpus) for model in models for corpus in corpora]
+    for (model, corpus), name in zip(pairs, names, strict=True):
+        yield model, corpus, output / RUNS / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.jsonl"
+
+
+def _open_folder(output: Path, settings: SpectrumSettings) -> None:
+    path, wanted = output / IDENTITY, asdict(settings)
+    if path.exists():
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise CheckpointError(f'"{path}" is damaged ({error}): give another --output') from error
+        changed = [
+            f"{name}: {before.get(name)} there, {value} now"
+            for name, value in wanted.items()
+            if before.get(name) != value
+        ]
+        if changed:
+            raise ConfigurationError(
+                f'"{output}" holds spectra that were measured with other settings ({"; ".join(changed)}): give the '
+                "same, or another --output"
+            )
+        return
+    if output.is_dir() and any(output.iterdir()):
+        raise ConfigurationError(f'"{output}" is not empty, and holds no spectra: give another folder (--output)')
+    with atomic_write(path) as file:
+        json.dump(wanted, file, indent=1)
+
+
+def _measure(
+    model: str, corpus: Corpus, name: str, settings: SpectrumSettings, opener: Opener, progress: bool
+) -> RunResult:
+    began = time.perf_counter()
+    opened = opener(model)
+    spectrum, texts = measure_spectrum(opened, corpus.documents, settings, progress=progress, name=name)
+    heads, notes = None, []
+    if settings.head_texts and len(texts) < 2:
+        notes.append("heads were not compared: that takes two texts")
+    elif settings.head_texts:
+        heads, said = compare_heads(opened, texts, spectrum.effective_rank.shape[1])
+        notes += said
+    seconds = time.perf_counter() - began
+    return RunResult(name, short_name(model), short_name(corpus.name), spectrum, heads, seconds, notes)
+
+
+def compare_heads(opened: OpenedModel, texts: Sequence[Any], heads: int) -> tuple[HeadComparison, list[str]]:
+    """Similarity of heads on every other one of ``texts``, and on the rest what becomes of the output when they share.
+
+    ``heads``: of a layer. Returns also notes on what could not be done.
+    """
+    compared, tried = texts[::2], texts[1::2]
+    similarity = head_similarity(opened.model, compared)
+    if not can_share_maps(opened.model):
+        kind = opened.model.config.model_type
+        note = f"heads of model_type {kind} were compared, but their maps cannot be exchanged"
+        return HeadComparison(similarity, [], len(compared), 0), [note]
+    count = len(similarity)
+    kinds = {
+        "inside": followers(similarity, heads, across=False),
+        "across": followers(similarity, heads, across=True),
+        "random": random_followers(count, heads, seed=0),
+    }
+    fidelity = []
+    for kind, pairs in kinds.items():
+        for replaced in sorted({round(share * count) for share in SHARED} - {0}):
+            if replaced > len(pairs):
+                continue
+            found = sharing_fidelity(opened.model, tried, leaders_of(pairs[:replaced], count))
+            fidelity.append({"pairs": kind, "replaced": replaced, "share": replaced / count, **asdict(found)})
+    return HeadComparison(similarity, fidelity, len(compared), len(tried)), []
+
+
+def _check_view(results: Sequence[RunResult], view: SpectrumView) -> None:
+    for result in results:
+        if max(view.indices) > result.spectrum.longest:
+            raise ConfigurationError(
+                f"index {max(view.indices)} is above the {result.spectrum.longest} tokens of the longest text of "
+                f"{result.corpus}: maps have no more singular values than tokens"
+            )

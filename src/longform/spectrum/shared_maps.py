@@ -1,0 +1,101 @@
+"""What becomes of an encoder's output when heads use another head's attention map instead of their own.
+
+Axes: B batch, n tokens, D hidden, h heads, d head dimension, H heads of the whole model.
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
+
+from longform.errors import ConfigurationError
+from longform.layers.attention import LinformerAttention
+from longform.spectrum.capture import attention_modules
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """``cosine`` of the mean-pooled embeddings, and relative ``error`` of the last hidden states, |H' - H| / |H|."""
+
+    cosine: float
+    error: float
+
+
+def can_share_maps(model: Any) -> bool:
+    """Whether maps can be exchanged: attention as BERT, RoBERTa, ELECTRA and DistilBERT have it, a module a layer."""
+    modules = [module for module, names in attention_modules(model) if len(names) == 3]
+    own = any(isinstance(module, LinformerAttention) or hasattr(module, "dense") for module in modules)
+    return len(modules) == model.config.num_hidden_layers and not own
+
+
+@torch.no_grad()
+def sharing_fidelity(model: Any, texts: Sequence[Tensor], leaders: Sequence[int]) -> Fidelity:
+    """The model on ``texts``, long (m,) each, with maps shared as ``leaders`` (H) says, beside the model as it is.
+
+    ``leaders``: for each head, counted layer by layer, the head whose map it uses; it stands at or before it.
+    Raises ConfigurationError for attention whose maps cannot be exchanged, see ``can_share_maps``.
+    """
+    cosines, errors = [], []
+    for ids in texts:
+        inputs = ids[None].to(model.device)
+        own = model.base_model(input_ids=inputs).last_hidden_state.float()
+        with shared_maps(model, leaders):
+            other = model.base_model(input_ids=inputs).last_hidden_state.float()
+        cosines.append(float(cosine_similarity(own.mean(1), other.mean(1)).mean()))
+        errors.append(float((other - own).norm() / own.norm()))
+    return Fidelity(sum(cosines) / len(cosines), sum(errors) / len(errors))
+
+
+@contextmanager
+def shared_maps(model: Any, leaders: Sequence[int]) -> Generator[None]:
+    """Inside, heads of ``model`` use the maps of their ``leaders``."""
+    if not can_share_maps(model):
+        raise ConfigurationError(
+            f"the attention maps of model_type {model.config.model_type!r} cannot be exchanged; those of BERT, "
+            "RoBERTa, ELECTRA and DistilBERT can"
+        )
+    exchange = _Exchange(leaders)
+    handles = [
+        handle
+        for layer, (module, names) in enumerate(attention_modules(model))
+        for handle in exchange.hooks(layer, module, names)
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@dataclass
+class _Exchange:
+    leaders: Sequence[int]
+    maps: dict[int, Tensor] = field(default_factory=dict)  # of heads that lead, by number
+
+    def hooks(self, layer: int, module: nn.Module, names: tuple[str, ...]) -> list[Any]:
+        values: list[Tensor] = []
+        value_layer = getattr(module, names[2])
+        kept = value_layer.register_forward_hook(lambda _module, _args, output: values.append(output))
+
+        def after(module: nn.Module, args: Any, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            weights = self._exchanged(layer, output[1])
+            heads = weights.shape[1]
+            value = values.pop().unflatten(2, (heads, -1)).transpose(1, 2)
+            context = (weights @ value).transpose(1, 2).flatten(2)
+            finish = getattr(module, "out_lin", None)  # DistilBERT's output layer is inside
+            return (context if finish is None else finish(context)), weights
+
+        return [kept, module.register_forward_hook(after)]
+
+    def _exchanged(self, layer: int, weights: Tensor) -> Tensor:
+        heads = weights.shape[1]
+        first = layer * heads
+        if layer == 0:
+            self.maps.clear()
+        for head in set(self.leaders) & set(range(first, first + heads)):
+            self.maps[head] = weights[:, head - first]
+        return torch.stack([self.maps[self.leaders[first + head]] for head in range(heads)], dim=1)

@@ -1,0 +1,112 @@
+"""The folder of a run: what is in it, going on after a kill, other settings refused, k that convert takes."""
+
+import json
+
+import pytest
+from tiny_models import save_bert, save_longform
+from transformers import AutoModel
+
+from longform.cli.main import main
+from longform.spectrum import run
+from longform.spectrum.results import read_result
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    lines = [json.dumps({"text": "the long text is near and " * repeats + "far"}) for repeats in (2, 3, 4, 5)]
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def models(tmp_path, tiny_tokenizer):
+    bert = save_bert(tmp_path / "tinybert", tiny_tokenizer)
+    return [str(bert), str(save_longform(tmp_path / "tinylong", tiny_tokenizer))]
+
+
+def arguments(models, corpus, output, *more):
+    given = ["spectrum", *models, "--text", str(corpus), "--output", str(output), "--max-length", "20"]
+    return [*given, "--index", "[4,8]", "--head-texts", "4", *more]
+
+
+def test_a_report_of_two_models_and_k_for_convert(models, corpus, tmp_path, capsys):
+    output = tmp_path / "out"
+    assert main(arguments(models, corpus, output, "--total-k", "12")) == 0
+    assert "tinybert on corpus, 4 texts" in capsys.readouterr().out
+    records = [json.loads(line) for line in (output / "records.jsonl").read_text().splitlines()]
+    assert len(records) == 2 * 2 * 3
+    assert set(records[0]["share"]) == {"4", "8"}
+    page = (output / "report.html").read_text()
+    for part in ("tinybert on corpus", "tinylong on corpus", "Side by side", "Do heads attend the same?"):
+        assert part in page
+    assert page.count("data:image/png;base64,") == 1 + 5 + 4  # ours cannot exchange maps
+    assert "http" not in page
+    kept = read_result(output / "runs" / "tinybert-corpus.jsonl")
+    assert {row["pairs"] for row in kept.heads.fidelity} == {"inside", "across", "random"}
+    for kind, more in (("per-layer", []), ("per-head", ["--sharing", "none"]), ("total-12", [])):
+        path = output / "projected_length" / f"tinybert-corpus-{kind}.json"
+        folder = tmp_path / kind
+        convert = ["convert", models[0], str(folder), "--projected-length", str(path), "--max-length", "20"]
+        assert main([*convert, "--attention-window", "null", "--sink-tokens", "0", *more]) == 0
+        expected = json.loads(path.read_text())["projected_length"]
+        assert AutoModel.from_pretrained(folder).config.projected_length == expected
+    assert sum(expected) <= 12
+
+
+def test_only_what_is_missing_is_measured_again(models, corpus, tmp_path, monkeypatch, capsys):
+    output = tmp_path / "out"
+    measured = []
+    real = run._measure
+
+    def counted(model, *rest):
+        measured.append(model)
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        return real(model, *rest)
+
+    monkeypatch.setattr(run, "_measure", counted)
+    for drawn in ("draw", "write_report"):  # the other test looks at them
+        monkeypatch.setattr(run, drawn, lambda *rest: None)
+    assert main(arguments(models, corpus, output)) == 130
+    first = (output / "runs" / "tinybert-corpus.jsonl").read_bytes()
+    assert main(arguments(models, corpus, output)) == 0
+    assert measured == [models[0], models[1], models[1]]
+    assert (output / "runs" / "tinybert-corpus.jsonl").read_bytes() == first
+    assert main(arguments(models, corpus, output, "--keep", "0.5")) == 0  # looked at in another way
+    assert len(measured) == 3
+    assert main(arguments(models, corpus, output, "--texts", "3")) == 2
+    assert "texts: 100 there, 3 now" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--index", "21"], "index 21 is above max_length=20"),
+        (["--index", "18", "--texts", "1"], "index 18 is above the 15 tokens of the longest text"),
+        (["--total-k", "1"], "total_k=1 cannot be shared out"),
+        (["--max-length", "40"], "takes 32 tokens"),
+        (["--text", "-"], '"-" cannot be read again'),
+        (["--text-field", "body"], 'no field "body"'),
+    ],
+)
+def test_wrong_options_are_one_clear_line(models, corpus, tmp_path, capsys, more, message):
+    assert main(arguments(models[:1], corpus, tmp_path / "out", *more)) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_two_models_of_one_name_and_a_folder_of_something_else(models, corpus, tmp_path, capsys):
+    assert main(arguments([models[0], models[0]], corpus, tmp_path / "out")) == 2
+    assert "would be called tinybert-corpus" in capsys.readouterr().err
+    assert main(arguments(models[:1], corpus, tmp_path)) == 2
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_files_that_hold_no_k(tmp_path, models, capsys):
+    (tmp_path / "bad.json").write_text('{"projected_length": "many"}')
+    (tmp_path / "broken.yaml").write_text("[1, 2")
+    for name, message in (("bad.json", "has no projected_length"), ("broken.yaml", "neither JSON nor YAML"),
+                          ("nothing.json", "neither a number, a list nor a file")):  # fmt: skip
+        given = ["convert", models[0], str(tmp_path / "o"), "--projected-length", str(tmp_path / name)]
+        assert main(given) == 2
+        assert message in capsys.readouterr().err
