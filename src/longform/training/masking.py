@@ -1,0 +1,119 @@
+"""Which tokens are hidden from a masked-language model, and what stands in their place (BERT's 80/10/10).
+
+Axes: B blocks, n tokens, m hidden tokens.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longform.data.packing import SEPARATOR, BlockFrame, Blocks
+
+FIXED = 20_060_468  # the seed of the validation masks; not a setting, so that losses of different runs compare
+STANDARD = (0.15, 0.8, 0.1)  # of the validation set: asked for; of these the mask token, another token
+
+
+class MaskedBlocks(NamedTuple):
+    """Blocks that pass through the model together.
+
+    ``input_ids`` long (B, n), ``attention_mask`` long (B, n) or None without padding, ``places`` long (m): which of
+    the flattened (B * n) tokens are asked for, ``labels`` long (m): what was there.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor | None
+    places: Tensor
+    labels: Tensor
+
+    @property
+    def weight(self) -> float:
+        """How much of a step's loss it is: hidden tokens."""
+        return len(self.labels)
+
+
+class Hiding(NamedTuple):
+    """How tokens are hidden: ``fraction`` of the content; of these ``mask_share`` become the mask token,
+    ``random_share`` another token, ids ``first_ordinary`` to ``vocabulary`` - 1, and the rest stays as it is.
+    """
+
+    fraction: float
+    mask_share: float
+    random_share: float
+    mask_id: int
+    first_ordinary: int
+    vocabulary: int
+
+    def draw(self, candidates: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Some of ``candidates`` (places), at least one, in order, and what to put there: -1 for "as it is"."""
+        count = min(len(candidates), max(1, round(self.fraction * len(candidates))))
+        chosen = np.sort(generator.permutation(len(candidates))[:count])
+        fate = generator.random(count)
+        other = generator.integers(self.first_ordinary, self.vocabulary, count)
+        put = np.where(fate < self.mask_share, self.mask_id, -1)
+        put = np.where(fate >= 1 - self.random_share, other, put)
+        return candidates[chosen], put
+
+
+def mask_block(
+    content: np.ndarray, hiding: Hiding, separator: int | None, seed: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One block's content with tokens hidden, their places in it, and what was there.
+
+    Everything depends on the content and ``seed`` alone. Separators are not hidden.
+    """
+    candidates = np.arange(len(content)) if separator is None else np.flatnonzero(content != separator)
+    places, put = hiding.draw(candidates, np.random.default_rng(seed))
+    return _with(content, places, put), places, content[places]
+
+
+def _with(content: np.ndarray, places: np.ndarray, put: np.ndarray) -> np.ndarray:
+    hidden = content.copy()
+    hidden[places] = np.where(put < 0, content[places], put)
+    return hidden
+
+
+def collate_blocks(
+    blocks: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], frame: BlockFrame, length: int
+) -> MaskedBlocks:
+    """Blocks as ``mask_block`` gives them, framed, padded to ``length`` and stacked."""
+    contents = [content for content, _, _ in blocks]
+    start = len(frame.prefix)
+    places = np.concatenate([row * length + start + where for row, (_, where, _) in enumerate(blocks)])
+    labels = np.concatenate([wanted for _, _, wanted in blocks])
+    lengths = np.array([len(content) + frame.total for content in contents])
+    mask = None
+    if lengths.min() < length:
+        mask = torch.from_numpy((np.arange(length) < lengths[:, None]).astype(np.int64))
+    return MaskedBlocks(
+        torch.from_numpy(frame.stack(contents, length)), mask, torch.from_numpy(places), torch.from_numpy(labels)
+    )
+
+
+def fixed_masked_set(blocks: Blocks, hiding: Hiding, *, blocks_at_once: int) -> list[MaskedBlocks]:
+    """The blocks with tokens hidden once and for all: the same tokens of each document at every block length."""
+    places, puts = [], []
+    for document in sorted(blocks.documents.tolist()):
+        first = int(blocks.store.ends[document - 1]) if document else 0
+        inside = np.arange(first, int(blocks.store.ends[document]))
+        where, put = hiding.draw(inside, np.random.default_rng((FIXED, document)))
+        places.append(where)
+        puts.append(put)
+    hidden, put = np.concatenate(places), np.concatenate(puts)
+    masked = [_with_fixed(blocks, number, hidden, put) for number in range(len(blocks))]
+    kept = [block for block in masked if len(block[1])]
+    return [
+        collate_blocks(kept[start : start + blocks_at_once], blocks.frame, blocks.length)
+        for start in range(0, len(kept), blocks_at_once)
+    ]
+
+
+def _with_fixed(
+    blocks: Blocks, number: int, hidden: np.ndarray, put: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    content, places = blocks.contents(number), blocks.places(number)
+    at = np.minimum(np.searchsorted(hidden, places), len(hidden) - 1)
+    where = np.flatnonzero((hidden[at] == places) & (places != SEPARATOR))
+    return _with(content, where, put[at[where]]), where, content[where]

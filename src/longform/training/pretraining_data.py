@@ -1,0 +1,205 @@
+"""The batches of every step of a pre-training, by number, and the tokens that measure it.
+
+A step's blocks and masks depend on the documents, the settings and its number alone: not on the model, nor on how many
+processes share the work.
+"""
+
+from collections.abc import Iterator
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from longform.data.packing import BlockFrame, Blocks
+from longform.data.token_store import Corpus, TokenStore
+from longform.errors import ConfigurationError, DataError
+from longform.training.block_supply import CachedSupply, StreamedSupply, Supply, too_small
+from longform.training.crops import check_repeatable
+from longform.training.masking import (
+    FIXED,
+    STANDARD,
+    Hiding,
+    MaskedBlocks,
+    collate_blocks,
+    fixed_masked_set,
+    mask_block,
+)
+from longform.training.pretraining_settings import PretrainingSettings
+from longform.training.teacher import special_tokens
+
+FEW_DOCUMENTS = 10  # below this the end of each document is held out, not whole documents
+
+
+def block_frame(tokenizer: Any) -> BlockFrame:
+    """What the tokenizer puts around a text. Raises ConfigurationError where it has no mask or padding token."""
+    for name in ("mask_token_id", "pad_token_id"):
+        if getattr(tokenizer, name) is None:
+            raise ConfigurationError(f"the tokenizer has no {name}: masked-language modelling needs it")
+    special = special_tokens(tokenizer)
+    return BlockFrame(special.prefix, special.suffix, tokenizer.sep_token_id, tokenizer.pad_token_id)
+
+
+def _first_ordinary(tokenizer: Any) -> int:
+    """The first id behind the special tokens at the head of the vocabulary: no token is replaced by one of these."""
+    special = set(tokenizer.all_special_ids)
+    return len(list(takewhile(special.__contains__, range(len(tokenizer)))))
+
+
+class Split(NamedTuple):
+    """Documents (indices into their store) to train on and to measure on."""
+
+    store: TokenStore
+    train: np.ndarray
+    validation: np.ndarray
+
+
+def split_documents(store: TokenStore, validation_tokens: int) -> Split:
+    """Hold out random documents, the same at every seed: about ``validation_tokens``, at most a tenth of the corpus.
+
+    Of a corpus of few documents the last tenth of each is held out.
+    """
+    lengths = store.lengths()
+    if len(store.ends) < FEW_DOCUMENTS:
+        held = np.minimum(lengths // 10, validation_tokens // len(store.ends))
+        ends = np.stack([store.ends - held, store.ends], axis=1).ravel()
+        return Split(TokenStore(store.tokens, ends), np.arange(0, len(ends), 2), np.arange(1, len(ends), 2))
+    order = np.random.default_rng(FIXED).permutation(len(store.ends))
+    wanted = min(validation_tokens, len(store.tokens) // 10)
+    count = 1 + int(np.searchsorted(np.cumsum(lengths[order]), wanted))
+    return Split(store, np.sort(order[count:]), np.sort(order[:count]))
+
+
+class PretrainingData:
+    """Batches (``steps``) and the validation set (``validation``) of a run; ``rank`` of ``processes`` share a step.
+
+    ``corpus``: a cached corpus, or documents that are tokenised as they come. ``validation``: held-out text; default:
+    a part of the corpus. ``unigram_loss``: what predicting frequencies alone loses on the validation set, nats a token.
+
+    Raises ConfigurationError (sizes, a tokenizer without mask), DataError (a corpus smaller than one step).
+    """
+
+    def __init__(
+        self, corpus: TokenStore | Corpus, tokenizer: Any, settings: PretrainingSettings, *, length: int,
+        validation: TokenStore | None = None, rank: int = 0, processes: int = 1,
+    ) -> None:  # fmt: skip
+        self.settings, self.tokenizer, self.length, self.rank = settings, tokenizer, length, rank
+        self.frame = block_frame(tokenizer)
+        self.share = settings.tokens_per_step // (length * processes)  # blocks of a step that are this process's
+        self.at_once = max(1, settings.tokens_per_forward // length)
+        self.step_blocks = self.share * processes
+        self.step_tokens = self.step_blocks * length
+        self.tokens = 0  # that all processes have trained on, up to the last step that was handed out
+        if not self.share:
+            raise ConfigurationError(
+                f"tokens_per_step={settings.tokens_per_step} holds no block of length={length} for each of {processes} "
+                f"process(es): use {length * processes} or more"
+            )
+        self.corpus_tokens: int | None = None
+        self.corpus_documents: int | None = None
+        self.supply: Supply
+        if isinstance(corpus, TokenStore):
+            held, counts = self._read_store(corpus, validation)
+        else:
+            held, counts = self._read_stream(corpus, validation), None
+        self.validation_tokens = int(held.store.lengths()[held.documents].sum())
+        self.validation = fixed_masked_set(held, self._hiding(*STANDARD), blocks_at_once=self.at_once)
+        if not self.validation:
+            raise DataError("no text to measure on: give more documents, or a validation text of their own")
+        self.unigram_loss = self._unigram_loss(counts)
+
+    def _hiding(self, fraction: float, mask_share: float, random_share: float) -> Hiding:
+        return Hiding(
+            fraction, mask_share, random_share, self.tokenizer.mask_token_id, _first_ordinary(self.tokenizer),
+            len(self.tokenizer),
+        )  # fmt: skip
+
+    def _blocks(self, store: TokenStore, documents: np.ndarray, *, keep_rest: bool) -> Blocks:
+        packing = self.settings.packing
+        return Blocks(store, documents, self.frame, length=self.length, packing=packing, keep_rest=keep_rest)
+
+    def _read_store(self, store: TokenStore, validation: TokenStore | None) -> tuple[Blocks, np.ndarray]:
+        """Blocks to measure on, and how often each token occurs in the corpus."""
+        counts = np.bincount(store.tokens, minlength=len(self.tokenizer))
+        split = Split(store, np.arange(len(store.ends)), np.arange(0))
+        if validation is None:
+            split = split_documents(store, self.settings.validation_tokens)
+            validation = split.store
+            documents = split.validation
+        else:
+            documents = np.arange(len(validation.ends))
+        blocks = self._blocks(split.store, split.train, keep_rest=False)
+        if len(blocks) < self.step_blocks:
+            tokens = int(split.store.lengths()[split.train].sum())
+            raise DataError(too_small(len(blocks), tokens, self.step_blocks, self.length))
+        self.corpus_tokens, self.corpus_documents = int(counts.sum()), len(store.ends)
+        self.supply = CachedSupply(blocks, self.settings.seed)
+        return self._blocks(validation, documents, keep_rest=True), counts
+
+    def _read_stream(self, corpus: Corpus, validation: TokenStore | None) -> Blocks:
+        check_repeatable(corpus)
+        chosen = self.settings
+        self.supply = supply = StreamedSupply(
+            corpus, self.tokenizer, self.frame, length=self.length, packing=chosen.packing,
+            pool=chosen.shuffled_blocks, seed=chosen.seed, max_documents=chosen.max_documents,
+        )  # fmt: skip
+        if validation is None:
+            validation = _first_documents(supply, chosen.validation_tokens)
+            supply.held_out = len(validation.ends)
+        next(supply.steps(0, self.step_blocks))  # fails early on a corpus that is too small
+        return self._blocks(validation, np.arange(len(validation.ends)), keep_rest=True)
+
+    def _unigram_loss(self, counts: np.ndarray | None) -> float:
+        wanted = np.concatenate([part.labels.numpy() for part in self.validation])
+        if counts is None:
+            counts = np.bincount(wanted, minlength=len(self.tokenizer))
+        share = (counts + 1.0) / (counts.sum() + len(counts))
+        return float(-np.log(share[wanted]).mean())
+
+    def facts(self) -> dict[str, Any]:
+        """What the records say of the data; tokens without special ones, None where a stream does not tell."""
+        return {
+            "corpus_tokens": self.corpus_tokens, "corpus_documents": self.corpus_documents,
+            "blocks": self.supply.blocks, "length": self.length, "tokens_per_step": self.step_tokens,
+            "validation_tokens": self.validation_tokens,
+            "validation_hidden_tokens": int(sum(part.weight for part in self.validation)),
+            "unigram_loss": self.unigram_loss,
+        }  # fmt: skip
+
+    def steps_of_one_pass(self) -> int:
+        """Raises ConfigurationError for a stream, whose end nobody knows."""
+        if self.supply.blocks is None:
+            raise ConfigurationError("a streamed corpus needs a budget: max_steps, max_tokens or max_minutes")
+        return self.supply.blocks // self.step_blocks
+
+    def steps(self, start: int = 0) -> Iterator[list[MaskedBlocks]]:
+        """From step ``start`` on, without end: the parts of each step that are this process's."""
+        self.tokens = start * self.step_tokens
+        for step, contents in enumerate(self.supply.steps(start, self.step_blocks), start):
+            self.tokens += self.step_tokens
+            yield self._parts(contents, step)
+
+    def _parts(self, contents: list[np.ndarray], step: int) -> list[MaskedBlocks]:
+        chosen = self.settings
+        hiding = self._hiding(chosen.mask_fraction, chosen.mask_share, chosen.random_share)
+        masked = [
+            mask_block(contents[row], hiding, self.frame.separator, (chosen.seed, step * self.step_blocks + row))
+            for row in range(self.rank * self.share, (self.rank + 1) * self.share)
+        ]
+        return [
+            collate_blocks(masked[start : start + self.at_once], self.frame, self.length)
+            for start in range(0, len(masked), self.at_once)
+        ]
+
+
+def _first_documents(supply: StreamedSupply, tokens: int) -> TokenStore:
+    """The first documents of a stream that have ``tokens`` tokens together."""
+    held: list[np.ndarray] = []
+    count = 0
+    for ids in supply.documents():
+        held.append(np.asarray(ids))
+        count += len(ids)
+        if count >= tokens:
+            break
+    if not held:
+        raise DataError("the corpus is empty: it has no document with text in it")
+    return TokenStore(np.concatenate(held), np.cumsum([len(ids) for ids in held]))

@@ -1,0 +1,98 @@
+"""What pre-training can be told, with units; checked when made."""
+
+from dataclasses import dataclass
+
+from longform.data.packing import PACKINGS
+from longform.errors import ConfigurationError
+from longform.training.settings import BUDGETS, _check_between, _check_choice, _check_positive
+
+SCHEDULES = ("linear", "polynomial", "cosine", "constant")
+
+
+@dataclass(frozen=True)
+class PretrainingSettings:
+    """How a masked-language model learns from scratch; the defaults are RoBERTa's recipe.
+
+    Args:
+        length: tokens of a block, special tokens included; default: all that the model takes.
+        packing: "full": blocks are full, and a separator stands between the documents in them; "documents": no block
+            holds two documents, and what is left of each is padded.
+        stream: tokenise while training instead of once into a cache on the disk; an interrupted run then reads the
+            corpus from the beginning to find its place.
+        shuffled_blocks: blocks among which a streamed batch is drawn (a cached corpus is shuffled whole).
+        max_documents: documents of the corpus that are used; default: all.
+        tokens_per_step: tokens of one optimiser step, over all processes.
+        tokens_per_forward: tokens that pass through the model at once; a step of more accumulates gradients.
+        max_steps: optimiser steps. Of several budgets the smallest holds; without any, one pass over the corpus.
+        max_minutes: wall-clock minutes; the first steps are timed, and the number of steps that fit is then fixed.
+        max_tokens: tokens of training text, over all processes.
+        learning_rate: highest learning rate of Adam.
+        warmup: part of the steps (0 to 1) in which the learning rate rises from 0.
+        schedule: how the learning rate falls to 0 after that: "linear", "polynomial", "cosine", or "constant".
+        power: of the polynomial schedule; 1 is linear.
+        beta1: Adam's decay of the mean gradient (0 to 1).
+        beta2: Adam's decay of the mean squared gradient (0 to 1).
+        epsilon: Adam's addend to the root of the mean squared gradient.
+        weight_decay: decoupled, on matrices only.
+        max_grad_norm: gradients are scaled down to this norm.
+        mask_fraction: part of the content tokens (0 to 1) that the model is asked for.
+        mask_share: part of these (0 to 1) that become the mask token.
+        random_share: part of these (0 to 1) that become another token; the rest stays as it is.
+        validation_tokens: tokens held out for measuring, whole documents, at most a tenth of the corpus.
+        evaluations: how often the validation loss is measured while training, at even distances (before and after
+            come on top).
+        save_every_steps: steps between two checkpoints; default: a tenth of the run.
+        gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
+        seed: of the initial weights, the order of blocks, masks and dropout; the validation set does not change.
+        dtype: of the matrix products: "auto" (bfloat16 where CPU or GPU has it natively), "bfloat16" or "float32".
+
+    Raises ConfigurationError for a value that cannot be.
+    """
+
+    length: int | None = None
+    packing: str = "full"
+    stream: bool = False
+    shuffled_blocks: int = 8192
+    max_documents: int | None = None
+    tokens_per_step: int = 131_072
+    tokens_per_forward: int = 16_384
+    max_steps: int | None = None
+    max_minutes: float | None = None
+    max_tokens: int | None = None
+    learning_rate: float = 5e-4
+    warmup: float = 0.08
+    schedule: str = "linear"
+    power: float = 1.0
+    beta1: float = 0.9
+    beta2: float = 0.98
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    mask_fraction: float = 0.15
+    mask_share: float = 0.8
+    random_share: float = 0.1
+    validation_tokens: int = 65_536
+    evaluations: int = 9
+    save_every_steps: int | None = None
+    gradient_checkpointing: bool = False
+    seed: int = 0
+    dtype: str = "auto"
+
+    def __post_init__(self) -> None:
+        _check_positive(
+            self, "length", "shuffled_blocks", "max_documents", "tokens_per_step", "tokens_per_forward", *BUDGETS,
+            "learning_rate", "power", "epsilon", "max_grad_norm", "mask_fraction", "validation_tokens",
+            "save_every_steps",
+        )  # fmt: skip
+        _check_between(
+            self, 0, 1, "warmup", "weight_decay", "beta1", "beta2", "mask_fraction", "mask_share", "random_share"
+        )
+        _check_choice(self, "schedule", SCHEDULES)
+        _check_choice(self, "packing", PACKINGS)
+        _check_choice(self, "dtype", ("auto", "float32", "bfloat16"))
+        if self.mask_share + self.random_share > 1:
+            raise ConfigurationError(
+                f"mask_share={self.mask_share} and random_share={self.random_share} together are more than 1"
+            )
+        if self.evaluations < 0:
+            raise ConfigurationError(f"evaluations={self.evaluations} must be 0 or more")

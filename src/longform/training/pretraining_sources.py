@@ -1,0 +1,122 @@
+"""What a pre-training reads: the corpus from files or memory, its tokenizer, and their cache on the disk."""
+
+import copy
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from longform.data.records import DATASET_PREFIX
+from longform.data.text import STANDARD_INPUT, Document
+from longform.data.token_store import Corpus, CorpusFiles, TokenStore, corpus_key, texts_of, token_store
+from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
+from longform.errors import CheckpointError, ConfigurationError
+
+Sources = CorpusFiles | str | Path | Sequence[str | Path] | Iterable[str | Document]
+Tokenizers = PreTrainedTokenizerBase | TokenizerSettings | str | Path | None
+
+
+def as_corpus(sources: Sources, text_field: str = "text") -> Corpus:
+    """Files, folders and "hf:NAME:SPLIT" as CorpusFiles; texts and Documents in memory as they are.
+
+    One string or Path is a source. Of a list, Paths are sources, and so are strings when all of them are "hf:" names
+    or files that exist; other strings are texts.
+    """
+    if isinstance(sources, CorpusFiles):
+        return sources
+    if isinstance(sources, str | Path):
+        sources = [sources]
+        named = True
+    else:
+        named = isinstance(sources, Sequence) and bool(sources) and all(map(_is_source, sources))
+    if not named:
+        return sources  # ty: ignore[invalid-explicit-return]  what is not named is texts or Documents
+    names = tuple(map(str, sources))
+    if STANDARD_INPUT in names:
+        raise ConfigurationError('"-" cannot be read again for the next pass or after an interruption: name a file')
+    return CorpusFiles(names, text_field)
+
+
+def _is_source(item: Any) -> bool:
+    if isinstance(item, Path):
+        return True
+    if not isinstance(item, str):
+        return False
+    return item.startswith(DATASET_PREFIX) or os.path.exists(item)  # pathlib raises on a text that is no path
+
+
+class CorpusReader:
+    """One corpus with its tokenizer; ``cache``: folder for trained tokenizers and token files, shared between runs.
+
+    In several processes the main one (``process``) writes the cache while the others wait.
+    """
+
+    def __init__(
+        self, corpus: Corpus, tokenizer: Tokenizers, cache: Path, *, limit: int | None, process: Any, progress: bool
+    ) -> None:
+        self.corpus, self.cache, self.limit = corpus, cache, limit
+        self.process, self.progress = process, progress and process.is_main_process
+        self.key = corpus_key(corpus, limit)
+        self.tokenizer = self._opened(tokenizer)
+        self.tokenizer_key = tokenizer_key(self.tokenizer)
+
+    def _opened(self, tokenizer: Tokenizers) -> PreTrainedTokenizerBase:
+        if isinstance(tokenizer, PreTrainedTokenizerBase):
+            return copy.deepcopy(tokenizer)
+        if isinstance(tokenizer, str | Path):
+            return _load_tokenizer(tokenizer)
+        chosen = tokenizer or TokenizerSettings()
+        folder = self.cache / f"tokenizer-{_short(self.key, asdict(chosen))}"
+        with self.process.main_process_first():
+            if not folder.exists():
+                self._train(chosen, folder)
+        return PreTrainedTokenizerFast.from_pretrained(folder)
+
+    def _train(self, chosen: TokenizerSettings, folder: Path) -> None:
+        trained = train_tokenizer(texts_of(self.corpus, self.limit), chosen, progress=self.progress)
+        unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
+        try:
+            trained.save_pretrained(unfinished)
+            unfinished.rename(folder)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+    def key_of(self, other: Corpus) -> str:
+        """A short name for what another corpus holds."""
+        return corpus_key(other)
+
+    def tokens(self, other: Corpus | None = None) -> TokenStore:
+        """The cached tokens of the corpus, or of another one."""
+        key = self.key if other is None else self.key_of(other)
+        folder = self.cache / f"tokens-{_short(key, self.tokenizer_key)}"
+        corpus, limit = (self.corpus, self.limit) if other is None else (other, None)
+        with self.process.main_process_first():
+            return token_store(corpus, self.tokenizer, folder, limit=limit, progress=self.progress)
+
+
+def tokenizer_key(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A short name for what the tokenizer does: the same for the same rules and vocabulary."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rules = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab()
+    for passing in ("truncation", "padding"):
+        rules.pop(passing, None)
+    return _short(rules, tokenizer.all_special_ids)
+
+
+def _short(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f'the tokenizer of "{source}" cannot be loaded: {error}') from error
+    assert tokenizer is not None
+    return tokenizer
