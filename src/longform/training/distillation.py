@@ -133,6 +133,7 @@ def _train(lesson: Lesson, run: RunFolder, *, progress: bool) -> None:
         ),
         source=lesson.source, part_loss=lesson.part_loss, measure=measured, dtype=lesson.dtype,
         callbacks=[RecordingCallback(records, "distilling", lesson.means, shown=progress)],
+        make_optimizer=lesson.make_optimizer,
     )  # fmt: skip
     trainer.run(run.checkpoint)
     if (records.last("agreement") or {}).get("step") != steps:
@@ -156,7 +157,7 @@ def _steps(lesson: Lesson, seconds_to_measure: float, *, shown: bool) -> int:
         budgets.append(
             steps_in_minutes(
                 lesson.trained, lesson.source, lesson.part_loss, minutes=settings.max_minutes, overhead=overhead,
-                dtype=lesson.dtype, device=lesson.device, shown=shown,
+                dtype=lesson.dtype, device=lesson.device, shown=shown, make_optimizer=lesson.make_optimizer,
             )
         )  # fmt: skip
     lesson.means()  # of the timed steps: not part of the run

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from transformers import PreTrainedModel
 
 from longform.data.batching import group_by_length
@@ -15,6 +16,7 @@ from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError
 from longform.training.agreement import Agreement, bool_mask, divergence, measure, pooled_cosine, relative_error
 from longform.training.crops import Crops, CropSource, stack, text_of
+from longform.training.optimizers import muon_adamw
 from longform.training.settings import DistillationSettings, as_dict, compute_dtype
 from longform.training.students import Student, checkpoint_activations, fingerprint, learning
 from longform.training.teacher import Encoded, EncoderTap, Teacher, reading_limit, special_tokens
@@ -60,6 +62,18 @@ class Lesson:
         """The chosen one, or what suits the student."""
         windowed = getattr(self.trained.config, "attention_window", None) is not None
         return self.settings.learning_rate or (WINDOWED_RATE if windowed else MEMORY_RATE)
+
+    def make_optimizer(self, model: nn.Module) -> Optimizer:
+        """The chosen optimizer of ``model``'s trained parameters."""
+        lr, decay = self.learning_rate, self.settings.weight_decay
+        if self.settings.optimizer == "muon":
+            return muon_adamw(model, lr=lr, weight_decay=decay)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in trained if p.ndim > 1], "weight_decay": decay},
+            {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(groups, lr=lr, fused=True)
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for an interrupted run to go on."""

@@ -52,11 +52,13 @@ class DistillationSettings:
         max_steps: optimiser steps. Of several budgets the smallest holds; without any, 2,000,000 tokens.
         max_minutes: wall-clock minutes; the first steps are timed, and the number of steps that fit is then fixed.
         max_tokens: tokens of training text, over all processes.
-        learning_rate: highest learning rate of AdamW; default: 1e-4 for a student with an attention window, which
-            is nearly right from the beginning, else 5e-4.
+        optimizer: "muon" (matrices by Muon, the rest by AdamW; a fifth more time a step, several times fewer steps)
+            or "adamw".
+        learning_rate: highest learning rate; default: 1e-4 for a student with an attention window, which is nearly
+            right from the beginning, else 5e-4.
         warmup: part of the steps (0 to 1) in which the learning rate rises from 0.
         schedule: how the learning rate falls after that: "cosine" or "linear" to 0, or "constant".
-        weight_decay: of AdamW, on matrices only.
+        weight_decay: on matrices only.
         max_grad_norm: gradients are scaled down to this norm.
         hidden_weight: weight of the relative squared error of the hidden states, mean over layers.
         pooled_weight: weight of 1 - cosine of the mean-pooled last hidden states.
@@ -84,6 +86,7 @@ class DistillationSettings:
     max_steps: int | None = None
     max_minutes: float | None = None
     max_tokens: int | None = None
+    optimizer: str = "muon"
     learning_rate: float | None = None
     warmup: float = 0.1
     schedule: str = "cosine"
@@ -113,6 +116,7 @@ class DistillationSettings:
         _check_between(self, 0, 1, "mask_fraction", "dropout")
         if self.min_length > self.length:
             raise ConfigurationError(f"min_length={self.min_length} is more than length={self.length}")
+        _check_choice(self, "optimizer", ("muon", "adamw"))
         if self.evaluations < 0:
             raise ConfigurationError(f"evaluations={self.evaluations} must be 0 or more")
         weights = {name: getattr(self, name) for name in ("hidden_weight", "pooled_weight", "logits_weight")}

@@ -16,6 +16,7 @@ from transformers.utils import logging
 
 from longform.errors import CheckpointError, require
 from longform.training.checkpoints import WEIGHTS, checkpoint_step, keep_only, publish, reading, remove
+from longform.training.pretraining_settings import PretrainingSettings
 from longform.training.settings import DistillationSettings, FinetuningSettings
 
 TIMED_STEPS = 5
@@ -40,8 +41,8 @@ PartLoss = Callable[[nn.Module, Any, float], Tensor]  # model, part, the part's 
 
 
 def training_arguments(
-    output: Path, settings: DistillationSettings | FinetuningSettings, *, learning_rate: float, steps: int,
-    evaluate_every: int | None, save_every: int | None, **more: Any,
+    output: Path, settings: DistillationSettings | FinetuningSettings | PretrainingSettings, *, learning_rate: float,
+    steps: int, evaluate_every: int | None, save_every: int | None, **more: Any,
 ) -> TrainingArguments:  # fmt: skip
     """The Trainer's arguments; precision, batches, progress and records are ours."""
     require("accelerate", extra="train")
@@ -71,6 +72,7 @@ class NumberedStepsTrainer(Trainer):
         self, model: PreTrainedModel, args: TrainingArguments, *, source: Steps, part_loss: PartLoss,
         measure: Callable[[], dict[str, float]], dtype: torch.dtype, callbacks: list[TrainerCallback],
         optimizer_groups: Callable[[nn.Module], list[dict[str, Any]]] | None = None,
+        make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None = None,
     ) -> None:  # fmt: skip
         had_cache = hasattr(model.config, "use_cache")
         nothing: Any = []  # measure() has its own; the Trainer insists on some
@@ -80,7 +82,7 @@ class NumberedStepsTrainer(Trainer):
             del model.config.use_cache  # set by the Trainer; not an encoder's business
         self.callback_handler.callbacks = [c for c in self.callback_handler.callbacks if not _prints(c)]
         self.source, self.part_loss, self.measure, self.dtype = source, part_loss, measure, dtype
-        self.optimizer_groups = optimizer_groups
+        self.optimizer_groups, self.make_optimizer = optimizer_groups, make_optimizer
         self.start_step = 0
 
     def run(self, checkpoint: Path | None) -> None:
@@ -134,7 +136,10 @@ class NumberedStepsTrainer(Trainer):
         return 0
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """AdamW, with groups of its own where given."""
+        """AdamW, with groups of its own where given, or the given optimizer."""
+        if self.optimizer is None and self.make_optimizer is not None:
+            self.optimizer = self.make_optimizer(self.network)
+            return self.optimizer
         if self.optimizer is None and self.optimizer_groups is not None:
             chosen, options = self.get_optimizer_cls_and_kwargs(self.args, self.network)
             self.optimizer = chosen(self.optimizer_groups(self.network), **options)
@@ -249,7 +254,7 @@ def load_weights(model: PreTrainedModel, folder: Path) -> None:
 
 def steps_in_minutes(
     model: nn.Module, source: Steps, part_loss: PartLoss, *, minutes: float, overhead: float, dtype: torch.dtype,
-    device: torch.device, shown: bool,
+    device: torch.device, shown: bool, make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None = None,
 ) -> int:  # fmt: skip
     """Optimiser steps that fit into ``minutes`` of wall-clock time, ``overhead`` seconds of them being spoken for.
 
@@ -269,18 +274,25 @@ def steps_in_minutes(
             float(loss.detach())
             seconds.append(time.perf_counter() - began)
             model.zero_grad()
-    step = sum(seconds[1:]) / TIMED_STEPS + _optimiser_seconds(model, device)
+    step = sum(seconds[1:]) / TIMED_STEPS + _optimiser_seconds(model, device, make_optimizer)
     return max(1, int((minutes * 60 - overhead) / step))
 
 
-def _optimiser_seconds(model: nn.Module, device: torch.device) -> float:
-    """About what clipping and AdamW take: measured on one tensor of as many numbers, at most 10 million."""
-    numbers = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    sample = nn.Parameter(torch.zeros(max(1, min(numbers, 10_000_000)), device=device))
-    optimiser = torch.optim.AdamW([sample], fused=True)
-    sample.grad = torch.ones_like(sample)
-    optimiser.step()
-    began = time.perf_counter()
-    torch.nn.utils.clip_grad_norm_([sample], 1.0)
-    optimiser.step()
-    return (time.perf_counter() - began) * numbers / sample.numel()
+def _optimiser_seconds(
+    model: nn.Module, device: torch.device, make: Callable[[nn.Module], torch.optim.Optimizer] | None
+) -> float:
+    """What clipping and an update take: measured on copies of the trained tensors, which learn nothing."""
+    copies = nn.Module()
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            copies.register_parameter(name.replace(".", "_"), nn.Parameter(torch.zeros_like(p, device=device)))
+    made = torch.optim.AdamW(copies.parameters(), fused=True) if make is None else make(copies)
+    seconds = []
+    for _ in range(2):
+        for p in copies.parameters():
+            p.grad = torch.ones_like(p)
+        began = time.perf_counter()
+        torch.nn.utils.clip_grad_norm_(copies.parameters(), 1.0)
+        made.step()
+        seconds.append(time.perf_counter() - began)
+    return seconds[-1]

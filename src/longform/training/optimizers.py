@@ -1,0 +1,67 @@
+"""Muon for matrices, AdamW for the rest.
+
+Muon (Jordan et al. 2024) takes the direction of a matrix's momentum and makes all its singular values one; "Muon is
+scalable for LLM training" (Liu et al. 2025) scales the result so that AdamW's rates and weight decay fit. An encoder
+whose attention was replaced has to turn many directions of its matrices a little, which is what this does: see
+docs/training.md for the measurement.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Muon, Optimizer
+
+NOT_MUON = ("embeddings", "decoder", "out_proj")  # tables and last layers: one row for each word or label
+
+
+class MuonAdamW(Optimizer):
+    """One optimizer of two: ``matrices`` (2-D) by Muon, ``others`` by AdamW; both follow one schedule.
+
+    Shapes and dtypes as the parameters. ``lr``: highest learning rate; ``weight_decay``: of matrices only.
+    """
+
+    def __init__(self, matrices: Iterable[Tensor], others: Iterable[Tensor], *, lr: float, weight_decay: float) -> None:
+        self._parts: list[Optimizer] = []
+        matrices, others = list(matrices), list(others)
+        super().__init__([{"params": [*matrices, *others]}], {"lr": lr})
+        if matrices:
+            self._parts.append(Muon(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"))
+        if others:
+            self._parts.append(AdamW(others, lr=lr, weight_decay=0.0, fused=True))
+        self._link()
+
+    def _link(self) -> None:
+        """The schedule writes rates into the groups of the parts."""
+        self.param_groups = [group for part in self._parts for group in part.param_groups]
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # ty: ignore[invalid-method-override]
+        """One update. Returns what ``closure`` returns."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for part in self._parts:
+            part.step()
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of both parts."""
+        return {"parts": [part.state_dict() for part in self._parts]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up states that ``state_dict`` gave."""
+        for part, state in zip(self._parts, state_dict["parts"], strict=True):
+            part.load_state_dict(state)
+        self._link()
+
+
+def muon_adamw(model: nn.Module, *, lr: float, weight_decay: float) -> MuonAdamW:
+    """Muon for the trained matrices inside the layers, AdamW for vectors, tables, kernels and last layers."""
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    inside = {name for name, p in trained if p.ndim == 2 and not any(part in name for part in NOT_MUON)}
+    return MuonAdamW(
+        (p for name, p in trained if name in inside), (p for name, p in trained if name not in inside),
+        lr=lr, weight_decay=weight_decay,
+    )  # fmt: skip
