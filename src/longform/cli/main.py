@@ -27,6 +27,7 @@ COMMANDS = {
     "convert": Command("longform.cli.convert", "turn a pretrained encoder into a Longform"),
     "distill": Command("longform.cli.distill", "teach a Longform what its original knows, on unlabelled text"),
     "finetune": Command("longform.cli.finetune", "train a classifier or regressor on labelled text"),
+    "pretrain": Command("longform.cli.pretrain", "train a new masked-language model from scratch"),
     "evaluate": Command("longform.cli.evaluate", "measure models side by side"),
     "predict": Command("longform.cli.predict", "label documents with a fine-tuned model"),
     "embed": Command("longform.cli.embed", "turn documents into vectors"),

@@ -39,10 +39,16 @@ class CorpusFiles:
 Corpus = CorpusFiles | Iterable[str | Document]
 
 
-def texts_of(corpus: Corpus, limit: int | None = None) -> Iterator[str]:
-    """The texts of the corpus, of at most ``limit`` documents; those with nothing but white space are left out."""
-    texts = (document if isinstance(document, str) else document.text for document in corpus)
-    return (text for text in islice(texts, limit) if text.strip())
+@dataclass(frozen=True)
+class CorpusTexts:
+    """The texts of a corpus, of at most ``limit`` documents; those with nothing but white space are left out."""
+
+    corpus: Corpus
+    limit: int | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        texts = (document if isinstance(document, str) else document.text for document in self.corpus)
+        return (text for text in islice(texts, self.limit) if text.strip())
 
 
 def corpus_key(corpus: Corpus, limit: int | None = None) -> str:
@@ -60,7 +66,7 @@ def corpus_key(corpus: Corpus, limit: int | None = None) -> str:
             for file in inside:
                 _update(digest, file, source)
     else:
-        for text in texts_of(corpus, limit):
+        for text in CorpusTexts(corpus, limit):
             encoded = text.encode("utf-8", "surrogatepass")
             digest.update(f"{len(encoded)} ".encode() + encoded)
     return digest.hexdigest()[:16]
@@ -111,7 +117,7 @@ def _write(corpus: Corpus, tokenizer: Any, folder: Path, *, limit: int | None, p
         ends: list[int] = []
         total = 0
         with (unfinished / TOKENS).open("wb") as file:
-            for ids in tokenized(texts_of(corpus, limit), tokenizer, progress=progress):
+            for ids in tokenized(CorpusTexts(corpus, limit), tokenizer, progress=progress):
                 np.asarray(ids, dtype=kind).tofile(file)
                 total += len(ids)
                 ends.append(total)

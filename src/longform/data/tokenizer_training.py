@@ -1,6 +1,7 @@
 """Tokenizers trained on the corpus itself: byte-level BPE (GPT-2's and RoBERTa's) and WordPiece (BERT's)."""
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from longform.errors import ConfigurationError, DataError
 
+MOST_LETTERS = 1_000  # of a WordPiece vocabulary; rarer characters are unknown tokens
 BYTES = 256  # of which every byte-level vocabulary has one token each
 
 
@@ -43,7 +45,7 @@ class TokenizerSettings:
 class _Kind(NamedTuple):
     special: dict[str, str]  # Hugging Face's name -> the token, in the order of their ids
     least: int  # tokens of the smallest vocabulary
-    make: Callable[[TokenizerSettings, list[str]], tuple[Tokenizer, Any]]
+    train: Callable[["_Counted", TokenizerSettings, list[str], bool], Tokenizer]
 
 
 def train_tokenizer(
@@ -52,16 +54,14 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:  # fmt: skip
     """A tokenizer with exactly ``settings.vocab_size`` tokens; ``max_length``: its ``model_max_length`` in tokens.
 
-    Special tokens have the lowest ids and Hugging Face's names. The same texts in the same order give the same
-    tokenizer. Raises DataError for an empty corpus, and for one that does not support the vocabulary.
+    ``texts`` are read again for WordPiece: a list, or an object whose __iter__ begins anew. Special tokens have the
+    lowest ids and Hugging Face's names. The same texts in the same order give the same tokenizer.
+    Raises DataError for an empty corpus, and for one that does not support the vocabulary.
     """
     settings = settings or TokenizerSettings()
     kind = KINDS[settings.kind]
-    special = list(dict.fromkeys(kind.special.values()))
-    tokenizer, trainer = kind.make(settings, special)
-    trainer.show_progress = progress
     seen = _Counted(texts)
-    tokenizer.train_from_iterator(seen, trainer)
+    tokenizer = kind.train(seen, settings, list(dict.fromkeys(kind.special.values())), progress)
     if not seen.characters:
         raise DataError("the corpus is empty: there is no text to train a tokenizer on")
     found = tokenizer.get_vocab_size()
@@ -70,6 +70,11 @@ def train_tokenizer(
             f"vocab_size={settings.vocab_size:,} is more than the corpus supports: {seen.characters:,} characters give "
             f"{found:,} tokens whose parts occur together at least {settings.min_frequency} times. "
             f"Use vocab_size={found} or less, or more text"
+        )
+    if found > settings.vocab_size:
+        raise DataError(
+            f"vocab_size={settings.vocab_size:,} is less than the {found:,} tokens of the corpus's characters alone: "
+            f"use more, or kind byte-bpe"
         )
     _frame(tokenizer, kind.special["cls_token"], kind.special["sep_token"], double=settings.kind == "byte-bpe")
     lengths: dict[str, Any] = {} if max_length is None else {"model_max_length": max_length}
@@ -80,12 +85,13 @@ def train_tokenizer(
 
 
 class _Counted:
-    """The texts, and how many characters they had."""
+    """The texts, and how many characters the last reading had."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts, self.characters = texts, 0
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
+        self.characters = 0
         for text in self.texts:
             self.characters += len(text.strip())
             yield text
@@ -101,7 +107,7 @@ def _frame(tokenizer: Tokenizer, first: str, last: str, *, double: bool) -> None
     )  # fmt: skip
 
 
-def _byte_bpe(settings: TokenizerSettings, special: list[str]) -> tuple[Tokenizer, Any]:
+def _byte_bpe(texts: _Counted, settings: TokenizerSettings, special: list[str], shown: bool) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     if settings.lowercase:
         tokenizer.normalizer = normalizers.Sequence(
@@ -111,21 +117,49 @@ def _byte_bpe(settings: TokenizerSettings, special: list[str]) -> tuple[Tokenize
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=settings.vocab_size, min_frequency=settings.min_frequency, special_tokens=special,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=shown,
     )  # fmt: skip
-    return tokenizer, trainer
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
 
 
-def _wordpiece(settings: TokenizerSettings, special: list[str]) -> tuple[Tokenizer, Any]:
-    tokenizer = Tokenizer(models.WordPiece(unk_token=KINDS["wordpiece"].special["unk_token"]))
+def _wordpiece(texts: _Counted, settings: TokenizerSettings, special: list[str], shown: bool) -> Tokenizer:
+    """BERT's. The trainer numbers "##x" in the order of a hash table, and breaks ties by number; so they come first."""
+    tokenizer = _bert_rules(models.WordPiece(unk_token=special[1]), settings)
+    letters = _letters(texts, tokenizer, limit=min(MOST_LETTERS, settings.vocab_size // 3))
+    inside = [f"##{letter}" for letter in letters if len(_words(tokenizer, f"a{letter}a")) == 1]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=settings.vocab_size, min_frequency=settings.min_frequency, special_tokens=[*special, *inside],
+        initial_alphabet=letters, limit_alphabet=len(letters), show_progress=shown,
+    )  # fmt: skip
+    tokenizer.train_from_iterator(texts, trainer)
+    made = _bert_rules(models.WordPiece(tokenizer.get_vocab(with_added_tokens=False), unk_token=special[1]), settings)
+    made.add_special_tokens(special)
+    return made
+
+
+def _bert_rules(model: Any, settings: TokenizerSettings) -> Tokenizer:
+    tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=settings.lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=settings.vocab_size, min_frequency=settings.min_frequency, special_tokens=special,
-        limit_alphabet=min(1_000, settings.vocab_size // 3),
-    )  # fmt: skip
-    return tokenizer, trainer
+    return tokenizer
+
+
+def _words(tokenizer: Tokenizer, text: str) -> list[str]:
+    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))]
+
+
+def _letters(texts: Iterable[str], tokenizer: Tokenizer, *, limit: int) -> list[str]:
+    """The most frequent characters after normalisation, at most ``limit``, sorted."""
+    raw: Counter[str] = Counter()
+    for text in texts:
+        raw.update(text)
+    counts: Counter[str] = Counter()
+    for character, count in raw.items():
+        for letter in "".join(_words(tokenizer, character)):
+            counts[letter] += count
+    return sorted(sorted(counts, key=lambda letter: (-counts[letter], letter))[:limit])
 
 
 _ROBERTA = {

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from longform.data.packing import DOCUMENTS, BlockFrame, Blocks
-from longform.data.token_store import Corpus, texts_of, tokenized
+from longform.data.token_store import Corpus, CorpusTexts, tokenized
 from longform.errors import DataError
 
 
@@ -63,7 +63,7 @@ class StreamedSupply:
 
     def documents(self) -> Iterator[list[int]]:
         """Content token ids of each document of one pass."""
-        return tokenized(texts_of(self.corpus, self.max_documents), self.tokenizer)
+        return tokenized(CorpusTexts(self.corpus, self.max_documents), self.tokenizer)
 
     def steps(self, start: int, size: int) -> Iterator[list[np.ndarray]]:
         """See Supply."""

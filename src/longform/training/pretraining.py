@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from longform.data.token_store import Corpus
-from longform.errors import require
+from longform.errors import ConfigurationError, require
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
 from longform.training.environment import environment
@@ -129,6 +129,11 @@ class PretrainingJob:
         self.device, self.dtype = process.device, compute_dtype(settings.dtype, process.device)
         self.config = config_for(config, reader.tokenizer)
         self.length = settings.length or self.config.max_position_embeddings
+        if self.length > self.config.max_position_embeddings:
+            raise ConfigurationError(
+                f"length={self.length} is more than the {self.config.max_position_embeddings} tokens that the model "
+                "takes (max_position_embeddings)"
+            )
         reader.tokenizer.model_max_length = self.config.max_position_embeddings
         self.model = new_model(self.config, settings.seed)
         self.opened = Student(self.model, reader.tokenizer)

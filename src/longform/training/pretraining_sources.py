@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from longform.data.records import DATASET_PREFIX
 from longform.data.text import STANDARD_INPUT, Document
-from longform.data.token_store import Corpus, CorpusFiles, TokenStore, corpus_key, texts_of, token_store
+from longform.data.token_store import Corpus, CorpusFiles, CorpusTexts, TokenStore, corpus_key, token_store
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from longform.errors import CheckpointError, ConfigurationError
 
@@ -79,7 +79,7 @@ class CorpusReader:
         return PreTrainedTokenizerFast.from_pretrained(folder)
 
     def _train(self, chosen: TokenizerSettings, folder: Path) -> None:
-        trained = train_tokenizer(texts_of(self.corpus, self.limit), chosen, progress=self.progress)
+        trained = train_tokenizer(CorpusTexts(self.corpus, self.limit), chosen, progress=self.progress)
         unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
         try:
             trained.save_pretrained(unfinished)

@@ -1,0 +1,113 @@
+"""``longform pretrain TEXTS...``: a new masked-language model from scratch."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+from longform.cli.arguments import command_parser
+from longform.cli.settings_options import field_helps
+
+MODEL_OPTIONS = {
+    "max_position_embeddings": (int, "n: tokens that the model takes at most, special tokens included"),
+    "projected_length": (int | list[int], "k: slots that keys and values are shortened to"),
+    "projection": (str, "linear (the paper's learned E and F), mean, max, convolution or random"),
+    "projection_sharing": (str, "none, headwise, key_value or layerwise"),
+    "projection_init": (str, "normal or block_mean, for a linear projection"),
+    "attention_window": (int, "tokens seen exactly on each side, beside the slots; needs mean, max or convolution"),
+    "hidden_size": (int, "features of a token"),
+    "num_hidden_layers": (int, "layers"),
+    "num_attention_heads": (int, "attention heads"),
+    "intermediate_size": (int, "features inside the feed-forward part"),
+    "normalization": (str, "post (BERT) or pre"),
+    "initializer_range": (float, "standard deviation of the initial weights"),
+    "dropout": (float, "probability (0 to 1), of hidden states and attention weights"),
+}
+
+
+def parser() -> Any:
+    """The command's jsonargparse.ArgumentParser."""
+    from longform.data.tokenizer_training import TokenizerSettings
+    from longform.training.presets import load_preset, preset_names
+    from longform.training.pretraining_settings import PretrainingSettings
+
+    presets = "; ".join(f"{name}: {load_preset(name).description}" for name in preset_names())
+    made = command_parser(
+        "pretrain", "Train a new masked-language model from scratch on text, in a folder with model card, records, "
+        "learning curve and report. Interrupted, it goes on when it is called again with the same output folder and "
+        f"options. Several processes: torchrun --nproc-per-node N -m longform.cli.main pretrain ... Presets: {presets}",
+    )  # fmt: skip
+    made.add_argument("texts", nargs="+", help="text, .jsonl or .parquet files, folders, or hf:NAME:SPLIT")
+    made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
+    made.add_argument("--preset", default="tiny", help="tiny, small, base, or a YAML file; options below change it")
+    made.add_argument("--text-field", default="text", help="field of a record that holds its text")
+    made.add_argument(
+        "--validation", type=list[str] | str | None, default=None,
+        help="text to measure on, as the texts; null: a part of them",
+    )  # fmt: skip
+    made.add_argument(
+        "--cache", type=str | None, default=None,
+        help="folder for trained tokenizers and token files, which several runs may share; null: inside the output",
+    )  # fmt: skip
+    made.add_argument("--resume", type=bool, default=True, help="go on with an interrupted run in the output folder")
+    made.add_argument(
+        "--tokenizer", type=str | None, default=None, help="folder or hub name of a tokenizer; null: train one"
+    )
+    _add_optional(made, TokenizerSettings, prefix="tokenizer-")
+    made.add_argument("--attention", default="linformer", help="linformer, or full: the same model without projection")
+    for name, (kind, said) in MODEL_OPTIONS.items():
+        made.add_argument(_option(name), type=kind | None, default=None, help=f"{said}; null: the preset's")
+    _add_optional(made, PretrainingSettings)
+    return made
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _add_optional(parser: Any, settings: Any, prefix: str = "") -> None:
+    """One option a field of a settings dataclass; what is not given is the preset's."""
+    helps = field_helps(settings)
+    for field in fields(settings):
+        said = f"{helps[field.name]} null: the preset's"
+        parser.add_argument(_option(prefix + field.name), type=field.type | None, default=None, help=said)
+
+
+def _chosen(settings: Any, parsed: Any, prefix: str = "") -> dict[str, Any]:
+    """The fields of the settings that were given on the command line."""
+    values = {field.name: getattr(parsed, prefix + field.name) for field in fields(settings)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def run(settings: Any) -> None:
+    """Pre-train, save, and say how well the model fills in hidden tokens."""
+    from longform.errors import ConfigurationError
+    from longform.training.presets import load_preset
+    from longform.training.pretraining import pretrain
+    from longform.training.pretraining_model import full_attention_twin
+    from longform.training.settings import BUDGETS
+
+    preset = load_preset(settings.preset)
+    given = _chosen(preset.training, settings)
+    if any(name in given for name in BUDGETS):
+        given = {**dict.fromkeys(BUDGETS), **given}  # one budget on the command line replaces the preset's
+    model = {**preset.model, **_model_options(settings)}
+    if settings.attention not in ("linformer", "full"):
+        raise ConfigurationError(f'attention="{settings.attention}"; it is linformer or full')
+    result = pretrain(
+        settings.texts, replace(preset.training, **given),
+        config=full_attention_twin(model) if settings.attention == "full" else model,
+        tokenizer=settings.tokenizer or replace(preset.tokenizer, **_chosen(preset.tokenizer, settings, "tokenizer_")),
+        output=settings.output, validation=settings.validation, text_field=settings.text_field, cache=settings.cache,
+        resume=settings.resume,
+    )  # fmt: skip
+    print(f"trained  {result.steps:,} steps, {result.tokens:,} tokens, {result.model.num_parameters():,} parameters")
+    print(f"measured loss {result.validation_loss:.4f} nats a hidden token, perplexity {result.perplexity:.2f}")
+    print(f"         predicting frequencies alone: {result.unigram_loss:.4f}")
+    print(f"saved    {settings.output} (README.md, report.html, records.jsonl, learning_curve.png)")
+
+
+def _model_options(settings: Any) -> dict[str, Any]:
+    given = {name: getattr(settings, name) for name in MODEL_OPTIONS if getattr(settings, name) is not None}
+    dropout = given.pop("dropout", None)
+    if dropout is not None:
+        given |= {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    return given

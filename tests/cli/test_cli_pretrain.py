@@ -1,0 +1,58 @@
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForMaskedLM
+
+from longform.cli import pretrain as pretrain_command
+from longform.cli.main import main
+
+SMALL = [
+    "--hidden-size", "16", "--num-attention-heads", "2", "--num-hidden-layers", "1", "--intermediate-size", "24",
+    "--max-position-embeddings", "16", "--projected-length", "4", "--tokenizer-kind", "wordpiece",
+    "--tokenizer-vocab-size", "60", "--tokens-per-step", "64", "--evaluations", "0",
+]  # fmt: skip
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    rows = [{"body": f"{word} rain falls on the hill and the river {word} runs to the sea " * 3} for word in "abcd" * 5]
+    place = tmp_path / "texts.jsonl"
+    place.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return place
+
+
+def test_help_has_units() -> None:
+    text = pretrain_command.parser().format_help()
+    assert all(unit in text for unit in ("minutes", "tokens", "steps"))
+    assert "torchrun" in text
+
+
+def test_pretrain_in_both_kinds_of_attention(
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for attention in ("linformer", "full"):
+        output = tmp_path / attention
+        arguments = ["pretrain", str(texts), "--output", str(output), "--text-field", "body", "--max-steps", "2"]
+        assert main([*arguments, "--attention", attention, "--cache", str(tmp_path / "cache"), *SMALL]) == 0
+        assert "trained  2 steps, 128 tokens" in capsys.readouterr().out
+    config = AutoModelForMaskedLM.from_pretrained(tmp_path / "full").config
+    assert config.attention_window == config.max_position_embeddings == 16
+    assert len(list((tmp_path / "cache").iterdir())) == 2  # one tokenizer and one token file for both
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--preset", "huge"], 'there is no preset "huge"; there are tiny, small, base'),
+        (["--attention", "sparse"], 'attention="sparse"; it is linformer or full'),
+        (["--schedule", "steps"], 'schedule="steps"'),
+        (["--text-field", "text"], 'no field "text"; the fields there are: body'),
+    ],
+)
+def test_errors_are_one_line(
+    options: list[str], named: str, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["pretrain", str(texts), "--output", str(tmp_path / "out"), "--text-field", "body", *SMALL, *options]
+    assert main(given) == 2
+    assert named in capsys.readouterr().err.strip().splitlines()[-1]

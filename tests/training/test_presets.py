@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import pytest
+
+from longform.errors import ConfigurationError
+from longform.models.configuration_linformer import LinformerConfig
+from longform.training.presets import load_preset, preset_names
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_is_a_model_that_can_be_made(name: str) -> None:
+    preset = load_preset(name)
+    config = LinformerConfig(**preset.model, vocab_size=preset.tokenizer.vocab_size)
+    assert config.max_position_embeddings <= preset.training.tokens_per_step
+    assert preset.description
+    assert preset.training.beta2 == 0.98
+
+
+def test_the_base_preset_has_roberta_s_size() -> None:
+    preset = load_preset("base")
+    assert (preset.model["hidden_size"], preset.tokenizer.vocab_size, preset.training.learning_rate) == (
+        768,
+        50_265,
+        5e-4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("model: {hidden: 3}", r"model 'hidden', which is not known; there are .*hidden_size"),
+        ("optimiser: {}", "part 'optimiser', which is not known"),
+        ("training: {steps: 3}", "PretrainingSettings 'steps', which is not known"),
+        ("[1", "not valid YAML"),
+        ("3", "has no parts"),
+    ],
+)
+def test_files_that_are_no_preset(text: str, named: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigurationError, match=named):
+        load_preset(tmp_path / "mine.yaml")

@@ -1,0 +1,199 @@
+"""Pre-training: it learns, resumes bit for bit, compares fairly between kinds of attention, refuses what cannot be."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from longform.data.tokenizer_training import TokenizerSettings
+from longform.errors import ConfigurationError, DataError, MissingDependencyError
+from longform.training.pretraining import PretrainingResult, pretrain
+from longform.training.pretraining_model import config_for, full_attention_twin, new_model
+from longform.training.pretraining_settings import PretrainingSettings
+from longform.training.trainer import NumberedStepsTrainer
+
+SETTINGS = PretrainingSettings(
+    tokens_per_step=128, tokens_per_forward=64, max_steps=10, learning_rate=3e-3, evaluations=1, save_every_steps=4,
+    validation_tokens=150, dtype="float32",
+)  # fmt: skip
+MODEL = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
+    "max_position_embeddings": 16, "projected_length": 4,
+}  # fmt: skip
+TOKENIZER = TokenizerSettings("wordpiece", 60)
+
+
+def _run(corpus: Any, settings: PretrainingSettings = SETTINGS, **options: Any) -> PretrainingResult:
+    chosen = {"config": MODEL, "tokenizer": TOKENIZER, "progress": False, **options}
+    return pretrain(corpus, settings, **chosen)
+
+
+def _weights(result: PretrainingResult) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in result.model.state_dict().items()}
+
+
+def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def _interrupt_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    original = NumberedStepsTrainer.training_step
+
+    def stopped(self: Any, *arguments: Any) -> Tensor:
+        if self.state.global_step == step:
+            raise KeyboardInterrupt
+        return original(self, *arguments)
+
+    monkeypatch.setattr(NumberedStepsTrainer, "training_step", stopped)
+
+
+@pytest.fixture
+def file(texts: list[str], tmp_path: Path) -> Path:
+    place = tmp_path / "texts.jsonl"
+    place.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return place
+
+
+@pytest.mark.parametrize("config", [MODEL, full_attention_twin(MODEL)], ids=["linformer", "twin"])
+def test_it_learns_what_frequencies_do_not_say(config: dict[str, Any], tiny_tokenizer: Any) -> None:
+    texts = [f"{word} " * 60 for word in ("near", "far", "good", "bad", "long", "short", "text", "the") * 8]
+    settings = replace(SETTINGS, tokens_per_step=256, max_steps=60, learning_rate=1e-2, save_every_steps=None)
+    still = {"initializer_range": 0.2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    result = _run(texts, settings, config={**config, **still, "normalization": "pre"}, tokenizer=tiny_tokenizer)
+    assert result.validation_loss < result.unigram_loss - 1.0
+    assert [row["step"] for row in result.curve] == [0, 30, 60]
+    assert result.tokens == 60 * 256
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_interrupted_run_ends_with_the_same_weights(
+    stream: bool, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(SETTINGS, stream=stream, shuffled_blocks=30)
+    unbroken = _run(file, settings, output=tmp_path / "unbroken")
+    output = tmp_path / "interrupted"
+    with monkeypatch.context() as patched:
+        _interrupt_at(patched, 6)
+        with pytest.raises(KeyboardInterrupt):
+            _run(file, settings, output=output)
+    assert (output / "checkpoint-4" / "complete.json").exists()
+    resumed = _run(file, settings, output=output)
+    assert _same(_weights(unbroken), _weights(resumed))
+    assert [{**row, "seconds": 0} for row in unbroken.curve] == [{**row, "seconds": 0} for row in resumed.curve]
+
+
+def test_the_finished_folder(file: Path, tmp_path: Path) -> None:
+    result = _run(file, output=tmp_path / "run")
+    folder = tmp_path / "run"
+    assert {"README.md", "report.html", "learning_curve.png", "records.jsonl", "config.json", "model.safetensors"} <= {
+        path.name for path in folder.iterdir()
+    }
+    assert not list(folder.glob("**/tokens-*"))
+    card = (folder / "README.md").read_text()
+    assert f"{result.validation_loss:.4f}" in card
+    assert "predicting frequencies alone" in card
+    assert "data:image/png;base64," in (folder / "report.html").read_text()
+    model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.model_max_length == 16
+    assert model(**tokenizer("the good text", return_tensors="pt")).logits.shape[-1] == 60
+    again = _run(file, output=folder)  # complete: loaded, not trained
+    assert _same(_weights(result), _weights(again))
+    assert again.validation_loss == result.validation_loss
+
+
+def test_other_settings_are_refused(
+    file: Path, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "run"
+    with monkeypatch.context() as patched:
+        _interrupt_at(patched, 1)
+        with pytest.raises(KeyboardInterrupt):
+            _run(file, output=output)
+    with pytest.raises(ConfigurationError, match=r"learning_rate: 0.003 -> 0.0001"):
+        _run(file, replace(SETTINGS, learning_rate=1e-4), output=output)
+    with pytest.raises(ConfigurationError, match=r"projected_length: 4 -> 8"):
+        _run(file, config={**MODEL, "projected_length": 8}, output=output)
+    file.write_text(json.dumps({"text": " ".join(texts[:20])}))
+    with pytest.raises(ConfigurationError, match=r"corpus: \w+ -> \w+"):
+        _run(file, output=output)
+
+
+def test_attention_does_not_change_order_masks_and_initial_weights(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[Tensor]] = []
+    original = NumberedStepsTrainer.training_step
+
+    def noted(self: Any, model: Any, inputs: Any, *more: Any) -> Tensor:
+        seen[-1] += [tensor for part in inputs for tensor in (part.input_ids, part.places, part.labels)]
+        return original(self, model, inputs, *more)
+
+    monkeypatch.setattr(NumberedStepsTrainer, "training_step", noted)
+    for config in (MODEL, full_attention_twin(MODEL), {**MODEL, "projection_sharing": "layerwise"}):
+        seen.append([])
+        _run(texts, replace(SETTINGS, max_steps=3), config=config)
+    assert all(torch.equal(one, other) for run in seen[1:] for one, other in zip(seen[0], run, strict=True))
+
+
+def test_initial_weights_are_shared_by_name(tiny_tokenizer: Any) -> None:
+    linformer, twin = (
+        new_model(config_for(config, tiny_tokenizer), 3) for config in (MODEL, full_attention_twin(MODEL))
+    )
+    ours, theirs = linformer.state_dict(), twin.state_dict()
+    assert all(torch.equal(value, ours[name]) for name, value in theirs.items())
+    own = [name for name in ours if name not in theirs]
+    assert len(own) == 4
+    assert not torch.equal(ours[own[0]], ours[own[1]])
+    assert not torch.equal(ours[own[0]], new_model(config_for(MODEL, tiny_tokenizer), 4).state_dict()[own[0]])
+    assert 0.01 < float(ours["linformer.embeddings.word_embeddings.weight"].std()) < 0.03
+
+
+def test_the_validation_set_does_not_follow_the_seed(texts: list[str]) -> None:
+    one, other = (_run(texts, replace(SETTINGS, max_steps=1, seed=seed)) for seed in (0, 1))
+    assert one.unigram_loss == other.unigram_loss
+    assert one.curve[0]["loss"] != other.curve[0]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("corpus", "settings", "named"),
+    [
+        (["", " "], SETTINGS, "the corpus is empty"),
+        (["the good text is long"] * 12, replace(SETTINGS, tokens_per_step=4096),
+         r"smaller than one batch: .* a step takes 256\. Lower tokens_per_step or length"),
+        (["the good text is long"] * 12, replace(SETTINGS, tokens_per_step=4096, stream=True),
+         "smaller than one batch"),
+    ],
+)  # fmt: skip
+def test_a_corpus_that_is_too_small(
+    corpus: list[str], settings: PretrainingSettings, named: str, tiny_tokenizer: Any
+) -> None:
+    with pytest.raises(DataError, match=named):
+        _run(corpus, settings, tokenizer=tiny_tokenizer)
+
+
+def test_a_vocabulary_that_is_too_large(texts: list[str]) -> None:
+    with pytest.raises(DataError, match="vocab_size=9,000 is more than the corpus supports"):
+        _run(texts, tokenizer=TokenizerSettings("byte-bpe", 9_000))
+
+
+def test_sizes_that_do_not_fit(texts: list[str]) -> None:
+    with pytest.raises(ConfigurationError, match="tokens_per_step=8 holds no block of length=16"):
+        _run(texts, replace(SETTINGS, tokens_per_step=8))
+    with pytest.raises(ConfigurationError, match="length=32 is more than the 16 tokens"):
+        _run(texts, replace(SETTINGS, length=32))
+    with pytest.raises(ConfigurationError, match=r"mask_share=0\.8 and random_share=0\.5"):
+        PretrainingSettings(random_share=0.5)
+
+
+def test_a_missing_package_is_named_before_anything_is_trained(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingDependencyError, match=r'pip install "longform\[train\]"'):
+        _run(texts)
