@@ -67,8 +67,9 @@ def _add_optional(parser: Any, settings: Any, prefix: str = "") -> None:
     """One option a field of a settings dataclass; what is not given is the preset's."""
     helps = field_helps(settings)
     for field in fields(settings):
+        kind: Any = field.type
         said = f"{helps[field.name]} null: the preset's"
-        parser.add_argument(_option(prefix + field.name), type=field.type | None, default=None, help=said)
+        parser.add_argument(_option(prefix + field.name), type=kind | None, default=None, help=said)
 
 
 def _chosen(settings: Any, parsed: Any, prefix: str = "") -> dict[str, Any]:
