@@ -55,6 +55,7 @@ TABLES: dict[str, TableDefinition] = {
     ),
     "healing": TableDefinition(
         columns=(
+            Column(header="longest text, tokens", value="settings.max_length", form=",d"),
             Column(header="training tokens", value="settings.tokens", form=",d"),
             Column(header="CPU minutes", value="metrics.minutes", form=".1f"),
             Column(header="cosine to the original, 512 tokens", value="metrics.cosine", form=".4f"),
@@ -67,6 +68,8 @@ TABLES: dict[str, TableDefinition] = {
             Column(header="projection", value="settings.projection"),
             Column(header="sharing", value="settings.sharing"),
             Column(header="k at 512", value="settings.projected_length", form="d"),
+            Column(header="sinks", value="settings.sinks", form="d"),
+            Column(header="training tokens", value="settings.tokens", form=",d"),
             Column(header="CPU minutes", value="metrics.minutes", form=".1f"),
             Column(header="cosine to the original", value="metrics.cosine", form=".4f"),
             Column(header="STS-B dev Spearman", value="metrics.sts_spearman", form=".4f"),
@@ -87,8 +90,9 @@ TABLES: dict[str, TableDefinition] = {
         columns=(
             Column(header="data", value="settings.data"),
             Column(header="model", value="settings.model"),
-            Column(header="tokens read", value="settings.max_length", form=",d"),
+            Column(header="long text", value="settings.strategy"),
             Column(header="nDCG@10", value="metrics.ndcg_at_10", form=".1f"),
+            Column(header="recall@10", value="metrics.recall_at_10", form=".1f"),
         ),
         order=("settings.data",),
     ),
