@@ -56,7 +56,7 @@ def _full(seed: int) -> Scale:
         attention_window="auto",
         heal=DistillationSettings(
             length=4096, min_length=512, tokens_per_step=4096, tokens_per_forward=8192, max_tokens=80_000,
-            learning_rate=4e-5, evaluations=0, seed=seed,
+            learning_rate=1e-4, schedule="linear", evaluations=0, seed=seed,
         ),
         # Few tokens_per_forward: a text shares a pass with texts as long only; padding would cost a third.
         finetune=_finetuning(seed, batch_size=8, learning_rate=1e-4, head_learning_rate=3e-4, tokens_per_forward=1024),
