@@ -34,6 +34,7 @@ from longform.training.settings import DistillationSettings, FinetuningSettings,
 
 RECORDS = Path(__file__).parent / "records"
 HELD_OUT = 200  # the last Wikipedia articles are never trained on
+SEARCHED_PAPERS = 200  # the first ones
 
 
 def keep(name: str, settings: dict[str, Any], metrics: dict[str, float]) -> None:
@@ -51,6 +52,19 @@ def meetings(data: Path) -> list[str]:
     """QMSum's training meetings, and as many Wikipedia articles: unlabelled text of the kind that is searched later."""
     long = pd.read_parquet(data / "qmsum_train_meetings.parquet").text.tolist()
     return [text for pair in zip(long, articles(data), strict=False) for text in pair]
+
+
+def papers(data: Path) -> list[str]:
+    """The scisummnet papers that retrieval does not use, and as many Wikipedia articles."""
+    long = pd.read_parquet(data / "scisummnet_train.parquet").paper_without_abstract.tolist()[SEARCHED_PAPERS:]
+    return [text for pair in zip(long, articles(data), strict=False) for text in pair]
+
+
+def healing_texts(kind: str, data: Path) -> list[str]:
+    """Unlabelled texts of a kind; never the ones that are measured on."""
+    if kind == "articles":
+        return articles(data)[:-HELD_OUT]
+    return meetings(data) if kind == "meetings" else papers(data)
 
 
 def encoder_of(model: Any, tokenizer: Any) -> TextEncoder:
@@ -97,7 +111,7 @@ def heal(options: argparse.Namespace) -> None:
     settings = DistillationSettings(**eval_options(options.train))
     began = time.process_time()
     teacher, tokenizer = AutoModel.from_pretrained(source), AutoTokenizer.from_pretrained(source)
-    texts = meetings(options.data) if options.texts == "meetings" else articles(options.data)[:-HELD_OUT]
+    texts = healing_texts(options.texts, options.data)
     plain = tokenizer if options.plain else None
     done = distill(result, teacher, plain, texts, settings, output=options.output)
     minutes = (time.process_time() - began) / 60
@@ -127,7 +141,7 @@ def retrieval(options: argparse.Namespace) -> None:
 def retrieval_set(name: str, data: Path) -> tuple[list[str], list[str], list[set[int]]]:
     """Queries, documents and the places of the right ones."""
     if name == "scisummnet":
-        papers = pd.read_parquet(data / "scisummnet_train.parquet").head(200)
+        papers = pd.read_parquet(data / "scisummnet_train.parquet").head(SEARCHED_PAPERS)
         return papers.summary.tolist(), papers.paper_without_abstract.tolist(), [{i} for i in range(len(papers))]
     meetings = pd.read_parquet(data / "qmsum_val_meetings.parquet")
     queries = pd.read_parquet(data / "qmsum_val_queries.parquet")
@@ -213,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--documents", type=int, default=HELD_OUT, help="held-out articles")
     parser.add_argument("--output", help="folder of the training run")
     parser.add_argument("--name", default="healing", choices=("healing", "pure"), help="name of the records")
-    parser.add_argument("--texts", default="articles", choices=("articles", "meetings"), help="what heals")
+    parser.add_argument("--texts", default="articles", choices=("articles", "meetings", "papers"), help="what heals")
     parser.add_argument("--plain", action="store_true", help="take the source's tokenizer as it is")
     parser.add_argument("--model", help="folder of a healed Longform")
     parser.add_argument("--label", default="Longform, whole text")
