@@ -32,6 +32,7 @@ COMMANDS = {
     "predict": Command("longform.cli.predict", "label documents with a fine-tuned model"),
     "embed": Command("longform.cli.embed", "turn documents into vectors"),
     "spectrum": Command("longform.cli.spectrum", "singular values of attention, and the k that they ask for"),
+    "bound": Command("longform.cli.bound", "the theorems' k and bounds, and the error against k"),
     "demo": Command("longform.cli.demo", "the whole way on a bundled data set, with a report"),
 }
 

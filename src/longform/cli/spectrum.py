@@ -43,12 +43,12 @@ def run(settings: Any) -> None:
         raise ConfigurationError('"-" cannot be read again for the next model: name a file')
     view = chosen_settings(SpectrumView, settings)
     results = run_spectrum(
-        [_source(name) for name in settings.models],
+        [encoder_source(name) for name in settings.models],
         [Corpus(source, DocumentFiles([source], settings.text_field)) for source in settings.text],
         chosen_settings(SpectrumSettings, settings),
         view,
         output=Path(settings.output).expanduser(),
-        opener=lambda name: _opened(name, settings.device),
+        opener=lambda name: eager_encoder(name, settings.device),
         progress=True,
     )
     for result in results:
@@ -56,13 +56,15 @@ def run(settings: Any) -> None:
     print(f"saved  {settings.output}/report.html; k for longform convert: {settings.output}/projected_length/")
 
 
-def _source(name: str) -> str:
+def encoder_source(name: str) -> str:
+    """Where an encoder is: "bundled" is the demo's."""
     from longform.data.bundled import bundled_encoder_folder
 
     return str(bundled_encoder_folder()) if name == "bundled" else name
 
 
-def _opened(name: str, device: str) -> Any:
+def eager_encoder(name: str, device: str) -> Any:
+    """An OpenedModel that gives attention weights."""
     from transformers import AutoModel
 
     from longform.evaluation.loading import load_pretrained, token_limit

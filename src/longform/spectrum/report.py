@@ -34,13 +34,17 @@ def write_report(results: Sequence[RunResult], view: SpectrumView, output: Path,
     parts += [_run(result, view, output) for result in results]
     chosen = ", ".join(f"{name} {value}" for name, value in settings.items())
     parts.append(f'<p class="soft">Settings: {escape(chosen)}.</p>')
-    page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-        f'content="width=device-width,initial-scale=1"><title>Spectrum of attention</title><style>{STYLE}</style>'
-        f"</head><body>{''.join(parts)}</body></html>\n"
-    )
     with atomic_write(output / "report.html") as file:
-        file.write(page)
+        file.write(html_page("Spectrum of attention", "".join(parts)))
+
+
+def html_page(title: str, body: str) -> str:
+    """A whole page in the style of the spectrum's reports."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        f'content="width=device-width,initial-scale=1"><title>{escape(title)}</title><style>{STYLE}</style>'
+        f"</head><body>{body}</body></html>\n"
+    )
 
 
 def _lead(view: SpectrumView) -> str:
@@ -87,7 +91,7 @@ def _table(result: RunResult, view: SpectrumView) -> str:
         ]
         rank = float(spectrum.effective_rank[layer].mean())
         rows.append([str(layer + 1), *shares, f"{rank:,.1f}", *(f"{ks[layer]:,}" for ks in chosen.values())])
-    return f'<div class="wide">{_html_table(heads, rows)}</div>'
+    return f'<div class="wide">{html_table(heads, rows)}</div>'
 
 
 def _k(result: RunResult, view: SpectrumView, output: Path) -> str:
@@ -130,12 +134,13 @@ def _heads(result: RunResult, output: Path) -> str:
             f"<p>The most redundant heads use the map of the head they resemble, so their queries and keys are not "
             f"needed; nothing is trained; measured on {compared.tried} other texts.</p>",
             inline_picture(plot_path(output, result, "sharing"), said="cosine of the embedding as heads share maps"),
-            f'<div class="wide">{_html_table(heads, rows)}</div>',
+            f'<div class="wide">{html_table(heads, rows)}</div>',
         ]
     return "".join(parts)
 
 
-def _html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of text cells under ``heads``."""
     first = "".join(f"<th>{escape(head)}</th>" for head in heads)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{first}</tr></thead><tbody>{body}</tbody></table>"

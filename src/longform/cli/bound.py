@@ -1,0 +1,126 @@
+"""``longform bound [MODEL]``: what Theorems 1 and 2 promise, and what random and fitted projections do."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from longform.cli.arguments import command_parser
+from longform.cli.distill import DocumentFiles
+from longform.cli.printing import print_table
+from longform.cli.settings_options import field_helps
+from longform.cli.spectrum import eager_encoder, encoder_source
+from longform.data.text import STANDARD_INPUT
+from longform.errors import ConfigurationError
+
+
+def parser() -> Any:
+    """The command's jsonargparse.ArgumentParser."""
+    from longform.spectrum.bound_settings import BoundSettings
+
+    made = command_parser(
+        "bound", "k that Theorems 1 and 2 ask for, how often random projections fail beside the theorems' bound, and "
+        "the error of attention against k: SVD, random, mean, convolution, fitted E and F. Without --output it prints "
+        "k alone, in a second. Without a model random maps are tried (about 2 minutes on two CPU cores at "
+        "--scale small); with one, its attention as well, and the error against k (small: about 20 minutes for 6 "
+        "layers of 12 heads; paper: every layer and head, for a GPU). Interrupted, it goes on when it is called again.",
+    )  # fmt: skip
+    made.add_argument(
+        "model", nargs="?", type=str | None, default=None,
+        help="folder or hub name of an encoder; bundled: the demo's MiniLM; null: random maps alone",
+    )  # fmt: skip
+    made.add_argument(
+        "--text", type=list[str] | str | None, default=None,
+        help="texts for the model: text, .jsonl or .parquet files, folders, or hf:NAME:SPLIT",
+    )  # fmt: skip
+    made.add_argument("--output", type=str | None, default=None, help="folder for records, pictures and report.html")
+    made.add_argument("--text-field", default="text", help="field of a record that holds its text")
+    made.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
+    made.add_argument("--scale", default="small", help="small or paper; options below change it")
+    helps = field_helps(BoundSettings)
+    for field in fields(BoundSettings):
+        made.add_argument(
+            f"--{field.name.replace('_', '-')}", type=_kind(field.type) | None, default=None,
+            help=f"{helps[field.name]}; not given: the scale's",
+        )  # fmt: skip
+    return made
+
+
+def run(settings: Any) -> None:
+    """Print k; with a folder, measure and say whether the bounds are kept."""
+    from longform.spectrum.bound import all_guarantees, run_bound
+    from longform.training.environment import environment
+
+    chosen = _chosen(settings)
+    if settings.output is None:
+        if settings.model is not None:
+            raise ConfigurationError("a model is measured into a folder: give --output; without a model k is printed")
+        _print_k(all_guarantees(chosen, chosen.head_size))
+        return
+    result = run_bound(
+        _subject(settings), chosen, output=Path(settings.output).expanduser(), facts=environment(), progress=True
+    )
+    _print_k(result.guarantees)
+    _print_findings(result)
+    print(f"saved  {settings.output}/report.html, records.jsonl, plots/")
+
+
+def _kind(kind: Any) -> Any:
+    """One number does for a list."""
+    return {list[int]: list[int] | int, list[float]: list[float] | float}.get(kind, kind)
+
+
+def _chosen(settings: Any) -> Any:
+    from dataclasses import replace
+
+    from longform.spectrum.bound_settings import BoundSettings, scale_settings
+
+    given = {field.name: getattr(settings, field.name) for field in fields(BoundSettings)}
+    listed = {field.name for field in fields(BoundSettings) if field.type in (list[int], list[float])}
+    return replace(
+        scale_settings(settings.scale),
+        **{name: [value] if name in listed and not isinstance(value, list) else value
+           for name, value in given.items() if value is not None},
+    )  # fmt: skip
+
+
+def _subject(settings: Any) -> Any:
+    from longform.spectrum.bound import BoundSubject
+    from longform.spectrum.run import short_name
+
+    if settings.model is None:
+        if settings.text is not None:
+            raise ConfigurationError("--text is for a model: name one before it (bundled, for example)")
+        return None
+    texts = [settings.text] if isinstance(settings.text, str) else settings.text
+    if not texts:
+        raise ConfigurationError(f"which texts is {settings.model} to read? Give --text FILE")
+    if STANDARD_INPUT in texts:
+        raise ConfigurationError('"-" cannot be read again for the next length: name a file')
+    opened = eager_encoder(encoder_source(settings.model), settings.device)
+    names = ", ".join(map(short_name, texts))
+    return BoundSubject(short_name(settings.model), names, opened, DocumentFiles(texts, settings.text_field))
+
+
+def _print_k(guarantees: Any) -> None:
+    rows = [
+        {"form": row.form, "n": row.length, "d": row.head_size, "epsilon": row.epsilon, "k": row.k,
+         "bound on failing": "none given" if row.failure is None else f"{row.failure:.3g}",
+         "vacuous": row.vacuous or "no"}
+        for row in guarantees
+    ]  # fmt: skip
+    print_table("k that the theorems ask for", rows)
+
+
+def _print_findings(result: Any) -> None:
+    for said, events in (("proved", ("row", "map", "all", "vector")), ("theorem 2 as constructed", ("construction",))):
+        judged, broken = result.judged(events), result.broken(events)
+        print(f"trials, {said}: failures within the bound in {len(judged) - len(broken):,} of {len(judged):,} cells")
+    if result.errors:
+        ks = sorted({row.k for row in result.errors})
+        rows = [
+            {"layer": row.layer + 1, "method": row.method, "fitted to": row.fitted_to or "", "k": row.k,
+             "error of the map": row.map_error, "error of the output": row.output_error}
+            for row in result.errors if row.k in (ks[0], ks[len(ks) // 2], ks[-1])
+        ]  # fmt: skip
+        print_table("relative error on held-out texts", rows)
+        print(f"the SVD's map error is the lowest: the nearest other map is {result.closest_to_best():.2g} above it")

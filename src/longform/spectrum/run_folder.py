@@ -1,0 +1,36 @@
+"""The folder of a run: begun with some settings, gone on with only by the same."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from longform.data.text import atomic_write
+from longform.errors import CheckpointError, ConfigurationError
+
+
+def open_run_folder(output: Path, identity: str, wanted: Mapping[str, Any], *, what: str) -> None:
+    """Write ``wanted`` into the file ``identity`` of a new folder, or see that an old one was begun with the same.
+
+    ``what``: what such a folder holds, for messages. Raises ConfigurationError that shows the difference, or for a
+    folder of something else; CheckpointError for a damaged file.
+    """
+    path, now = output / identity, json.loads(json.dumps(wanted))
+    if path.exists():
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise CheckpointError(f'"{path}" is damaged ({error}): give another --output') from error
+        changed = [
+            f"{name}: {before.get(name)} there, {now[name]} now" for name in now if before.get(name) != now[name]
+        ]
+        if changed:
+            raise ConfigurationError(
+                f'"{output}" holds {what} that were made with other settings ({"; ".join(changed)}): give the same, or '
+                "another --output"
+            )
+        return
+    if output.is_dir() and any(output.iterdir()):
+        raise ConfigurationError(f'"{output}" is not empty, and holds no {what}: give another folder (--output)')
+    with atomic_write(path) as file:
+        json.dump(now, file, indent=1)
