@@ -90,7 +90,7 @@ def plot_failures(cells: Sequence[Cell], events: dict[str, str], title: str, pat
     epsilons = sorted({cell.epsilon for cell in cells})
     sources = list(dict.fromkeys(cell.source for cell in cells))
     colours = dict(zip(sources, ["0.55", "tab:red", *_colours(len(sources))], strict=False))
-    figure = new_figure(1.2 + 3.3 * len(epsilons), 0.9 + 2.7 * len(events))
+    figure = new_figure(max(7.6, 1.2 + 3.3 * len(epsilons)), 0.9 + 2.7 * len(events))
     grid = figure.subplots(len(events), len(epsilons), sharex=True, sharey=True, squeeze=False)
     for panels, (event, said) in zip(grid, events.items(), strict=True):
         for axes, epsilon in zip(panels, epsilons, strict=True):
@@ -103,7 +103,7 @@ def plot_failures(cells: Sequence[Cell], events: dict[str, str], title: str, pat
         axes.set_xlabel("k (slots)")
     handles = {handle.get_label(): handle for axes in grid.flat for handle in axes.get_lines()}
     shown = [handle for label, handle in handles.items() if not label.startswith("_")]
-    figure.legend(handles=shown, loc="outside lower center", ncols=min(7, len(shown)), fontsize=8)
+    figure.legend(handles=shown, loc="outside lower center", ncols=5, fontsize=8)
     figure.suptitle(title, fontsize=11)
     save_figure(figure, path)
 
@@ -116,7 +116,7 @@ def _failure_panel(axes: Any, cells: Sequence[Cell], colours: dict[str, Any]) ->
     bounded = sorted({(cell.k, cell.bound) for cell in cells if cell.bound is not None})
     if bounded:
         axes.plot([k for k, _ in bounded], [max(min(bound, 1.0), FLOOR) for _, bound in bounded], color="black",
-                  linestyle="--", label="bound (2 × pairs × exp(-(ε²-ε³)k/4), at most 1)")  # fmt: skip
+                  linestyle="--", label="bound, at most 1")  # fmt: skip
     axes.set(xscale="log", yscale="log", ylim=(FLOOR / 2, 2))
     axes.set_yticks([FLOOR, 1e-5, 1e-3, 1e-1, 1], ["0", "10⁻⁵", "10⁻³", "0.1", "1"])
     axes.minorticks_off()
@@ -129,7 +129,7 @@ def _failure_panel(axes: Any, cells: Sequence[Cell], colours: dict[str, Any]) ->
 def plot_errors(result: BoundResult, path: Path) -> None:
     """Error against k, a column a layer: of the map above, of the output below."""
     layers = sorted({row.layer for row in result.errors})
-    figure = new_figure(1.2 + 3.4 * min(len(layers), 6), 7.4)
+    figure = new_figure(max(7.6, 1.2 + 3.4 * min(len(layers), 6)), 7.4)
     shown = layers if len(layers) <= 6 else [layers[round(i * (len(layers) - 1) / 5)] for i in range(6)]
     grid = figure.subplots(2, len(shown), sharex=True, sharey="row", squeeze=False)
     for panels, error in zip(grid, ("map", "output"), strict=True):
@@ -159,7 +159,7 @@ def _error_panel(axes: Any, rows: Iterable[ErrorRow], error: str) -> None:
         axes.plot([row.k for row in here], values, color=colour, marker=marker, linestyle=line, linewidth=1.4,
                   markersize=4.5, label=method if method != BEST else "best map of rank k (SVD)")  # fmt: skip
     ks = sorted({row.k for row in rows})
-    axes.axhline(1.0, color="0.6", linewidth=0.8, linestyle=":", label="_zero map")
+    axes.axhline(1.0, color="0.6", linewidth=0.8, linestyle=":", label="a map of zeros")
     axes.set(xscale="log", yscale="log")
     axes.set_xticks(ks, [str(k) for k in ks])
     axes.minorticks_off()
