@@ -21,6 +21,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import longform
 from benchmarks.records import Record, append_record
+from longform.conversion.convert import ConversionResult
 from longform.data.bundled import bundled_encoder_folder
 from longform.demo.head import fit_head
 from longform.evaluation.classification import classification_scores, load_classifier
@@ -108,17 +109,19 @@ def heal(options: argparse.Namespace) -> None:
     """Distillation on Wikipedia articles; the student is left in the output folder."""
     source = bundled_encoder_folder()
     result = longform.convert(source, **eval_options(options.convert))
+    if options.student:
+        result = ConversionResult(AutoModel.from_pretrained(options.student), result.tokenizer, result.report)
     settings = DistillationSettings(**eval_options(options.train))
     began = time.process_time()
     teacher, tokenizer = AutoModel.from_pretrained(source), AutoTokenizer.from_pretrained(source)
     texts = healing_texts(options.texts, options.data)
     plain = tokenizer if options.plain else None
     done = distill(result, teacher, plain, texts, settings, output=options.output)
-    minutes = (time.process_time() - began) / 60
+    minutes = (time.process_time() - began) / 60 + options.spent_minutes
     metrics = fidelity(encoder_of(done.student, result.tokenizer), options.data, options.documents)
     described_run = {
-        **described(result.model.config), "texts": options.texts, "tokens": done.tokens,
-        "learning_rate": settings.learning_rate,
+        **described(result.model.config), "texts": options.texts, "tokens": done.tokens + options.spent_tokens,
+        "learning_rate": settings.learning_rate, "parts": 2 if options.student else 1,
     }  # fmt: skip
     keep(options.name, described_run, {**metrics, "minutes": minutes})
 
@@ -228,6 +231,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", help="folder of the training run")
     parser.add_argument("--name", default="healing", choices=("healing", "pure"), help="name of the records")
     parser.add_argument("--texts", default="articles", choices=("articles", "meetings", "papers"), help="what heals")
+    parser.add_argument("--student", help="folder of a student healed before, which learns on")
+    parser.add_argument("--spent-minutes", type=float, default=0.0, help="CPU minutes that it has taken so far")
+    parser.add_argument("--spent-tokens", type=int, default=0, help="tokens that it has been trained on so far")
     parser.add_argument("--plain", action="store_true", help="take the source's tokenizer as it is")
     parser.add_argument("--model", help="folder of a healed Longform")
     parser.add_argument("--label", default="Longform, whole text")
