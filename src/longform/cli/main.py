@@ -33,6 +33,7 @@ COMMANDS = {
     "embed": Command("longform.cli.embed", "turn documents into vectors"),
     "spectrum": Command("longform.cli.spectrum", "singular values of attention, and the k that they ask for"),
     "bound": Command("longform.cli.bound", "the theorems' k and bounds, and the error against k"),
+    "compare": Command("longform.cli.compare", "several architectures on one task, with one budget"),
     "demo": Command("longform.cli.demo", "the whole way on a bundled data set, with a report"),
 }
 

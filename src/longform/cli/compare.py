@@ -1,0 +1,72 @@
+"""``longform compare``: one data set, one budget, several architectures side by side."""
+
+from pathlib import Path
+from typing import Any
+
+from longform.cli.arguments import command_parser
+from longform.cli.printing import print_table
+
+
+def parser() -> Any:
+    """The command's jsonargparse.ArgumentParser."""
+    made = command_parser(
+        "compare", "Train small models of several architectures from random weights on the same batches, and write one "
+        "table, one plot and a report: full attention, Longform (window), Linformer, Reformer, Longformer, BigBird, "
+        "Nyströmformer, Performer, and TF-IDF + logistic regression. Interrupted, it goes on when it is called again "
+        "with the same folder and options; a finished architecture is kept, others may be added. Time at --scale small "
+        "on one CPU core, all architectures: digits 10 minutes, text 1 hour, listops 1 hour; --scale paper is for "
+        "GPUs (listops: 1 to 2 hours for Linformer or full attention on one CPU core).",
+    )  # fmt: skip
+    made.add_argument("--task", default="text", help="text, listops, digits (scikit-learn's) or cifar10 (grey-scale)")
+    made.add_argument("--data", type=str | None, default=None, help="text: .parquet, .jsonl or .csv file, or "
+                      "hf:NAME:SPLIT; cifar10: folder of the binary version")  # fmt: skip
+    made.add_argument("--text-field", default="text", help="field with the text")
+    made.add_argument("--label-field", default="label", help="field with the label")
+    made.add_argument("--output", type=Path, default=Path("runs/compare"), help="folder for results and report")
+    made.add_argument("--scale", default="small", help="small: two CPU cores; paper: the sizes of the papers")
+    made.add_argument("--architectures", nargs="+", default=["all"], help="all, or some of: full longform linformer "
+                      "reformer longformer bigbird nystromformer performer tfidf")  # fmt: skip
+    made.add_argument("--length", type=int | None, default=None, help="tokens of the longest text; null: the scale's")
+    made.add_argument("--patch", type=int, default=0, help="images: pixels of a patch's side; 0: a token a pixel")
+    made.add_argument("--steps", type=int | None, default=None, help="optimiser steps; null: the scale's")
+    made.add_argument("--batch-size", type=int | None, default=None, help="texts of a step; null: the scale's")
+    made.add_argument("--learning-rate", type=float | None, default=None, help="highest rate; null: the scale's")
+    made.add_argument("--dtype", type=str | None, default=None, help="of matrix products: float32, bfloat16, auto")
+    made.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
+    made.add_argument("--seed", type=int, default=0, help="of split, weights, order and dropout")
+    return made
+
+
+def run(settings: Any) -> None:
+    """Compare, and print the table."""
+    from longform.laboratory.compare_tasks import open_task
+    from longform.laboratory.comparison import EVERY, compare
+
+    opened = open_task(
+        settings.task, settings.scale, data=settings.data, text_field=settings.text_field,
+        label_field=settings.label_field, length=settings.length, patch=settings.patch, seed=settings.seed,
+        steps=settings.steps, batch_size=settings.batch_size, learning_rate=settings.learning_rate,
+        dtype=settings.dtype,
+    )  # fmt: skip
+    chosen = EVERY if settings.architectures == ["all"] else settings.architectures
+    done = compare(
+        opened.task, opened.sizes, opened.learning, settings.output, architectures=chosen, device=settings.device
+    )
+    rows = [
+        {
+            "architecture": result.title, "accuracy": result.accuracy, "macro_F1": result.macro_f1,
+            "processor_seconds": result.cpu_seconds, "ms_a_text": _shown(result.milliseconds_per_text),
+            "memory_MiB": _shown(result.memory_mib),
+        }
+        for result in done.results if not result.skipped
+    ]  # fmt: skip
+    if rows:
+        print_table(f"{opened.task.name}, {len(opened.task.test.labels):,} test texts", rows)
+    for result in done.results:
+        if result.skipped:
+            print(f"{result.title}: not run, {result.skipped}")
+    print(f"saved  {settings.output} (report.html, comparison.png, table.md, records.jsonl)")
+
+
+def _shown(value: float | None) -> float | str:
+    return "–" if value is None else value

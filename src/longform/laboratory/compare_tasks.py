@@ -1,0 +1,62 @@
+"""What ``longform compare`` is asked for: a task, a scale, and changes to it -> data, sizes and budget."""
+
+from typing import Any, NamedTuple
+
+from longform.errors import ConfigurationError
+from longform.laboratory.images import cifar10_task, digits_task
+from longform.laboratory.learning import LearningSettings
+from longform.laboratory.listops import SYMBOLS, ListOpsShape, listops
+from longform.laboratory.scales import Scale, scale
+from longform.laboratory.sequences import SequenceTask
+from longform.laboratory.sizes import Sizes
+from longform.laboratory.texts import text_task
+
+
+class Opened(NamedTuple):
+    """The data and how it is learned."""
+
+    task: SequenceTask
+    sizes: Sizes
+    learning: LearningSettings
+
+
+def open_task(
+    task: str, scale_name: str = "small", *, data: str | None = None, text_field: str = "text",
+    label_field: str = "label", length: int | None = None, patch: int = 0, seed: int = 0, progress: bool = True,
+    **learning: Any,
+) -> Opened:  # fmt: skip
+    """Open ``task`` ("text", "listops", "digits", "cifar10") at a scale ("small", "paper").
+
+    ``data``: file of the texts, or folder of CIFAR-10. ``length``: tokens of the longest text. ``learning``: fields of
+    LearningSettings, None for the scale's. Raises ConfigurationError and DataError.
+    """
+    chosen = scale(task, scale_name, length=length, seed=seed, **learning)
+    if task in ("text", "cifar10") and data is None:
+        raise ConfigurationError(f'the task "{task}" needs data: --data with a file of texts or the folder of CIFAR-10')
+    if task in ("listops", "digits") and data is not None:
+        raise ConfigurationError(f'the task "{task}" makes its own data: leave --data out, or choose --task text')
+    if task == "listops":
+        opened = _listops(chosen, seed, progress=progress)
+    elif task == "digits":
+        opened = digits_task(patch=patch, seed=seed)
+    elif task == "cifar10":
+        opened = cifar10_task(data or "", patch=patch, seed=seed)
+    else:
+        opened = text_task(
+            data or "", text_field=text_field, label_field=label_field, length=chosen.sizes["length"],
+            vocabulary=chosen.data["vocabulary"], seed=seed,
+        )  # fmt: skip
+    length = chosen.sizes["length"] if task in ("text", "listops") else opened.longest
+    sizes: dict[str, Any] = {**chosen.sizes, "length": length}
+    found = Sizes(vocabulary=opened.vocabulary, features=opened.features, labels=len(opened.train.names), **sizes)
+    return Opened(opened, found, chosen.learning)
+
+
+def _listops(chosen: Scale, seed: int, *, progress: bool) -> SequenceTask:
+    length = chosen.sizes["length"]
+    shape = ListOpsShape(min_length=min(chosen.data["min_length"], max(1, length // 4)), max_length=length)
+    parts = [
+        listops(count, shape, seed=seed, part=part, progress=progress)
+        for part, count in zip(("train", "validation", "test"), chosen.examples, strict=True)
+    ]
+    return SequenceTask(f"ListOps, {shape.min_length} to {length} symbols", *parts, vocabulary=len(SYMBOLS))

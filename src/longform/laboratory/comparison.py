@@ -1,0 +1,120 @@
+"""One task, one budget, several architectures side by side. A finished architecture is a file in the folder."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from longform.errors import ConfigurationError, MissingDependencyError
+from longform.evaluation.loading import pick_device
+from longform.laboratory.architectures import ARCHITECTURES, build
+from longform.laboratory.compare_plots import draw_comparison
+from longform.laboratory.compare_report import write_report
+from longform.laboratory.humble import logistic_regression
+from longform.laboratory.learning import CHECKPOINT, Learner, LearningSettings
+from longform.laboratory.memory import step_memory
+from longform.laboratory.results import Result, folder_of, read_result, write_records, write_result
+from longform.laboratory.sequences import SequenceTask
+from longform.laboratory.sizes import Sizes
+from longform.laboratory.surroundings import surroundings
+from longform.training.checkpoints import check_same_run, read_run, write_run
+
+HUMBLE = "tfidf"
+EVERY = (*ARCHITECTURES, HUMBLE)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Results in the order asked for, and where table, plot and report are."""
+
+    task: SequenceTask
+    results: list[Result]
+    output: Path
+
+
+def compare(
+    task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: str | Path, *,
+    architectures: Sequence[str] = EVERY, device: str = "auto", memory: bool = True, progress: bool = True,
+) -> Comparison:  # fmt: skip
+    """Train and test every architecture on ``task``, and write plot, records and report into ``output``.
+
+    Called again with the same folder and settings, it goes on where it was interrupted; architectures may be added.
+    ``memory``: measure the peak memory of a training step too, in processes of their own.
+
+    Raises ConfigurationError for an unknown architecture and for another comparison in the folder.
+    """
+    unknown = [name for name in architectures if name not in EVERY]
+    if unknown or not architectures:
+        raise ConfigurationError(f"architectures {unknown or 'none'}: choose among {', '.join(EVERY)}")
+    output = Path(output)
+    settings = {**asdict(sizes), **asdict(learning), "task": task.name}
+    identity = {"kind": "comparison", "settings": settings, "data": task.digest()}
+    before = read_run(output)
+    if before is None:
+        write_run(output, identity)
+    else:
+        check_same_run(output, before, identity)
+    place = pick_device(device)
+    asked: dict[str, Result] = {}
+    for name in architectures:
+        found = read_result(output, name)
+        if found is None and name == HUMBLE:
+            found = _humble(task)
+        elif found is None:
+            found = _train(name, task, sizes, learning, output, place, memory=memory, progress=progress)
+        asked[name] = found
+        if not found.skipped:
+            write_result(output, found)
+            (folder_of(output, name) / CHECKPOINT).unlink(missing_ok=True)
+        _write(task, output, settings, asked)
+    return Comparison(task, list(asked.values()), output)
+
+
+def _write(task: SequenceTask, output: Path, settings: dict[str, Any], asked: dict[str, Result]) -> None:
+    """Records, picture and report of all that is in the folder, and of what was skipped now."""
+    results = [result for name in EVERY if (result := asked.get(name) or read_result(output, name)) is not None]
+    write_records(output, results, settings)
+    draw_comparison(results, task, output / "comparison.png")
+    write_report(results, task, settings, output)
+
+
+def _train(
+    name: str, task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: Path, device: torch.device, *,
+    memory: bool, progress: bool,
+) -> Result:  # fmt: skip
+    row = ARCHITECTURES[name]
+    try:
+        model = build(name, sizes, seed=learning.seed)
+    except MissingDependencyError as error:
+        return Result(name, row.title, row.family, row.source, row.pads, skipped=str(error))
+    folder = folder_of(output, name)
+    learner = Learner(model, task, learning, device=device, folder=folder, name=row.title, progress=progress)
+    done = learner.learn()
+    began = time.process_time() if device.type == "cpu" else time.perf_counter()
+    scores = learner.scores(task.test)
+    testing = (time.process_time() if device.type == "cpu" else time.perf_counter()) - began
+    texts = max(1, min(learning.batch_size, learning.tokens_per_forward // sizes.length))
+    return Result(
+        name, row.title, row.family, row.source, row.pads, accuracy=scores.accuracy, macro_f1=scores.macro_f1,
+        validation_accuracy=done.best_accuracy, seconds=done.seconds, cpu_seconds=done.cpu_seconds,
+        milliseconds_per_text=1000 * testing / len(task.test.labels),
+        memory_mib=step_memory(name, sizes, texts) if memory else None,
+        parameters=sum(parameter.numel() for parameter in model.parameters()), tokens=done.tokens, steps=done.step,
+        best_step=done.best_step, rows=done.rows, confusion=scores.confusion, labels=scores.labels,
+        surroundings=surroundings(),
+    )  # fmt: skip
+
+
+def _humble(task: SequenceTask) -> Result:
+    validation, test, spent = logistic_regression(task)
+    pixels = task.raw is not None and not isinstance(task.raw[0], list)
+    return Result(
+        HUMBLE, "pixels + logistic regression" if pixels else "TF-IDF + logistic regression", source="scikit-learn",
+        pads="nothing, and cuts nothing", accuracy=test.accuracy, macro_f1=test.macro_f1,
+        validation_accuracy=validation.accuracy, seconds=spent["seconds"], cpu_seconds=spent["cpu_seconds"],
+        parameters=int(spent["features"] + 1) * len(test.labels), confusion=test.confusion, labels=test.labels,
+        surroundings=surroundings(),
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+"""Peak memory of one training step at full length, in a process of its own.
+
+::
+
+    python -m longform.laboratory.memory NAME SIZES_JSON TEXTS
+
+prints {"mib": ...}: how far resident memory (on a GPU: allocated memory) rises above the model's own while forward and
+backward of TEXTS texts of the longest length run, float32.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from longform.laboratory.architectures import build
+from longform.laboratory.sizes import Sizes
+from longform.laboratory.surroundings import peak_growth
+
+MIB = 2**20
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}  # freed memory goes back at once
+
+
+def step_memory(name: str, sizes: Sizes, texts: int) -> float | None:
+    """MiB, measured in a process of its own; None where the system does not say it."""
+    command = [sys.executable, "-m", "longform.laboratory.memory", name, json.dumps(asdict(sizes)), str(texts)]
+    done = subprocess.run(command, env=os.environ | ALLOCATOR, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])["mib"]
+
+
+def measured(name: str, sizes: Sizes, texts: int, device: torch.device) -> float | None:
+    """The same, in this process."""
+    model = build(name, sizes, seed=0).to(device).train()
+    _step(model, _inputs(sizes, 1, device))  # loads the kernels
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        _step(model, _inputs(sizes, texts, device))
+        return (torch.cuda.max_memory_allocated(device) - before) / MIB
+    inputs = _inputs(sizes, texts, device)
+    growth = peak_growth(lambda: _step(model, inputs))
+    return None if growth is None else growth / MIB
+
+
+def _inputs(sizes: Sizes, texts: int, device: torch.device) -> tuple[Any, Any]:
+    shape = (texts, sizes.length)
+    ids = torch.randn(*shape, sizes.features) if sizes.features else torch.randint(1, sizes.vocabulary, shape)
+    return ids.to(device), torch.ones(shape, dtype=torch.long, device=device)
+
+
+def _step(model: torch.nn.Module, inputs: tuple[Any, Any]) -> None:
+    model(*inputs).logsumexp(-1).sum().backward()
+
+
+if __name__ == "__main__":
+    place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    print(json.dumps({"mib": measured(sys.argv[1], Sizes(**json.loads(sys.argv[2])), int(sys.argv[3]), place)}))

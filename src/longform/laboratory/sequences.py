@@ -1,0 +1,55 @@
+"""Labelled sequences of token ids, or of vectors, and the data sets made of them. Axes: n tokens, F features."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class LabelledSequences(NamedTuple):
+    """``sequences``: ids (n,), whole numbers from 0 (0 is padding), or vectors float32 (n, F); each of its own length.
+
+    ``labels``: long (N,), places in ``names``.
+    """
+
+    sequences: Sequence[np.ndarray]
+    labels: np.ndarray
+    names: list[str]
+
+    @property
+    def lengths(self) -> list[int]:
+        """n of each."""
+        return [len(sequence) for sequence in self.sequences]
+
+
+@dataclass(frozen=True)
+class SequenceTask:
+    """A data set to compare architectures on.
+
+    ``vocabulary``: ids there are, padding (0) included; 0 for vectors. ``features``: F of vectors; 0 for ids.
+    ``raw``: what the humble baseline reads of the three parts: lists of texts, or pixels float (N, P); None: the ids.
+    """
+
+    name: str
+    train: LabelledSequences
+    validation: LabelledSequences
+    test: LabelledSequences
+    vocabulary: int
+    features: int = 0
+    raw: tuple[Any, Any, Any] | None = None
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return max(max(part.lengths) for part in (self.train, self.validation, self.test))
+
+    def digest(self) -> str:
+        """A short name: the same for the same sequences and labels in the same order."""
+        found = hashlib.sha256()
+        for part in (self.train, self.validation, self.test):
+            found.update(np.asarray(part.lengths).tobytes() + np.ascontiguousarray(part.labels).tobytes())
+            for sequence in part.sequences:
+                found.update(np.ascontiguousarray(sequence).tobytes())
+        return found.hexdigest()[:16]

@@ -1,0 +1,57 @@
+"""How large the compared models are, and how their attention is cut."""
+
+from dataclasses import dataclass
+
+from longform.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """One width, depth and vocabulary for all architectures.
+
+    Args:
+        length: n, tokens of the longest text; longer ones are cut.
+        vocabulary: ids there are, padding included; 0 where the input is vectors.
+        features: F of the vectors; 0 where the input is ids.
+        labels: classes.
+        hidden_size: D.
+        layers: encoder layers.
+        heads: attention heads.
+        intermediate_size: of the feed-forward part.
+        dropout: probability after embeddings, attention and feed-forward, and in the head.
+        attention_dropout: probability on attention weights (of the models that have it).
+        projected_length: k of Linformer, slots of Longform.
+        window: w: Longform sees w to 2w tokens on each side, Longformer w; Reformer's chunks are of w tokens.
+        block: tokens of a BigBird block.
+        landmarks: of Nyströmformer.
+        random_features: of Performer.
+        hashes: rounds of Reformer's hashing.
+        normalization: "pre" or "post" for full, Longform, Linformer. Reformer and Performer are "pre", the rest "post".
+    """
+
+    length: int
+    vocabulary: int
+    labels: int
+    features: int = 0
+    hidden_size: int = 64
+    layers: int = 2
+    heads: int = 2
+    intermediate_size: int = 128
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    projected_length: int = 256
+    window: int = 64
+    block: int = 16
+    landmarks: int = 64
+    random_features: int = 64
+    hashes: int = 2
+    normalization: str = "pre"
+
+    def __post_init__(self) -> None:
+        if self.hidden_size % self.heads:
+            raise ConfigurationError(f"hidden_size={self.hidden_size} must be a multiple of heads={self.heads}")
+        if bool(self.vocabulary) == bool(self.features):
+            raise ConfigurationError(
+                f"either ids (vocabulary) or vectors (features), not vocabulary={self.vocabulary} with "
+                f"features={self.features}"
+            )

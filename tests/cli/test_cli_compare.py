@@ -1,0 +1,38 @@
+import pytest
+
+from longform.cli.main import main
+from longform.laboratory import compare_tasks, comparison
+
+
+def test_digits_through_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(comparison, "step_memory", lambda name, sizes, texts: 1.5)
+    line = ["compare", "--task", "digits", "--architectures", "linformer", "--steps", "2", "--patch", "2",
+            "--output", str(tmp_path / "out")]  # fmt: skip
+    assert main(line) == 0
+    assert "Linformer" in capsys.readouterr().out
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"architectures", "run.json", "records.jsonl", "comparison.png", "report.html", "table.md"}
+
+
+def test_scales_are_the_published_setup_of_listops():
+    found = compare_tasks.scale("listops", "paper", learning_rate=None, steps=None)
+    assert (found.sizes["length"], found.sizes["hidden_size"], found.sizes["layers"]) == (2000, 64, 2)
+    assert (found.learning.steps, found.learning.batch_size, found.learning.learning_rate) == (5000, 32, 1e-4)
+    assert found.learning.warmup * found.learning.steps == 1000
+    assert found.examples == (96_000, 2_000, 2_000)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--task", "chess"], 'no task "chess"'),
+        (["--scale", "huge"], 'at scale "huge"'),
+        (["--task", "text"], "needs data"),
+        (["--task", "digits", "--data", "x"], "makes its own data"),
+        (["--task", "digits", "--steps", "0"], "steps=0 must be more than 0"),
+        (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
+    ],
+)
+def test_bad_options_are_one_clear_line(options, said, capsys, tmp_path):
+    assert main(["compare", "--output", str(tmp_path), *options]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,84 @@
+import pytest
+import torch
+
+from longform.errors import ConfigurationError, MissingDependencyError
+from longform.laboratory.architectures import ARCHITECTURES, build
+from longform.laboratory.encoders import BIGBIRD_LEAST_BLOCKS
+from longform.laboratory.memory import measured
+from longform.laboratory.sizes import Sizes
+
+SIZES = Sizes(
+    length=52, vocabulary=16, labels=3, hidden_size=16, intermediate_size=32, projected_length=8, window=4, block=4,
+    landmarks=4, random_features=8, dropout=0.0,
+)  # fmt: skip
+VECTORS = Sizes(**{**vars(SIZES), "vocabulary": 0, "features": 5})
+OURS = ("full", "longform", "linformer")
+RUN_HERE = tuple(name for name in ARCHITECTURES if name != "performer")
+BATCHED = {"bigbird": 1e-3, "nystromformer": 1e-3}  # a row alone against the row in a batch: padding, iterated inverse
+
+
+def batch():
+    inputs = torch.randint(1, 16, (2, 37))
+    mask = torch.ones(2, 37, dtype=torch.long)
+    mask[1, 21:] = 0
+    return inputs * mask, mask
+
+
+@pytest.mark.parametrize("name", RUN_HERE)
+def test_every_architecture_learns_from_texts_of_any_length_on_ids_and_on_vectors(name):
+    inputs, mask = batch()
+    model = build(name, SIZES, seed=0).train()
+    model(inputs, mask).logsumexp(-1).sum().backward()
+    assert [key for key, value in model.named_parameters() if value.grad is None] == []
+    assert build(name, VECTORS, seed=0)(torch.randn(2, 37, 5), mask).shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", [name for name in RUN_HERE if name != "reformer"])
+def test_padding_does_not_change_a_text(name):
+    inputs, mask = batch()
+    model = build(name, SIZES, seed=0).eval()
+    with torch.no_grad():
+        together, alone = model(inputs, mask)[1], model(inputs[1:, :21], mask[1:, :21])[0]
+    torch.testing.assert_close(together, alone, atol=BATCHED.get(name, 1e-6), rtol=0)
+
+
+def test_the_twin_is_full_attention_and_weights_follow_the_seed():
+    model = build("full", SIZES, seed=3)
+    layer = model.model.linformer.encoder.layers[0].attention
+    assert layer.covers_all
+    same, other = build("full", SIZES, seed=3), build("full", SIZES, seed=4)
+    weight = "model.linformer.embeddings.word_embeddings.weight"
+    assert torch.equal(model.state_dict()[weight], same.state_dict()[weight])
+    assert not torch.equal(model.state_dict()[weight], other.state_dict()[weight])
+
+
+def test_bigbird_stays_sparse_for_short_texts():
+    model = build("bigbird", SIZES, seed=0)
+    model(torch.ones(1, 2, dtype=torch.long), torch.ones(1, 2, dtype=torch.long))
+    assert model.encoder.attention_type == "block_sparse"
+    assert model.lengths(2) == BIGBIRD_LEAST_BLOCKS * SIZES.block
+
+
+def test_a_missing_package_and_an_unknown_name_say_what_to_do(monkeypatch):
+    def missing(name, package=None):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr("longform.errors.importlib.import_module", missing)
+    with pytest.raises(MissingDependencyError, match=r'"performer_pytorch".*pip install "longform\[compare\]"'):
+        build("performer", SIZES, seed=0)
+    with pytest.raises(ConfigurationError, match='no architecture "mamba"; there are: full, longform'):
+        build("mamba", SIZES, seed=0)
+
+
+def test_sizes_that_do_not_go_together_are_refused():
+    with pytest.raises(ConfigurationError, match="hidden_size=10 must be a multiple of heads=4"):
+        Sizes(length=8, vocabulary=4, labels=2, hidden_size=10, heads=4)
+    with pytest.raises(ConfigurationError, match="vocabulary=0 with features=0"):
+        Sizes(length=8, vocabulary=0, labels=2)
+
+
+def test_memory_of_a_step_grows_with_its_texts():
+    few, many = (measured("linformer", SIZES, texts, torch.device("cpu")) for texts in (1, 400))
+    assert few is not None
+    assert many is not None
+    assert many > few + 5

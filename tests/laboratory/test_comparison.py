@@ -1,0 +1,143 @@
+import json
+import random
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from longform.errors import ConfigurationError, DataError
+from longform.laboratory import comparison as module
+from longform.laboratory.architectures import build
+from longform.laboratory.compare_report import markdown_table
+from longform.laboratory.comparison import compare
+from longform.laboratory.learning import CHECKPOINT, Learner, LearningSettings
+from longform.laboratory.listops import SYMBOLS, ListOpsShape, listops
+from longform.laboratory.results import Result
+from longform.laboratory.sequences import SequenceTask
+from longform.laboratory.sizes import Sizes
+from longform.laboratory.texts import text_task
+from longform.training.labels import Examples
+
+LEARNING = LearningSettings(steps=6, batch_size=8, tokens_per_forward=64, evaluations=2)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def task():
+    shape = ListOpsShape(min_length=3, max_length=20, max_depth=3, max_arguments=3)
+    parts = [listops(count, shape, seed=0, part=part) for part, count in (("a", 40), ("b", 12), ("c", 12))]
+    return SequenceTask("tiny ListOps", *parts, vocabulary=len(SYMBOLS))
+
+
+@pytest.fixture(scope="module")
+def sizes(task):
+    return Sizes(
+        length=20, vocabulary=task.vocabulary, labels=10, hidden_size=16, intermediate_size=16, projected_length=4,
+        window=4,
+    )  # fmt: skip
+
+
+def test_a_comparison_writes_its_folder_and_goes_on_where_it_stood(task, sizes, tmp_path, monkeypatch):
+    done = compare(task, sizes, LEARNING, tmp_path, architectures=("linformer", "tfidf"), memory=False, progress=False)
+    first, humble = done.results
+    assert 0 <= first.accuracy <= 1
+    assert (first.steps, humble.steps) == (6, None)
+    assert first.tokens == sum(len(task.train.sequences[p]) for b in _batches(task, LEARNING) for p in b)
+    records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert [record["settings"]["architecture"] for record in records] == ["linformer", "tfidf"]
+    assert {"name", "metrics", "settings", "units", "hardware", "versions", "commit", "date"} == records[0].keys()
+    page = (tmp_path / "report.html").read_text()
+    assert "data:image/png;base64," in page
+    assert re.findall(r'(?:src|href)="(?!data:)', page) == []
+    assert not list(tmp_path.rglob(CHECKPOINT))
+
+    trained = []
+    real = module._train
+    monkeypatch.setattr(module, "_train", lambda name, *a, **o: trained.append(name) or real(name, *a, **o))
+    more = compare(task, sizes, LEARNING, tmp_path, architectures=("full", "linformer"), memory=False, progress=False)
+    assert trained == ["full"]
+    assert more.results[1] == first
+    assert (tmp_path / "table.md").read_text().count("\n| ") == 4  # the rule, and three results
+
+    other = LearningSettings(steps=7)
+    with pytest.raises(ConfigurationError, match="steps: 6 -> 7"):
+        compare(task, sizes, other, tmp_path, architectures=("full",), memory=False, progress=False)
+
+
+def _batches(task, learning):
+    model = torch.nn.Linear(1, 1)
+    learner = Learner(model, task, learning, device=CPU, folder=None, name="", progress=False)
+    return list(learner._batches(0))
+
+
+def test_an_interrupted_architecture_ends_with_the_same_weights(task, sizes, tmp_path):
+    def learner(folder):
+        model = build("linformer", sizes, seed=0)
+        return Learner(model, task, LEARNING, device=CPU, folder=folder, name="", progress=False)
+
+    whole = learner(None)
+    whole.learn()
+    broken = learner(tmp_path)
+    broken._resume()
+    for step, places in enumerate(broken._batches(0)):
+        if step == 4:
+            break
+        broken._step(places)
+        if broken.progress.step % 3 == 0:
+            broken.measure()
+    broken._save()
+    resumed = learner(tmp_path)
+    done = resumed.learn()
+    assert (done.step, done.best_step) == (6, whole.progress.best_step)
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(weight, resumed.model.state_dict()[name]), name
+
+
+def test_every_text_of_a_pass_is_seen_once_and_each_step_weighs_its_texts_alike(task):
+    batches = _batches(task, LEARNING)
+    assert sorted(place for batch in batches[:5] for place in batch) == list(range(40))
+    assert batches[5] != batches[0]
+
+
+def test_learning_reaches_what_can_be_learned(sizes, task):
+    draw = random.Random(0)
+    sequences = [np.array([draw.randint(1, 5)] * draw.randint(3, 9)) for _ in range(48)]
+    part = type(task.train)(sequences, np.array([s[0] - 1 for s in sequences]), list("abcde"))
+    simple = SequenceTask("which symbol", part, part, part, vocabulary=8)
+    small = Sizes(**{**vars(sizes), "vocabulary": 8, "labels": 5, "dropout": 0.0})
+    learning = LearningSettings(steps=40, batch_size=16, learning_rate=1e-2, evaluations=1)
+    model = build("linformer", small, seed=0)
+    learner = Learner(model, simple, learning, device=CPU, folder=None, name="", progress=False)
+    learner.learn()
+    assert learner.scores(simple.test).accuracy == 1.0
+
+
+def test_texts_are_split_by_seed_and_cut(tmp_path):
+    draw = random.Random(1)
+    words = ["good", "bad", "long", "short", "near", "far"]
+    texts = [" ".join(draw.choices(words, k=draw.randint(5, 60))) for _ in range(60)]
+    given = Examples(texts, ["x" if "good" in text else "y" for text in texts])
+    made = text_task(given, length=16, vocabulary=40)
+    assert [len(part.labels) for part in (made.train, made.validation, made.test)] == [42, 6, 12]
+    assert made.longest == 16
+    assert made.digest() == text_task(given, length=16, vocabulary=40).digest()
+    assert made.digest() != text_task(given, length=16, vocabulary=40, seed=1).digest()
+    with pytest.raises(DataError, match="vocab_size=4,000 is more than the corpus supports"):
+        text_task(given, length=16, vocabulary=4000)
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"batch_size": -1}, {"warmup": 2}, {"dtype": "float16"}])
+def test_impossible_budgets_are_refused(wrong):
+    (name, value), *_ = wrong.items()
+    with pytest.raises(ConfigurationError, match=f"{name}=.?{value}"):
+        LearningSettings(**wrong)
+
+
+def test_unknown_architectures_are_refused_and_missing_ones_shown(task, sizes, tmp_path):
+    with pytest.raises(ConfigurationError, match=r"\['mamba'\]: choose among full, longform"):
+        compare(task, sizes, LEARNING, tmp_path, architectures=("full", "mamba"))
+    rows = [Result("performer", "Performer", skipped="needs a package"), Result("full", "full", accuracy=0.5)]
+    table = markdown_table(rows)
+    assert "| full | 50.00 |" in table
+    assert "Performer: not run, needs a package" in table
