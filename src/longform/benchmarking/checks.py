@@ -1,0 +1,71 @@
+"""Outputs are compared before anything is timed. Errors are relative: ||difference|| / ||expected||, whole tensors."""
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from longform.benchmarking.competitor import Competitor
+from longform.benchmarking.shapes import Cell, Shape
+from longform.errors import LongformError
+
+CHECKED_TOKENS = 512  # of a longer text
+VERIFIED_TOKENS, VERIFIED_SLOTS = 64, 16
+# After all layers of random weights. What int8 loses is recorded; on a trained model it is less (docs/benchmarks.md).
+LARGEST_ERROR = {"float32": 1e-4, "bfloat16": 6e-2, "int8": 3e-1}
+PEER_ERROR = 1e-4  # float32 against float32
+
+
+class WrongOutput(LongformError):
+    """A competitor whose output is not what it should be; it is not timed."""
+
+
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    """||actual - expected|| / ||expected|| of two tensors of one shape, any dtypes; infinite where not finite."""
+    if actual.shape != expected.shape:
+        raise WrongOutput(f"its output has shape {tuple(actual.shape)} instead of {tuple(expected.shape)}")
+    expected = expected.double()
+    error = float((actual.double() - expected).norm() / expected.norm())
+    return error if error == error else float("inf")
+
+
+def require_equal(actual: Tensor, expected: Tensor, largest: float, what: str) -> float:
+    """The relative error of two tensors of one shape; raises WrongOutput where it is above ``largest``."""
+    error = relative_error(actual, expected)
+    if error > largest:
+        raise WrongOutput(f"its output is wrong: relative error {error:.2e} from {what}, allowed {largest:.1e}")
+    return error
+
+
+def check_output(
+    competitor: Competitor, model: nn.Module, forward: Callable[[Tensor], Tensor], cell: Cell, hidden: Tensor
+) -> float | None:
+    """Compare ``forward``, the model as it will be timed, with what ``model``'s float32 weights should give.
+
+    Hidden states (B, n, D), float32. The first 512 tokens of one text against the plain way in float64; a compiled
+    model, which is made for one length, on whole texts, against float32 above that. An architecture without a plainer
+    way must give finite numbers. Returns the relative error, or None. Raises WrongOutput.
+    """
+    if competitor.expected is None:
+        _require_finite(forward(hidden), hidden)
+        return None
+    whole = cell.mode == "compiled" or competitor.family == "peer"
+    given = hidden if whole else hidden[:1, :CHECKED_TOKENS]
+    exact = given.shape[1] <= CHECKED_TOKENS
+    with torch.no_grad():
+        expected = competitor.expected(copy.deepcopy(model).double(), given.double()) if exact else model(given)
+    largest = LARGEST_ERROR[cell.dtype]
+    return require_equal(forward(given), expected, largest, "float64" if exact else "float32")
+
+
+def verify(competitor: Competitor, shape: Shape) -> None:
+    """Compare with an independent implementation, weights copied, on a text of 64 tokens. Raises WrongOutput."""
+    if competitor.verify is not None:
+        slots = min(VERIFIED_SLOTS, shape.slots)
+        competitor.verify(Shape(shape.size, min(VERIFIED_TOKENS, shape.length), slots))
+
+
+def _require_finite(out: Tensor, hidden: Tensor) -> None:
+    if out.shape != hidden.shape or not bool(torch.isfinite(out).all()):
+        raise WrongOutput(f"its output is not finite numbers of shape {tuple(hidden.shape)}")

@@ -1,0 +1,57 @@
+"""Runs that alternate between competitors in one process, and what is said about them: median and spread."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+TURN = 0.1  # seconds; shorter passes are repeated within a turn
+MOST_PASSES = 50  # of a turn
+
+
+def alternate(
+    actions: Mapping[str, Callable[[], None]], repeats: Mapping[str, int], progress: Callable[[], None]
+) -> dict[str, list[float]]:
+    """Seconds of a pass of each action, a list with an entry a round.
+
+    Each round gives every action one turn, in an order that moves by one from round to round; an action with fewer
+    ``repeats`` sits out the later rounds. A turn is one pass, or several where one takes less than 0.1 s (their mean).
+    Every action runs twice before, unless it has a single repeat: then once.
+    """
+    passes = {name: _warm_up(action, 1 if repeats[name] == 1 else 2) for name, action in actions.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in actions}
+    names = list(actions)
+    for turn in range(max(repeats.values(), default=0)):
+        shift = turn % len(names)
+        for name in names[shift:] + names[:shift]:
+            if turn < repeats[name]:
+                seconds[name].append(_timed(actions[name], passes[name]))
+                progress()
+    return seconds
+
+
+def _warm_up(action: Callable[[], None], times: int) -> int:
+    """Run it and say how many passes fill a turn."""
+    for _ in range(times):
+        last = _timed(action, 1)
+    return max(1, min(MOST_PASSES, round(TURN / max(last, 1e-9))))
+
+
+def _timed(action: Callable[[], None], passes: int) -> float:
+    began = time.perf_counter()
+    for _ in range(passes):
+        action()
+    return (time.perf_counter() - began) / passes
+
+
+def spread(seconds: Sequence[float]) -> float:
+    """Distance between the quartiles over the median; 0 for fewer than 3 values."""
+    if len(seconds) < 3:
+        return 0.0
+    low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    return (high - low) / middle
+
+
+def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float | None:
+    """Median over rounds of one time over another; None where one of them has no round."""
+    ratios = [above / below for above, below in zip(numerator, denominator, strict=False)]
+    return statistics.median(ratios) if ratios else None

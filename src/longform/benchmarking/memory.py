@@ -1,0 +1,70 @@
+"""Peak memory of one pass: resident memory on a CPU, the allocator's count on CUDA; and limits on it."""
+
+import re
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+STATUS = Path("/proc/self/status")
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}  # freed memory goes back at once
+KEPT_FREE = 0.06  # of available memory, for everyone else
+
+
+def peak_growth(action: Callable[[], object], device: str) -> int | None:
+    """Bytes by which memory rises above its present level while the action runs; None where the system cannot say it.
+
+    On CUDA what the allocator has handed out; on Linux the kernel's own record (VmHWM, reset through clear_refs). The
+    process should run with ``ALLOCATOR`` in its environment.
+    """
+    if device != "cpu":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        action()
+        return torch.cuda.max_memory_allocated() - before
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        resident = _kilobytes("VmRSS")
+    except OSError:
+        action()
+        return None
+    action()
+    return max(0, _kilobytes("VmHWM") - resident) * 1024
+
+
+def process_peak() -> int:
+    """The most bytes that the process had resident, since the last ``peak_growth`` began where there was one."""
+    if STATUS.exists():
+        return _kilobytes("VmHWM") * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def available_bytes() -> int | None:
+    """Memory that a new process can have; None where the system does not say it."""
+    try:
+        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        return None
+    return None if found is None else int(found[1]) * 1024
+
+
+def limit_memory(limit: int | None) -> None:
+    """Make allocations fail above ``limit`` bytes, so that one process's excess ends in an error and not in a kill."""
+    if limit is not None and hasattr(resource, "RLIMIT_DATA"):
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory has run out, on either device."""
+    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
+        return True
+    said = str(error).lower()
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in said or "out of memory" in said)
+
+
+def _kilobytes(name: str) -> int:
+    found = re.search(rf"{name}:\s*(\d+) kB", STATUS.read_text())
+    assert found is not None, f"{STATUS} has no {name}"
+    return int(found[1])

@@ -1,0 +1,80 @@
+"""A float32 model as a cell wants it: its dtype, quantised, compiled."""
+
+import contextlib
+import shutil
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from longform.benchmarking.shapes import Cell
+from longform.training.settings import native_bfloat16
+
+
+def impossible(cell: Cell) -> str:
+    """Why no competitor can run in this cell on this machine; "" where they can."""
+    device = torch.device(cell.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        return "no CUDA device"
+    if cell.dtype == "bfloat16" and not native_bfloat16(device):
+        return "this machine does not multiply bfloat16 matrices"
+    if cell.dtype == "int8" and (cell.work == "train" or device.type != "cpu"):
+        return "dynamic int8 quantisation is for inference on CPUs"
+    if cell.mode == "compiled" and device.type == "cpu" and not (shutil.which("g++") or shutil.which("clang++")):
+        return "torch.compile needs a C++ compiler (g++ or clang++), and none was found"
+    return ""
+
+
+class Autocast(nn.Module):
+    """float32 weights, matrix products in bfloat16."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (B, n, D) in any dtype -> (B, n, D)."""
+        with torch.autocast(hidden.device.type, dtype=torch.bfloat16):
+            return self.model(hidden.float())
+
+
+def prepare(model: nn.Module, cell: Cell, *, autocast: bool = False) -> nn.Module:
+    """The model for a cell, on its device; the given one may be changed. ``autocast``: not by casting its weights."""
+    model = model.to(cell.device)
+    if cell.work == "inference":
+        if cell.dtype == "bfloat16":
+            model = Autocast(model) if autocast else model.to(torch.bfloat16)
+        elif cell.dtype == "int8":
+            model = _quantised(model)
+    return torch.compile(model, dynamic=False) if cell.mode == "compiled" else model  # ty: ignore[invalid-explicit-return]
+
+
+def input_dtype(cell: Cell) -> torch.dtype:
+    """Of the hidden states that a prepared model takes."""
+    return torch.bfloat16 if cell.dtype == "bfloat16" and cell.work == "inference" else torch.float32
+
+
+def precision(cell: Cell) -> contextlib.AbstractContextManager[Any]:
+    """What a pass runs in: autocast in bfloat16 training, nothing otherwise."""
+    if cell.work == "train" and cell.dtype == "bfloat16":
+        return torch.autocast(cell.device, dtype=torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def forward_of(prepared: nn.Module, cell: Cell) -> Callable[[Tensor], Tensor]:
+    """Hidden states (B, n, D) in float32 -> the prepared model's output (B, n, D), without gradients."""
+
+    @torch.no_grad()
+    def forward(hidden: Tensor) -> Tensor:
+        with precision(cell):
+            return prepared(hidden.to(cell.device, input_dtype(cell))).cpu()
+
+    return forward
+
+
+def _quantised(model: nn.Module) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch announces that torchao will take over
+        return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)  # ty: ignore[deprecated]

@@ -1,0 +1,87 @@
+"""One row: what a competitor took in a cell, as a benchmark record."""
+
+import statistics
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+from longform.benchmarking.competitor import Competitor
+from longform.benchmarking.guards import Probe
+from longform.benchmarking.measuring import paired_ratio, spread
+from longform.benchmarking.records import Record, hardware, versions
+from longform.benchmarking.shapes import Cell
+from longform.benchmarking.worker import plan_of
+
+NAME = "speed"
+MIB = 2**20
+REFERENCES = ("sdpa", "unfused", "ours-linear", "ours-window")
+UNITS = {
+    "seconds": "s", "fastest": "s", "slowest": "s", "floor_seconds": "s", "tokens_per_second": "tokens/s",
+    "peak_mib": "MiB", "process_mib": "MiB", "weights_mib": "MiB", "operations": "FLOP", "bytes": "B",
+}  # fmt: skip
+ELEMENT = {"float32": 4, "bfloat16": 2, "int8": 1}
+
+
+def with_ratios(event: dict[str, Any], together: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """A "time" event with how many times faster than each reference of its process it was, and its time / floor.
+
+    Each is the median over rounds, so that what slows a whole round slows both sides of a ratio.
+    """
+    ratios = {
+        f"against_{name}": paired_ratio(together[name]["seconds"], event["seconds"])
+        for name in REFERENCES if name in together
+    }  # fmt: skip
+    return {**event, **ratios, "against_floor": paired_ratio(event["seconds"], event["floor"])}
+
+
+def make_row(
+    cell: Cell, competitor: Competitor, event: Mapping[str, Any] | None, probe: Probe | None, missing: str | None
+) -> Record:
+    """The record of a competitor in a cell; ``missing``: why it has no time.
+
+    Metrics: ``seconds`` is the median of ``repeats`` rounds, ``spread`` the distance of their quartiles over it.
+    ``against_X``: how many times faster than X; ``against_floor``: time / floor. ``peak_mib``: memory of a pass above
+    the loaded model; ``process_mib``: the process's most. ``error``: relative, of the output that was checked.
+    """
+    metrics: dict[str, Any] = {"missing": missing or None, "peak_mib": None, "process_mib": None, "weights_mib": None}
+    if probe is not None:
+        metrics |= {"process_mib": probe.process / MIB, "weights_mib": probe.weights / MIB}
+        metrics["peak_mib"] = None if probe.growth is None else probe.growth / MIB
+    plan = plan_of(competitor, cell)
+    metrics |= {"operations": plan.operations(cell.work), "bytes": plan.bytes(cell.work, ELEMENT[cell.dtype])}
+    metrics |= _times(event, cell) if event is not None else {}
+    packages = {} if missing else {name: version(name) for name in competitor.packages}
+    return Record(
+        name=NAME, settings=cell.settings(competitor.name), metrics=metrics, versions=versions() | packages,
+        units={name: unit for name, unit in UNITS.items() if name in metrics},
+        hardware=event["hardware"] if event is not None else hardware(),
+    )  # fmt: skip
+
+
+def _times(event: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
+    seconds, floor = event["seconds"], event["floor"]
+    median = statistics.median(seconds)
+    return {
+        "seconds": median, "fastest": min(seconds), "slowest": max(seconds), "spread": spread(seconds),
+        "repeats": len(seconds), "tokens_per_second": cell.tokens / median, "error": event["error"],
+        "floor_seconds": statistics.median(floor) if floor else None,
+        **{f"against_{name}": event.get(f"against_{name}") for name in (*REFERENCES, "floor")},
+    }  # fmt: skip
+
+
+def say(record: Record) -> str:
+    """A row in one line."""
+    metrics, name = record.metrics, record.settings["competitor"]
+    if metrics["missing"]:
+        return f"{name}: {metrics['missing']}"
+    parts = []
+    for key, scale, form in (
+        ("seconds", 1_000, "{:,.1f} ms"), ("spread", 1, "spread {:.1%}"),
+        ("against_sdpa", 1, "{:.2f} x as fast as SDPA"),
+        ("against_floor", 1, "{:.2f} x the floor"), ("tokens_per_second", 1, "{:,.0f} tokens/s"),
+        ("peak_mib", 1, "{:,.0f} MiB"),
+    ):  # fmt: skip
+        value = metrics.get(key)
+        if isinstance(value, int | float):
+            parts.append(form.format(scale * value))
+    return f"{name}: {', '.join(parts)}"

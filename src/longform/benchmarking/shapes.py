@@ -1,0 +1,124 @@
+"""Sizes of encoders, and the cells of the grid: one length, batch, dtype and kind of pass for all competitors."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from longform.conversion.defaults import WINDOW, default_slots
+from longform.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Size:
+    """Width and depth of an encoder."""
+
+    layers: int
+    hidden: int
+    heads: int
+    intermediate: int
+
+    @property
+    def head_dim(self) -> int:
+        """Features of a head."""
+        return self.hidden // self.heads
+
+    @property
+    def initial_deviation(self) -> float:
+        """Of random weights: large enough that attention decides about the output, so that a check notices it."""
+        return self.hidden**-0.5
+
+
+SIZES = {
+    "tiny": Size(layers=2, hidden=32, heads=2, intermediate=64),  # for tests
+    "minilm": Size(layers=6, hidden=384, heads=12, intermediate=1_536),
+    "base": Size(layers=12, hidden=768, heads=12, intermediate=3_072),
+}
+DTYPES = ("float32", "bfloat16", "int8")
+MODES = ("eager", "compiled")
+PASSES = ("inference", "train")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a model is built for: its size, the tokens of its texts, and k of a pure Linformer."""
+
+    size: Size
+    length: int
+    slots: int
+
+    @property
+    def window_slots(self) -> int:
+        """k beside the default window, as ``longform convert`` chooses it for this length."""
+        return default_slots(max_length=self.length, window=self.window)
+
+    @property
+    def window(self) -> int:
+        """Tokens that a windowed model sees exactly on each side."""
+        return WINDOW
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One cell of the grid: all that its competitors have in common.
+
+    Args:
+        size: name in SIZES.
+        length: n, tokens of each text; models are built for just this length.
+        batch: texts in a pass.
+        slots: k of pure Linformers; where it exceeds n / 2, n / 2 is taken.
+        dtype: of weights in inference ("int8": dynamically quantised linear layers); in training of the matrix
+            products (autocast), weights are float32.
+        mode: "eager" or "compiled" (torch.compile, static shapes).
+        work: "inference" (forward, no gradients) or "train" (forward, backward, AdamW).
+        device: "cpu" or "cuda".
+        threads: of the CPU.
+    """
+
+    size: str
+    length: int
+    batch: int
+    slots: int
+    dtype: str
+    mode: str
+    work: str
+    device: str
+    threads: int
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("size", self.size, tuple(SIZES)), ("dtype", self.dtype, DTYPES), ("mode", self.mode, MODES),
+            ("passes", self.work, PASSES),
+        ):  # fmt: skip
+            if value not in allowed:
+                raise ConfigurationError(f'{name}="{value}"; it is one of {", ".join(allowed)}')
+        for name in ("length", "batch", "slots", "threads"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.length < 2:
+            raise ConfigurationError(f"length={self.length}: a Linformer shortens a text, so it needs 2 tokens or more")
+
+    @property
+    def shape(self) -> Shape:
+        """What the models of the cell are built for."""
+        return Shape(SIZES[self.size], self.length, min(self.slots, self.length // 2))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a pass."""
+        return self.length * self.batch
+
+    def settings(self, competitor: str) -> dict[str, Any]:
+        """The settings of a record: they tell every row of the grid apart."""
+        return {"competitor": competitor, **asdict(self), "slots": self.shape.slots}
+
+    def with_length(self, length: int) -> "Cell":
+        """The same for another length."""
+        return replace(self, length=length)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> "Cell":
+        """The cell of a record."""
+        return cls(**{field.name: settings[field.name] for field in fields(cls)})
+
+    def __str__(self) -> str:
+        return f"{self.size} {self.work} {self.dtype} {self.mode}, n={self.length:,} x {self.batch}, k={self.slots}"

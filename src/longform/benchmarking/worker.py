@@ -1,0 +1,175 @@
+"""The process that measures a cell. Its parent (``grid``) outlives whatever happens to it.
+
+::
+
+    python -m longform.benchmarking.worker '{"task": "memory", "cell": {...}, "names": [...], ...}'
+
+"memory" runs one pass of each competitor, one after another; "time" holds all of them at once and alternates. Events
+go to standard output, a JSON object a line with "event" as its first key: begin, memory, missing, round, time.
+"""
+
+import copy
+import gc
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import torch
+
+from longform.benchmarking.checks import WrongOutput, check_output, verify
+from longform.benchmarking.competitor import Competitor
+from longform.benchmarking.competitors import all_competitors
+from longform.benchmarking.floor import Floor, window_floor
+from longform.benchmarking.measuring import alternate
+from longform.benchmarking.memory import is_out_of_memory, limit_memory, peak_growth, process_peak
+from longform.benchmarking.passes import make_pass, random_states, wait
+from longform.benchmarking.precision import forward_of, prepare
+from longform.benchmarking.records import hardware
+from longform.benchmarking.shapes import Cell
+from longform.benchmarking.timed_floor import TimedFloor
+
+SHORT_PASS = 5.0  # seconds
+FLOOR = "floor of "
+Emit = Callable[..., None]
+
+
+def emit(event: str, **values: Any) -> None:
+    """One line for the parent."""
+    print(json.dumps({"event": event, **values}), flush=True)
+
+
+def plan_of(competitor: Competitor, cell: Cell) -> Floor:
+    """The floor that a competitor's rows are compared with: its own, or ours-window's."""
+    return (competitor.floor or window_floor)(cell.shape, cell.batch)
+
+
+def measure_memory(cell: Cell, names: list[str], emit: Emit) -> None:
+    """One pass of each: the peak above the loaded model, the process's peak, seconds (cold), weights in bytes."""
+    every = all_competitors()
+    for name in names:
+        emit("begin", name=name)
+        with Attempt(name, emit):
+            torch.manual_seed(0)
+            model = prepare(every[name].build(cell.shape).eval(), cell, autocast=every[name].autocast)
+            weights = sum(x.numel() * x.element_size() for x in model.state_dict().values() if torch.is_tensor(x))
+            run = make_pass(model, cell)
+            hidden = random_states(cell)
+            if cell.mode == "compiled":
+                run(hidden)  # compiling takes memory of its own
+            began = time.perf_counter()
+            growth = peak_growth(partial(run, hidden), cell.device)
+            seconds = time.perf_counter() - began
+            if cell.work == "inference" and seconds < SHORT_PASS:  # the first pass loads kernels, which stay
+                growth = peak_growth(partial(run, hidden), cell.device)
+            emit("memory", name=name, growth=growth, weights=weights, seconds=seconds, process=process_peak())
+        model = run = hidden = None  # before the next is built
+        gc.collect()
+
+
+def measure_time(cell: Cell, repeats: dict[str, int], emit: Emit) -> None:
+    """Check all, then let them alternate with their floors; seconds of every round."""
+    every = all_competitors()
+    actions: dict[str, Callable[[], None]] = {}
+    errors: dict[str, float | None] = {}
+    for name in repeats:
+        emit("begin", name=name)
+        with Attempt(name, emit):
+            actions[name], errors[name] = _checked_pass(every[name], cell)
+    rounds = {name: repeats[name] for name in actions}
+    floors = _floors(cell, {name: every[name] for name in actions}, emit)
+    for floor, (names, action) in floors.items():
+        actions[floor] = action
+        rounds[floor] = max(repeats[name] for name in names)
+    seconds = alternate(actions, rounds, partial(emit, "round"))
+    floor_of = {name: floor for floor, (names, _) in floors.items() for name in names}
+    for name, error in errors.items():
+        emit(
+            "time", name=name, seconds=seconds[name], error=error, floor=seconds.get(floor_of.get(name, ""), []),
+            hardware=hardware(),
+        )  # fmt: skip
+
+
+def _checked_pass(competitor: Competitor, cell: Cell) -> tuple[Callable[[], None], float | None]:
+    """What is timed, after its output was found right, and the error of that output."""
+    torch.manual_seed(0)
+    verify(competitor, cell.shape)
+    model = competitor.build(cell.shape).eval()
+    prepared = prepare(copy.deepcopy(model), cell, autocast=competitor.autocast)
+    hidden = torch.randn(cell.batch, cell.length, cell.shape.size.hidden)
+    error = check_output(competitor, model, forward_of(prepared, cell), cell, hidden)
+    return partial(make_pass(prepared, cell), random_states(cell)), error
+
+
+def _floors(
+    cell: Cell, competitors: dict[str, Competitor], emit: Emit
+) -> dict[str, tuple[list[str], Callable[[], None]]]:
+    """Each different floor: whose it is, and what runs it. Without it rows have no ratio to it."""
+    plans: dict[Floor, list[str]] = {}
+    for name, competitor in competitors.items():
+        plans.setdefault(plan_of(competitor, cell), []).append(name)
+    found = {}
+    for plan, names in plans.items():
+        label = FLOOR + names[0]
+        with Attempt(label, emit):
+            timed = TimedFloor(plan, dtype=cell.dtype, work=cell.work, device=torch.device(cell.device))
+            found[label] = (names, partial(_with_wait, timed, cell.device))
+    return found
+
+
+@torch.no_grad()
+def _with_wait(action: Callable[[], None], device: str) -> None:
+    action()
+    wait(device)
+
+
+class Attempt:
+    """Turns what goes wrong inside into an event that says why there is no result."""
+
+    def __init__(self, name: str, emit: Emit) -> None:
+        self.name, self.emit = name, emit
+
+    def __enter__(self) -> None:
+        gc.collect()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if error is None:
+            return False
+        if not isinstance(error, Exception):
+            return False
+        traceback.print_exception(error)
+        self.emit("missing", name=self.name, reason=reason_of(error))
+        return True
+
+
+def reason_of(error: Exception) -> str:
+    """Why a competitor has no result, in one line."""
+    if is_out_of_memory(error):
+        return "out of memory"
+    if isinstance(error, WrongOutput):
+        return str(error)
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def main(job: dict[str, Any], emit: Emit = emit) -> None:
+    """Do what the parent asks."""
+    cell = Cell(**job["cell"])
+    torch.set_num_threads(cell.threads)
+    limit_memory(job.get("memory_limit"))
+    if job["task"] == "memory":
+        measure_memory(cell, list(job["repeats"]), emit)
+    else:
+        measure_time(cell, job["repeats"], emit)
+
+
+def job_for(task: str, cell: Cell, repeats: dict[str, int], memory_limit: int | None) -> dict[str, Any]:
+    """What ``main`` takes."""
+    return {"task": task, "cell": asdict(cell), "repeats": repeats, "memory_limit": memory_limit}
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
