@@ -8,7 +8,7 @@ import torch
 from longform import LinformerConfig
 from longform.errors import ConfigurationError
 from longform.functional.projection import divisors, make_slots
-from longform.spectrum.choose import allowed_slots, k_at_total, k_per_head, k_per_layer, kept_share
+from longform.spectrum.choose import allowed_slots, head_k_at_total, k_at_total, k_per_head, k_per_layer, kept_share
 
 
 def curves(rows, length, *, seed=0):
@@ -54,6 +54,14 @@ def test_the_least_share_is_as_large_as_the_total_allows(pooled):
         assert sum(chosen) <= 11
         assert min(kept_share(rows, chosen)) == pytest.approx(best)
         assert pooled or sum(chosen) == 11
+
+
+def test_heads_compete_for_the_same_total():
+    cumulative = curves(6, 8).unflatten(0, (2, 3))
+    chosen = head_k_at_total(cumulative, 10, pooled=False)
+    assert [len(layer) for layer in chosen] == [3, 3]
+    assert sum(map(sum, chosen)) == 30
+    assert [k for layer in chosen for k in layer] == k_at_total(cumulative.flatten(0, 1), 30, pooled=False)
 
 
 @pytest.mark.parametrize("total", [2, 25])

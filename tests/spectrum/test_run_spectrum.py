@@ -44,7 +44,12 @@ def test_a_report_of_two_models_and_k_for_convert(models, corpus, tmp_path, caps
     assert "http" not in page
     kept = read_result(output / "runs" / "tinybert-corpus.jsonl")
     assert {row["pairs"] for row in kept.heads.fidelity} == {"inside", "across", "random"}
-    for kind, more in (("per-layer", []), ("per-head", ["--sharing", "none"]), ("total-12", [])):
+    for kind, more in (
+        ("per-layer", []),
+        ("per-head", ["--sharing", "none"]),
+        ("total-12-per-head", ["--sharing", "none"]),
+        ("total-12", []),
+    ):
         path = output / "projected_length" / f"tinybert-corpus-{kind}.json"
         folder = tmp_path / kind
         convert = ["convert", models[0], str(folder), "--projected-length", str(path), "--max-length", "20"]

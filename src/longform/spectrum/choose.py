@@ -56,6 +56,16 @@ def k_at_total(curves: Tensor, total: int, *, pooled: bool) -> list[int]:
     return [steps[at] for at in place]
 
 
+def head_k_at_total(cumulative: Tensor, total: int, *, pooled: bool) -> list[list[int]]:
+    """A k for each head of each layer from ``cumulative`` (L, h, N): h ``total`` slots among all heads of the model.
+
+    As many as ``total`` slots would be if all heads of a layer had the same k; see ``k_at_total``.
+    """
+    layers, heads, _ = cumulative.shape
+    chosen = k_at_total(cumulative.flatten(0, 1), heads * total, pooled=pooled)
+    return [chosen[layer * heads : (layer + 1) * heads] for layer in range(layers)]
+
+
 def kept_share(curves: Tensor, chosen: Sequence[int]) -> list[float]:
     """What each row of ``curves`` (g, N) keeps with its k."""
     return curves[torch.arange(len(chosen)), torch.tensor(chosen) - 1].tolist()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.data.text import atomic_write
-from longform.spectrum.choose import allowed_slots, k_at_total, k_per_head, k_per_layer, kept_share
+from longform.spectrum.choose import allowed_slots, head_k_at_total, k_at_total, k_per_head, k_per_layer, kept_share
 from longform.spectrum.plots import (
     plot_comparison,
     plot_curves,
@@ -68,6 +68,10 @@ def write_chosen(result: RunResult, view: SpectrumView, output: Path) -> None:
         chosen = k_at_total(curves, view.total_k, pooled=view.pooled)
         files[f"total-{view.total_k}"] = {
             "projected_length": chosen, "total_k": view.total_k, "kept": _rounded(kept_share(curves, chosen))
+        }  # fmt: skip
+        files[f"total-{view.total_k}-per-head"] = {
+            "projected_length": head_k_at_total(cumulative, view.total_k, pooled=view.pooled),
+            "projection_sharing": "none", "total_k": view.total_k,
         }  # fmt: skip
     for kind, content in files.items():
         about = {"max_length": cumulative.shape[-1], "pooled": view.pooled, "model": result.model}
