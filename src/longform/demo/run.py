@@ -8,11 +8,11 @@ from typing import Any
 
 from longform.data.text import atomic_write
 from longform.demo import steps
-from longform.training.environment import environment
 from longform.demo.progress import IDENTITY, WORK, Progress
 from longform.demo.report import growth, write_report
 from longform.demo.scale import Scale, scale_named
 from longform.errors import ConfigurationError
+from longform.training.environment import environment
 
 OWN = (IDENTITY, WORK, "model", "report.html", "records.jsonl")
 HEADINGS = 6

@@ -55,12 +55,12 @@ def _full(seed: int) -> Scale:
         name="full", length=4096, original_length=512, original_window=256, projected_length="auto",
         attention_window="auto",
         heal=DistillationSettings(
-            length=4096, min_length=512, tokens_per_step=4096, tokens_per_forward=8192, max_tokens=80_000,
-            learning_rate=1e-4, schedule="linear", evaluations=0, seed=seed,
+            length=4096, min_length=512, tokens_per_step=4096, tokens_per_forward=8192, max_tokens=100_000,
+            optimizer="adamw", learning_rate=4e-5, evaluations=0, seed=seed,
         ),
         # Few tokens_per_forward: a text shares a pass with texts as long only; padding would cost a third.
         finetune=_finetuning(seed, batch_size=8, learning_rate=1e-4, head_learning_rate=3e-4, tokens_per_forward=1024),
-        train_length=2048, texts_per_group=1, texts_per_category=72, validation_texts=48, heldout_texts=12,
+        train_length=2048, texts_per_group=1, texts_per_category=80, validation_texts=48, heldout_texts=12,
         finetune_minutes=5.0,
         measured={
             "longform": (256, 512, 1024, 2048, 4096, 8192, 16384),
@@ -87,7 +87,7 @@ def _tiny(seed: int) -> Scale:
 
 def _finetuning(seed: int, **chosen: Any) -> FinetuningSettings:
     return FinetuningSettings(
-        task="single-label", epochs=1, evaluations_per_epoch=1, metric="macro_f1", seed=seed, **chosen
+        task="single-label", epochs=1, evaluations_per_epoch=2, metric="macro_f1", seed=seed, **chosen
     )
 
 
