@@ -28,9 +28,7 @@ def test_help_has_units() -> None:
     assert "torchrun" in text
 
 
-def test_pretrain_in_both_kinds_of_attention(
-    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pretrain_in_both_kinds_of_attention(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for attention in ("linformer", "full"):
         output = tmp_path / attention
         arguments = ["pretrain", str(texts), "--output", str(output), "--text-field", "body", "--max-steps", "2"]
