@@ -36,7 +36,7 @@ class MuonAdamW(Optimizer):
         """The schedule writes rates into the groups of the parts."""
         self.param_groups = [group for part in self._parts for group in part.param_groups]
 
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # ty: ignore[invalid-method-override]
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # ty: ignore[incompatible-method-override]
         """One update. Returns what ``closure`` returns."""
         loss = None
         if closure is not None:
