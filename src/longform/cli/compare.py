@@ -13,9 +13,9 @@ def parser() -> Any:
         "compare", "Train small models of several architectures from random weights on the same batches, and write one "
         "table, one plot and a report: full attention, Longform (window), Linformer, Reformer, Longformer, BigBird, "
         "Nyströmformer, Performer, and TF-IDF + logistic regression. Interrupted, it goes on when it is called again "
-        "with the same folder and options; a finished architecture is kept, others may be added. Time at --scale small "
-        "on one CPU core, all architectures: digits 10 minutes, text 1 hour, listops 1 hour; --scale paper is for "
-        "GPUs (listops: 1 to 2 hours for Linformer or full attention on one CPU core).",
+        "with the same folder and options; a finished architecture is kept, others may be added. On one CPU core, "
+        "reckoned from timed steps and not from whole runs: digits about 10 minutes for all; listops at --scale paper "
+        "1.2 hours for Linformer and 1.7 for full attention. text and listops at --scale small were not timed.",
     )  # fmt: skip
     made.add_argument("--task", default="text", help="text, listops, digits (scikit-learn's) or cifar10 (grey-scale)")
     made.add_argument("--data", type=str | None, default=None, help="text: .parquet, .jsonl or .csv file, or "
