@@ -58,7 +58,7 @@ class DistillationSettings:
             right from the beginning, else 5e-4.
         warmup: part of the steps (0 to 1) in which the learning rate rises from 0.
         schedule: how the learning rate falls after that: "cosine" or "linear" to 0, or "constant".
-        weight_decay: on matrices only.
+        weight_decay: of AdamW and Muon, on matrices only.
         max_grad_norm: gradients are scaled down to this norm.
         hidden_weight: weight of the relative squared error of the hidden states, mean over layers.
         pooled_weight: weight of 1 - cosine of the mean-pooled last hidden states.
