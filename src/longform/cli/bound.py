@@ -20,9 +20,9 @@ def parser() -> Any:
     made = command_parser(
         "bound", "k that Theorems 1 and 2 ask for, how often random projections fail beside the theorems' bound, and "
         "the error of attention against k: SVD, random, mean, convolution, fitted E and F. Without --output it prints "
-        "k alone, in a second. Without a model random maps are tried (about 2 minutes on two CPU cores at "
-        "--scale small); with one, its attention as well, and the error against k (small: about 20 minutes for 6 "
-        "layers of 12 heads; paper: every layer and head, for a GPU). Interrupted, it goes on when it is called again.",
+        "k alone, in seconds. Without a model random maps are tried; with one, its attention as well, and the error "
+        "against k. small: 3 layers and 3 heads of each, for 2 CPU cores; paper: every layer and head, for a GPU. Time "
+        "grows with layers x heads x n² x k x (trials + fit-steps). Interrupted, it goes on when it is called again.",
     )  # fmt: skip
     made.add_argument(
         "model", nargs="?", type=str | None, default=None,
@@ -51,6 +51,8 @@ def run(settings: Any) -> None:
     from longform.training.environment import environment
 
     chosen = _chosen(settings)
+    if settings.text is not None and settings.model is None:
+        raise ConfigurationError("--text is for a model: name one before it (bundled, for example)")
     if settings.output is None:
         if settings.model is not None:
             raise ConfigurationError("a model is measured into a folder: give --output; without a model k is printed")
@@ -88,8 +90,6 @@ def _subject(settings: Any) -> Any:
     from longform.spectrum.run import short_name
 
     if settings.model is None:
-        if settings.text is not None:
-            raise ConfigurationError("--text is for a model: name one before it (bundled, for example)")
         return None
     texts = [settings.text] if isinstance(settings.text, str) else settings.text
     if not texts:
