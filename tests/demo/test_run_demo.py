@@ -86,14 +86,16 @@ def test_both_models_had_the_same_budget(finished):
     assert long["rows"][0]["learning_rate"] == original["rows"][0]["learning_rate"]
 
 
-def test_the_original_is_the_encoder_itself_with_the_longforms_head(finished):
+def test_the_original_is_the_encoder_itself_with_a_head_like_the_longforms(finished):
     folder, _, _ = finished
     work = folder / "work"
     long, original = (
         AutoModelForSequenceClassification.from_pretrained(work / name) for name in ("start-longform", "start-original")
     )
     for name, value in long.classifier.state_dict().items():
-        torch.testing.assert_close(original.classifier.state_dict()[name], value, rtol=0, atol=0)
+        other = original.classifier.state_dict()[name]
+        assert other.shape == value.shape
+        assert not torch.equal(other, value), "each is fitted to its own embeddings"
     from transformers import BertModel
 
     encoder = BertModel.from_pretrained(work / "encoder").eval()

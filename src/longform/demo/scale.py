@@ -18,7 +18,7 @@ class Scale:
         heal: the distillation; it sees texts without their labels.
         finetune: the fine-tuning of both models, which differ in ``max_length`` alone.
         train_length: longest text in the Longform's fine-tuning; longer ones are cut there, in training only.
-        texts_per_group, texts_per_category: most training texts from one group of near duplicates, in one category.
+        texts_per_group: most training texts from one group of near duplicates.
         validation_texts: measured while fine-tuning, to choose the best checkpoint.
         heldout_texts: validation texts on which the agreement with the original is measured.
         finetune_minutes: fewer texts are used where the machine is too slow for all of them in this time.
@@ -35,7 +35,6 @@ class Scale:
     finetune: FinetuningSettings
     train_length: int
     texts_per_group: int
-    texts_per_category: int
     validation_texts: int
     heldout_texts: int
     finetune_minutes: float
@@ -60,7 +59,7 @@ def _full(seed: int) -> Scale:
         ),
         # Few tokens_per_forward: a text shares a pass with texts as long only; padding would cost a third.
         finetune=_finetuning(seed, batch_size=8, learning_rate=1e-4, head_learning_rate=3e-4, tokens_per_forward=1024),
-        train_length=2048, texts_per_group=1, texts_per_category=80, validation_texts=48, heldout_texts=12,
+        train_length=2048, texts_per_group=1, validation_texts=48, heldout_texts=12,
         finetune_minutes=5.0,
         measured={
             "longform": (256, 512, 1024, 2048, 4096, 8192, 16384),
@@ -79,7 +78,7 @@ def _tiny(seed: int) -> Scale:
             save_every_steps=2, seed=seed,
         ),
         finetune=_finetuning(seed, batch_size=4, learning_rate=5e-3, head_learning_rate=2e-2, tokens_per_forward=512),
-        train_length=96, texts_per_group=2, texts_per_category=20, validation_texts=8, heldout_texts=2,
+        train_length=96, texts_per_group=2, validation_texts=8, heldout_texts=2,
         finetune_minutes=1.0, repetitions=1,
         measured={"longform": (24, 48, 96), "original": (24, 48), "original, longer table": (96,)},
     )  # fmt: skip
@@ -87,7 +86,7 @@ def _tiny(seed: int) -> Scale:
 
 def _finetuning(seed: int, **chosen: Any) -> FinetuningSettings:
     return FinetuningSettings(
-        task="single-label", epochs=1, evaluations_per_epoch=2, metric="macro_f1", seed=seed, **chosen
+        task="single-label", epochs=1, evaluations_per_epoch=1, metric="macro_f1", seed=seed, **chosen
     )
 
 

@@ -117,31 +117,33 @@ def _seconds_a_token(rows: Sequence[dict[str, Any]]) -> float:
 
 
 def start(progress: Progress, scale: Scale, *, texts: int) -> dict[str, Any]:
-    """Both models with the same head, fitted to the original's embeddings of the texts that they are fine-tuned on."""
+    """Each model with a head fitted to its own embeddings of the texts that both are fine-tuned on."""
     material = material_of(progress)
     chosen = examples(material.train[:texts])
-    fitted = fit_head(
-        embeddings(material.encoder, chosen.texts, length=scale.original_length), chosen.labels, material.labels
-    )
+    fits = {}
     for name, source in (("longform", "healed"), ("original", "original-converted")):
-        folder = progress.work / source
+        folder, target = progress.work / source, progress.work / f"start-{name}"
+        vectors = embeddings(folder, chosen.texts, length=_training_length(scale, name))
+        fitted = fit_head(vectors, chosen.labels, material.labels)
         model = AutoModelForSequenceClassification.from_pretrained(folder)
         model.get_submodule("classifier").load_state_dict(fitted.state)
-        target = progress.work / f"start-{name}"
         with without_bars():
             model.save_pretrained(target)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         assert tokenizer is not None
         tokenizer.save_pretrained(target)
-    return {"accuracy_in_training": fitted.accuracy}
+        fits[name] = {"accuracy_in_training": fitted.accuracy, "penalty": fitted.penalty}
+    return fits
+
+
+def _training_length(scale: Scale, name: str) -> int:
+    return {"longform": scale.train_length, "original": scale.original_length}[name]
 
 
 def train(progress: Progress, scale: Scale, name: str, *, texts: int) -> dict[str, Any]:
-    """Fine-tune "longform" or "original": the same texts, steps, rates and head; only the lengths differ."""
+    """Fine-tune "longform" or "original": the same texts, steps and rates; only the lengths differ."""
     material = material_of(progress)
-    length = {
-        "longform": scale.train_length, "original": scale.original_length
-    }[name]  # fmt: skip
+    length = _training_length(scale, name)
     settings: FinetuningSettings = replace(scale.finetune, max_length=length)
     result = finetune(
         progress.work / f"start-{name}", None, examples(material.train[:texts]), settings,
