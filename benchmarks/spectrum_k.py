@@ -12,9 +12,9 @@ One record each in benchmarks/records/spectrum_k.jsonl and spectrum.jsonl.
 """
 
 import argparse
-import resource
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from transformers import AutoModel, AutoTokenizer
 import longform
 from benchmarks.quality import articles, encoder_of
 from benchmarks.records import RECORDS, Record, append_record
+from longform.benchmarking.memory import peak_growth, process_peak
 from longform.data.bundled import bundled_encoder_folder
 from longform.evaluation.encoders import load_encoder
 from longform.evaluation.similarity import agreement
@@ -33,12 +34,14 @@ from longform.functional.spectrum import singular_values
 from longform.layers.sequence_projection import block_mean_matrix
 from longform.spectrum.capture import LayerAttention, captured_layers
 from longform.spectrum.choose import allowed_slots, head_k_at_total, k_at_total, kept_share
+from longform.spectrum.heads import inside_and_across
 from longform.spectrum.measure import measure_spectrum
 from longform.spectrum.results import RunResult, read_result
 from longform.spectrum.settings import OpenedModel, SpectrumSettings
 
 TOKENS = 512
 SAMPLE = 2  # texts whose every singular value is compared
+FEW, MANY = 20, 100  # texts after which memory is compared
 
 
 def keep(name: str, settings: dict[str, Any], metrics: dict[str, Any]) -> None:
@@ -137,22 +140,25 @@ def check(options: argparse.Namespace) -> None:
     run = read_result(options.spectrum)
     opened, texts = opened_encoder(), articles(options.data)
     peaks = []
-    for count in (3, 12):
-        measure_spectrum(opened, texts, SpectrumSettings(texts=count, head_texts=0))
-        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    for count in (2, FEW, MANY):  # the first warms up
+        settings = SpectrumSettings(texts=count, head_texts=0)
+        peak_growth(partial(measure_spectrum, opened, texts, settings, progress=True), "cpu")
+        peaks.append(process_peak() / 2**20)
     largest = 0.0
     for layer in layers_of(opened, texts[:SAMPLE]):
         found = singular_values(layer.probabilities)[0].double().numpy()
         exact = np.linalg.svd(layer.probabilities[0].double().numpy(), compute_uv=False)
         largest = max(largest, float(np.abs(found - exact).max()))
+    assert run.heads is not None
     layers, heads = run.spectrum.effective_rank.shape
+    inside, across = inside_and_across(run.heads.similarity, heads)
     settings = {
         "model": run.model, "corpus": run.corpus, "texts": run.spectrum.texts, "tokens": run.spectrum.longest,
-        "layers": layers, "heads": heads,
+        "layers": layers, "heads": heads, "few_texts": FEW, "many_texts": MANY,
     }  # fmt: skip
     metrics = {
-        "seconds": run.seconds, "largest_difference": largest, "peak_mib_3_texts": peaks[0],
-        "peak_mib_12_texts": peaks[1],
+        "seconds": run.seconds, "largest_difference": largest, "peak_mib_few": peaks[1], "peak_mib_many": peaks[2],
+        "alike_inside": float(inside.mean()), "alike_across": across,
     }  # fmt: skip
     keep("spectrum", settings, metrics)
 

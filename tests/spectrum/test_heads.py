@@ -8,7 +8,7 @@ from longform import LinformerConfig
 from longform.errors import ConfigurationError, InputError
 from longform.functional.reference_spectrum import reference_map_cosine
 from longform.spectrum.heads import followers, head_similarity, inside_and_across, leaders_of, random_followers
-from longform.spectrum.shared_maps import can_share_maps, shared_maps, sharing_fidelity
+from longform.spectrum.shared_maps import can_share_maps, last_states, shared_maps, sharing_fidelity
 
 DISTILBERT = {"vocab_size": 50, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 40, "max_position_embeddings": 20}
 TEXTS = [torch.arange(5, 12), torch.arange(20, 29)]
@@ -66,12 +66,13 @@ def test_heads_that_keep_their_own_maps_change_nothing(opened, model_type):
     if model_type == "distilbert":
         config = AutoConfig.for_model("distilbert", **DISTILBERT, initializer_range=0.5)
         model = AutoModel.from_config(config, attn_implementation="eager").eval()
-    same = sharing_fidelity(model, TEXTS, list(range(6)))
+    own = last_states(model, TEXTS)
+    same = sharing_fidelity(model, TEXTS, own, list(range(6)))
     assert same.cosine == pytest.approx(1.0, abs=1e-5)
     assert same.error == pytest.approx(0.0, abs=1e-5)
-    shared = sharing_fidelity(model, TEXTS, [0, 0, 0, 3, 3, 3])
+    shared = sharing_fidelity(model, TEXTS, own, [0, 0, 0, 3, 3, 3])
     assert shared.error > 1e-3
-    assert sharing_fidelity(model, TEXTS, list(range(6))) == same  # nothing is left behind
+    assert sharing_fidelity(model, TEXTS, own, list(range(6))) == same  # nothing is left behind
 
 
 def test_models_whose_maps_cannot_be_exchanged():
@@ -82,7 +83,7 @@ def test_models_whose_maps_cannot_be_exchanged():
     for model in (ours, albert):
         assert not can_share_maps(model)
     with pytest.raises(ConfigurationError, match="model_type 'albert' cannot be exchanged"):
-        sharing_fidelity(albert, TEXTS, [0, 0, 0])
+        sharing_fidelity(albert, TEXTS, [torch.zeros(())] * 2, [0, 0, 0])
 
 
 def test_no_text_to_compare_on(opened):

@@ -10,11 +10,15 @@ from longform.errors import InputError
 
 
 def singular_values(maps: Tensor) -> Tensor:
-    """Singular values of square maps (B, m, m), largest first: (B, m), in float32 or, given float64, in it."""
+    """Singular values of square maps (B, m, m), largest first: float64 (B, m).
+
+    Square roots of the eigenvalues of MᵀM in float64, faster than an SVD in float32 and nearer to one in float64: to
+    1e-13 of the largest where they are above 1e-3 of it; below 1e-8 of it they are rounding.
+    """
     if maps.dim() < 2 or maps.shape[-1] != maps.shape[-2]:
         raise InputError(f"attention maps are square, (B, m, m); these have the shape {tuple(maps.shape)}")
-    wide = maps if maps.dtype == torch.float64 else maps.float()
-    return torch.linalg.svdvals(wide)
+    wide = maps.double()
+    return torch.linalg.eigvalsh(wide.mT @ wide).clamp(min=0.0).sqrt().flip(-1)
 
 
 def valid_part(maps: Tensor, mask: Tensor | None) -> Tensor:

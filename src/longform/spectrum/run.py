@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+from torch import Tensor
+from tqdm import tqdm
 
 from longform.data.text import Document, atomic_write
 from longform.errors import CheckpointError, ConfigurationError
@@ -19,7 +21,7 @@ from longform.spectrum.measure import measure_spectrum
 from longform.spectrum.report import write_report
 from longform.spectrum.results import HeadComparison, RunResult, read_result, write_result
 from longform.spectrum.settings import OpenedModel, Opener, SpectrumSettings, SpectrumView
-from longform.spectrum.shared_maps import can_share_maps, sharing_fidelity
+from longform.spectrum.shared_maps import can_share_maps, last_states, sharing_fidelity
 from longform.spectrum.views import draw, write_chosen, write_records
 
 IDENTITY, RUNS = "spectrum.json", "runs"
@@ -123,13 +125,15 @@ def _measure(
     if settings.head_texts and len(texts) < 2:
         notes.append("heads were not compared: that takes two texts")
     elif settings.head_texts:
-        heads, said = compare_heads(opened, texts, spectrum.effective_rank.shape[1])
+        heads, said = compare_heads(opened, texts, spectrum.effective_rank.shape[1], progress=progress)
         notes += said
     seconds = time.perf_counter() - began
     return RunResult(name, short_name(model), short_name(corpus.name), spectrum, heads, seconds, notes)
 
 
-def compare_heads(opened: OpenedModel, texts: Sequence[Any], heads: int) -> tuple[HeadComparison, list[str]]:
+def compare_heads(
+    opened: OpenedModel, texts: Sequence[Tensor], heads: int, *, progress: bool = False
+) -> tuple[HeadComparison, list[str]]:
     """Similarity of heads on every other one of ``texts``, and on the rest what becomes of the output when they share.
 
     ``heads``: of a layer. Returns also notes on what could not be done.
@@ -140,19 +144,18 @@ def compare_heads(opened: OpenedModel, texts: Sequence[Any], heads: int) -> tupl
         kind = opened.model.config.model_type
         note = f"heads of model_type {kind} were compared, but their maps cannot be exchanged"
         return HeadComparison(similarity, [], len(compared), 0), [note]
-    count = len(similarity)
+    count, own = len(similarity), last_states(opened.model, tried)
     kinds = {
         "inside": followers(similarity, heads, across=False),
         "across": followers(similarity, heads, across=True),
         "random": random_followers(count, heads, seed=0),
     }
+    some = sorted({round(share * count) for share in SHARED} - {0})
+    wanted = [(kind, replaced) for kind, pairs in kinds.items() for replaced in some if replaced <= len(pairs)]
     fidelity = []
-    for kind, pairs in kinds.items():
-        for replaced in sorted({round(share * count) for share in SHARED} - {0}):
-            if replaced > len(pairs):
-                continue
-            found = sharing_fidelity(opened.model, tried, leaders_of(pairs[:replaced], count))
-            fidelity.append({"pairs": kind, "replaced": replaced, "share": replaced / count, **asdict(found)})
+    for kind, replaced in tqdm(wanted, desc="heads share maps", disable=not progress):
+        found = sharing_fidelity(opened.model, tried, own, leaders_of(kinds[kind][:replaced], count))
+        fidelity.append({"pairs": kind, "replaced": replaced, "share": replaced / count, **asdict(found)})
     return HeadComparison(similarity, fidelity, len(compared), len(tried)), []
 
 

@@ -33,18 +33,22 @@ def can_share_maps(model: Any) -> bool:
 
 
 @torch.no_grad()
-def sharing_fidelity(model: Any, texts: Sequence[Tensor], leaders: Sequence[int]) -> Fidelity:
+def last_states(model: Any, texts: Sequence[Tensor]) -> list[Tensor]:
+    """The last hidden states of the encoder on ``texts``, long (m,) each: float32 (1, m, D) each."""
+    return [model.base_model(input_ids=ids[None].to(model.device)).last_hidden_state.float() for ids in texts]
+
+
+def sharing_fidelity(model: Any, texts: Sequence[Tensor], states: Sequence[Tensor], leaders: Sequence[int]) -> Fidelity:
     """The model on ``texts``, long (m,) each, with maps shared as ``leaders`` (H) says, beside the model as it is.
 
-    ``leaders``: for each head, counted layer by layer, the head whose map it uses; it stands at or before it.
+    ``states``: ``last_states`` of the same texts without sharing. ``leaders``: for each head, counted layer by layer,
+    the head whose map it uses; it stands at or before it.
     Raises ConfigurationError for attention whose maps cannot be exchanged, see ``can_share_maps``.
     """
     cosines, errors = [], []
-    for ids in texts:
-        inputs = ids[None].to(model.device)
-        own = model.base_model(input_ids=inputs).last_hidden_state.float()
+    for ids, own in zip(texts, states, strict=True):
         with shared_maps(model, leaders):
-            other = model.base_model(input_ids=inputs).last_hidden_state.float()
+            other = last_states(model, [ids])[0]
         cosines.append(float(cosine_similarity(own.mean(1), other.mean(1)).mean()))
         errors.append(float((other - own).norm() / own.norm()))
     return Fidelity(sum(cosines) / len(cosines), sum(errors) / len(errors))
