@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification
 
-from longform.errors import CheckpointError
+from longform.errors import CheckpointError, ConfigurationError
 from longform.evaluation.loading import load_pretrained, pick_device, pick_dtype, token_limit
 
 
@@ -71,5 +71,8 @@ def test_head_that_was_never_trained(bert_folder: Path) -> None:
 def test_device_and_dtype() -> None:
     assert pick_device("cpu") == torch.device("cpu")
     assert pick_device("auto") == torch.device("cpu")  # the tests hide GPUs
+    for name, message in (("cuda", "sees 0 GPUs"), ("gpu", "it is auto, cpu, cuda")):
+        with pytest.raises(ConfigurationError, match=message):
+            pick_device(name)
     assert pick_dtype("bfloat16", torch.device("cpu")) == torch.bfloat16
     assert pick_dtype("auto", torch.device("cpu")) in (torch.float32, torch.bfloat16)

@@ -113,6 +113,9 @@ def test_models_without_weights_and_decoders_are_refused():
     )
     with pytest.raises(ConfigurationError, match="causal"):
         captured_layers(gpt, ids, mask)
+    fnet = AutoModel.from_config(AutoConfig.for_model("fnet", vocab_size=50, hidden_size=24, num_hidden_layers=1))
+    with pytest.raises(ConfigurationError, match="no map of all pairs"):
+        captured_layers(fnet, ids, mask)
 
 
 def test_an_error_of_the_model_reaches_the_caller():

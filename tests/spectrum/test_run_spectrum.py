@@ -1,6 +1,7 @@
 """The folder of a run: what is in it, going on after a kill, other settings refused, k that convert takes."""
 
 import json
+import sys
 
 import pytest
 from tiny_models import save_bert, save_longform
@@ -98,6 +99,13 @@ def test_only_what_is_missing_is_measured_again(models, corpus, tmp_path, monkey
 def test_wrong_options_are_one_clear_line(models, corpus, tmp_path, capsys, more, message):
     assert main(arguments(models[:1], corpus, tmp_path / "out", *more)) == 2
     assert message in capsys.readouterr().err
+
+
+def test_without_matplotlib_nothing_is_measured(models, corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(arguments(models[:1], corpus, tmp_path / "out")) == 2
+    assert 'pip install "longform[train]"' in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_two_models_of_one_name_and_a_folder_of_something_else(models, corpus, tmp_path, capsys):

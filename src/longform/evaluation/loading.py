@@ -13,10 +13,21 @@ from longform.errors import CheckpointError, ConfigurationError
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """ "auto": the first GPU when there is one, else the CPU; any other name is torch's."""
+    """ "auto": the first GPU when there is one, else the CPU; any other name is torch's.
+
+    Raises ConfigurationError for a name that torch does not know, and for a GPU that is not there.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigurationError(f'device is "{name}"; it is auto, cpu, cuda, cuda:1, ...') from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigurationError(
+            f'device is "{name}", but torch sees {torch.cuda.device_count()} GPUs here: give cpu, or auto'
+        )
+    return device
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:

@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from longform.data.text import Document
-from longform.errors import ConfigurationError
+from longform.errors import ConfigurationError, require
 from longform.spectrum.attention_samples import (
     AttentionSample,
     aligned_sample,
@@ -58,7 +58,8 @@ class BoundSubject:
 
     def layers(self, settings: BoundSettings) -> list[int]:
         """The layers looked at, 0 the first."""
-        return spread(len(attention_modules(self.opened.model)), settings.layer_count)
+        attention_modules(self.opened.model)  # refuses what has none
+        return spread(self.opened.model.config.num_hidden_layers, settings.layer_count)
 
     def head_size(self) -> int:
         """d of the model's heads."""
@@ -87,9 +88,11 @@ def run_bound(
     """Compute and measure into ``output``; without a ``subject`` on random maps alone, and without the error.
 
     ``facts``: about the machine, for the records. Raises ConfigurationError where the folder holds something else,
-    DataError where there are too few texts of n tokens.
+    DataError where there are too few texts of n tokens,
+    MissingDependencyError without matplotlib.
     """
     model, texts = (None, None) if subject is None else (subject.model, subject.texts)
+    require("matplotlib", extra="train")
     open_run_folder(output, IDENTITY, {"model": model, "texts": texts, **asdict(settings)}, what="bounds")
     head_size = settings.head_size if subject is None else subject.head_size()
     cells = [cell for length in settings.length for cell in _trials(subject, settings, length, output, progress)]

@@ -22,6 +22,10 @@ LAYOUTS: tuple[tuple[str, ...], ...] = (
     ("q_lin", "k_lin", "v_lin"),  # DistilBERT
     ("Wqkv",),  # ModernBERT
 )
+# Models whose attention is no n x n map of all pairs: they approximate it, leave pairs out, or have none.
+WITHOUT_MAP = frozenset(
+    ("big_bird", "bigbird_pegasus", "fnet", "led", "longformer", "mra", "nystromformer", "reformer", "yoso")
+)
 
 
 class LayerAttention(NamedTuple):
@@ -64,6 +68,11 @@ def attention_modules(model: Any) -> list[tuple[nn.Module, tuple[str, ...]]]:
         raise ConfigurationError(
             f"{_name(model)} is a decoder ({reason}); the spectrum is that of encoders, which read in both directions"
         )
+    if config.model_type in WITHOUT_MAP:
+        raise ConfigurationError(
+            f"{_name(model)} (model_type {config.model_type!r}) makes no map of all pairs of tokens: its attention "
+            "approximates one or leaves pairs out. The spectrum is that of full attention (BERT, RoBERTa, ...) and ours"
+        )
     if config.model_type != "linformer" and config._attn_implementation != "eager":
         raise ConfigurationError(_no_weights(model))
     found = [
@@ -85,10 +94,13 @@ def _name(model: Any) -> str:
 
 
 def _no_weights(model: Any) -> str:
+    chosen = model.config._attn_implementation
+    said = f"{_name(model)} gives no attention weights (attn_implementation={chosen!r})"
+    if chosen == "eager":
+        return f"{said}: model_type {model.config.model_type!r} keeps them to itself, and its spectrum cannot be had"
     return (
-        f"{_name(model)} gives no attention weights (attn_implementation="
-        f"{model.config._attn_implementation!r}). Load it eagerly: "
-        f'AutoModel.from_pretrained(..., attn_implementation="eager"), or model.set_attn_implementation("eager")'
+        f'{said}. Load it eagerly: AutoModel.from_pretrained(..., attn_implementation="eager"), or '
+        'model.set_attn_implementation("eager")'
     )
 
 

@@ -102,7 +102,7 @@ def measure_spectrum(
     """
     if settings.max_length > opened.limit:
         raise ConfigurationError(
-            f"max_length is {settings.max_length:,}, but {name} takes {opened.limit:,} tokens: lower it"
+            f"{name}: max_length is {settings.max_length:,}, but the model takes {opened.limit:,} tokens: lower it"
         )
     counts, sums = TextCounts(wanted=settings.head_texts), _Sums(settings.max_length)
     with tqdm(total=settings.texts, desc=name, unit="text", disable=not progress) as bar:

@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from longform.data.text import Document, atomic_write
-from longform.errors import CheckpointError, ConfigurationError
+from longform.errors import CheckpointError, ConfigurationError, require
 from longform.spectrum.heads import followers, head_similarity, leaders_of, random_followers
 from longform.spectrum.measure import measure_spectrum
 from longform.spectrum.report import write_report
@@ -49,13 +49,15 @@ def run_spectrum(
     """Measure each model on each corpus into ``output``; what the folder has already is not measured again.
 
     ``opener``: model name -> OpenedModel. Raises ConfigurationError where the folder holds other settings or ``view``
-    asks for what the texts cannot give, and what ``measure_spectrum`` raises.
+    asks for what the texts cannot give, MissingDependencyError without matplotlib, and what ``measure_spectrum``
+    raises.
     """
     if max(view.indices) > settings.max_length:
         raise ConfigurationError(
             f"index {max(view.indices)} is above max_length={settings.max_length}: maps have no more singular values "
             "than tokens"
         )
+    require("matplotlib", extra="train")  # before hours of measuring, not after
     _open_folder(output, settings)
     for model, corpus, path in _planned(models, corpora, output):
         if not path.exists():
