@@ -2,11 +2,13 @@
 
     longform spectrum bundled --text wikipedia_long.parquet --output runs/spectrum --min-tokens 512
     python -m benchmarks.spectrum_k choices runs/spectrum/runs/NAME.jsonl --data FOLDER
+    python -m benchmarks.spectrum_k ranks runs/spectrum/runs/NAME.jsonl --data FOLDER
     python -m benchmarks.spectrum_k check runs/spectrum/runs/NAME.jsonl --data FOLDER
 
 ``choices``: the bundled MiniLM is converted without training and without a window, and its embeddings are compared with
 the original's. Two projections: "mean", whose slots are runs of whole tokens of one size, so that only some k exist;
 and "linear" as it starts, block means of any k. Beside the cosine stands the error that each layer makes alone.
+``ranks``: the same with every map replaced by the best one of rank k, which is what the spectrum speaks of.
 ``check``: singular values against numpy's SVD in float64, and peak memory after few and after more texts.
 One record each in benchmarks/records/spectrum_k.jsonl and spectrum.jsonl.
 """
@@ -25,6 +27,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import longform
 from benchmarks.quality import articles, encoder_of
+from benchmarks.rank_k_encoder import rank_k_cosines
 from benchmarks.records import RECORDS, Record, append_record
 from longform.benchmarking.memory import peak_growth, process_peak
 from longform.data.bundled import bundled_encoder_folder
@@ -135,6 +138,38 @@ def choices(options: argparse.Namespace) -> None:
             keep("spectrum_k", settings, metrics)
 
 
+def ranks(options: argparse.Namespace) -> None:
+    """A record for each way to choose k, with the best map of rank k in the place of every map."""
+    cumulative = read_result(options.spectrum).spectrum.cumulative
+    opened = opened_encoder()
+    texts = [
+        opened.tokenizer(text, truncation=True, max_length=TOKENS, return_tensors="pt")["input_ids"][0]
+        for text in articles(options.data)[-options.documents :]
+    ]
+    for uniform in (options.uniform, options.uniform // 4, options.uniform // 16):
+        total = len(cumulative) * uniform
+        layers = k_at_total(cumulative.mean(1), total, pooled=False)
+        found: dict[str, Any] = {
+            "the same everywhere": [uniform] * len(cumulative),
+            "spectrum, per layer": layers,
+            "spectrum, layers reversed": layers[::-1],
+            "spectrum, per head": head_k_at_total(cumulative, total, pooled=False),
+        }
+        for name, chosen in found.items():
+            cosines = rank_k_cosines(opened.model, texts, chosen)
+            mean_k = [float(np.mean(layer)) for layer in chosen]
+            settings = {
+                "projection": "best of rank k", "choice": name, "tokens": TOKENS, "documents": options.documents,
+                "sinks": 0, "uniform": uniform,
+            }  # fmt: skip
+            metrics = {
+                "cosine": float(np.mean(cosines)), "lowest": min(cosines), "total": round(sum(mean_k)),
+                "least_share": None if name == "spectrum, per head" else min(kept_share(cumulative.mean(1), chosen)),
+                "layer_error": None, "k": ", ".join(f"{k:.0f}" for k in mean_k),
+            }  # fmt: skip
+            keep("spectrum_k", settings, metrics)
+
+
 def check(options: argparse.Namespace) -> None:
     """One record: seconds of the run, largest difference from numpy's float64 SVD, and memory."""
     run = read_result(options.spectrum)
@@ -164,16 +199,16 @@ def check(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one of the two."""
+    """Run one of the three."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=["choices", "check"])
+    parser.add_argument("command", choices=["choices", "ranks", "check"])
     parser.add_argument("spectrum", type=Path, help="runs/NAME.jsonl of longform spectrum, of the bundled encoder")
     parser.add_argument("--data", type=Path, required=True, help="folder with wikipedia_long.parquet")
     parser.add_argument("--documents", type=int, default=100, help="held-out articles, cut at 512 tokens")
     parser.add_argument("--uniform", type=int, default=128, help="k of each layer that sets the total")
     parser.add_argument("--sinks", type=int, default=0, help="leading tokens seen exactly, beside the slots")
     options = parser.parse_args(arguments)
-    {"choices": choices, "check": check}[options.command](options)
+    {"choices": choices, "ranks": ranks, "check": check}[options.command](options)
     return 0
 
 
