@@ -31,6 +31,15 @@ INDICES = (64, 128, 256)
 KEPT = 0.9
 FROM_SPECTRUM = ("curves", "heat_map", "similarity", "sharing")
 FROM_BOUND = ("failures-512", "error")
+PANELS = {
+    ("mean", 128): "mean projection, 6 x 128 slots", ("linear", 128): "learned E as it starts, 6 x 128 slots",
+    ("best of rank k", 32): "best maps of rank k, 6 x 32",
+}  # fmt: skip
+STYLES = {
+    "the same everywhere": ("black", "-"), "spectrum, per layer": ("tab:blue", "-"),
+    "spectrum, layers reversed": ("tab:gray", ":"), "spectrum, per head": ("tab:orange", "--"),
+    "least error of a layer": ("tab:green", "-"),
+}  # fmt: skip
 
 
 def layer_records(run: RunResult) -> Iterator[Record]:
@@ -142,24 +151,23 @@ def choices() -> None:
     latest: dict[str, dict[str, Any]] = {}
     for record in read_records([RECORDS / "spectrum_k.jsonl"]):
         latest[json.dumps(record.settings, sort_keys=True)] = asdict(record)
-    kinds = sorted({(row["settings"]["projection"], row["settings"]["sinks"]) for row in latest.values()},
-                   key=lambda kind: (kind[0] != "mean", kind[1]))  # fmt: skip
-    figure = new_figure(1.2 + 4.4 * len(kinds), 4.6)
-    panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
-    for axes, (projection, sinks) in zip(panels, kinds, strict=True):
-        rows = [row for row in latest.values()
-                if (row["settings"]["projection"], row["settings"]["sinks"]) == (projection, sinks)]  # fmt: skip
-        for row, style in zip(rows, ("-", "-", ":", "--", "-"), strict=False):
+    figure = new_figure(1.2 + 4.2 * len(PANELS), 4.8)
+    panels = figure.subplots(1, len(PANELS), squeeze=False)[0]
+    for axes, ((projection, uniform), title) in zip(panels, PANELS.items(), strict=True):
+        wanted = {"projection": projection, "uniform": uniform, "sinks": 0}
+        rows = [row for row in latest.values() if wanted.items() <= row["settings"].items()]
+        for row in sorted(rows, key=lambda row: -row["metrics"]["cosine"]):
             ks = [float(k) for k in row["metrics"]["k"].split(", ")]
+            colour, style = STYLES[row["settings"]["choice"]]
             label = f"{row['metrics']['cosine']:.3f}  {row['settings']['choice']}"
-            axes.plot(range(1, len(ks) + 1), ks, marker="o", linestyle=style, label=label)
-        axes.set_title(f"{projection} projection" + (f", {sinks} sink tokens" if sinks else ""), fontsize=10)
+            axes.plot(range(1, len(ks) + 1), ks, marker="o", color=colour, linestyle=style, label=label)
+        axes.set_title(title, fontsize=10)
         axes.set_xlabel("layer")
+        axes.set_ylim(0, None)
         axes.grid(alpha=0.25)
         axes.legend(fontsize=8, title="cosine to the original")
-    panels[0].set_ylabel("k (slots; mean over heads)")
-    panels[0].set_ylim(0, None)
-    figure.suptitle("The same number of slots, shared out in different ways; nothing trained", fontsize=11)
+    panels[0].set_ylabel("k (mean over heads)")
+    figure.suptitle("The same number of slots, shared out among layers and heads in different ways", fontsize=11)
     PICTURES.mkdir(exist_ok=True)
     save_figure(figure, PICTURES / "spectrum-choices.png")
 

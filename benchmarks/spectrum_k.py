@@ -192,7 +192,8 @@ def check(options: argparse.Namespace) -> None:
         "layers": layers, "heads": heads, "few_texts": FEW, "many_texts": MANY,
     }  # fmt: skip
     metrics = {
-        "seconds": run.seconds, "largest_difference": largest, "peak_mib_few": peaks[1], "peak_mib_many": peaks[2],
+        "maps": run.spectrum.texts * layers * heads, "seconds": run.seconds, "largest_difference": largest,
+        "peak_mib_few": peaks[1], "peak_mib_many": peaks[2],
         "alike_inside": float(inside.mean()), "alike_across": across,
     }  # fmt: skip
     keep("spectrum", settings, metrics)
