@@ -1,22 +1,24 @@
 """Spectrum-chosen k against uniform k at the same total, and the accuracy, time and memory of the spectrum itself.
 
-    longform spectrum bundled --text wikipedia_long.parquet --output runs/spectrum --min-tokens 512
-    python -m benchmarks.spectrum_k choices runs/spectrum/runs/NAME.jsonl --data FOLDER
-    python -m benchmarks.spectrum_k ranks runs/spectrum/runs/NAME.jsonl --data FOLDER
-    python -m benchmarks.spectrum_k check runs/spectrum/runs/NAME.jsonl --data FOLDER
+    python -m benchmarks.spectrum_k check runs/spectrum --data FOLDER
+    python -m benchmarks.spectrum_k choices runs/spectrum/many/runs/NAME.jsonl --data FOLDER
+    python -m benchmarks.spectrum_k ranks runs/spectrum/many/runs/NAME.jsonl --data FOLDER
 
 ``choices``: the bundled MiniLM is converted without training and without a window, and its embeddings are compared with
 the original's. Two projections: "mean", whose slots are runs of whole tokens of one size, so that only some k exist;
 and "linear" as it starts, block means of any k. Beside the cosine stands the error that each layer makes alone.
 ``ranks``: the same with every map replaced by the best one of rank k, which is what the spectrum speaks of.
-``check``: singular values against numpy's SVD in float64, and peak memory after few and after more texts.
+``check`` makes runs/spectrum/many, and runs/spectrum/few of fewer texts: time, peak memory of both, and singular values
+against numpy's SVD in float64.
 One record each in benchmarks/records/spectrum_k.jsonl and spectrum.jsonl.
 """
 
 import argparse
+import os
+import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,6 @@ import longform
 from benchmarks.quality import articles, encoder_of
 from benchmarks.rank_k_encoder import rank_k_cosines
 from benchmarks.records import RECORDS, Record, append_record
-from longform.benchmarking.memory import peak_growth, process_peak
 from longform.data.bundled import bundled_encoder_folder
 from longform.evaluation.encoders import load_encoder
 from longform.evaluation.similarity import agreement
@@ -38,9 +39,8 @@ from longform.layers.sequence_projection import block_mean_matrix
 from longform.spectrum.capture import LayerAttention, captured_layers
 from longform.spectrum.choose import allowed_slots, head_k_at_total, k_at_total, kept_share
 from longform.spectrum.heads import inside_and_across
-from longform.spectrum.measure import measure_spectrum
 from longform.spectrum.results import RunResult, read_result
-from longform.spectrum.settings import OpenedModel, SpectrumSettings
+from longform.spectrum.settings import OpenedModel
 
 TOKENS = 512
 SAMPLE = 2  # texts whose every singular value is compared
@@ -108,7 +108,7 @@ def ways(run: RunResult, errors: Tensor, uniform: int, *, pooled: bool) -> dict[
 
 def choices(options: argparse.Namespace) -> None:
     """A record for each way to choose k and each projection."""
-    run = read_result(options.spectrum)
+    run = read_result(options.path)
     curves = run.spectrum.cumulative.mean(1)
     texts = articles(options.data)
     held_out = texts[-options.documents :]
@@ -140,7 +140,7 @@ def choices(options: argparse.Namespace) -> None:
 
 def ranks(options: argparse.Namespace) -> None:
     """A record for each way to choose k, with the best map of rank k in the place of every map."""
-    cumulative = read_result(options.spectrum).spectrum.cumulative
+    cumulative = read_result(options.path).spectrum.cumulative
     opened = opened_encoder()
     texts = [
         opened.tokenizer(text, truncation=True, max_length=TOKENS, return_tensors="pt")["input_ids"][0]
@@ -170,30 +170,44 @@ def ranks(options: argparse.Namespace) -> None:
             keep("spectrum_k", settings, metrics)
 
 
+def spectrum_command(data: Path, output: Path, texts: int) -> dict[str, float]:
+    """``longform spectrum`` in a process of its own: its seconds, CPU seconds and peak memory in MiB."""
+    command = [
+        sys.executable, "-m", "longform.cli.main", "spectrum", "bundled", "--text", f"{data}/wikipedia_long.parquet",
+        "--output", str(output), "--texts", str(texts), "--min-tokens", str(TOKENS), "--index", "[128,64,256]",
+        "--total-k", "768",
+    ]  # fmt: skip
+    began = time.perf_counter()
+    child = subprocess.Popen(command)
+    _, status, usage = os.wait4(child.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed")
+    return {
+        "seconds": time.perf_counter() - began, "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_mib": usage.ru_maxrss / 1024,
+    }  # fmt: skip
+
+
 def check(options: argparse.Namespace) -> None:
-    """One record: seconds of the run, largest difference from numpy's float64 SVD, and memory."""
-    run = read_result(options.spectrum)
-    opened, texts = opened_encoder(), articles(options.data)
-    peaks = []
-    for count in (2, FEW, MANY):  # the first warms up
-        settings = SpectrumSettings(texts=count, head_texts=0)
-        peak_growth(partial(measure_spectrum, opened, texts, settings, progress=True), "cpu")
-        peaks.append(process_peak() / 2**20)
+    """One record: seconds, memory with few and with many texts, largest difference from numpy's float64 SVD."""
+    few = spectrum_command(options.data, options.path / "few", FEW)
+    many = spectrum_command(options.data, options.path / "many", MANY)
+    run = read_result(next((options.path / "many" / "runs").glob("*.jsonl")))
     largest = 0.0
-    for layer in layers_of(opened, texts[:SAMPLE]):
-        found = singular_values(layer.probabilities)[0].double().numpy()
+    for layer in layers_of(opened_encoder(), articles(options.data)[:SAMPLE]):
+        found = singular_values(layer.probabilities)[0].numpy()
         exact = np.linalg.svd(layer.probabilities[0].double().numpy(), compute_uv=False)
         largest = max(largest, float(np.abs(found - exact).max()))
-    assert run.heads is not None
     layers, heads = run.spectrum.effective_rank.shape
+    assert run.heads is not None
     inside, across = inside_and_across(run.heads.similarity, heads)
     settings = {
-        "model": run.model, "corpus": run.corpus, "texts": run.spectrum.texts, "tokens": run.spectrum.longest,
-        "layers": layers, "heads": heads, "few_texts": FEW, "many_texts": MANY,
+        "model": run.model, "corpus": run.corpus, "texts": MANY, "few_texts": FEW, "tokens": run.spectrum.longest,
+        "layers": layers, "heads": heads,
     }  # fmt: skip
     metrics = {
-        "maps": run.spectrum.texts * layers * heads, "seconds": run.seconds, "largest_difference": largest,
-        "peak_mib_few": peaks[1], "peak_mib_many": peaks[2],
+        "maps": run.spectrum.texts * layers * heads, "seconds": many["seconds"], "cpu_seconds": many["cpu_seconds"],
+        "peak_mib_few": few["peak_mib"], "peak_mib_many": many["peak_mib"], "largest_difference": largest,
         "alike_inside": float(inside.mean()), "alike_across": across,
     }  # fmt: skip
     keep("spectrum", settings, metrics)
@@ -203,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one of the three."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("command", choices=["choices", "ranks", "check"])
-    parser.add_argument("spectrum", type=Path, help="runs/NAME.jsonl of longform spectrum, of the bundled encoder")
+    parser.add_argument("path", type=Path, help="check: a new folder; others: its many/runs/NAME.jsonl")
     parser.add_argument("--data", type=Path, required=True, help="folder with wikipedia_long.parquet")
     parser.add_argument("--documents", type=int, default=100, help="held-out articles, cut at 512 tokens")
     parser.add_argument("--uniform", type=int, default=128, help="k of each layer that sets the total")
