@@ -1,5 +1,5 @@
 # `make demo` and `make test` work as the first command in a fresh clone: both begin by building .venv.
-# Variables: PYTHON3 (the interpreter that creates .venv), TEST_PROCESSES (default 2), PYTEST_OPTIONS.
+# Variables: PYTHON3 (the interpreter that creates .venv), TEST_PROCESSES (default 2), PYTEST_OPTIONS, BENCH_OPTIONS.
 
 PYTHON3 ?= python3
 VENV := .venv
@@ -7,6 +7,7 @@ PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.longform-installed
 TEST_PROCESSES ?= 2
 PYTEST_OPTIONS ?=
+BENCH_OPTIONS ?=
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(PYTHON) -m pytest $(PYTEST_OPTIONS)
 
 # torch.compile, and the packages that tests/peers compares with, have a process of their own.
@@ -14,13 +15,15 @@ COMPILED_TESTS := $(wildcard tests/compiled/test_*.py)
 PEER_TESTS := $(wildcard tests/peers/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-main test-compiled test-peers check bench tables clean
+.PHONY: help install demo test test-main test-compiled test-peers check bench bench-memory tables clean
 
 help:
 	@echo "make demo         convert, heal and fine-tune an encoder on licence texts; results in runs/demo"
 	@echo "make test         every test (test-main, test-compiled, test-peers)"
 	@echo "make check        ruff, ty, import-linter, documented public names, generated tables"
-	@echo "make bench        measure peak memory against length; appends to benchmarks/records"
+	@echo "make bench        time and memory against length, beside other encoders (10 minutes); goes on where it was;"
+	@echo "                  appends to benchmarks/records; BENCH_OPTIONS: see longform benchmark --help"
+	@echo "make bench-memory peak memory of one pass against length; appends to benchmarks/records"
 	@echo "make tables       write the tables of README.md and docs from benchmarks/records"
 	@echo "make clean        remove .venv and the caches (not runs/)"
 
@@ -56,6 +59,11 @@ check: $(STAMP)
 	$(PYTEST) -q tests/surface
 
 bench: $(STAMP)
+	$(VENV)/bin/longform benchmark --preset small --output runs/bench \
+	  --records benchmarks/records/speed.jsonl $(BENCH_OPTIONS)
+	$(PYTHON) -m benchmarks.tables
+
+bench-memory: $(STAMP)
 	$(PYTHON) -m benchmarks.memory
 	$(PYTHON) -m benchmarks.tables
 

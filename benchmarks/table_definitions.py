@@ -1,45 +1,9 @@
 """What each generated table shows. A document has it between ``<!-- table:NAME -->`` and ``<!-- /table -->``."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from benchmarks.speed_tables import SPEED_TABLES
+from benchmarks.table_kinds import Column, ComputedTable, TableDefinition
 
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """One column.
-
-    Args:
-        header: what stands above it, with the unit.
-        value: where it is in a record: "settings.x", "metrics.y", "hardware.cpu", "versions.torch", "commit", "date".
-        form: a format specification such as ".3f", ",d" or ".1%".
-    """
-
-    header: str
-    value: str
-    form: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableDefinition:
-    """One table: its columns, and which records become its rows.
-
-    Args:
-        columns: in order from the left.
-        records: name of the records; the table's own when empty.
-        where: values that a record must have, for instance {"settings.data": "sts-b dev"}.
-        row: what tells rows apart; of the records that agree in it, the latest is shown. Empty: all settings.
-        order: by what rows are sorted, ascending; empty: as first measured.
-    """
-
-    columns: tuple[Column, ...]
-    records: str = ""
-    where: Mapping[str, Any] = field(default_factory=dict)
-    row: tuple[str, ...] = ()
-    order: tuple[str, ...] = ()
-
-
-TABLES: dict[str, TableDefinition] = {
+TABLES: dict[str, TableDefinition | ComputedTable] = {
     "zero_shot": TableDefinition(
         columns=(
             Column(header="projection", value="settings.projection"),
@@ -107,4 +71,5 @@ TABLES: dict[str, TableDefinition] = {
         ),
         order=("settings.length",),
     ),
+    **SPEED_TABLES,
 }

@@ -16,7 +16,8 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks.records import RECORDS, ROOT, Record, read_records
-from benchmarks.table_definitions import TABLES, Column, TableDefinition
+from benchmarks.table_definitions import TABLES
+from benchmarks.table_kinds import Column, ComputedTable, TableDefinition
 
 MISSING = "–"
 MARKED = re.compile(r"(<!-- table:(?P<name>[\w-]+) -->\n)(?P<body>.*?)(<!-- /table -->)", re.DOTALL)
@@ -43,7 +44,9 @@ def cell(record: Mapping[str, Any], column: Column) -> str:
     return format(value, column.form)
 
 
-def chosen_rows(name: str, definition: TableDefinition, records: Sequence[Record]) -> list[dict[str, Any]]:
+def chosen_rows(
+    name: str, definition: TableDefinition | ComputedTable, records: Sequence[Record]
+) -> list[dict[str, Any]]:
     """The records of a table as dicts: filtered, the latest of each kind, sorted."""
     wanted = definition.records or name
     rows: dict[str, dict[str, Any]] = {}
@@ -89,12 +92,14 @@ def render_table(name: str, records: Sequence[Record]) -> str:
     rows = chosen_rows(name, definition, records)
     if not rows:
         return "*Not measured yet.*\n"
-    lines = [
-        " | ".join(column.header for column in definition.columns),
-        " | ".join("---" for _ in definition.columns),
-        *(" | ".join(cell(row, column) for column in definition.columns) for row in rows),
-    ]
-    table = "\n".join(f"| {line} |" for line in lines)
+    if isinstance(definition, ComputedTable):
+        header, body = definition.make(rows)
+    else:
+        header = [column.header for column in definition.columns]
+        body = [[cell(row, column) for column in definition.columns] for row in rows]
+    if not body:
+        return "*Not measured yet.*\n"
+    table = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *body))
     return f"{table}\n\n{provenance(rows)}\n"
 
 

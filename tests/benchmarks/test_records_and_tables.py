@@ -1,5 +1,4 @@
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import torch
 from benchmarks import table_definitions, tables
 from benchmarks.memory import LargestTensor, failures, peak_growth
 from benchmarks.records import Record, append_record, read_records
-from benchmarks.table_definitions import Column, TableDefinition
+from benchmarks.table_kinds import Column, ComputedTable, TableDefinition
 
 HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2", "avx512_bf16"], "cores": 2, "gpu": None}
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}
@@ -114,10 +113,41 @@ def test_check_fails_until_the_tables_are_written(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("table", table_definitions.TABLES.values())
-def test_every_column_names_a_part_of_a_record(table: TableDefinition) -> None:
+def test_every_column_names_a_part_of_a_record(table: TableDefinition | ComputedTable) -> None:
     parts = {field.name for field in dataclasses.fields(Record)}
-    assert {column.value.partition(".")[0] for column in table.columns} <= parts
-    assert json.dumps([*table.row, *table.order, *table.where])
+    paths = [*table.row, *table.order, *table.where]
+    paths += [column.value for column in table.columns] if isinstance(table, TableDefinition) else []
+    assert {path.partition(".")[0] for path in paths} <= parts
+
+
+def speed_record(competitor: str, length: int, slots: int, **metrics: Any) -> Record:
+    where = table_definitions.TABLES["speed"].where
+    settings = {path.partition(".")[2]: value for path, value in where.items()}
+    given = settings | {"competitor": competitor, "length": length, "slots": slots}
+    return dataclasses.replace(record("2026-01-01", given, **metrics), name="speed")
+
+
+def test_a_speed_table_has_a_row_a_length_and_a_column_a_competitor() -> None:
+    records = [
+        speed_record("sdpa", 512, 256, against_sdpa=1.0),
+        speed_record("ours-linear", 512, 256, against_sdpa=1.5),
+        speed_record("ours-linear", 512, 128, against_sdpa=9.0),  # for the paper's table
+        speed_record("ours-linear", 128, 64, against_sdpa=1.25),
+        speed_record("tatp22", 512, 256, against_sdpa=None, missing="out of memory"),
+    ]
+    assert tables.render_table("speed", records).splitlines()[:4] == [
+        "| tokens | Longform, linear, layerwise | full attention, SDPA |",
+        "| --- | --- | --- |",
+        "| 128 | 1.25 | – |",
+        "| 512 | 1.50 | 1.00 |",
+    ]
+
+
+def test_the_papers_table_3_stands_beside_ours() -> None:
+    records = [speed_record("ours-linear", 512, 128, against_unfused=1.6, texts_against_unfused=1.25)]
+    assert tables.render_table("paper_table_3", records).splitlines()[2] == (
+        "| 512 | 128 | 1 | base, bfloat16 | 1.60 | 1.5 | yes | 1.25 | 1.7 | no |"
+    )
 
 
 def test_the_largest_tensor_counts_storage_made_inside_and_nothing_else() -> None:

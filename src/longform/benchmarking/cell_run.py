@@ -15,7 +15,7 @@ from longform.benchmarking.guards import Probe, fitting_repeats, memory_groups, 
 from longform.benchmarking.memory import available_bytes
 from longform.benchmarking.precision import impossible
 from longform.benchmarking.records import Record
-from longform.benchmarking.rows import REFERENCES, make_row, with_ratios
+from longform.benchmarking.rows import REFERENCES, UNFUSED, make_row, with_ratios
 from longform.benchmarking.shapes import Cell
 
 COMPILING = 600.0  # seconds a competitor may take beside its passes, in compiled cells
@@ -65,7 +65,8 @@ class CellRun:
             self._time({name: repeats[name] for name in group})
         return [
             make_row(
-                self.cell, self.competitors[name], self.timed.get(name), self.probes.get(name), self.missing.get(name)
+                self.cell, self.competitors[name], self.timed.get(name), self.probes.get(name),
+                self.probes.get(UNFUSED), self.missing.get(name),
             )
             for name in lacking
         ]  # fmt: skip

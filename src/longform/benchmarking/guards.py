@@ -26,6 +26,10 @@ class Probe:
         """Bytes that the model holds between passes; in training AdamW's two moments too."""
         return self.weights * (3 if work == "train" else 1)
 
+    def texts_within(self, total: int, batch: int) -> float | None:
+        """The largest batch that ``total`` bytes hold beside the weights, unrounded; the probe had ``batch`` texts."""
+        return None if not self.growth else max(0, total - self.weights) * batch / self.growth
+
 
 def predicted_seconds(competitor: Competitor, cell: Cell, records: Iterable[Record]) -> float | None:
     """Seconds of a pass, from the nearest shorter length in ``records`` with the same settings; None without one.

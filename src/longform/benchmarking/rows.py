@@ -14,7 +14,9 @@ from longform.benchmarking.worker import plan_of
 
 NAME = "speed"
 MIB = 2**20
-REFERENCES = ("sdpa", "unfused", "ours-linear", "ours-window")
+CARD = 16 * 2**30  # bytes of the paper's card
+UNFUSED = "unfused"
+REFERENCES = ("sdpa", UNFUSED, "ours-linear", "ours-window")
 UNITS = {
     "seconds": "s", "fastest": "s", "slowest": "s", "floor_seconds": "s", "tokens_per_second": "tokens/s",
     "peak_mib": "MiB", "process_mib": "MiB", "weights_mib": "MiB", "operations": "FLOP", "bytes": "B",
@@ -35,18 +37,22 @@ def with_ratios(event: dict[str, Any], together: Mapping[str, dict[str, Any]]) -
 
 
 def make_row(
-    cell: Cell, competitor: Competitor, event: Mapping[str, Any] | None, probe: Probe | None, missing: str | None
+    cell: Cell,
+    competitor: Competitor,
+    event: Mapping[str, Any] | None,
+    probe: Probe | None,
+    unfused: Probe | None,
+    missing: str | None,
 ) -> Record:
     """The record of a competitor in a cell; ``missing``: why it has no time.
 
     Metrics: ``seconds`` is the median of ``repeats`` rounds, ``spread`` the distance of their quartiles over it.
     ``against_X``: how many times faster than X; ``against_floor``: time / floor. ``peak_mib``: memory of a pass above
-    the loaded model; ``process_mib``: the process's most. ``error``: relative, of the output that was checked.
+    the loaded model; ``process_mib``: the process's most. ``texts_in_16_gib``: the largest batch that memory for
+    weights and passes holds, computed from these; ``texts_against_unfused``: over that of unfused attention
+    (``unfused``). ``error``: relative, of the output that was checked.
     """
-    metrics: dict[str, Any] = {"missing": missing or None, "peak_mib": None, "process_mib": None, "weights_mib": None}
-    if probe is not None:
-        metrics |= {"process_mib": probe.process / MIB, "weights_mib": probe.weights / MIB}
-        metrics["peak_mib"] = None if probe.growth is None else probe.growth / MIB
+    metrics = {"missing": missing or None, **_memory(probe, unfused, cell.batch)}
     plan = plan_of(competitor, cell)
     metrics |= {"operations": plan.operations(cell.work), "bytes": plan.bytes(cell.work, ELEMENT[cell.dtype])}
     metrics |= _times(event, cell) if event is not None else {}
@@ -56,6 +62,19 @@ def make_row(
         units={name: unit for name, unit in UNITS.items() if name in metrics},
         hardware=event["hardware"] if event is not None else hardware(),
     )  # fmt: skip
+
+
+def _memory(probe: Probe | None, unfused: Probe | None, batch: int) -> dict[str, Any]:
+    growth = None if probe is None else probe.growth
+    texts = None if probe is None else probe.texts_within(CARD, batch)
+    others = None if unfused is None else unfused.texts_within(CARD, batch)
+    return {
+        "peak_mib": None if growth is None else growth / MIB,
+        "process_mib": None if probe is None else probe.process / MIB,
+        "weights_mib": None if probe is None else probe.weights / MIB,
+        "texts_in_16_gib": texts,
+        "texts_against_unfused": texts / others if texts and others else None,
+    }
 
 
 def _times(event: Mapping[str, Any], cell: Cell) -> dict[str, Any]:

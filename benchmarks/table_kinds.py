@@ -1,0 +1,60 @@
+"""What a generated table can be: columns of records, or a shape computed from them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column.
+
+    Args:
+        header: what stands above it, with the unit.
+        value: where it is in a record: "settings.x", "metrics.y", "hardware.cpu", "versions.torch", "commit", "date".
+        form: a format specification such as ".3f", ",d" or ".1%".
+    """
+
+    header: str
+    value: str
+    form: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableDefinition:
+    """One table: its columns, and which records become its rows.
+
+    Args:
+        columns: in order from the left.
+        records: name of the records; the table's own when empty.
+        where: values that a record must have, for instance {"settings.data": "sts-b dev"}.
+        row: what tells rows apart; of the records that agree in it, the latest is shown. Empty: all settings.
+        order: by what rows are sorted, ascending; empty: as first measured.
+    """
+
+    columns: tuple[Column, ...]
+    records: str = ""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    row: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputedTable:
+    """A table whose shape depends on the records.
+
+    Args:
+        make: chosen records (as dicts) -> the heads of the columns, and rows of cells.
+        records: their name.
+        where: values that a record must have.
+        row: what tells records apart; of those that agree in it, the latest is taken. Empty: all settings.
+        order: by what records are sorted, ascending.
+    """
+
+    make: Callable[[Rows], tuple[list[str], list[list[str]]]]
+    records: str
+    where: Mapping[str, Any] = field(default_factory=dict)
+    row: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()

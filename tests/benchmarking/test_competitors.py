@@ -1,0 +1,95 @@
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from longform.benchmarking import checks
+from longform.benchmarking.checks import WrongOutput, check_output, verify
+from longform.benchmarking.competitors import all_competitors, chosen_competitors
+from longform.benchmarking.passes import make_pass, random_states
+from longform.benchmarking.precision import forward_of, prepare
+from longform.benchmarking.shapes import Cell
+from longform.errors import ConfigurationError
+
+CELL = Cell(
+    size="tiny", length=64, batch=2, slots=16, dtype="float32", mode="eager", work="inference", device="cpu", threads=1
+)
+PEERS = ("lucidrains", "lucidrains-share-kv", "tatp22")  # in tests/peers: they need an extra
+OWN = [name for name in all_competitors() if name not in PEERS]
+
+
+def checked(name: str, cell: Cell, change: Any = None) -> tuple[nn.Module, float | None]:
+    competitor = all_competitors()[name]
+    model = competitor.build(cell.shape).eval()
+    prepared = prepare(copy.deepcopy(model), cell, autocast=competitor.autocast)
+    if change is not None:
+        change(prepared)
+    hidden = torch.randn(cell.batch, cell.length, cell.shape.size.hidden)
+    return prepared, check_output(competitor, model, forward_of(prepared, cell), cell, hidden)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", OWN)
+def test_every_competitor_is_right_and_runs(name: str, dtype: str) -> None:
+    cell = replace(CELL, dtype=dtype)
+    prepared, error = checked(name, cell)
+    assert (error is None) == (all_competitors()[name].family == "sparse")
+    make_pass(prepared, cell)(random_states(cell))
+
+
+@pytest.mark.parametrize("name", ["ours-linear", "ours-window", "sdpa", "unfused", "weights-first"])
+def test_a_training_step_changes_weights_and_leaves_no_gradient(name: str) -> None:
+    cell = replace(CELL, work="train", dtype="bfloat16")
+    prepared, _ = checked(name, cell)
+    before = copy.deepcopy(prepared.state_dict())
+    make_pass(prepared, cell)(random_states(cell))
+    changed = [key for key, value in prepared.state_dict().items() if not torch.equal(value, before[key])]
+    assert len([key for key in changed if "attention" in key]) >= 4 * 2
+    assert all(parameter.grad is None for parameter in prepared.parameters())
+
+
+def test_a_wrong_weight_is_noticed() -> None:
+    def spoil(prepared: nn.Module) -> None:
+        prepared.get_submodule("model.encoder.layers.1.attention.value").weight.data.mul_(1.1)
+
+    with pytest.raises(WrongOutput, match="relative error"):
+        checked("ours-linear", CELL, spoil)
+
+
+def test_numbers_that_are_not_finite_are_noticed() -> None:
+    def spoil(prepared: nn.Module) -> None:
+        next(prepared.parameters()).data.fill_(float("nan"))
+        for norm in prepared.modules():
+            if isinstance(norm, nn.LayerNorm):
+                norm.weight.data.fill_(float("nan"))
+
+    for name in ("longformer", "sdpa"):
+        with pytest.raises(WrongOutput):
+            checked(name, CELL, spoil)
+
+
+def test_the_twin_is_bert_with_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = all_competitors()["sdpa"]
+    verify(twin, CELL.shape)
+    monkeypatch.setattr(checks, "PEER_ERROR", 0.0)
+    monkeypatch.setattr("longform.benchmarking.full_attention.PEER_ERROR", 0.0)
+    with pytest.raises(WrongOutput, match="BERT"):
+        verify(twin, CELL.shape)
+
+
+def test_a_missing_package_and_a_long_text_are_reasons() -> None:
+    peer = replace(all_competitors()["lucidrains"], packages=("no_such_package",))
+    assert "no_such_package" in peer.missing(CELL)
+    assert "only Longform" in all_competitors()["sdpa"].missing(CELL.with_length(131_072))
+    assert all_competitors()["ours-window"].missing(CELL.with_length(1_048_576)) == ""
+
+
+def test_competitors_are_chosen_by_name_or_family_in_the_order_of_tables() -> None:
+    assert list(chosen_competitors(["sdpa", "ours-linear"])) == ["ours-linear", "sdpa"]
+    assert set(chosen_competitors(["peer"])) == set(PEERS)
+    assert chosen_competitors(["all"]).keys() == all_competitors().keys()
+    with pytest.raises(ConfigurationError, match="no competitor"):
+        chosen_competitors(["nobody"])

@@ -1,0 +1,145 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from longform.benchmarking.cell_run import Effort
+from longform.benchmarking.competitors import chosen_competitors
+from longform.benchmarking.grid import RECORDS, run_grid
+from longform.benchmarking.guards import Probe, fitting_repeats, memory_groups, predicted_seconds
+from longform.benchmarking.records import Record, read_records
+from longform.benchmarking.shapes import Cell
+from longform.errors import CheckpointError
+
+NAMES = ("ours-linear", "sdpa")
+EFFORT = Effort(repeats=5, cell_seconds=10.0)
+
+
+def cells(*lengths: int, size: str = "tiny") -> list[Cell]:
+    settings = {"batch": 1, "slots": 16, "dtype": "float32", "mode": "eager", "work": "inference", "device": "cpu"}
+    return [Cell(size=size, length=length, threads=1, **settings) for length in lengths]
+
+
+def measured(folder: Path, *lengths: int, names: tuple[str, ...] = NAMES, effort: Effort = EFFORT) -> list[Record]:
+    competitors = chosen_competitors(names)
+    return run_grid(cells(*lengths), competitors, effort, output=folder, tell=lambda _: None)
+
+
+def reasons(records: list[Record]) -> dict[str, object]:
+    return {record.settings["competitor"]: record.metrics["missing"] for record in records}
+
+
+def test_a_row_says_time_ratios_and_memory(tmp_path: Path, fake_children) -> None:
+    ours, twin = measured(tmp_path, 64)
+    assert ours.settings == {**cells(64)[0].settings("ours-linear")}
+    expected = {
+        "missing": None, "seconds": 64e-6, "spread": 0.0, "repeats": 5, "against_sdpa": 2.0, "against_floor": 4.0,
+        "peak_mib": 64 / 1_024, "weights_mib": 1.0, "error": 1e-6, "against_unfused": None,
+    }  # fmt: skip
+    assert {name: ours.metrics[name] for name in expected} == pytest.approx(expected)
+    assert ours.metrics["tokens_per_second"] == pytest.approx(1e6)
+    assert twin.metrics["against_ours-linear"] == pytest.approx(0.5)
+    assert ours.metrics["operations"] < twin.metrics["operations"]
+
+
+def test_what_is_there_is_not_measured_again(tmp_path: Path, fake_children) -> None:
+    measured(tmp_path, 32)
+    also = tmp_path / "also.jsonl"
+    competitors = chosen_competitors((*NAMES, "ours-mean"))
+    records = run_grid(cells(32, 64), competitors, EFFORT, output=tmp_path, also=also, tell=lambda _: None)
+    assert len(records) == 6
+    # The new row of the old cell is measured beside the references, whose rows stay.
+    assert fake_children.calls[2:4] == [
+        ("memory", 32, ("ours-linear", "ours-mean", "sdpa")), ("time", 32, ("sdpa", "ours-linear", "ours-mean")),
+    ]  # fmt: skip
+    assert [record.settings["length"] for record in read_records([also])] == [32, 64, 64, 64]
+    before = (tmp_path / RECORDS).read_bytes()
+    fake_children.calls.clear()
+    measured(tmp_path, 32, 64)
+    assert fake_children.calls == []
+    assert (tmp_path / RECORDS).read_bytes() == before
+
+
+@pytest.mark.parametrize("task", ["memory", "time"])
+def test_a_process_that_dies_takes_only_one_competitor_with_it(task: str, tmp_path: Path, fake_children) -> None:
+    fake_children.dies = {"ours-mean": task}
+    records = measured(tmp_path, 64, names=("ours-linear", "ours-mean", "sdpa"))
+    assert reasons(records) == {
+        "ours-linear": None, "ours-mean": "out of memory (the system ended its process)", "sdpa": None,
+    }  # fmt: skip
+
+
+def test_a_long_cell_gets_fewer_rounds_or_none(tmp_path: Path, fake_children) -> None:
+    fake_children.slow = {"ours-linear": 2.0, "sdpa": 6.0}
+    records = measured(tmp_path, 64)
+    assert {record.settings["competitor"]: record.metrics.get("repeats") for record in records} == {
+        "ours-linear": 3, "sdpa": None,
+    }  # fmt: skip
+    assert reasons(records)["sdpa"] == "a pass takes about 6 s, too long for --cell-seconds 10"
+
+
+def test_a_cell_that_would_take_too_long_is_not_begun(tmp_path: Path, fake_children) -> None:
+    fake_children.slow = {"sdpa": 0.5}
+    measured(tmp_path, 64)
+    fake_children.calls.clear()
+    records = measured(tmp_path, 4_096)
+    assert "too long for --cell-seconds 10" in str(reasons(records)["sdpa"])
+    assert {names for _, _, names in fake_children.calls} == {("ours-linear",)}
+
+
+def test_cells_that_this_machine_cannot_measure_have_rows_that_say_so(
+    tmp_path: Path, fake_children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longform.benchmarking.precision.native_bfloat16", lambda device: False)
+    monkeypatch.setattr("longform.benchmarking.precision.shutil.which", lambda name: None)
+    common = {"size": "tiny", "length": 64, "batch": 1, "slots": 16, "device": "cpu", "threads": 1}
+    impossible = [
+        Cell(dtype="bfloat16", mode="eager", work="inference", **common),
+        Cell(dtype="int8", mode="eager", work="train", **common),
+        Cell(dtype="float32", mode="compiled", work="inference", **common),
+    ]
+    records = run_grid(impossible, chosen_competitors(["sdpa"]), EFFORT, output=tmp_path, tell=lambda _: None)
+    assert [record.metrics["missing"] for record in records] == [
+        "this machine does not multiply bfloat16 matrices",
+        "dynamic int8 quantisation is for inference on CPUs",
+        "torch.compile needs a C++ compiler (g++ or clang++), and none was found",
+    ]
+    assert fake_children.calls == []
+
+
+def test_damaged_records_are_an_error_that_names_the_line(tmp_path: Path) -> None:
+    (tmp_path / RECORDS).write_text('{"name": \n')
+    with pytest.raises(CheckpointError, match=r"records\.jsonl, line 1"):
+        measured(tmp_path, 64)
+
+
+def test_times_are_predicted_by_operations(tmp_path: Path, fake_children) -> None:
+    records = measured(tmp_path, 64, 128, names=("sdpa",))
+    twin = chosen_competitors(["sdpa"])["sdpa"]
+    long = cells(1_024)[0]
+    expected = 2 * 128e-6
+    predicted = predicted_seconds(twin, long, records)
+    assert predicted is not None
+    assert 8 * expected < predicted < 64 * expected  # between n and n²
+    assert predicted_seconds(twin, cells(32)[0], records) is None
+    assert predicted_seconds(twin, cells(1_024, size="base")[0], records) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limit", "expected"), [(0.001, 10, 5), (2.0, 10, 3), (4.0, 10, 1), (5.1, 10, 0), (0.0, 10, 5)]
+)
+def test_rounds_fit_into_the_limit(seconds: float, limit: float, expected: int) -> None:
+    assert fitting_repeats(seconds, 5, limit) == expected
+
+
+def test_models_that_memory_does_not_hold_together_are_measured_in_groups() -> None:
+    probes = {name: Probe(1.0, 100, 100, 0) for name in ("a", "b", "c", "sdpa")}
+    assert memory_groups(probes, ["sdpa"], "inference", 10_000) == [["sdpa", "a", "b", "c"]]
+    assert memory_groups(probes, ["sdpa"], "inference", 600) == [["sdpa", "a", "b"], ["sdpa", "c"]]
+    assert memory_groups(probes, ["sdpa"], "train", 1_000) == [["sdpa", "a"], ["sdpa", "b"], ["sdpa", "c"]]
+
+
+def test_records_are_lines_of_json(tmp_path: Path, fake_children) -> None:
+    measured(tmp_path, 64)
+    lines = (tmp_path / RECORDS).read_text().splitlines()
+    assert [json.loads(line)["settings"]["competitor"] for line in lines] == ["ours-linear", "sdpa"]

@@ -1,0 +1,56 @@
+import pytest
+
+from longform.benchmarking import measuring
+from longform.benchmarking.measuring import alternate, paired_ratio, spread
+from longform.benchmarking.memory import is_out_of_memory, peak_growth
+
+
+def test_competitors_take_turns_in_an_order_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "TURN", 0.0)
+    ran: list[str] = []
+    actions = {name: (lambda name=name: ran.append(name)) for name in "abc"}
+    rounds: list[None] = []
+    seconds = alternate(actions, {"a": 3, "b": 3, "c": 1}, lambda: rounds.append(None))
+    assert "".join(ran) == "aabbc" + "abc" + "ba" + "ab"
+    assert {name: len(values) for name, values in seconds.items()} == {"a": 3, "b": 3, "c": 1}
+    assert len(rounds) == 7
+
+
+def test_short_passes_are_repeated_within_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(100))
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(clock) / 1_000)
+    ran: list[int] = []
+    seconds = alternate({"a": lambda: ran.append(1)}, {"a": 2}, lambda: None)
+    assert len(ran) == 2 + 2 * measuring.MOST_PASSES  # 1 ms a pass: a turn of 0.1 s would take 100
+    assert seconds["a"] == [pytest.approx(1e-3 / measuring.MOST_PASSES)] * 2
+
+
+def test_spread_is_the_distance_of_quartiles_over_the_median() -> None:
+    assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
+    assert spread([1.0, 9.0]) == 0.0
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    """A round in which everything is ten times slower changes no ratio."""
+    assert paired_ratio([2.0, 20.0, 2.0], [1.0, 10.0, 1.0]) == 2.0
+    assert paired_ratio([1.0, 2.0], [1.0]) == 1.0
+    assert paired_ratio([], [1.0]) is None
+
+
+def test_memory_that_is_freed_again_counts() -> None:
+    size = 32 * 2**20
+    growth = peak_growth(lambda: bytearray(b"x" * 2**20) * 32, "cpu")
+    assert growth is None or 0.9 * size < growth < 1.5 * size
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: you"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_which_errors_mean_that_memory_has_run_out(error: Exception, expected: bool) -> None:
+    assert is_out_of_memory(error) == expected

@@ -1,0 +1,122 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longform.benchmarking.cell_run import Effort
+from longform.benchmarking.competitors import chosen_competitors
+from longform.benchmarking.grid import run_grid
+from longform.benchmarking.guards import Probe
+from longform.benchmarking.paper_table import MEMORY, SLOTS, TIME, paper_rows
+from longform.benchmarking.report import paper_table, series_of, series_table, write_report
+from longform.benchmarking.selection import PRESETS, cells_of, chosen_threads, preset, with_choices
+from longform.benchmarking.shapes import SIZES, Cell, Shape
+from longform.cli.main import main
+from longform.errors import ConfigurationError
+
+COMMON: dict[str, Any] = {"size": "tiny", "batch": 1, "dtype": "float32", "mode": "eager", "work": "inference"}
+
+
+def paper_cells() -> list[Cell]:
+    return [Cell(length=512, slots=slots, device="cpu", threads=1, **COMMON) for slots in (128, 256)]
+
+
+def test_the_report_has_tables_pictures_and_reasons(tmp_path: Path, fake_children) -> None:
+    fake_children.dies = {"unfused": "memory"}
+    competitors = chosen_competitors(["ours-linear", "sdpa", "unfused"])
+    cells = [Cell(length=length, slots=16, device="cpu", threads=1, **COMMON) for length in (32, 64)]
+    records = run_grid(cells, competitors, Effort(), output=tmp_path, tell=lambda _: None)
+    write_report(records, competitors, tmp_path, {"repeats": 5})
+    page = (tmp_path / "report.html").read_text()
+    assert page.count('src="data:image/png;base64,') == 2
+    assert "out of memory" in page
+    table = (tmp_path / "tables.md").read_text()
+    assert "| 64 | full attention, SDPA | 16 | 1 | 0.1 | 0.0% | 1.00 | 8.00 | 500,000 | 0 | 5 |" in table
+    assert {path.suffix for path in tmp_path.iterdir()} >= {".png", ".md", ".html", ".jsonl"}
+
+
+def test_texts_alone_and_in_batches_are_apart(tmp_path: Path, fake_children) -> None:
+    selection = with_choices(preset("small"), sizes=["tiny"], lengths=[32, 64], batches=["1", "full"], batch_tokens=64)
+    cells = cells_of(selection, device="cpu", threads=1)
+    assert [(cell.length, cell.batch) for cell in cells] == [(32, 1), (64, 1), (32, 2)]
+    competitors = chosen_competitors(["sdpa"])
+    records = run_grid(cells, competitors, Effort(), output=tmp_path, tell=lambda _: None)
+    assert [len(rows) for rows in series_of(records).values()] == [2, 1]
+    assert len(series_table(records, competitors)[1]) == 3
+
+
+def test_the_papers_cells_beside_ours(tmp_path: Path, fake_children) -> None:
+    fake_children.slow = {"unfused": 512e-6 * 1.4}
+    competitors = chosen_competitors(["ours-linear", "unfused"])
+    records = run_grid(paper_cells(), competitors, Effort(), output=tmp_path, tell=lambda _: None)
+    rows = paper_rows(records)
+    assert [(row["n"], row["k"], row["paper_time"], row["paper_memory"]) for row in rows] == [
+        (512, 128, 1.5, 1.7), (512, 256, 1.3, 1.5),
+    ]  # fmt: skip
+    assert [row["time"] for row in rows] == pytest.approx([1.4, 1.4])
+    assert [row["memory"] for row in rows] == [1.0, 1.0]
+    assert [(row[6], row[9]) for row in paper_table(records)[1]] == [("no", "no"), ("yes", "no")]
+
+
+def test_the_largest_batch_is_what_weights_leave_over_what_a_text_takes() -> None:
+    probe = Probe(seconds=1.0, growth=400, weights=1_000, process=0)
+    assert probe.texts_within(9_000, 2) == 40
+    assert probe.texts_within(500, 2) == 0
+    assert Probe(1.0, None, 0, 0).texts_within(9_000, 2) is None
+
+
+def test_the_papers_table_has_a_cell_for_each_k_up_to_half_the_text() -> None:
+    for table in (TIME, MEMORY):
+        assert {n: len(values) for n, values in table.items()} == {
+            n: sum(slots <= n // 2 for slots in SLOTS) for n in (2**power for power in range(9, 17))
+        }
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_cells_whose_models_exist(name: str) -> None:
+    selection = preset(name)
+    cells = cells_of(selection, device="cpu", threads=2)
+    assert len(set(cells)) == len(cells)
+    assert {cell.length for cell in cells} == set(selection.lengths)
+    assert chosen_competitors(selection.competitors)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"sizes": ["huge"]}, 'size="huge"'),
+        ({"dtypes": ["float8"]}, 'dtype="float8"'),
+        ({"batches": ["many"]}, 'batches="many"'),
+        ({"lengths": [1]}, "length=1"),
+        ({"slots": [-1]}, "slots=-1"),
+    ],
+)
+def test_what_does_not_exist_is_named(choice: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        cells_of(with_choices(preset("small"), **choice), device="cpu", threads=1)
+    with pytest.raises(ConfigurationError, match="no preset"):
+        preset("nothing")
+    with pytest.raises(ConfigurationError, match="threads=0"):
+        chosen_threads(0)
+
+
+def test_k_is_at_most_half_the_text() -> None:
+    cell = Cell(length=128, slots=256, device="cpu", threads=1, **COMMON)
+    assert cell.shape == Shape(SIZES["tiny"], 128, 64)
+    assert Cell.from_settings(cell.settings("sdpa")).shape == cell.shape
+
+
+def test_the_command(tmp_path: Path, fake_children, capsys: pytest.CaptureFixture[str]) -> None:
+    records = tmp_path / "kept.jsonl"
+    arguments = [
+        "benchmark", "--sizes", "tiny", "--lengths", "32", "64", "--dtypes", "float32", "--competitors", "ours-mean",
+        "sdpa", "--slots", "8", "--repeats", "3", "--threads", "1", "--device", "cpu",
+        "--output", str(tmp_path / "out"), "--records", str(records),
+    ]  # fmt: skip
+    assert main(arguments) == 0
+    printed = capsys.readouterr()
+    assert "ours-mean: 0.0 ms" in printed.out + printed.err
+    assert len(records.read_text().splitlines()) == 4
+    assert (tmp_path / "out" / "report.html").exists()
+    assert main([*arguments[:2], "huge"]) == 2
+    assert 'size="huge"' in capsys.readouterr().err

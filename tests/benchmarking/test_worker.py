@@ -1,0 +1,57 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from longform.benchmarking import worker
+from longform.benchmarking.checks import WrongOutput
+from longform.benchmarking.competitors import all_competitors
+from longform.benchmarking.shapes import Cell, Shape
+from longform.benchmarking.worker import job_for, main
+
+CELL = Cell(
+    size="tiny", length=64, batch=1, slots=16, dtype="float32", mode="eager", work="train", device="cpu", threads=1
+)
+
+
+def run(task: str, names: list[str]) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+    job = job_for(task, CELL, dict.fromkeys(names, 2), None)
+    main(job, lambda event, **values: events.append({"event": event, **values}))
+    return events
+
+
+def of(events: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
+    return {event["name"]: event for event in events if event["event"] == kind}
+
+
+def test_memory_and_time_of_each_competitor() -> None:
+    memory = of(run("memory", ["ours-linear", "sdpa"]), "memory")
+    assert list(memory) == ["ours-linear", "sdpa"]
+    # Two E of 16 x 64 would be more than one: layerwise has one, the twin has none.
+    assert memory["ours-linear"]["weights"] - memory["sdpa"]["weights"] == 16 * 64 * 4
+    assert all(event["seconds"] > 0 and event["process"] > 0 for event in memory.values())
+    times = of(run("time", ["ours-linear", "sdpa"]), "time")
+    for event in times.values():
+        assert len(event["seconds"]) == len(event["floor"]) == 2
+        assert event["error"] < 1e-5
+    assert times["ours-linear"]["floor"] != times["sdpa"]["floor"]
+
+
+@pytest.mark.parametrize("task", ["memory", "time"])
+def test_one_that_fails_does_not_stop_the_others(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(shape: Shape) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    def wrong(shape: Shape) -> None:
+        raise WrongOutput("its output is wrong: relative error 1")
+
+    every = all_competitors()
+    every["unfused"] = replace(every["unfused"], build=exhausted)
+    every["bert-sdpa"] = replace(every["bert-sdpa"], build=wrong)
+    monkeypatch.setattr(worker, "all_competitors", lambda: every)
+    events = run(task, ["unfused", "bert-sdpa", "ours-mean"])
+    assert {name: event["reason"] for name, event in of(events, "missing").items()} == {
+        "unfused": "out of memory", "bert-sdpa": "its output is wrong: relative error 1",
+    }  # fmt: skip
+    assert list(of(events, task)) == ["ours-mean"]
