@@ -34,6 +34,7 @@ COMMANDS = {
     "spectrum": Command("longform.cli.spectrum", "singular values of attention, and the k that they ask for"),
     "bound": Command("longform.cli.bound", "the theorems' k and bounds, and the error against k"),
     "compare": Command("longform.cli.compare", "several architectures on one task, with one budget"),
+    "reproduce": Command("longform.cli.reproduce", "the paper's tables and figures, measured here"),
     "benchmark": Command("longform.cli.benchmark", "time and memory against length, the floor and other encoders"),
     "demo": Command("longform.cli.demo", "the whole way on a bundled data set, with a report"),
 }

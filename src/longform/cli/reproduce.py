@@ -1,0 +1,106 @@
+"""``longform reproduce SUBJECT``: the paper's tables and figures, measured here."""
+
+from pathlib import Path
+from typing import Any
+
+from longform.cli.arguments import command_parser
+from longform.cli.printing import print_table
+
+FIGURE3_SEEDS, TABLE2_SEEDS = [0, 1, 2], [0, 1, 2]
+
+
+def parser() -> Any:
+    """The command's jsonargparse.ArgumentParser."""
+    from longform.laboratory.reproduce import SUBJECTS
+
+    subjects = "; ".join(f"{name}: {subject.shows} ({subject.small})" for name, subject in SUBJECTS.items())
+    made = command_parser(
+        "reproduce", "Measure a table or figure of the Linformer paper (arXiv 2006.04768) here, into a folder with "
+        "records, pictures and report.html. Interrupted, it goes on when it is called again with the same folder and "
+        "options; a finished part is a file. Subjects, with the time of --scale small on 2 CPU cores: "
+        f"{subjects}. --scale paper has the paper's sizes, by the same code, for GPUs and days.",
+    )  # fmt: skip
+    made.add_argument("subject", type=str, help=", ".join(SUBJECTS))
+    made.add_argument("--output", type=Path | None, default=None, help="folder to write; null: runs/SUBJECT")
+    made.add_argument("--scale", default="small", help="small: two CPU cores; paper: the paper's sizes")
+    made.add_argument("--text", type=str, nargs="+", default=[], help="figures 1 and 3: text, .jsonl "
+                      "or .parquet files, folders, hf:NAME:SPLIT to measure or train on; table2: to heal converted "
+                      "models on before fine-tuning")  # fmt: skip
+    made.add_argument("--text-field", type=str | None, default=None, help="field with the text; null: text")
+    made.add_argument("--data", type=str | None, default=None, help="table2: folder with sst2_train, sst2_dev, "
+                      "imdb_train, qnli_part, mrpc_train, rte_train (.parquet, .jsonl or .csv), or hf")  # fmt: skip
+    made.add_argument("--seeds", type=int, nargs="+", default=[], help="figure 3, table2: all models of "
+                      "the first seed come first; null: 0 1 2")  # fmt: skip
+    made.add_argument("--steps", type=int | None, default=None, help="figure 3: optimiser steps; null: the preset's")
+    made.add_argument("--preset", type=str | None, default=None, help="figure 3: model and training, a name or YAML "
+                      "file of longform pretrain; null: the scale's")  # fmt: skip
+    made.add_argument("--also", type=str, nargs="+", default=[], help="figure 3: more models, at "
+                      "k = n / 4: window, convolution, mean")  # fmt: skip
+    made.add_argument("--shared", type=Path | None, default=None, help="figure 3: folder for tokens and trainings that "
+                      "several figures use; several processes may train in it; null: inside the output")  # fmt: skip
+    made.add_argument("--keep-models", type=bool, default=False, help="figure 3: keep the trained weights")
+    made.add_argument("--tasks", type=str, nargs="+", default=[], help="table2: some of SST-2 IMDB QNLI "
+                      "MRPC RTE; null: all")  # fmt: skip
+    made.add_argument("--models", type=str, nargs="+", default=[], help="table2: original, window, "
+                      "linear-K-SHARING; null: all")  # fmt: skip
+    made.add_argument("--model", type=str | None, default=None, help="figure1, table2: folder or hub name of the "
+                      "original; null: the scale's (small: the demo's MiniLM)")  # fmt: skip
+    return made
+
+
+def run(settings: Any) -> None:
+    """Do what is lacking, and print the table."""
+    from longform.laboratory.reproduce import check_options
+
+    given = frozenset(
+        name for name, value in vars(settings).items()
+        if name not in ("subject", "output", "scale", "config") and value not in (None, False, [])
+    )  # fmt: skip
+    check_options(settings.subject, given, settings.scale)
+    output = (settings.output or Path("runs") / settings.subject).expanduser()
+    lacking = _figure3(settings, output) if settings.subject.startswith("figure3") else _table2(settings, output)
+    if lacking:
+        print(f"{lacking} parts are not finished: another process is at them; call again when it has ended")
+    print(f"saved  {output} (report.html, table.md, records.jsonl, pictures)")
+
+
+def _figure3(settings: Any, output: Path) -> int:
+    from longform.laboratory.figure3 import reproduce_figure3
+    from longform.laboratory.figure3_plan import planned, preset_of
+    from longform.laboratory.figure3_report import HEADS, final_values
+
+    preset = preset_of(settings.scale, settings.preset)
+    plan = planned(settings.subject, preset, also=settings.also, steps=settings.steps)
+    done = reproduce_figure3(
+        plan, settings.text, output, seeds=settings.seeds or FIGURE3_SEEDS, shared=settings.shared,
+        text_field=settings.text_field or "text", keep_models=settings.keep_models,
+    )  # fmt: skip
+    _print(settings.subject, HEADS, final_values([one.row for one in done.finished]))
+    return done.lacking
+
+
+def _table2(settings: Any, output: Path) -> int:
+    from dataclasses import replace
+
+    from longform.laboratory.table2 import SCALES, Table2, reproduce_table2
+    from longform.laboratory.table2_models import variants
+    from longform.laboratory.table2_report import accuracy_table
+    from longform.laboratory.table2_tasks import TASKS
+
+    scale = SCALES[settings.scale]
+    if settings.model is not None:
+        scale = replace(scale, model=settings.model)
+    finished, lacking = reproduce_table2(
+        Table2(
+            scale, settings.data, output, seeds=tuple(settings.seeds or TABLE2_SEEDS),
+            tasks=tuple(settings.tasks or TASKS), models=tuple(settings.models or variants()),
+            healing_text=tuple(settings.text or ()), text_field=settings.text_field or "text",
+        )
+    )  # fmt: skip
+    _print("table2", *accuracy_table([one.row for one in finished]))
+    return lacking
+
+
+def _print(title: str, heads: list[str], cells: list[list[str]]) -> None:
+    if cells:
+        print_table(title, [dict(zip(heads, row, strict=True)) for row in cells])

@@ -1,0 +1,31 @@
+"""One process works on a part; others that share the folder take the next one."""
+
+import contextlib
+import os
+from collections.abc import Generator
+from importlib.util import find_spec
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def claimed(path: Path, *, wait: bool = False) -> Generator[bool]:
+    """True while no other process holds ``path``, which the system releases when this process ends, even if killed.
+
+    ``wait``: until the other has let go. Where the system has no such locks (Windows), always True.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if find_spec("fcntl") is None:
+        yield True
+        return
+    import fcntl
+
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        mine = True
+    except BlockingIOError:
+        mine = False
+    try:
+        yield mine
+    finally:
+        os.close(handle)

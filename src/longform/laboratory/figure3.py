@@ -1,0 +1,135 @@
+"""The paper's Figure 3: perplexity against updates, of full attention and Linformers that see the same batches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from longform.benchmarking.records import Record
+from longform.data.text import STANDARD_INPUT
+from longform.data.token_store import CorpusFiles
+from longform.errors import ConfigurationError
+from longform.laboratory.claims import claimed
+from longform.laboratory.figure3_plan import Curve, Plan
+from longform.laboratory.figure3_report import report_figure3
+from longform.laboratory.parts import CLAIMS, Finished, Part, work_through
+from longform.spectrum.run_folder import open_run_folder
+from longform.training.pretraining import pretrain
+from longform.training.pretraining_sources import CorpusReader
+from longform.training.run_folder import current_process
+
+NAME = "pretraining"  # of the records
+UNITS = {"loss": "nats", "unigram_loss": "nats", "seconds": "s"}
+TRAININGS, CACHE = "trainings", "cache"
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Figure3:
+    """``finished``: a training each; ``lacking``: trainings that another process is at."""
+
+    finished: list[Finished]
+    lacking: int
+
+
+def reproduce_figure3(
+    plan: Plan, text: Sequence[str], output: Path, *, seeds: Sequence[int], shared: Path | None = None,
+    text_field: str = "text", keep_models: bool = False, progress: bool = True,
+) -> Figure3:  # fmt: skip
+    """Train what is lacking, and write records, curves, picture and report into ``output``.
+
+    ``text``: files, folders and "hf:" names, as ``longform pretrain`` takes them. ``shared``: folder of the token
+    cache and the trainings, which several figures may share, and in which several processes may train at the same
+    time; default: ``output``. All models of the first seed come first. ``keep_models``: keep trained weights.
+
+    Raises what ``pretrain`` raises, and ConfigurationError for other settings in the folder.
+    """
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ConfigurationError(f"seeds={list(seeds)}: give one or more, each once")
+    if STANDARD_INPUT in text:
+        raise ConfigurationError('"-" cannot be read again for the next training: name a file')
+    place, corpus = shared or output, CorpusFiles(tuple(text), text_field)
+    identity = _identity(plan, text)
+    open_run_folder(output, "reproduce.json", {"figure": plan.figure, **identity}, what="trainings")
+    _prepare(plan, corpus, place / CACHE, place / CLAIMS, progress)
+    parts = []
+    for seed in seeds:
+        for curve in plan.curves:
+            job = Training(curve, plan, seed, corpus, place, keep_models, progress)
+            parts.append(Part(job.name, {**identity, "model": curve.model, "seed": seed}, job.run, job.clean))
+    finished, lacking = work_through(
+        parts, place, lambda done: report_figure3(plan, seeds, done, output), described=plan.figure, progress=progress
+    )  # fmt: skip
+    return Figure3(finished, lacking)
+
+
+def _identity(plan: Plan, text: Sequence[str]) -> dict[str, Any]:
+    """What decides about every training, apart from its model and seed."""
+    training = {name: value for name, value in vars(plan.preset.training).items() if name != "seed"}
+    base = {name: value for name, value in plan.preset.model.items() if name != "projected_length"}
+    return {"text": list(text), "tokenizer": vars(plan.preset.tokenizer), "base": base, **training}
+
+
+def _prepare(plan: Plan, corpus: CorpusFiles, cache: Path, claims: Path, progress: bool) -> None:
+    """Tokenizer and tokens, once for all trainings."""
+    with claimed(claims / "corpus", wait=True):
+        reader = CorpusReader(
+            corpus, plan.preset.tokenizer, cache, limit=plan.preset.training.max_documents,
+            process=current_process(), progress=progress,
+        )  # fmt: skip
+        if not plan.preset.training.stream:
+            reader.tokens()
+
+
+@dataclass(frozen=True)
+class Training:
+    """One line of the figure with one seed."""
+
+    curve: Curve
+    plan: Plan
+    seed: int
+    corpus: CorpusFiles
+    place: Path
+    keep_models: bool
+    progress: bool
+
+    @property
+    def name(self) -> str:
+        """Of its folder and result."""
+        return f"{self.curve.key}-seed{self.seed}"
+
+    def run(self) -> tuple[Record, Any]:
+        """Train; the record has the last values, and the curve is kept beside it."""
+        folder = self.place / TRAININGS / self.name
+        done = pretrain(
+            self.corpus, replace(self.plan.preset.training, seed=self.seed), config=self.curve.model,
+            tokenizer=self.plan.preset.tokenizer, output=folder, cache=self.place / CACHE,
+            progress=self.progress,
+        )  # fmt: skip
+        metrics = {
+            "loss": done.validation_loss, "perplexity": done.perplexity, "unigram_loss": done.unigram_loss,
+            "parameters": done.model.num_parameters(), "tokens": done.tokens, "steps": done.steps,
+            "seconds": done.curve[-1]["seconds"],
+        }  # fmt: skip
+        return Record(name=NAME, metrics=metrics, settings=self._settings(), units=UNITS), done.curve
+
+    def clean(self) -> None:
+        """Remove the weights, unless they are wanted."""
+        if not self.keep_models:
+            (self.place / TRAININGS / self.name / WEIGHTS).unlink(missing_ok=True)
+
+    def _settings(self) -> dict[str, Any]:
+        model, training = self.curve.model, self.plan.preset.training
+        base = {
+            name: self.plan.preset.model.get(name)
+            for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+        }
+        return {
+            "curve": self.curve.key, "label": self.curve.label, "seed": self.seed, "n": self.curve.length,
+            "k": None if self.curve.is_full else model["projected_length"],
+            "projection": None if self.curve.is_full else model["projection"],
+            "sharing": model.get("projection_sharing"),
+            "window": None if self.curve.is_full else model.get("attention_window"), **base,
+            "vocabulary": self.plan.preset.tokenizer.vocab_size, "tokens_per_step": training.tokens_per_step,
+            "learning_rate": training.learning_rate, "text": [Path(name).name for name in self.corpus.sources],
+        }  # fmt: skip

@@ -1,0 +1,136 @@
+"""Which models each part of the paper's Figure 3 trains, for any preset of ``longform pretrain``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any
+
+from longform.errors import ConfigurationError
+from longform.training.presets import Preset, load_preset
+from longform.training.pretraining_model import full_attention_twin
+from longform.training.settings import BUDGETS
+
+FIGURES = {
+    "figure3a": "full attention and Linformer at several k",
+    "figure3b": "full attention and Linformer at several k, texts twice as long",
+    "figure3c": "sharing E and F",
+    "figure3d": "texts of several lengths, the same k",
+}
+CLOSERS = ("window", "convolution", "mean")
+SHARINGS = ("none", "headwise", "key_value", "layerwise")
+PRESETS = {"small": "figure3-small", "paper": "base"}
+SHORTEST = 256  # tokens: the shortest texts of figure3d, where the preset's are shorter
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of the figure: ``model`` has the fields of its LinformerConfig. ``key``: of the line, in records."""
+
+    key: str
+    label: str
+    model: dict[str, Any]
+
+    @property
+    def length(self) -> int:
+        """n."""
+        return self.model["max_position_embeddings"]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is a full-attention twin."""
+        return self.key.endswith("full")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The lines of a figure, all trained with ``preset``."""
+
+    figure: str
+    curves: list[Curve]
+    preset: Preset
+
+
+def preset_of(scale: str, name: str | None = None) -> Preset:
+    """The scale's preset, or one by its name or file.
+
+    Raises ConfigurationError for an unknown scale or preset.
+    """
+    if scale not in PRESETS:
+        raise ConfigurationError(f'scale="{scale}"; it is one of {", ".join(PRESETS)}')
+    chosen = name or PRESETS[scale]
+    if chosen != "figure3-small":
+        return load_preset(chosen)
+    with resources.as_file(resources.files("longform.training") / "recipes" / f"{chosen}.yaml") as path:
+        return load_preset(path)
+
+
+def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int | None = None) -> Plan:
+    """The lines of ``figure`` and of ``also`` (window, convolution, mean: at k = n / 4 of the figure's first n).
+
+    ``steps``: optimiser steps in place of the preset's budget. A step has as many tokens at every length: those of the
+    preset, or of the longest text where that is more. Raises ConfigurationError for what there is not.
+    """
+    unknown = [name for name in also if name not in CLOSERS]
+    if unknown:
+        raise ConfigurationError(f"also={', '.join(unknown)}: there are {', '.join(CLOSERS)}")
+    n = preset.model.get("max_position_embeddings", 512)
+    if n < 8:
+        raise ConfigurationError(f"max_position_embeddings={n}: k of an eighth of it needs 8 tokens or more")
+    curves = _curves(figure, preset.model, n)
+    curves += [_closer(preset.model, curves[0].length, name) for name in also]
+    longest = max(curve.length for curve in curves)
+    training = preset.training
+    if steps is not None:
+        training = replace(training, **{**dict.fromkeys(BUDGETS), "max_steps": steps})
+    if training.tokens_per_step < longest:
+        training = replace(training, tokens_per_step=longest)
+    if training.tokens_per_forward < longest:
+        training = replace(training, tokens_per_forward=longest)
+    return Plan(figure, curves, replace(preset, training=training))
+
+
+def _curves(figure: str, model: Mapping[str, Any], n: int) -> list[Curve]:
+    if figure == "figure3a":
+        return [_full(model, n), *(_linear(model, n, k) for k in (n // 8, n // 4, n // 2))]
+    if figure == "figure3b":
+        return [_full(model, 2 * n), *(_linear(model, 2 * n, k) for k in (n // 4, n // 2))]
+    if figure == "figure3c":
+        return [_full(model, n), *(_linear(model, n, n // 4, sharing) for sharing in SHARINGS)]
+    if figure == "figure3d":
+        shortest = max(n, SHORTEST) if n >= 64 else n
+        return [_linear(model, shortest * times, shortest // 2) for times in (1, 2, 4, 8)]
+    raise ConfigurationError(f'there is no "{figure}"; there are {", ".join(FIGURES)}')
+
+
+def _full(model: Mapping[str, Any], n: int) -> Curve:
+    made = full_attention_twin({**model, "max_position_embeddings": n})
+    return Curve(f"n{n}-full", f"full attention, n = {n:,}", made)
+
+
+def _linear(model: Mapping[str, Any], n: int, k: int, sharing: str | None = None) -> Curve:
+    sharing = sharing or model.get("projection_sharing", "headwise")
+    options = {"projection": "linear", "projection_sharing": sharing, "projected_length": k}
+    made = {**_without_attention(model), **options, "max_position_embeddings": n}
+    if "projection_init" in model:
+        made["projection_init"] = model["projection_init"]
+    return Curve(f"n{n}-k{k}-{sharing}", f"Linformer, n = {n:,}, k = {k}, {sharing.replace('_', '-')}", made)
+
+
+def _closer(model: Mapping[str, Any], n: int, name: str) -> Curve:
+    k, options = n // 4, dict[str, Any]()
+    label = f"{name}, n = {n:,}, k = {k}"
+    if name == "window":
+        options = {"projection": "mean", "attention_window": max(1, n // 8)}
+        label = f"mean and a window of {options['attention_window']}, n = {n:,}, k = {k}"
+    else:
+        options = {"projection": name}
+    made = {**_without_attention(model), **options, "projected_length": k, "max_position_embeddings": n}
+    return Curve(f"n{n}-k{k}-{name}", label, made)
+
+
+def _without_attention(model: Mapping[str, Any]) -> dict[str, Any]:
+    dropped = (
+        "projection", "projection_sharing", "projection_init", "freeze_projection", "attention_window",
+        "memory_budget", "projected_length", "sink_tokens",
+    )  # fmt: skip
+    return {name: value for name, value in model.items() if name not in dropped}

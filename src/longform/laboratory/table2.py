@@ -1,0 +1,164 @@
+"""The paper's Table 2: fine-tuned accuracy of the original and of its Linformers, same texts, budget and seeds."""
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from longform.benchmarking.records import Record
+from longform.data.token_store import CorpusFiles
+from longform.errors import ConfigurationError
+from longform.laboratory.parts import Finished, Part, work_through
+from longform.laboratory.table2_models import LENGTH, Variant, chosen_variants, heal, source_of, variants, with_new_head
+from longform.laboratory.table2_report import report_table2
+from longform.laboratory.table2_tasks import TASKS, Amount, Task, chosen_tasks, read_task
+from longform.spectrum.run_folder import open_run_folder
+from longform.training.finetuning import finetune
+from longform.training.labels import Examples
+from longform.training.settings import FinetuningSettings
+
+NAME = "finetuned"  # of the records
+FINETUNINGS, HEALED = "finetunings", "healed"
+
+
+@dataclass(frozen=True)
+class Table2Scale:
+    """``model``: a name or folder of the original, or "bundled". ``healing``: tokens, where text to heal on is given.
+
+    ``epochs``, ``learning_rate``, ``batch_size``: of every fine-tuning.
+    """
+
+    model: str
+    amounts: dict[str, Amount]
+    epochs: float
+    learning_rate: float
+    batch_size: int = 16
+    healing: int = 500_000
+    tokens_per_forward: int = 8192
+
+
+EVERYTHING = 10**9
+SCALES = {
+    "small": Table2Scale(
+        "bundled",
+        {"SST-2": Amount(3_000, 1_500, 64), "IMDB": Amount(800, 800, 512), "QNLI": Amount(2_000, 892, 128),
+         "MRPC": Amount(2_000, 815, 128), "RTE": Amount(1_992, 498, 192)},
+        epochs=2, learning_rate=1e-4,
+    ),
+    "paper": Table2Scale(
+        "FacebookAI/roberta-base", {name: Amount(EVERYTHING, EVERYTHING) for name in TASKS}, epochs=3,
+        learning_rate=2e-5, batch_size=32, healing=100_000_000, tokens_per_forward=16_384,
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Table2:
+    """What is asked for.
+
+    ``data``: folder of the tasks' files, or "hf". ``healing_text``: files to heal converted models on before
+    fine-tuning; empty: they are fine-tuned as converted.
+    """
+
+    scale: Table2Scale
+    data: str
+    output: Path
+    seeds: tuple[int, ...] = (0, 1, 2)
+    tasks: tuple[str, ...] = tuple(TASKS)
+    models: tuple[str, ...] = tuple(variants())
+    healing_text: tuple[str, ...] = ()
+    text_field: str = "text"
+    progress: bool = True
+    parts: dict[str, tuple[Examples, Examples]] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        """What decides about every fine-tuning, apart from model, task and seed."""
+        scale = self.scale
+        return {
+            "original": Path(scale.model).name if Path(scale.model).is_dir() else scale.model, "epochs": scale.epochs,
+            "learning_rate": scale.learning_rate, "batch_size": scale.batch_size,
+            "healing_tokens": scale.healing if self.healing_text else 0,
+            "healing_text": [Path(name).name for name in self.healing_text],
+        }  # fmt: skip
+
+
+def reproduce_table2(request: Table2) -> tuple[list[Finished], int]:
+    """Fine-tune what is lacking, and write records, table, picture and report; returns also how many are lacking.
+
+    All models and tasks of the first seed come first. Several processes may work in the same folder. Raises DataError
+    (texts), ConfigurationError (names; other settings in the folder), and what conversion and fine-tuning raise.
+    """
+    tasks, models = chosen_tasks(request.tasks), chosen_variants(request.models)
+    if not request.seeds or len(set(request.seeds)) < len(request.seeds):
+        raise ConfigurationError(f"seeds={list(request.seeds)}: give one or more, each once")
+    for task in tasks:  # all of them now: a missing file is better known before the first hour
+        request.parts[task.name] = read_task(task, request.data, request.scale.amounts[task.name])
+    open_run_folder(request.output, "reproduce.json", {"table": "table2", **request.facts()}, what="fine-tunings")
+    jobs = [Finetuning(request, task, variant, seed) for seed in request.seeds for variant in models for task in tasks]
+    return work_through(
+        [Part(job.name, job.identity(), job.run, job.clean) for job in jobs], request.output,
+        lambda done: report_table2(done, request.output, asked=len(jobs)), described="table2",
+        progress=request.progress,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finetuning:
+    """One model on one task with one seed."""
+
+    request: Table2
+    task: Task
+    variant: Variant
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Of its folder and result."""
+        return f"{self.task.name}-{self.variant.key}-seed{self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        """Where it keeps its checkpoints."""
+        return self.request.output / FINETUNINGS / self.name
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for its result to be taken."""
+        amount = self.request.scale.amounts[self.task.name]
+        return {
+            **self.request.facts(), "task": self.task.name, "model": self.variant.key, "seed": self.seed,
+            "train": len(self.request.parts[self.task.name][0].texts), "max_length": amount.max_length,
+            "dev": len(self.request.parts[self.task.name][1].texts),
+        }  # fmt: skip
+
+    def run(self) -> tuple[Record, Any]:
+        """Heal the model if need be, fine-tune it, and measure it on the dev part."""
+        request, scale = self.request, self.request.scale
+        train, dev = request.parts[self.task.name]
+        source = source_of(scale.model)
+        healed = None
+        if request.healing_text and self.variant.options is not None:
+            text = CorpusFiles(request.healing_text, request.text_field)
+            healed = heal(source, self.variant, text, scale.healing, request.output / HEALED, progress=request.progress)
+        model, tokenizer = with_new_head(source, self.variant, len(set(train.labels)), self.seed, healed)
+        settings = FinetuningSettings(
+            task="single-label", max_length=scale.amounts[self.task.name].max_length, epochs=scale.epochs,
+            batch_size=scale.batch_size, tokens_per_forward=scale.tokens_per_forward,
+            learning_rate=scale.learning_rate, metric="accuracy", seed=self.seed,
+        )  # fmt: skip
+        done = finetune(
+            model, tokenizer, train, settings, validation=dev, output=self.folder, progress=request.progress
+        )
+        metrics = {
+            "accuracy": done.metrics["accuracy"], "macro_f1": done.metrics["macro_f1"], "seconds": done.seconds,
+            "parameters": done.model.num_parameters(), "steps": done.steps,
+        }  # fmt: skip
+        options = dict(self.variant.options or {})
+        settings = {
+            **self.identity(), "label": self.variant.label, "n": LENGTH, "k": options.get("projected_length"),
+            "sharing": options.get("sharing"),
+        }  # fmt: skip
+        return Record(name=NAME, metrics=metrics, settings=settings, units={"seconds": "s"}), None
+
+    def clean(self) -> None:
+        """Remove model and checkpoints: the result is kept elsewhere."""
+        shutil.rmtree(self.folder, ignore_errors=True)
