@@ -9,10 +9,12 @@ from longform.data.pictures import inline_picture
 from longform.data.text import atomic_write
 from longform.spectrum.heads import inside_and_across
 from longform.spectrum.measure import mean_tokens
-from longform.spectrum.results import RunResult
+from longform.spectrum.plots import KINDS
+from longform.spectrum.results import HeadComparison, RunResult
 from longform.spectrum.settings import SpectrumView
 from longform.spectrum.views import CHOSEN, chosen_per_layer, draw_comparison, plot_path, slots_below, uniform_share
 
+NEAR = 0.95  # cosine of an embedding to the model's own that is called near
 STYLE = """
 body { margin:0 auto; max-width:1080px; padding:32px 24px 64px; color:#1c2330; background:#fff;
   font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif; }
@@ -97,9 +99,12 @@ def _table(result: RunResult, view: SpectrumView) -> str:
 def _k(result: RunResult, view: SpectrumView, output: Path) -> str:
     chosen = chosen_per_layer(result, view)
     length = result.spectrum.cumulative.shape[-1]
+    budgets = [sum(ks) for ks in chosen.values()]
+    if view.total_k is not None:
+        budgets[-1] = view.total_k  # of which pooled slots may not spend everything
     said = []
-    for name, ks in chosen.items():
-        same = slots_below(length, sum(ks) // len(ks), pooled=view.pooled)
+    for (name, ks), budget in zip(chosen.items(), budgets, strict=True):
+        same = slots_below(length, budget // len(ks), pooled=view.pooled)
         said.append(
             f"<li>{escape(name)}: {', '.join(map(str, ks))} ({sum(ks):,} together); the same k everywhere with no "
             f"more slots is {same}, whose layers keep at least {uniform_share(result, same):.1%}</li>"
@@ -126,17 +131,40 @@ def _heads(result: RunResult, output: Path) -> str:
     ]
     if compared.fidelity:
         rows = [
-            [row["pairs"], f"{row['replaced']} ({row['share']:.0%})", f"{row['cosine']:.4f}", f"{row['error']:.3f}"]
+            [
+                KINDS[row["pairs"]][0],
+                f"{row['replaced']} ({row['share']:.0%})",
+                f"{row['cosine']:.4f}",
+                f"{row['error']:.3f}",
+            ]
             for row in compared.fidelity
         ]
-        heads = ["pairs", "heads that use another's map", "cosine of the embedding", "relative error of hidden states"]
+        heads = [
+            "which heads share",
+            "heads that use another's map",
+            "cosine of the embedding",
+            "relative error of hidden states",
+        ]
         parts += [
             f"<p>The most redundant heads use the map of the head they resemble, so their queries and keys are not "
-            f"needed; nothing is trained; measured on {compared.tried} other texts.</p>",
+            f"needed; nothing is trained; measured on {compared.tried} other texts. {_verdict(compared)}</p>",
             inline_picture(plot_path(output, result, "sharing"), said="cosine of the embedding as heads share maps"),
             f'<div class="wide">{html_table(heads, rows)}</div>',
         ]
     return "".join(parts)
+
+
+def _verdict(compared: HeadComparison) -> str:
+    """How many maps can go before the embedding is another one."""
+    near = [row for row in compared.fidelity if row["pairs"] != "random" and row["cosine"] >= NEAR]
+    count = len(compared.similarity)
+    if not near:
+        return f"None of the tried numbers of heads keeps the embedding within a cosine of {NEAR}."
+    most = max(near, key=lambda row: row["replaced"])
+    return (
+        f"With {most['replaced']} of {count} heads following ({KINDS[most['pairs']][0]}) the embedding's cosine to the "
+        f"model's own is {most['cosine']:.3f}, the most of those tried that stay at {NEAR} or above."
+    )
 
 
 def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
