@@ -51,3 +51,16 @@ def test_both_orders_are_one_number(text: Text, seed: int, per_head: bool, with_
             found.append([out, *gradients(out, cotangent, inputs)])
     for one, other in zip(*found, strict=True):
         assert_close(one, other)
+
+
+def test_a_shared_projection_is_counted_once():
+    """E = F: E X is formed once, so that E first already pays where it would not with two."""
+    options = {"n": 10, "k": 7, "hidden": 16, "heads": 2, "per_head": False}
+    for n in (5, 6, 7, 8):  # around k
+        options["n"] = n
+        first = {shared: 2 * 7 * 16 * 16 + (2 - shared) * n * 7 * 16 for shared in (False, True)}
+        last = 2 * (n * 16 * 16 + n * 7 * 16)
+        for shared in (False, True):
+            assert project_first_is_cheaper(**options, shared=shared) == (first[shared] <= last)
+    assert project_first_is_cheaper(**options | {"n": 6}, shared=True)
+    assert not project_first_is_cheaper(**options | {"n": 6}, shared=False)

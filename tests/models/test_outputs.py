@@ -53,7 +53,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(kind, reentrant):
         gradients.append({name: p.grad for name, p in made.named_parameters()})
     assert len(calls) == 3  # once, then forward and again in backward
     for name, gradient in gradients[0].items():
-        assert_close(gradients[1][name], gradient)
+        assert_close(gradients[1][name], gradient, scope="model")  # re-entrant: forward took the kernels of inference
 
 
 @pytest.mark.parametrize("kind", ["linear", "linear-layerwise", "random", "k of each head", "mean-window-sinks"])

@@ -16,7 +16,12 @@ def projection_first_cost(*, n: int, k: int, hidden: int, heads: int, per_head: 
     return shorten + k * hidden * hidden
 
 
-def project_first_is_cheaper(*, n: int, k: int, hidden: int, heads: int, per_head: bool) -> bool:
-    """True where (E X) W takes fewer multiply-adds than E (X W). Both are the same number up to rounding."""
-    first = projection_first_cost(n=n, k=k, hidden=hidden, heads=heads, per_head=per_head)
-    return first < weights_first_cost(n=n, k=k, hidden=hidden)
+def project_first_is_cheaper(*, n: int, k: int, hidden: int, heads: int, per_head: bool, shared: bool = False) -> bool:
+    """True where (E X) W takes fewer multiply-adds than E (X W), or no more: its intermediate result is shorter.
+
+    Both are the same number up to rounding. ``shared``: keys and values share E, so that one E X serves both.
+    """
+    first = 2 * projection_first_cost(n=n, k=k, hidden=hidden, heads=heads, per_head=per_head)
+    if shared:
+        first -= n * k * hidden * (heads if per_head else 1)
+    return first <= 2 * weights_first_cost(n=n, k=k, hidden=hidden)

@@ -20,7 +20,7 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 def has_blockwise_kernel(query: Tensor) -> bool:
     """Whether the fused path can serve: a CPU tensor in eager mode."""
-    return query.device.type == "cpu" and not torch.compiler.is_compiling()
+    return query.device.type == "cpu" and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
 
 
 def _blocks(x: Tensor, window: int) -> Tensor:

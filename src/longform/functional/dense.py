@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
+from torch.linalg import vector_norm
 
 from longform.functional.association import project_first_is_cheaper
+from longform.functional.fused_linear import fused_linear
 
 
 class Rows(NamedTuple):
@@ -33,22 +34,25 @@ class Rows(NamedTuple):
 
 def select_rows(matrix: Tensor, mask: Tensor | None, *, length: int) -> Rows:
     """Rows of E (g, k, N) for ``length`` tokens under ``mask`` bool (B, n) or None."""
-    # index_select, not slicing: a slice puts the guard n != N into exported graphs.
-    part = matrix.index_select(2, torch.arange(length, device=matrix.device))
-    whole = not torch.compiler.is_compiling() and length == matrix.shape[2]
-    if mask is None and whole:
-        return Rows(part, matrix.shape[2], None, part.sum(dim=-1)[None], None)
-    mass = matrix.square().sum(dim=-1)
+    columns, compiling = matrix.shape[2], torch.compiler.is_compiling()
+    if compiling:  # a slice puts the guard n != N into exported graphs
+        part = matrix.index_select(2, torch.arange(length, device=matrix.device))
+    else:
+        part = matrix if length == columns else matrix[..., :length]
+    if mask is None and length == columns and not compiling:
+        return Rows(part, columns, None, part.sum(dim=-1)[None], None)
+    norm = vector_norm(matrix, dim=-1)
     if mask is None:
-        valid_mass, total = part.square().sum(dim=-1)[None], part.sum(dim=-1)[None]
+        valid_norm, total = vector_norm(part, dim=-1)[None], part.sum(dim=-1)[None]
     else:
         weight = mask.to(matrix.dtype)
-        valid_mass = torch.einsum("bn,gkn->bgk", weight, part.square())
+        mass = torch.einsum("bn,gkn->bgk", weight, part.square())
+        valid_norm = torch.where(mass > 0, torch.where(mass > 0, mass, 1.0).sqrt(), 0.0)  # sqrt'(0) is infinite
         total = torch.einsum("bn,gkn->bgk", weight, part)
-    seen = valid_mass > 0
-    scale = torch.where(seen, mass / torch.where(seen, valid_mass, 1.0), 1.0).sqrt()
-    occupied = seen | (mass == 0)
-    return Rows(part, matrix.shape[2], scale, total * scale, occupied)
+    seen = valid_norm > 0
+    scale = torch.where(seen, norm / torch.where(seen, valid_norm, 1.0), 1.0)
+    occupied = seen | (norm == 0)
+    return Rows(part, columns, scale, total * scale, occupied)
 
 
 def dense_project(x: Tensor, rows: Rows) -> Tensor:
@@ -62,11 +66,14 @@ def dense_project(x: Tensor, rows: Rows) -> Tensor:
     return short if rows.scale is None else short * rows.scale.to(x.dtype)[..., None]
 
 
-def keys_come_last(rows: Rows, *, hidden: int, heads: int) -> bool:
-    """Whether (E X) W is cheaper than E (X W); a compiled graph decides for the full length, once."""
+def keys_come_last(rows: Rows, *, hidden: int, heads: int, shared: bool = False) -> bool:
+    """Whether (E X) W is cheaper than E (X W); a compiled graph decides for the full length, once.
+
+    ``shared``: keys and values have one E.
+    """
     groups, slots, length = rows.matrix.shape
     n = rows.columns if torch.compiler.is_compiling() else length
-    return project_first_is_cheaper(n=n, k=slots, hidden=hidden, heads=heads, per_head=groups > 1)
+    return project_first_is_cheaper(n=n, k=slots, hidden=hidden, heads=heads, per_head=groups > 1, shared=shared)
 
 
 def shortened_heads(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int) -> Tensor:
@@ -79,21 +86,25 @@ def shortened_heads(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, 
     groups = rows.matrix.shape[0]
     if keys_come_last(rows, hidden=hidden, heads=heads):
         return project_shortened(dense_project(x, rows), weight, bias, rows, heads=heads)
-    full = linear(x, weight).view(batch, length, heads, -1)
+    full = fused_linear(x, weight, None).view(batch, length, heads, -1)
     short = dense_project(full if groups > 1 else full.flatten(2), rows)
     if groups == 1:
         short = short[:, 0].unflatten(2, (heads, -1)).transpose(1, 2)
-    return short if bias is None else short + _spread_bias(bias, rows, heads)
+    return _with_bias(short, bias, rows)
 
 
 def project_shortened(short: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int) -> Tensor:
     """(E X) Wᵀ + rowsum(E) bᵀ by head: short (B, g, k, D), weight (h d, D) -> (B, h, k, d)."""
     if short.shape[1] == 1:
-        keys = linear(short[:, 0], weight).unflatten(2, (heads, -1)).transpose(1, 2)
+        keys = fused_linear(short[:, 0], weight, None).unflatten(2, (heads, -1)).transpose(1, 2)
     else:
         keys = torch.matmul(short, weight.view(heads, -1, weight.shape[1]).transpose(1, 2))
-    return keys if bias is None else keys + _spread_bias(bias, rows, heads)
+    return _with_bias(keys, bias, rows)
 
 
-def _spread_bias(bias: Tensor, rows: Rows, heads: int) -> Tensor:
-    return rows.total.to(bias.dtype)[..., None] * bias.view(heads, 1, -1)
+def _with_bias(short: Tensor, bias: Tensor | None, rows: Rows) -> Tensor:
+    """short (B, h, k, d) + rowsum(E) bᵀ."""
+    if bias is None:
+        return short
+    total = rows.total.to(short.dtype)[..., None]
+    return torch.addcmul(short, total, bias.to(short.dtype).view(short.shape[1], 1, -1))

@@ -15,6 +15,7 @@ from torch.nn.functional import dropout as drop
 
 from longform.functional.blockwise_cpu import BlockwiseAttention, has_blockwise_kernel
 from longform.functional.projection import Slots
+from longform.functional.window_forward_cpu import Far, document_attention, text_lengths
 
 HIDDEN = float("-inf")
 
@@ -95,21 +96,60 @@ def windowed_attention(
 
     query, key, value (B, h, n, d) with padding blanked; memory_key, memory_value (B, h, S, d); ``window`` w in
     tokens, a multiple of the slot size; the first ``sinks`` slots are single leading tokens, seen by all queries;
-    ``mask`` bool (B, n) or None. Returns out (B, h, n, d) and, in "eager", the
+    ``mask`` bool (B, n) or None. Returns out (B, h, n, d), zeros on padding, and, in "eager", the
     weights (B, h, n, S + 3 w): slots first, then the block's neighbours.
     """
     batch, heads, length, _ = query.shape
+    fused = implementation == "sdpa" and dropout == 0.0 and has_blockwise_kernel(query)
+    given = (query, key, value, memory_key, memory_value, memory_bias)
+    if fused and not (torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)):
+        lengths = text_lengths(mask, batch=batch, length=length)
+        if lengths is not None:
+            memory = (memory_key, memory_value, slots, sinks, memory_bias, memory_budget)
+            return _without_gradient(query, key, value, *memory, lengths, window), None
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
     valid = torch.ones(batch, length, dtype=torch.bool, device=query.device) if mask is None else mask
     near = near_bias(valid, window=window, dtype=dtype)
     far = far_bias(slots, length=length, window=window, dtype=dtype, sinks=sinks, budget=memory_budget)
     bias = torch.zeros(heads, dtype=dtype, device=query.device) if memory_bias is None else memory_bias.to(dtype)
     weight = bias[:, None].expand(batch, -1, far.shape[1])
-    if implementation == "sdpa" and dropout == 0.0 and has_blockwise_kernel(query):
+    if fused:
         out = BlockwiseAttention.apply(query, key, value, memory_key, memory_value, near, far, weight, window)
-        return out, None
+        return _blank(out, mask), None
     out, parts = _blockwise(query, key, value, memory_key, memory_value, near, far, weight, window, dropout)
-    return out, _by_query(parts, length) if implementation == "eager" else None
+    return _blank(out, mask), _by_query(parts, length) if implementation == "eager" else None
+
+
+def _blank(out: Tensor, mask: Tensor | None) -> Tensor:
+    return out if mask is None else torch.where(mask[:, None, :, None], out, 0.0)
+
+
+def _without_gradient(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    memory_key: Tensor,
+    memory_value: Tensor,
+    slots: Slots,
+    sinks: int,
+    memory_bias: Tensor | None,
+    budget: float | None,
+    lengths: list[int],
+    window: int,
+) -> Tensor:
+    """Each document by itself, as long as its text: out (B, h, n, d), zeros on padding."""
+    batch, heads, length, dim = query.shape
+    out = query.new_empty(batch, length, heads, dim)
+    sizes = [slots.uniform] * batch if slots.uniform is not None else slots.size.tolist()
+    for b, (n, size) in enumerate(zip(lengths, sizes, strict=True)):
+        out[b, n:] = 0.0
+        if n == 0:
+            continue
+        used = slice(0, min(sinks + -(-n // size), memory_key.shape[2]))
+        count = slots.count[b, used]
+        far = Far(memory_key[b, :, used], memory_value[b, :, used], count, size, sinks, memory_bias, budget)
+        document_attention(query[b, :, :n], key[b, :, :n], value[b, :, :n], far, out[b, :n], window=window)
+    return out.transpose(1, 2)
 
 
 def _blockwise(

@@ -15,6 +15,7 @@ from longform.functional.masking import blank_padding, checked_mask
 from longform.functional.sinks import first_tokens, join_slots, rest_mask, sink_counts
 from longform.functional.window import windowed_attention
 from longform.layers.geometry import POOLED, check_attention
+from longform.layers.plain_linear import apply_linear
 from longform.layers.sequence_projection import Memory, SequenceProjection, Weights, make_projection
 
 
@@ -129,7 +130,7 @@ class LinformerAttention(nn.Module):
             context, weights = self._full(hidden, mask, output_attentions)
         else:
             context, weights = self._attend(hidden, mask, self._projections(shared_projection), output_attentions)
-        out = self.output(context.transpose(1, 2).flatten(2))
+        out = apply_linear(self.output, context.transpose(1, 2).flatten(2))
         # Eager attention always has weights.
         return (out, weights) if output_attentions else out  # ty: ignore[invalid-explicit-return]
 
@@ -142,7 +143,9 @@ class LinformerAttention(nn.Module):
         return length <= 2 * self.window and not (self.training and _in_process_group())
 
     def _full(self, hidden: Tensor, mask: Tensor | None, eager: bool) -> tuple[Tensor, Tensor | None]:
-        heads = (self._by_head(layer(hidden)).transpose(1, 2) for layer in (self.query, self.key, self.value))
+        heads = (
+            self._by_head(apply_linear(layer, hidden)).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
         dropout = self.dropout if self.training else 0.0
         implementation = "eager" if eager else "sdpa"
         return compressed_attention(*heads, slot_mask=mask, implementation=implementation, dropout=dropout)
@@ -161,10 +164,12 @@ class LinformerAttention(nn.Module):
     def _attend(
         self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection], eager: bool
     ) -> tuple[Tensor, Tensor | None]:
-        query = self._by_head(self.query(hidden)).transpose(1, 2)
+        query = self._by_head(apply_linear(self.query, hidden)).transpose(1, 2)
         full = None
         if self.window is not None:
-            full = tuple(self._by_head(blank_padding(layer(hidden), mask)) for layer in (self.key, self.value))
+            full = tuple(
+                self._by_head(blank_padding(apply_linear(layer, hidden), mask)) for layer in (self.key, self.value)
+            )
         parts = []
         for heads, projection in zip(self.head_groups, projections, strict=True):
             whole = len(heads) == self.num_heads

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from longform.layers.plain_linear import apply_linear, is_plain
+
 
 class FeedForward(nn.Module):
     """output(activation(intermediate(x))): (B, n, ``hidden_size``) -> the same, ``intermediate_size`` wide inside."""
@@ -16,4 +18,9 @@ class FeedForward(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden (B, n, D) -> (B, n, D)."""
-        return self.output(self.activation(self.intermediate(hidden)))
+        activation = self.activation
+        if isinstance(activation, nn.GELU) and is_plain(activation, nn.GELU) and activation.approximate == "none":
+            wide = apply_linear(self.intermediate, hidden, with_gelu=True)
+        else:
+            wide = activation(apply_linear(self.intermediate, hidden))
+        return apply_linear(self.output, wide)

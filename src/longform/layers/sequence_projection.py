@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from longform.functional.dense import dense_project, keys_come_last, project_shortened, select_rows, shortened_heads
+from longform.functional.fused_linear import fused_linear
 from longform.functional.masking import blank_padding
 from longform.functional.projection import Slots, base_slot_size, convolve, divisors, make_slots, max_pool, mean_pool
 
@@ -119,7 +119,7 @@ class DenseProjection(SequenceProjection):
         rows = [select_rows(matrix, mask, length=length) for matrix in self.matrices()]
         usable = rows[0].occupied if len(rows) == 1 or rows[0].occupied is None else None
         if len(rows) == 1:
-            if keys_come_last(rows[0], hidden=hidden.shape[2], heads=heads):
+            if keys_come_last(rows[0], hidden=hidden.shape[2], heads=heads, shared=True):
                 short = dense_project(hidden, rows[0])
                 keys = project_shortened(short, *key, rows[0], heads=heads)
                 return Memory(keys, project_shortened(short, *value, rows[0], heads=heads), usable, None)
@@ -148,7 +148,7 @@ class MeanProjection(SequenceProjection):
         """Means of hidden states, then W: the mean commutes with a linear layer."""
         slots = _slots(hidden, mask, self.sizes, self.slots)
         short = mean_pool(hidden, slots, limit=self.slots)
-        keys, values = (linear(short, *side).unflatten(2, (heads, -1)).transpose(1, 2) for side in (key, value))
+        keys, values = (fused_linear(short, *side).unflatten(2, (heads, -1)).transpose(1, 2) for side in (key, value))
         return Memory(keys, values, _usable(slots, mask), slots)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
@@ -230,7 +230,7 @@ def _usable(slots: Slots, mask: Tensor | None) -> Tensor | None:
 
 
 def _full_heads(hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> tuple[Tensor, Tensor]:
-    keys, values = (blank_padding(linear(hidden, *side), mask).unflatten(2, (heads, -1)) for side in (key, value))
+    keys, values = (blank_padding(fused_linear(hidden, *side), mask).unflatten(2, (heads, -1)) for side in (key, value))
     return keys, values
 
 

@@ -19,6 +19,7 @@ from longform.functional.masking import blank_padding, checked_mask, masked_mean
 from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import Embeddings
 from longform.layers.feed_forward import FeedForward
+from longform.layers.row_chunks import chunk_size, has_hooks, in_chunks
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
     DenseProjection,
@@ -50,9 +51,11 @@ class LinformerLayer(GradientCheckpointingLayer):
         self.pre_norm = config.normalization == "pre"
         self.attention = make_attention(config, head_slots)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.feed_forward = FeedForward(config.hidden_size, config.intermediate_size, ACT2FN[config.hidden_act])
+        activation = nn.GELU() if config.hidden_act == "gelu" else ACT2FN[config.hidden_act]
+        self.feed_forward = FeedForward(config.hidden_size, config.intermediate_size, activation)
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.chunk_size = config.chunk_size_feed_forward
 
     def forward(
         self,
@@ -67,13 +70,31 @@ class LinformerLayer(GradientCheckpointingLayer):
             source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions
         )
         context, weights = attended if output_attentions else (attended, None)
-        hidden_states = hidden_states + self.dropout(context)
+        rows = self._rows_at_a_time(hidden_states)
+        if rows is None:
+            return self._after_attention(hidden_states, context), weights
+        return in_chunks(self._after_attention, hidden_states, context, rows=rows), weights
+
+    def _after_attention(self, hidden: Tensor, context: Tensor) -> Tensor:
+        """Residual, feed-forward and norms, which look at each token alone: (B, m, D) twice -> the same."""
+        hidden = hidden + self.dropout(context)
         if self.pre_norm:
-            change = self.feed_forward(self.feed_forward_norm(hidden_states))
-            return hidden_states + self.dropout(change), weights
-        hidden_states = self.attention_norm(hidden_states)
-        change = self.feed_forward(hidden_states)
-        return self.feed_forward_norm(hidden_states + self.dropout(change)), weights
+            return hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)))
+        hidden = self.attention_norm(hidden)
+        return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
+
+    def _rows_at_a_time(self, hidden: Tensor) -> int | None:
+        """Tokens at a time after the attention, None for all: the config's, else what suits a pass without gradients.
+
+        The config counts tokens of each document, as Hugging Face does.
+        """
+        batch, length = hidden.shape[:2]
+        if torch.compiler.is_compiling():
+            return None
+        if self.chunk_size or torch.is_grad_enabled():
+            return batch * self.chunk_size if 0 < self.chunk_size < length else None
+        rows = chunk_size(hidden)
+        return None if batch * length <= rows or has_hooks(self) else rows
 
 
 class LinformerEncoder(nn.Module):
@@ -100,16 +121,17 @@ class LinformerEncoder(nn.Module):
         self, hidden: Tensor, mask: Tensor | None, *, output_hidden_states: bool, output_attentions: bool
     ) -> BaseModelOutput:
         """hidden (B, n, D) with padding blanked, checked bool mask (B, n) or None."""
-        states, attentions = [hidden], []
+        states, attentions = [], []
         for layer in self.layers:
+            if output_hidden_states:  # otherwise one layer's states at a time are alive
+                states.append(hidden)
             hidden, weights = layer(hidden, mask, self.shared_projection, output_attentions)
-            states.append(hidden)
             attentions.append(weights)
         if self.final_norm is not None:
-            hidden = states[-1] = self.final_norm(hidden)
+            hidden = self.final_norm(hidden)
         return BaseModelOutput(
             last_hidden_state=hidden,
-            hidden_states=tuple(states) if output_hidden_states else None,
+            hidden_states=(*states, hidden) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
 

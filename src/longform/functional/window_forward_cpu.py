@@ -1,0 +1,110 @@
+"""Window and memory on a CPU where no gradient is wanted: some blocks at a time, nothing masked that can be left out.
+
+A document is cut at its last token, so padding costs nothing. Blocks with both neighbours see them through overlapping
+views of the keys, without a bias; the first and the last ones see what there is. The queries of a chunk of blocks
+see all slots in one call, with a bias that hides those in reach. Each chunk is merged by the two log-sum-exps while it
+is in the cache.
+
+Axes: n tokens of one document, S slots, h heads, d head dimension, w block, c blocks at a time.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+CHUNK = 16  # blocks at a time, where the bias of their queries has less than
+BIAS_SIZE = 2**22  # elements
+
+_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+
+
+class Far(NamedTuple):
+    """The slots of one document: ``key``, ``value`` (h, S, d), ``count`` (S) float, ``size`` tokens a slot.
+
+    ``sinks`` of them stand for one leading token each; ``bias`` (h) or None and ``budget`` weigh them.
+    """
+
+    key: Tensor
+    value: Tensor
+    count: Tensor
+    size: int
+    sinks: int
+    bias: Tensor | None
+    budget: float | None
+
+
+def text_lengths(mask: Tensor | None, *, batch: int, length: int) -> list[int] | None:
+    """Tokens of each row where all padding is on the right, else None; ``mask`` bool (B, n)."""
+    if mask is None:
+        return [length] * batch
+    lengths = mask.sum(dim=1)
+    if not torch.equal(mask, torch.arange(length, device=mask.device) < lengths[:, None]):
+        return None
+    return lengths.tolist()
+
+
+def document_attention(query: Tensor, key: Tensor, value: Tensor, far: Far, out: Tensor, *, window: int) -> None:
+    """Write the attention of one document's query, key, value (h, n, d) into ``out`` (n, h, d)."""
+    length = query.shape[1]
+    last = -(-length // window) - 1
+    for first, end in _chunks(length, window, far.count.shape[0]):
+        rows = slice(first * window, min(end * window, length))
+        near, near_lse = _near(query, key, value, first, end, window)
+        if end - 1 < 2 and first > last - 2:  # these blocks reach from end to end
+            out[rows] = near
+            continue
+        bias = far_rows(far, first, end, window, rows.stop - rows.start, query.dtype)
+        found, far_lse = _attention(query[None, :, rows], far.key[None], far.value[None], attn_mask=bias)
+        far_lse = far_lse[0].transpose(0, 1)
+        if far.bias is not None:
+            far_lse = far_lse + far.bias
+        share = torch.sigmoid(far_lse - near_lse)
+        out[rows] = torch.lerp(near.to(share.dtype), found[0].transpose(0, 1).to(share.dtype), share[..., None])
+
+
+def _chunks(length: int, window: int, slots: int) -> Iterator[tuple[int, int]]:
+    """Runs of blocks, first and past the last: those without both neighbours alone, the others some at a time."""
+    blocks, whole = -(-length // window), length // window  # those before ``whole`` - 1 have a full right neighbour
+    several = max(1, min(CHUNK, BIAS_SIZE // (window * slots)))
+    first = 0
+    while first < blocks:
+        inner = 1 <= first < whole - 1
+        end = min(first + several, whole - 1) if inner else first + 1
+        yield first, end
+        first = end
+
+
+def _near(query: Tensor, key: Tensor, value: Tensor, first: int, end: int, window: int) -> tuple[Tensor, Tensor]:
+    """Blocks ``first`` to ``end`` and their neighbours: out (c w, h, d), log-sum-exp (c w, h)."""
+    length = query.shape[1]
+    rows = slice(first * window, min(end * window, length))
+    reach = slice(max(0, first - 1) * window, min((end + 1) * window, length))
+    own, keys, values = query[:, rows], key[:, reach], value[:, reach]
+    if end - first == 1:
+        out, lse = _attention(own[None], keys[None], values[None])
+    else:
+        blocks = own.unflatten(1, (-1, window)).transpose(0, 1)
+        out, lse = _attention(blocks, *(x.unfold(1, 3 * window, window).permute(1, 0, 3, 2) for x in (keys, values)))
+    return out.transpose(1, 2).flatten(0, 1), lse.transpose(1, 2).flatten(0, 1)
+
+
+def far_rows(far: Far, first: int, end: int, window: int, rows: int, dtype: torch.dtype) -> Tensor:
+    """What is added to the logits of slots, a row for each query of the blocks: (1, 1, rows, S).
+
+    As window.far_bias: log(count), hidden within reach and where empty, less where the budget is passed.
+    """
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    count = far.count.to(wide)
+    index = torch.arange(count.shape[0], device=count.device)
+    exact = index < far.sinks
+    home = torch.where(exact, index, (index - far.sinks) * far.size) // window
+    blocks = torch.arange(first, end, device=count.device)[:, None]
+    seen = ((home - blocks).abs() > 1) & (count > 0)
+    logits = count.clamp(min=1.0).log().expand(end - first, -1)
+    if far.budget is not None:
+        tokens = torch.where(seen & ~exact, count, 0.0).sum(dim=1, keepdim=True).clamp(min=1.0)
+        logits = logits + torch.where(exact, 0.0, (far.budget / tokens).log().clamp(max=0.0))
+    logits = torch.where(seen, logits, -torch.inf)
+    return logits[:, None].expand(-1, window, -1).flatten(0, 1)[None, None, :rows]

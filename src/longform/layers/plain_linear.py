@@ -1,0 +1,29 @@
+"""A linear layer as one fused call, where nothing stands in its way."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as all_modules
+
+from longform.functional.fused_linear import fused_linear
+
+
+def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether ``layer`` is torch's own ``kind``, unhooked: not quantised, adapted, parametrised, offloaded.
+
+    In a compiled graph, which fuses by itself, none is.
+    """
+    return not torch.compiler.is_compiling() and type(layer) is kind and not is_watched(layer)
+
+
+def is_watched(layer: nn.Module) -> bool:
+    """Whether somebody sees or replaces what passes through ``layer`` by itself."""
+    everywhere = all_modules._global_forward_hooks or all_modules._global_forward_pre_hooks
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or everywhere or "forward" in layer.__dict__)
+
+
+def apply_linear(layer: nn.Module, x: Tensor, *, with_gelu: bool = False) -> Tensor:
+    """layer(x), then exact GELU ``with_gelu``: x (..., D) -> (..., F)."""
+    if is_plain(layer, nn.Linear):
+        assert isinstance(layer, nn.Linear)
+        return fused_linear(x, layer.weight, layer.bias, with_gelu=with_gelu)
+    return nn.functional.gelu(layer(x)) if with_gelu else layer(x)

@@ -1,0 +1,45 @@
+"""What looks at each token alone, done for some tokens at a time: a wide intermediate result is never whole in memory.
+
+On a CPU the chunk also stays in the cache and its buffers are used again instead of being mapped anew. Without
+gradients the size is chosen here; where gradients are kept it saves nothing, and a config says it or nobody does.
+
+Axes: B batch, n tokens, D hidden.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from longform.layers.plain_linear import is_watched
+
+CPU_ROWS = 2048  # tokens at a time, in all documents together
+DEVICE_ROWS = 65536
+
+
+def chunk_size(hidden: Tensor) -> int:
+    """Tokens at a time, in all documents together, for ``hidden`` (B, n, D)."""
+    return CPU_ROWS if hidden.device.type == "cpu" else DEVICE_ROWS
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether somebody looks at what passes through ``module``, and would be shown parts."""
+    return any(is_watched(part) for part in module.modules())
+
+
+def in_chunks(function: Callable[..., Tensor], *tensors: Tensor, rows: int) -> Tensor:
+    """function(*tensors) for ``rows`` tokens at a time; all tensors and the result are (B, n, D).
+
+    ``function`` takes and gives (1, m, D).
+    """
+    flat = [x.reshape(1, -1, x.shape[-1]) for x in tensors]
+    starts = range(0, flat[0].shape[1], rows)
+    parts = (function(*(x[:, start : start + rows] for x in flat)) for start in starts)
+    if torch.is_grad_enabled():
+        return torch.cat(list(parts), dim=1).view(tensors[0].shape)
+    out = None
+    for start, part in zip(starts, parts, strict=True):
+        out = part.new_empty(flat[0].shape) if out is None else out
+        out[:, start : start + rows] = part
+    assert out is not None
+    return out.view(tensors[0].shape)

@@ -1,0 +1,104 @@
+"""The window without gradients: against its twin, against the path with gradients, and beside NaN."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from window_cases import DTYPES, Inputs, cases
+
+from longform.functional import window_forward_cpu as subject
+from longform.functional.projection import make_slots
+from longform.functional.window import windowed_attention
+from longform.functional.window_forward_cpu import text_lengths
+from strategies import Text, generator, normal, seeds
+from tolerances import assert_close
+
+
+def without_gradient(inputs: Inputs, budget: float | None):
+    with torch.no_grad():
+        return inputs.fast("sdpa", budget)[0]
+
+
+@settings(max_examples=150)
+@given(cases(), seeds, DTYPES, st.sampled_from([None, 1.0, 3.5, 1e4]), st.sampled_from([0, 0, 1, 3]))
+def test_output_equals_the_twin(case, seed, dtype, budget, sinks):
+    inputs = Inputs(case, seed, dtype, sinks)
+    out = without_gradient(inputs, budget)
+    assert torch.isfinite(out).all()
+    expected = inputs.twin(budget)
+    assert_close(torch.where(inputs.defined, out, 0.0), torch.where(inputs.defined, expected, 0.0))
+
+
+def long_text(
+    window: int, size: int, lengths: list[int], width: int, dtype: torch.dtype = torch.float64, poison: float = 0.0
+) -> Inputs:
+    """Documents long enough for chunks of many blocks; ``poison`` stands in the padding of queries."""
+    mask = (torch.arange(width) < torch.tensor(lengths)[:, None]).long()
+    inputs = Inputs((window, size, True, -(-width // size), Text(len(lengths), width, mask)), 5, dtype, sinks=1)
+    with torch.no_grad():
+        inputs.heads[0] = torch.where(inputs.defined, inputs.heads[0], poison).requires_grad_()
+    return inputs
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 16])
+@pytest.mark.parametrize("last", [-1, 0, 1])
+@pytest.mark.parametrize("blocks", [1, 2, 3, 4, 5, 8, 23])
+def test_chunks_of_blocks_equal_the_path_with_gradients(monkeypatch, blocks, last, chunk):
+    monkeypatch.setattr(subject, "CHUNK", chunk)
+    length = 4 * blocks + last
+    inputs = long_text(4, 2, [length, max(1, length - 4), max(1, length // 3)], length + 3, poison=math.nan)
+    with_gradient = long_text(4, 2, [length, max(1, length - 4), max(1, length // 3)], length + 3)
+    out = without_gradient(inputs, 5.0)
+    assert (out[~inputs.defined.expand_as(out)] == 0).all()
+    assert_close(out, with_gradient.fast("sdpa", 5.0)[0] * inputs.defined)
+
+
+@pytest.mark.parametrize("bias_size", [1, 2**22])
+def test_bfloat16(monkeypatch, bias_size):
+    monkeypatch.setattr(subject, "BIAS_SIZE", bias_size)
+    inputs = long_text(8, 4, [61, 40], 64, torch.bfloat16)
+    out = without_gradient(inputs, None)
+    assert out.dtype == torch.bfloat16
+    assert_close(torch.where(inputs.defined, out, 0.0), torch.where(inputs.defined, inputs.twin(None), 0.0))
+
+
+def test_it_serves_padding_on_the_right_and_no_gradient(monkeypatch):
+    served = []
+    monkeypatch.setattr("longform.functional.window.document_attention", lambda *_, **__: served.append(1))
+    inputs = long_text(4, 2, [20, 13], 20)
+    inputs.fast("sdpa", None)
+    assert not served
+    without_gradient(inputs, None)
+    assert len(served) == 2
+    frozen = [x.detach() for x in (*inputs.heads, *inputs.memory)]
+    windowed_attention(*frozen, inputs.slots, window=4, mask=inputs.mask)
+    assert len(served) == 4
+    holes = inputs.mask.clone()
+    holes[0, 3] = False
+    windowed_attention(*frozen, inputs.slots, window=4, mask=holes)
+    windowed_attention(*frozen, inputs.slots, window=4, mask=inputs.mask, implementation="eager")
+    windowed_attention(*frozen, inputs.slots, window=4, mask=inputs.mask, dropout=0.5)
+    assert len(served) == 4
+
+
+def test_lengths_of_texts():
+    rows = [[1, 1, 0], [0, 0, 0], [1, 1, 1]]
+    assert text_lengths(torch.tensor(rows).bool(), batch=3, length=3) == [2, 0, 3]
+    assert text_lengths(torch.tensor([[0, 1, 1]]).bool(), batch=1, length=3) is None
+    assert text_lengths(None, batch=2, length=3) == [3, 3]
+
+
+def test_slot_sizes_of_their_own_in_one_batch():
+    """A short text keeps a slot a token beside a long one with four."""
+    source, lengths = generator(3), [40, 9]
+    mask = torch.arange(40) < torch.tensor(lengths)[:, None]
+    slots = make_slots(mask, batch=2, length=40, device=mask.device, sizes=(1, 2, 4), slots=10)
+    assert slots.size.tolist() == [4, 1]
+    heads = [torch.where(mask[:, None, :, None], normal(source, 2, 2, 40, 3), 0.0) for _ in range(3)]
+    memory = [torch.where(slots.count[:, None, :, None] > 0, normal(source, 2, 2, 10, 3), 0.0) for _ in range(2)]
+    options = {"window": 4, "mask": mask, "memory_budget": 6.0}
+    out = windowed_attention(*heads, *memory, slots, **options)[0]
+    expected = windowed_attention(*heads, *memory, slots, **options, implementation="eager")[0]
+    assert_close(out, torch.where(mask[:, None, :, None], expected, 0.0))

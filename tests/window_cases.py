@@ -1,0 +1,99 @@
+"""Random heads, memory and masks for attention with a window, and their twin."""
+
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from longform.functional.projection import divisors, make_slots
+from longform.functional.reference import (
+    ReferenceSlots,
+    reference_length,
+    reference_over_batch,
+    reference_slot_size,
+    reference_windowed_attention,
+)
+from longform.functional.sinks import join_slots, rest_mask, sink_counts
+from longform.functional.window import windowed_attention
+from strategies import MASK_KINDS, generator, normal, texts
+
+HEADS, DIM = 2, 3
+DTYPES = st.sampled_from([torch.float64, torch.float32])
+
+
+def edges(window: int, longest: int) -> list[int]:
+    """Lengths around the borders of blocks."""
+    near = {multiple * window + step for multiple in range(6) for step in (-1, 0, 1)}
+    return sorted(n for n in near | {1} if 1 <= n <= longest)
+
+
+@st.composite
+def cases(draw: st.DrawFn, kinds: tuple[str, ...] = MASK_KINDS):
+    """window w, base slot size C dividing it, fixed or not, k slots, and a text of at most k C tokens."""
+    window, base = draw(st.sampled_from([(1, 1), (2, 1), (2, 2), (3, 3), (4, 2), (4, 4), (5, 1), (6, 3), (6, 2)]))
+    slots = draw(st.integers(2, 24 // base))
+    fixed = draw(st.booleans())
+    longest = slots * base
+    lengths = st.sampled_from(edges(window, longest)) | st.integers(1, longest)
+    return window, base, fixed, slots, draw(texts(lengths=lengths, batch=2, kinds=kinds))
+
+
+class Inputs:
+    """Random heads and memory; what an empty slot holds is zeros, as the pools leave it."""
+
+    def __init__(self, case, seed: int, dtype: torch.dtype = torch.float64, sinks: int = 0):
+        self.window, base, fixed, limit, self.text = case
+        self.sinks = min(sinks, self.text.length)
+        sizes = (base,) if fixed else divisors(base)
+        text, source = self.text, generator(seed)
+        self.mask = text.checked
+        shape = {"batch": text.batch, "length": text.length, "device": torch.device("cpu")}
+        rest = rest_mask(self.mask, sinks=self.sinks, **shape) if self.sinks else self.mask
+        self.slots = make_slots(rest, sizes=sizes, slots=limit, **shape)
+        if self.sinks:
+            self.slots = join_slots(sink_counts(self.mask, sinks=self.sinks, **shape), self.slots)
+        count = self.slots.count.shape[1]
+        shape = (text.batch, HEADS, text.length, DIM)
+        blank = text.valid[:, None, :, None]
+        self.heads = [torch.where(blank, normal(source, *shape, dtype=dtype), 0.0) for _ in range(3)]
+        memory = [normal(source, text.batch, HEADS, count, DIM, dtype=dtype) for _ in range(2)]
+        self.memory = [torch.where(self.slots.count[:, None, :, None] > 0, x, 0.0) for x in memory]
+        self.bias = normal(source, HEADS, dtype=dtype)
+        self.leaves = [x.requires_grad_() for x in (*self.heads, *self.memory, self.bias)]
+        self.cotangent = normal(source, *shape) * blank
+        self.sizes = [
+            base if fixed else reference_slot_size(reference_length(row), base_size=base, slots=limit)
+            for row in text.valid.tolist()
+        ]
+
+    def fast(self, path: str, budget: float | None):
+        options = {"window": self.window, "memory_budget": budget, "mask": self.mask, "memory_bias": self.bias}
+        options["sinks"] = self.sinks
+        options["implementation"] = "eager" if path == "eager" else "sdpa"
+        with pytest.MonkeyPatch.context() as patch:
+            if path == "compiled":
+                patch.setattr(torch.compiler, "is_compiling", lambda: True)
+            return windowed_attention(*self.heads, *self.memory, self.slots, **options)
+
+    def reference_slots(self, x, b: int, i: int) -> ReferenceSlots:
+        made, size, valid = self.slots.count.shape[1], self.sizes[b], self.text.valid[b].tolist()
+        first, rest = list(range(self.sinks)), [size * j for j in range(made - self.sinks)]
+        stops = [*(t + 1 for t in first), *(start + size for start in rest)]
+        count = [int(valid[t]) for t in first]
+        count += [sum(valid[t] for t in range(s, min(s + size, len(valid))) if t >= self.sinks) for s in rest]
+        vectors = [x[b, i, j] if count[j] else None for j in range(made)]
+        return ReferenceSlots(vectors, count, first + rest, stops)
+
+    def twin(self, budget: float | None):
+        def one(b, i):
+            q, k, v = (list(x[b, i]) for x in self.heads)
+            memory = [self.reference_slots(x, b, i) for x in self.memory]
+            options = {"window": self.window, "memory_bias": self.bias[i].double(), "memory_budget": budget}
+            options["sinks"] = self.sinks
+            return reference_windowed_attention(q, k, v, self.text.valid[b].tolist(), *memory, **options)
+
+        return reference_over_batch(one, self.text.batch, HEADS)
+
+    @property
+    def defined(self):
+        """Valid positions, (B, 1, n, 1)."""
+        return self.text.valid[:, None, :, None]
