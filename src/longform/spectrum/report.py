@@ -160,7 +160,7 @@ def _verdict(compared: HeadComparison) -> str:
     count = len(compared.similarity)
     if not near:
         return f"None of the tried numbers of heads keeps the embedding within a cosine of {NEAR}."
-    most = max(near, key=lambda row: row["replaced"])
+    most = max(near, key=lambda row: (row["replaced"], row["cosine"]))
     return (
         f"With {most['replaced']} of {count} heads following ({KINDS[most['pairs']][0]}) the embedding's cosine to the "
         f"model's own is {most['cosine']:.3f}, the most of those tried that stay at {NEAR} or above."
