@@ -45,6 +45,14 @@ def parser() -> Any:
                       "linear-K-SHARING; null: all")  # fmt: skip
     made.add_argument("--model", type=str | None, default=None, help="figure1, table2: folder or hub name of the "
                       "original; null: the scale's (small: the demo's MiniLM)")  # fmt: skip
+    made.add_argument("--lengths", type=int, nargs="+", default=[], help="tables 1 and 3, figure2: tokens of a text; "
+                      "none: the scale's")  # fmt: skip
+    made.add_argument("--sizes", type=str, nargs="+", default=[], help="tables 1 and 3, figure2: minilm (6 layers x "
+                      "384) or base (12 x 768)")  # fmt: skip
+    made.add_argument("--slots", type=int, nargs="+", default=[], help="tables 1 and 3, figure2: k")
+    made.add_argument("--dtype", type=str | None, default=None, help="tables 1 and 3, figure2: bfloat16 or float32")
+    made.add_argument("--threads", type=int | None, default=None, help="tables 1 and 3, figure2: CPU threads")
+    made.add_argument("--device", type=str | None, default=None, help="tables 1 and 3, figures 1 and 2: cpu, cuda")
     return made
 
 
@@ -58,7 +66,7 @@ def run(settings: Any) -> None:
     )  # fmt: skip
     check_options(settings.subject, given, settings.scale)
     output = (settings.output or Path("runs") / settings.subject).expanduser()
-    lacking = _figure3(settings, output) if settings.subject.startswith("figure3") else _table2(settings, output)
+    lacking = DOERS[settings.subject.rstrip("abcd")](settings, output)
     if lacking:
         print(f"{lacking} parts are not finished: another process is at them; call again when it has ended")
     print(f"saved  {output} (report.html, table.md, records.jsonl, pictures)")
@@ -101,6 +109,51 @@ def _table2(settings: Any, output: Path) -> int:
     return lacking
 
 
+def _figure1(settings: Any, output: Path) -> int:
+    from longform.cli.spectrum import eager_encoder, encoder_source
+    from longform.laboratory.figure1 import INDEX, reproduce_figure1
+
+    results = reproduce_figure1(
+        settings.scale, settings.text, output, text_field=settings.text_field or "text",
+        models=[settings.model] if settings.model else (),
+        opener=lambda name: eager_encoder(encoder_source(name), settings.device or "auto"),
+    )  # fmt: skip
+    for result in results:
+        shares = result.spectrum.cumulative[:, :, min(INDEX, result.spectrum.cumulative.shape[-1]) - 1].mean(1)
+        rows = [{"layer": layer + 1, f"share of the first {INDEX}": float(share)} for layer, share in enumerate(shares)]
+        print_table(f"{result.model} on {result.corpus}, {result.spectrum.texts:,} texts", rows)
+    return 0
+
+
+def _grid_choices(settings: Any) -> dict[str, Any]:
+    return {
+        "lengths": settings.lengths, "sizes": settings.sizes, "slots": settings.slots, "dtype": settings.dtype,
+        "device": settings.device or "auto", "threads": settings.threads,
+    }  # fmt: skip
+
+
+def _table1(settings: Any, output: Path) -> int:
+    from longform.laboratory.table1 import reproduce_table1
+
+    table = reproduce_table1(settings.scale, output, **_grid_choices(settings))
+    _print("table1", table.heads, table.rows)
+    return 0
+
+
+def _table3(settings: Any, output: Path) -> int:
+    from longform.laboratory.table3 import reproduce_table3
+
+    for title, table in reproduce_table3(settings.scale, output, **_grid_choices(settings)):
+        _print(title, table.heads, table.rows)
+    return 0
+
+
 def _print(title: str, heads: list[str], cells: list[list[str]]) -> None:
     if cells:
         print_table(title, [dict(zip(heads, row, strict=True)) for row in cells])
+
+
+DOERS = {
+    "figure1": _figure1, "figure2": _table3, "figure3": _figure3, "table1": _table1, "table2": _table2,
+    "table3": _table3,
+}  # fmt: skip

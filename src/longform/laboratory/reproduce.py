@@ -18,9 +18,11 @@ class Subject:
 
 
 _FIGURE3 = ("text_field", "seeds", "steps", "preset", "also", "shared", "keep_models")
-_GRID = ("lengths", "competitors", "sizes", "slots", "repeats", "cell_seconds", "threads", "device")
+_GRID = ("lengths", "sizes", "slots", "dtype", "threads", "device")
 SUBJECTS = {
-    "figure1": Subject("the spectrum of attention", "4 minutes on one core", ("text",), ("text_field", "model")),
+    "figure1": Subject(
+        "the spectrum of attention", "4 minutes on one core", ("text",), ("text_field", "model", "device")
+    ),
     "figure2": Subject("time of a pass against length", "with table3", (), _GRID),
     "figure3a": Subject("perplexity against updates, several k", "not timed yet", ("text",), _FIGURE3),
     "figure3b": Subject("the same for texts twice as long", "not timed yet", ("text",), _FIGURE3),

@@ -1,0 +1,71 @@
+"""Which cells of ``longform benchmark``'s grid the paper's Tables 1 and 3 and Figure 2 need, in two scales."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from longform.benchmarking.cell_run import Effort
+from longform.benchmarking.competitors import chosen_competitors
+from longform.benchmarking.grid import run_grid
+from longform.benchmarking.records import Record
+from longform.benchmarking.selection import (
+    Selection,
+    cells_of,
+    chosen_device,
+    chosen_threads,
+    preset,
+    with_choices,
+)
+from longform.benchmarking.shapes import Cell
+from longform.errors import ConfigurationError
+
+GRID = "grid"  # the folder of what the grid measured
+RIVALS = ("ours-linear", "sdpa", "unfused")
+ARCHITECTURES = ("unfused", "sdpa", "longformer", "bigbird", "nystromformer", "ours-linear", "ours-window")
+SELECTIONS = {
+    ("table3", "small"): replace(
+        preset("paper"), sizes=("minilm",), lengths=(512, 1_024, 2_048, 4_096), competitors=RIVALS
+    ),
+    ("table3", "paper"): replace(preset("paper"), competitors=RIVALS),
+    ("table1", "small"): Selection(lengths=(512, 1_024, 2_048, 4_096, 8_192), competitors=ARCHITECTURES),
+    ("table1", "paper"): Selection(
+        lengths=(512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536), sizes=("base",), competitors=ARCHITECTURES
+    ),
+}
+EFFORTS = {"small": Effort(repeats=3, cell_seconds=90.0), "paper": Effort()}
+
+
+def chosen_cells(
+    subject: str, scale: str, *, lengths: Sequence[int] = (), sizes: Sequence[str] = (), slots: Sequence[int] = (),
+    dtype: str | None = None, device: str = "auto", threads: int | None = None,
+) -> tuple[list[Cell], tuple[str, ...]]:  # fmt: skip
+    """The cells of "table1" or "table3" and their competitors; what is not empty replaces the scale's.
+
+    Raises ConfigurationError for values that do not exist.
+    """
+    if any(length < 2 for length in lengths):
+        raise ConfigurationError(f"lengths={list(lengths)}: each is 2 tokens or more")
+    chosen = with_choices(
+        SELECTIONS[subject, scale], lengths=lengths, sizes=sizes, slots=slots, dtypes=[dtype] if dtype else []
+    )
+    if len(chosen.sizes) > 1:
+        raise ConfigurationError(f"sizes={', '.join(chosen.sizes)}: one at a time, in a folder of its own")
+    return cells_of(chosen, device=chosen_device(device), threads=chosen_threads(threads)), chosen.competitors
+
+
+def measured_cells(cells: Sequence[Cell], names: Sequence[str], scale: str, output: Path) -> list[Record]:
+    """Records of all cells; what ``output`` has is not measured again."""
+    return run_grid(cells, chosen_competitors(names), EFFORTS[scale], output=output / GRID)
+
+
+def described(cell: Cell) -> str:
+    """What a table's cells have in common."""
+    size = cell.shape.size
+    place = f"{cell.threads} thread{'s' * (cell.threads > 1)}" if cell.device == "cpu" else cell.device
+    return f"{size.layers} layers of width {size.hidden}, {cell.dtype}, one text a pass, {place}"
+
+
+def common_settings(cell: Cell) -> dict[str, Any]:
+    """The same for records."""
+    return {"size": cell.size, "dtype": cell.dtype, "device": cell.device, "threads": cell.threads}

@@ -1,0 +1,101 @@
+"""Time and memory of one pass of architectures that ``longform benchmark`` does not have, in a process of its own.
+
+::
+
+    python -m longform.laboratory.growth '{"name": "recurrent", "cell": {...}, "repeats": 3}'
+
+prints a JSON object: seconds of every round, bytes by which memory rose above the loaded model.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from longform.benchmarking.measuring import alternate
+from longform.benchmarking.memory import ALLOCATOR, peak_growth
+from longform.benchmarking.passes import make_pass, random_states
+from longform.benchmarking.precision import prepare
+from longform.benchmarking.shapes import Cell, Shape
+from longform.laboratory.encoders import performer, reformer
+from longform.laboratory.sizes import Sizes
+
+
+class _OnStates(nn.Module):
+    """An encoder as a function of hidden states (B, n, D)."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (B, n, D) -> (B, n, D or 2 D)."""
+        mask = torch.ones(hidden.shape[:2], dtype=torch.long, device=hidden.device)
+        found = self.encoder(inputs_embeds=hidden, attention_mask=mask)
+        return found if isinstance(found, Tensor) else found.last_hidden_state
+
+
+class _Recurrent(nn.Module):
+    """As many LSTM layers, both directions, D features in all."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        size = shape.size
+        self.layers = nn.LSTM(size.hidden, size.hidden // 2, size.layers, batch_first=True, bidirectional=True)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (B, n, D) -> (B, n, D)."""
+        return self.layers(hidden)[0]
+
+
+def _sizes(shape: Shape) -> Sizes:
+    size = shape.size
+    return Sizes(
+        length=shape.length, vocabulary=0, features=size.hidden, labels=2, hidden_size=size.hidden, layers=size.layers,
+        heads=size.heads, intermediate_size=size.intermediate, dropout=0.0, projected_length=shape.slots,
+    )  # fmt: skip
+
+
+BUILDERS: dict[str, tuple[str, Callable[[Shape], nn.Module]]] = {
+    "recurrent": ("recurrent (LSTM, both directions)", _Recurrent),
+    "reformer": ("Reformer (LSH)", lambda shape: _OnStates(reformer(_sizes(shape))[0])),
+    "performer": ("Performer", lambda shape: _OnStates(performer(_sizes(shape))[0])),
+}
+
+
+def measured(name: str, cell: Cell, repeats: int) -> dict[str, Any]:
+    """In this process; raises what building and running raise."""
+    torch.set_num_threads(cell.threads)
+    torch.manual_seed(0)
+    model = prepare(BUILDERS[name][1](cell.shape).eval(), cell, autocast=True)
+    run, hidden = make_pass(model, cell), random_states(cell)
+    run(hidden)
+    growth = peak_growth(partial(run, hidden), cell.device)
+    seconds = alternate({name: partial(run, hidden)}, {name: repeats}, lambda: None)[name]
+    return {"seconds": seconds, "growth": growth}
+
+
+def measured_apart(name: str, cell: Cell, repeats: int, limit: float) -> dict[str, Any]:
+    """In a process of its own; {"missing": why} where there is no result or it took more than ``limit`` seconds."""
+    job = json.dumps({"name": name, "cell": asdict(cell), "repeats": repeats})
+    command = [sys.executable, "-m", "longform.laboratory.growth", job]
+    try:
+        done = subprocess.run(command, env=os.environ | ALLOCATOR, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return {"missing": f"stopped after {limit:,.0f} s"}
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        return {"missing": lines[-1][:200] if lines else f"its process ended with status {done.returncode}"}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    asked = json.loads(sys.argv[1])
+    print(json.dumps(measured(asked["name"], Cell(**asked["cell"]), asked["repeats"])))
