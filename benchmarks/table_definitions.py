@@ -1,5 +1,6 @@
 """What each generated table shows. A document has it between ``<!-- table:NAME -->`` and ``<!-- /table -->``."""
 
+from benchmarks.reproduction_tables import REPRODUCTION_TABLES
 from benchmarks.spectrum_tables import SPECTRUM_TABLES
 from benchmarks.speed_tables import SPEED_TABLES
 from benchmarks.table_kinds import Column, ComputedTable, TableDefinition
@@ -72,6 +73,7 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
         ),
         order=("settings.length",),
     ),
+    **REPRODUCTION_TABLES,
     **SPECTRUM_TABLES,
     **SPEED_TABLES,
 }

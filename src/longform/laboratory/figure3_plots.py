@@ -1,5 +1,6 @@
 """The picture of Figure 3: perplexity against updates, and the final loss of every seed."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def _marks(axes: Any, group: Sequence[Finished], colour: str, place: int) -> Non
 
 def _finish_curves(axes: Any, plan: Plan, finished: Sequence[Finished]) -> None:
     unigram = max(one.row["metrics"]["unigram_loss"] for one in finished)
-    level = 2.718281828459045**unigram
+    level = math.exp(unigram)
     axes.axhline(level, color="tab:gray", linestyle="--", label=f"predicting frequencies ({level:,.0f})")
     later = [row["perplexity"] for one in finished for row in one.kept if row["step"] > 0]
     axes.set_yscale("log")

@@ -173,7 +173,7 @@ def _shown(value: float | None, form: str, factor: float = 1) -> str:
 
 
 def _draw(found: Sequence[Grown], cell: Cell, path: Path) -> None:
-    figure = new_figure(13.0, 5.2)
+    figure = new_figure(13.0, 6.6)
     left, right = figure.subplots(1, 2)
     colours = {"unfused": "black", "sdpa": "dimgray", "ours-linear": "tab:blue", "ours-window": "tab:cyan"}
     others = iter(("tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive"))
@@ -193,7 +193,7 @@ def _draw(found: Sequence[Grown], cell: Cell, path: Path) -> None:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.minorticks_off()
         axes.grid(alpha=0.25)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2, frameon=False)
     left.set_title(f"Time; the exponent of the {FITTED} longest\n{described(cell)}", fontsize=11)
     right.set_title("Memory of a pass", fontsize=11)
     save_figure(figure, path)

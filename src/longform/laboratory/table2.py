@@ -41,9 +41,9 @@ EVERYTHING = 10**9
 SCALES = {
     "small": Table2Scale(
         "bundled",
-        {"SST-2": Amount(3_000, 1_500, 64), "IMDB": Amount(800, 800, 512), "QNLI": Amount(2_000, 892, 128),
-         "MRPC": Amount(2_000, 815, 128), "RTE": Amount(1_992, 498, 192)},
-        epochs=2, learning_rate=1e-4,
+        {"SST-2": Amount(2_000, 1_000, 64), "IMDB": Amount(400, 400, 256), "QNLI": Amount(1_200, 892, 128),
+         "MRPC": Amount(1_200, 815, 128), "RTE": Amount(1_000, 498, 192)},
+        epochs=2, learning_rate=2e-4, batch_size=32,
     ),
     "paper": Table2Scale(
         "FacebookAI/roberta-base", {name: Amount(EVERYTHING, EVERYTHING) for name in TASKS}, epochs=3,

@@ -1,0 +1,64 @@
+"""The tables of docs/reproduction.md."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from benchmarks.table_kinds import ComputedTable, Rows
+from longform.laboratory import figure3_report, table1, table2_report
+
+Table = tuple[list[str], list[list[str]]]
+
+
+def _groups(rows: Rows, key: Callable[[Mapping[str, Any]], str]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+def trainings(rows: Rows) -> Table:
+    """Figure 3's final values, models of one size and budget together."""
+
+    def size(row: Mapping[str, Any]) -> str:
+        settings = row["settings"]
+        return (
+            f"{settings['num_hidden_layers']} x {settings['hidden_size']}, {row['metrics']['steps']:,} steps of "
+            f"{settings['tokens_per_step']:,} tokens"
+        )
+
+    body = [
+        [name, *cells] for name, group in _groups(rows, size).items() for cells in figure3_report.final_values(group)
+    ]
+    return ["layers x width, budget", *figure3_report.HEADS], body
+
+
+def finetunings(rows: Rows) -> Table:
+    """Table 2, models of one original and healing together."""
+
+    def origin(row: Mapping[str, Any]) -> str:
+        healed = row["settings"]["healing_tokens"]
+        return f"{row['settings']['original']}, {f'healed on {healed:,} tokens' if healed else 'not healed'}"
+
+    heads: list[str] = []
+    body = []
+    for name, group in _groups(rows, origin).items():
+        heads, cells = table2_report.accuracy_table(group)
+        body += [[name, *line] for line in cells]
+    return ["original", *heads], body
+
+
+def growth(rows: Rows) -> Table:
+    """Table 1's exponents."""
+    return table1.HEADS, table1.growth_rows(rows)
+
+
+REPRODUCTION_TABLES = {
+    "figure3": ComputedTable(
+        make=trainings, records="pretraining",
+        order=("settings.num_hidden_layers", "settings.n", "settings.k"),
+    ),
+    "table1": ComputedTable(
+        make=growth, records="growth", row=("settings.architecture", "settings.size", "settings.device"),
+    ),
+    "table2": ComputedTable(make=finetunings, records="finetuned"),
+}  # fmt: skip
