@@ -31,7 +31,7 @@ def checked(name: str, cell: Cell, change: Any = None) -> tuple[nn.Module, float
     return prepared, check_output(competitor, model, forward_of(prepared, cell), cell, hidden)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("name", OWN)
 def test_every_competitor_is_right_and_runs(name: str, dtype: str) -> None:
     cell = replace(CELL, dtype=dtype)

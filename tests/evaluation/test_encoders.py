@@ -143,7 +143,9 @@ def test_options_that_make_no_sense(bert_folder: Path) -> None:
         load_encoder(bert_folder, pooling="sum")
     with pytest.raises(ConfigurationError, match="takes 32 tokens"):
         load_encoder(bert_folder, max_length=33)
-    with pytest.raises(ConfigurationError, match='dtype is "int8"'):
+    with pytest.raises(ConfigurationError, match='dtype is "int4"'):
+        load_encoder(bert_folder, dtype="int4")
+    with pytest.raises(ConfigurationError, match="int8 is for Longform's own models, not BertModel"):
         load_encoder(bert_folder, dtype="int8")
     encoder = load_encoder(bert_folder)
     with pytest.raises(ConfigurationError, match="overlap is 30; with 32 tokens a chunk it is from 0 to 29"):

@@ -2,14 +2,17 @@
 
 import contextlib
 import shutil
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from longform.benchmarking.from_embeddings import FromEmbeddings
 from longform.benchmarking.shapes import Cell
+from longform.layers.int8_linear import quantize_linears
+from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.models.quantization import quantize
 from longform.training.settings import native_bfloat16
 
 
@@ -75,6 +78,9 @@ def forward_of(prepared: nn.Module, cell: Cell) -> Callable[[Tensor], Tensor]:
 
 
 def _quantised(model: nn.Module) -> nn.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch announces that torchao will take over
-        return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)  # ty: ignore[deprecated]
+    """As Longform does it; other architectures likewise, all of their linear layers."""
+    if isinstance(model, FromEmbeddings) and isinstance(model.model, LinformerPreTrainedModel):
+        quantize(model.model)
+    else:
+        quantize_linears(model, keep=lambda parent, name: False)
+    return model

@@ -56,7 +56,7 @@ def measure_memory(cell: Cell, names: list[str], emit: Emit) -> None:
         with Attempt(name, emit):
             torch.manual_seed(0)
             model = prepare(every[name].build(cell.shape).eval(), cell, autocast=every[name].autocast)
-            weights = sum(x.numel() * x.element_size() for x in model.state_dict().values() if torch.is_tensor(x))
+            weights = sum(x.numel() * x.element_size() for x in (*model.parameters(), *model.buffers()))
             run = make_pass(model, cell)
             hidden = random_states(cell)
             if cell.mode == "compiled":

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from longform.errors import CheckpointError, ConfigurationError
+from longform.models.quantization import quantize
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -37,7 +38,7 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
         fast = amx or (device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False))
         return torch.bfloat16 if fast else torch.float32
     if name not in ("float32", "bfloat16"):
-        raise ConfigurationError(f'dtype is "{name}"; it is "float32", "bfloat16" or "auto"')
+        raise ConfigurationError(f'dtype is "{name}"; it is "float32", "bfloat16", "int8" or "auto"')
     return getattr(torch, name)
 
 
@@ -46,11 +47,15 @@ def load_pretrained(
 ) -> tuple[Any, Any]:
     """Model (in eval mode, on its device) and tokenizer of ``source``, a folder or hub name; safetensors only.
 
+    ``dtype`` "int8" is for Longforms on a CPU, which "auto" then is (``longform.quantize``). Raises
+    ConfigurationError for a dtype or device that cannot be had.
+
     Raises CheckpointError for what is not there, is cut off, is a pickle, is another architecture, or lacks the
     weights of the head that ``auto_class`` asks for.
     """
-    chosen = pick_device(device)
-    wanted = pick_dtype(dtype, chosen)
+    int8 = dtype == "int8"
+    chosen = pick_device("cpu" if int8 and device == "auto" else device)
+    wanted = pick_dtype("float32" if int8 else dtype, chosen)
     try:
         with _quiet_transformers():
             model, info = auto_class.from_pretrained(
@@ -67,7 +72,8 @@ def load_pretrained(
             f"{type(model).__name__} needs; it was saved as {model.config.architectures}. "
             "A head must be trained (longform finetune) before it is used"
         )
-    return model.to(chosen).eval(), tokenizer
+    model = model.to(chosen).eval()
+    return quantize(model) if int8 else model, tokenizer
 
 
 def token_limit(model: Any, tokenizer: Any) -> int:
