@@ -33,15 +33,15 @@ class BoundSettings:
     length: list[int] = field(default_factory=lambda: [128, 512])
     epsilon: list[float] = field(default_factory=lambda: [0.25, 0.5, 0.75])
     head_size: int = 64
-    trials: int = 60
-    trial_texts: int = 2
-    trial_slots: list[int] = field(default_factory=lambda: [16, 32, 64, 128, 256, 512, 1024, 2048])
+    trials: int = 40
+    trial_texts: int = 1
+    trial_slots: list[int] = field(default_factory=lambda: [16, 64, 256, 1024, 2048])
     projected_length: list[int] = field(default_factory=lambda: [16, 32, 64, 128, 256])
     layer_count: int | None = 3
     head_count: int | None = 3
-    fit_texts: int = 24
-    held_out_texts: int = 6
-    fit_steps: int = 100
+    fit_texts: int = 16
+    held_out_texts: int = 4
+    fit_steps: int = 80
     learning_rate: float = 1e-3
     seed: int = 0
 
