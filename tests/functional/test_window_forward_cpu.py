@@ -21,7 +21,7 @@ def without_gradient(inputs: Inputs, budget: float | None):
         return inputs.fast("sdpa", budget)[0]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(cases(), seeds, DTYPES, st.sampled_from([None, 1.0, 3.5, 1e4]), st.sampled_from([0, 0, 1, 3]))
 def test_output_equals_the_twin(case, seed, dtype, budget, sinks):
     inputs = Inputs(case, seed, dtype, sinks)
@@ -58,6 +58,7 @@ def test_chunks_of_blocks_equal_the_path_with_gradients(monkeypatch, blocks, las
 @pytest.mark.parametrize("bias_size", [1, 2**22])
 def test_bfloat16(monkeypatch, bias_size):
     monkeypatch.setattr(subject, "BIAS_SIZE", bias_size)
+    monkeypatch.setattr("longform.functional.window.products_are_faster", lambda *_: False)
     inputs = long_text(8, 4, [61, 40], 64, torch.bfloat16)
     out = without_gradient(inputs, None)
     assert out.dtype == torch.bfloat16

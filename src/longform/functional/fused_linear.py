@@ -10,8 +10,9 @@ from functools import cache
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 from torch.nn.functional import gelu, linear
+
+from longform.functional.inference_calls import is_plain_inference
 
 
 def fused_linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, with_gelu: bool = False) -> Tensor:
@@ -24,23 +25,10 @@ def fused_linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, with_gelu: b
 
 
 def _served(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether oneDNN can be called: plain CPU tensors of one dtype, eager mode, nobody watching, no gradient."""
-    return bool(
-        not torch.compiler.is_compiling()
-        and type(x) is Tensor
-        and type(weight) in (Tensor, Parameter)
-        and x.device.type == "cpu"
-        and x.dtype in _supported_dtypes()
-        and weight.dtype == x.dtype
-        and (bias is None or bias.dtype == x.dtype)
-        and x.numel() > 0
-        and not _needs_gradient(x, weight, bias)
-        and not torch.jit.is_tracing()
-        and not torch.is_autocast_enabled("cpu")
-        and torch.backends.mkldnn.enabled
-        and torch._C._functorch.maybe_current_level() is None
-        and torch._C._len_torch_dispatch_stack() == 0
-    )
+    """Whether oneDNN can be called."""
+    if not is_plain_inference(x, weight, bias):
+        return False
+    return bool(x.dtype in _supported_dtypes() and x.numel() > 0 and torch.backends.mkldnn.enabled)
 
 
 @cache
@@ -50,7 +38,3 @@ def _supported_dtypes() -> tuple[torch.dtype, ...]:
         return ()
     has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return (torch.float32, torch.bfloat16) if has_bf16 else (torch.float32,)
-
-
-def _needs_gradient(*tensors: Tensor | None) -> bool:
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)

@@ -14,8 +14,10 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 
 from longform.functional.blockwise_cpu import BlockwiseAttention, has_blockwise_kernel
+from longform.functional.product_attention import products_are_faster
 from longform.functional.projection import Slots
 from longform.functional.window_forward_cpu import Far, document_attention, text_lengths
+from longform.functional.window_products_cpu import document_by_products
 
 HIDDEN = float("-inf")
 
@@ -140,15 +142,16 @@ def _without_gradient(
     """Each document by itself, as long as its text: out (B, h, n, d), zeros on padding."""
     batch, heads, length, dim = query.shape
     out = query.new_empty(batch, length, heads, dim)
+    attention = document_by_products if products_are_faster(query, key, value) else document_attention
     sizes = [slots.uniform] * batch if slots.uniform is not None else slots.size.tolist()
     for b, (n, size) in enumerate(zip(lengths, sizes, strict=True)):
         out[b, n:] = 0.0
         if n == 0:
             continue
         used = slice(0, min(sinks + -(-n // size), memory_key.shape[2]))
-        count = slots.count[b, used]
+        count = slots.count[b, used].to(torch.float64 if query.dtype == torch.float64 else torch.float32)
         far = Far(memory_key[b, :, used], memory_value[b, :, used], count, size, sinks, memory_bias, budget)
-        document_attention(query[b, :, :n], key[b, :, :n], value[b, :, :n], far, out[b, :n], window=window)
+        attention(query[b, :, :n], key[b, :, :n], value[b, :, :n], far, out[b, :n], window=window)
     return out.transpose(1, 2)
 
 

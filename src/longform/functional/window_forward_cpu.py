@@ -21,7 +21,7 @@ _attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 class Far(NamedTuple):
-    """The slots of one document: ``key``, ``value`` (h, S, d), ``count`` (S) float, ``size`` tokens a slot.
+    """The slots of one document: ``key``, ``value`` (h, S, d), ``count`` (S) real, ``size`` tokens a slot.
 
     ``sinks`` of them stand for one leading token each; ``bias`` (h) or None and ``budget`` weigh them.
     """
@@ -55,7 +55,7 @@ def document_attention(query: Tensor, key: Tensor, value: Tensor, far: Far, out:
         if end - 1 < 2 and first > last - 2:  # these blocks reach from end to end
             out[rows] = near
             continue
-        bias = far_rows(far, first, end, window, rows.stop - rows.start, query.dtype)
+        bias = far_rows(far, first, end, window, rows.stop - rows.start)
         found, far_lse = _attention(query[None, :, rows], far.key[None], far.value[None], attn_mask=bias)
         far_lse = far_lse[0].transpose(0, 1)
         if far.bias is not None:
@@ -90,21 +90,29 @@ def _near(query: Tensor, key: Tensor, value: Tensor, first: int, end: int, windo
     return out.transpose(1, 2).flatten(0, 1), lse.transpose(1, 2).flatten(0, 1)
 
 
-def far_rows(far: Far, first: int, end: int, window: int, rows: int, dtype: torch.dtype) -> Tensor:
-    """What is added to the logits of slots, a row for each query of the blocks: (1, 1, rows, S).
+def far_rows(far: Far, first: int, end: int, window: int, rows: int) -> Tensor:
+    """far_logits as a row for each query of the blocks: (1, 1, rows, S)."""
+    return far_logits(far, first, end, window)[:, None].expand(-1, window, -1).flatten(0, 1)[None, None, :rows]
+
+
+def far_logits(far: Far, first: int, end: int, window: int) -> Tensor:
+    """What is added to the logits of slots for the queries of blocks ``first`` to ``end``: (c, S).
 
     As window.far_bias: log(count), hidden within reach and where empty, less where the budget is passed.
     """
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    count = far.count.to(wide)
+    count = far.count
     index = torch.arange(count.shape[0], device=count.device)
     exact = index < far.sinks
     home = torch.where(exact, index, (index - far.sinks) * far.size) // window
     blocks = torch.arange(first, end, device=count.device)[:, None]
     seen = ((home - blocks).abs() > 1) & (count > 0)
-    logits = count.clamp(min=1.0).log().expand(end - first, -1)
+    logits = slot_logits(far)
     if far.budget is not None:
         tokens = torch.where(seen & ~exact, count, 0.0).sum(dim=1, keepdim=True).clamp(min=1.0)
         logits = logits + torch.where(exact, 0.0, (far.budget / tokens).log().clamp(max=0.0))
-    logits = torch.where(seen, logits, -torch.inf)
-    return logits[:, None].expand(-1, window, -1).flatten(0, 1)[None, None, :rows]
+    return torch.where(seen, logits, -torch.inf)
+
+
+def slot_logits(far: Far) -> Tensor:
+    """log(count) of each slot (S), -inf where it is empty."""
+    return torch.where(far.count > 0, far.count.clamp(min=1.0).log(), -torch.inf)

@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import compressed_attention
 from longform.functional.masking import blank_padding, checked_mask
-from longform.functional.sinks import first_tokens, join_slots, rest_mask, sink_counts
+from longform.functional.sinks import first_tokens, join_slots, rest_mask, sink_counts, without_first
 from longform.functional.window import windowed_attention
 from longform.layers.geometry import POOLED, check_attention
 from longform.layers.plain_linear import apply_linear
@@ -148,7 +148,10 @@ class LinformerAttention(nn.Module):
         )
         dropout = self.dropout if self.training else 0.0
         implementation = "eager" if eager else "sdpa"
-        return compressed_attention(*heads, slot_mask=mask, implementation=implementation, dropout=dropout)
+        # A window across everything is the full attention that others are compared with: always the fused call.
+        return compressed_attention(
+            *heads, slot_mask=mask, implementation=implementation, dropout=dropout, products=not self.covers_all
+        )
 
     def _projections(self, shared: SequenceProjection | None) -> list[SequenceProjection]:
         if (shared is not None) != (self.sharing == "layerwise"):
@@ -232,8 +235,7 @@ class LinformerAttention(nn.Module):
             return x, mask
         batch, length = x.shape[:2]
         rest = rest_mask(mask, batch=batch, length=length, sinks=self.sinks, device=x.device)
-        outside = (torch.arange(length, device=x.device) >= self.sinks).view(-1, *(1,) * (x.dim() - 2))
-        return torch.where(outside, x, 0.0), rest
+        return without_first(x, self.sinks), rest
 
     def _with_sinks(self, memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None, length: int) -> Memory:
         """Keys and values (B, s, h, d) of the sinks in front of the slots."""
