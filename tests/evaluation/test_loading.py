@@ -75,4 +75,12 @@ def test_device_and_dtype() -> None:
         with pytest.raises(ConfigurationError, match=message):
             pick_device(name)
     assert pick_dtype("bfloat16", torch.device("cpu")) == torch.bfloat16
-    assert pick_dtype("auto", torch.device("cpu")) in (torch.float32, torch.bfloat16)
+
+
+@pytest.mark.parametrize("amx", [False, True])
+@pytest.mark.parametrize("avx512", [False, True])
+def test_auto_is_bfloat16_where_the_cpu_multiplies_it(monkeypatch, amx, avx512):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    assert pick_dtype("auto", torch.device("cpu")) == (torch.bfloat16 if amx or avx512 else torch.float32)
+    assert pick_dtype("float32", torch.device("cpu")) == torch.float32

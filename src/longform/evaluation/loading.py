@@ -32,10 +32,16 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    """ "float32", "bfloat16", or "auto": bfloat16 where the GPU, or the CPU's matrix units (AMX), have it."""
+    """ "float32", "bfloat16", or "auto": bfloat16 where the GPU or the CPU (AMX, AVX512-bf16) multiplies it faster.
+
+    Measured on one core of a Zen 4 with AVX512-bf16, n = 512, base size: 75 ms a layer in float32, 41 in bfloat16;
+    a training step of MiniLM's size at n = 4,096: 576 and 334 ms a layer.
+    """
     if name == "auto":
-        amx = device.type == "cpu" and torch.cpu._is_amx_tile_supported()
-        fast = amx or (device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False))
+        if device.type == "cpu":
+            fast = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+        else:
+            fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if fast else torch.float32
     if name not in ("float32", "bfloat16"):
         raise ConfigurationError(f'dtype is "{name}"; it is "float32", "bfloat16", "int8" or "auto"')
