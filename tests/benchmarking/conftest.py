@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ class FakeChildren:
     calls: list[tuple[str, int, tuple[str, ...]]] = field(default_factory=list)
 
     def __call__(
-        self, task: str, cell: Cell, repeats: dict[str, int], *, seconds: float, log: Path, tell: Callable[[str], None]
-    ) -> Outcome:
+        self, task: str, cell: Cell, repeats: dict[str, int], *, seconds: float, log: Path,
+        tell: Callable[[str], None], floored: Sequence[str] = (),
+    ) -> Outcome:  # fmt: skip
         self.calls.append((task, cell.length, tuple(repeats)))
         outcome = Outcome()
         for name, count in repeats.items():
@@ -34,6 +35,8 @@ class FakeChildren:
                 outcome.ended = "out of memory (the system ended its process)"
                 return outcome if task == "memory" else Outcome(begun=name, ended=outcome.ended)
             outcome.found[name] = self.event(task, cell, name, count)
+            if task == "time" and name not in floored:
+                outcome.found[name]["floor"] = []
         return outcome
 
     def event(self, task: str, cell: Cell, name: str, count: int) -> dict[str, Any]:

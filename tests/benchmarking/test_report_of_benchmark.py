@@ -5,11 +5,11 @@ import pytest
 
 from longform.benchmarking.cell_run import Effort
 from longform.benchmarking.competitors import chosen_competitors
-from longform.benchmarking.grid import run_grid
+from longform.benchmarking.grid import key_of, run_grid
 from longform.benchmarking.guards import Probe
 from longform.benchmarking.paper_table import MEMORY, SLOTS, TIME, paper_rows
 from longform.benchmarking.report import paper_table, series_of, series_table, write_report
-from longform.benchmarking.selection import PRESETS, cells_of, chosen_threads, preset, with_choices
+from longform.benchmarking.selection import PRESETS, cells_of, chosen_stages, chosen_threads, preset, with_choices
 from longform.benchmarking.shapes import SIZES, Cell, Shape
 from longform.cli.main import main
 from longform.errors import ConfigurationError
@@ -36,7 +36,9 @@ def test_the_report_has_tables_pictures_and_reasons(tmp_path: Path, fake_childre
 
 
 def test_texts_alone_and_in_batches_are_apart(tmp_path: Path, fake_children) -> None:
-    selection = with_choices(preset("small"), sizes=["tiny"], lengths=[32, 64], batches=["1", "full"], batch_tokens=64)
+    what = {"sizes": ["tiny"], "lengths": [32, 64], "batches": ["1", "full"], "batch_tokens": 64}
+    (selection,) = chosen_stages("small", what, {"memory": False})
+    assert not selection.memory
     cells = cells_of(selection, device="cpu", threads=1)
     assert [(cell.length, cell.batch) for cell in cells] == [(32, 1), (64, 1), (32, 2)]
     competitors = chosen_competitors(["sdpa"])
@@ -74,11 +76,12 @@ def test_the_papers_table_has_a_cell_for_each_k_up_to_half_the_text() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_cells_whose_models_exist(name: str) -> None:
-    selection = preset(name)
-    cells = cells_of(selection, device="cpu", threads=2)
-    assert len(set(cells)) == len(cells)
-    assert {cell.length for cell in cells} == set(selection.lengths)
-    assert chosen_competitors(selection.competitors)
+    rows: list[str] = []
+    for stage in preset(name):
+        cells = cells_of(stage, device="cpu", threads=2)
+        assert {cell.length for cell in cells} == set(stage.lengths)
+        rows += [key_of(cell.settings(each)) for cell in cells for each in chosen_competitors(stage.competitors)]
+    assert len(set(rows)) == len(rows)
 
 
 @pytest.mark.parametrize(
@@ -89,11 +92,12 @@ def test_presets_are_cells_whose_models_exist(name: str) -> None:
         ({"batches": ["many"]}, 'batches="many"'),
         ({"lengths": [1]}, "length=1"),
         ({"slots": [-1]}, "slots=-1"),
+        ({"floors": "some"}, 'floors="some"'),
     ],
 )
 def test_what_does_not_exist_is_named(choice: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        cells_of(with_choices(preset("small"), **choice), device="cpu", threads=1)
+        cells_of(with_choices(preset("small")[0], **choice), device="cpu", threads=1)
     with pytest.raises(ConfigurationError, match="no preset"):
         preset("nothing")
     with pytest.raises(ConfigurationError, match="threads=0"):

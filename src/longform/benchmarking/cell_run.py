@@ -30,11 +30,13 @@ class Effort:
         repeats: rounds of each competitor.
         cell_seconds: for all passes of one competitor in one cell; fewer rounds are run, or none, to keep it.
         memory: whether peak memory is measured, by a pass of each competitor in another process.
+        floors: whose floors are timed: "all", "none", or a family.
     """
 
     repeats: int = 5
     cell_seconds: float = 300.0
     memory: bool = True
+    floors: str = "all"
 
 
 @dataclass
@@ -57,7 +59,7 @@ class CellRun:
         """
         known = list(known)
         wanted = [name for name in self.competitors if name in lacking or name in REFERENCES]
-        repeats = {name: self.effort.repeats for name in wanted if not self._impossible(name, known)}
+        repeats = {name: count for name in wanted if (count := self._possible(name, known))}
         if self.effort.memory and repeats:
             self._probe(repeats)
             repeats = self._fitting()
@@ -71,15 +73,17 @@ class CellRun:
             for name in lacking
         ]  # fmt: skip
 
-    def _impossible(self, name: str, known: list[Record]) -> bool:
-        competitor = self.competitors[name]
+    def _possible(self, name: str, known: list[Record]) -> int:
+        """Rounds, by what is known before anything ran; 0, with the reason kept, where there can be none."""
+        competitor, count = self.competitors[name], self.effort.repeats
         reason = impossible(self.cell) or competitor.missing(self.cell)
         seconds = None if reason else predicted_seconds(competitor, self.cell, known)
-        if seconds is not None and not fitting_repeats(seconds, 1, self.effort.cell_seconds):
-            reason = self._too_long(seconds)
+        if seconds is not None:
+            count = fitting_repeats(seconds, count, self.effort.cell_seconds)
+            reason = "" if count else self._too_long(seconds)
         if reason:
             self.missing[name] = reason
-        return bool(reason)
+        return 0 if reason else count
 
     def _too_long(self, seconds: float) -> str:
         return f"a pass takes about {seconds:,.0f} s, too long for --cell-seconds {self.effort.cell_seconds:,.0f}"
@@ -125,7 +129,10 @@ class CellRun:
         """A group in one process; where that ends badly, what began last is left out and the rest tried again."""
         while repeats:
             seconds = 2 * self._limit * (len(repeats) + 1)  # floors run too
-            outcome = run_child("time", self.cell, repeats, seconds=seconds, log=self.log, tell=self.tell)
+            floored = [name for name in repeats if self.effort.floors in ("all", self.competitors[name].family)]
+            outcome = run_child(
+                "time", self.cell, repeats, floored=floored, seconds=seconds, log=self.log, tell=self.tell
+            )
             self._keep(outcome)
             if outcome.ended and not outcome.found:
                 self.missing[outcome.begun or next(iter(repeats))] = outcome.ended

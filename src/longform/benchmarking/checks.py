@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from longform.benchmarking.shapes import Cell, Shape
 from longform.errors import LongformError
 
 CHECKED_TOKENS = 512  # of a longer text
+LONGEST_WHOLE = 4_096  # tokens; a model that takes nothing but whole texts, and longer ones, is checked by a short twin
 VERIFIED_TOKENS, VERIFIED_SLOTS = 64, 16
 # After all layers of random weights. What int8 loses is recorded; on a trained model it is less (docs/benchmarks.md).
 LARGEST_ERROR = {"float32": 1e-4, "bfloat16": 6e-2, "int8": 3e-1}
@@ -57,6 +59,13 @@ def check_output(
         expected = competitor.expected(copy.deepcopy(model).double(), given.double()) if exact else model(given)
     largest = LARGEST_ERROR[cell.dtype]
     return require_equal(forward(given), expected, largest, "float64" if exact else "float32")
+
+
+def checkable(competitor: Competitor, cell: Cell) -> Cell:
+    """The cell in which a competitor is checked: its own; for other implementations, at long texts, a shorter one."""
+    if competitor.family != "peer" or cell.length <= LONGEST_WHOLE:
+        return cell
+    return replace(cell, length=CHECKED_TOKENS, batch=1)
 
 
 def verify(competitor: Competitor, shape: Shape) -> None:

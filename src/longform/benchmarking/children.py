@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -34,16 +34,25 @@ class Outcome:
 
 
 def run_child(
-    task: str, cell: Cell, repeats: dict[str, int], *, seconds: float, log: Path, tell: Callable[[str], None]
+    task: str,
+    cell: Cell,
+    repeats: dict[str, int],
+    *,
+    floored: Sequence[str] = (),
+    seconds: float,
+    log: Path,
+    tell: Callable[[str], None],
 ) -> Outcome:
     """Measure in a child; ``seconds``: for each competitor in "memory", for all together in "time".
+
+    ``floored``: competitors whose floors are timed beside them.
 
     ``log`` gets what the child writes to standard error. ``tell`` is told what it is doing.
     """
     free = available_bytes()
     limit = None if free is None or cell.device != "cpu" else int(free * (1 - KEPT_FREE))
     environment = os.environ | (ALLOCATOR if task == "memory" else {})
-    command = [*WORKER, json.dumps(job_for(task, cell, repeats, limit))]
+    command = [*WORKER, json.dumps(job_for(task, cell, repeats, floored, limit))]
     outcome = Outcome()
     log.parent.mkdir(parents=True, exist_ok=True)
     with (

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from longform.benchmarking.competitor import Competitor
+from longform.benchmarking.measuring import LONG
 from longform.benchmarking.records import Record
 from longform.benchmarking.shapes import Cell
 from longform.benchmarking.worker import plan_of
@@ -65,6 +66,8 @@ def _growth(competitor: Competitor, short: Cell, long: Cell) -> float:
 
 def fitting_repeats(seconds: float, repeats: int, limit: float) -> int:
     """At most ``repeats`` rounds that end within ``limit`` seconds, warm-up included; 0 where not even one does."""
+    if seconds > LONG:  # its first pass counts
+        return min(repeats, int(limit / seconds))
     if 2 * seconds > limit:
         return 0
     return max(1, min(repeats, int(limit / max(seconds, 1e-9)) - WARM_UPS))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 TURN = 0.1  # seconds; shorter passes are repeated within a turn
 MOST_PASSES = 50  # of a turn
+LONG = 10.0  # seconds; the first of longer passes counts: what loads once is nothing beside it
 
 
 def alternate(
@@ -15,25 +16,31 @@ def alternate(
 
     Each round gives every action one turn, in an order that moves by one from round to round; an action with fewer
     ``repeats`` sits out the later rounds. A turn is one pass, or several where one takes less than 0.1 s (their mean).
-    Every action runs twice before, unless it has a single repeat: then once.
+    Every action runs twice before (once, if it has a single repeat), unless the first pass takes more than 10 s: that
+    one is its first round.
     """
-    passes = {name: _warm_up(action, 1 if repeats[name] == 1 else 2) for name, action in actions.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in actions}
+    seconds: dict[str, list[float]] = {}
+    passes = {}
+    for name, action in actions.items():
+        seconds[name], passes[name] = _warm_up(action, 1 if repeats[name] == 1 else 2)
     names = list(actions)
     for turn in range(max(repeats.values(), default=0)):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            if turn < repeats[name]:
+            if len(seconds[name]) <= turn < repeats[name]:
                 seconds[name].append(_timed(actions[name], passes[name]))
                 progress()
     return seconds
 
 
-def _warm_up(action: Callable[[], None], times: int) -> int:
-    """Run it and say how many passes fill a turn."""
-    for _ in range(times):
+def _warm_up(action: Callable[[], None], times: int) -> tuple[list[float], int]:
+    """Run it; the seconds that already count, and how many passes fill a turn."""
+    last = _timed(action, 1)
+    if last > LONG:
+        return [last], 1
+    if times > 1:
         last = _timed(action, 1)
-    return max(1, min(MOST_PASSES, round(TURN / max(last, 1e-9))))
+    return [], max(1, min(MOST_PASSES, round(TURN / max(last, 1e-9))))
 
 
 def _timed(action: Callable[[], None], passes: int) -> float:

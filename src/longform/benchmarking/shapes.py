@@ -1,5 +1,6 @@
 """Sizes of encoders, and the cells of the grid: one length, batch, dtype and kind of pass for all competitors."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -48,13 +49,16 @@ class Shape:
 
     @property
     def window_slots(self) -> int:
-        """k beside the default window, as ``longform convert`` chooses it for this length."""
+        """k beside the window, as ``longform convert`` chooses it for this length."""
         return default_slots(max_length=self.length, window=self.window)
 
     @property
     def window(self) -> int:
-        """Tokens that a windowed model sees exactly on each side."""
-        return WINDOW
+        """Tokens that a windowed model sees exactly on each side: the default, or more where that costs less.
+
+        A token sees 3 w others and, where slots of w tokens are the widest, n / w slots; that is least at √(n / 3).
+        """
+        return max(WINDOW, 2 ** round(math.log2(math.sqrt(self.length / 3))))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,14 +14,14 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import torch
 
-from longform.benchmarking.checks import WrongOutput, check_output, verify
+from longform.benchmarking.checks import WrongOutput, check_output, checkable, verify
 from longform.benchmarking.competitor import Competitor
 from longform.benchmarking.competitors import all_competitors
 from longform.benchmarking.floor import Floor, window_floor
@@ -71,8 +71,8 @@ def measure_memory(cell: Cell, names: list[str], emit: Emit) -> None:
         gc.collect()
 
 
-def measure_time(cell: Cell, repeats: dict[str, int], emit: Emit) -> None:
-    """Check all, then let them alternate with their floors; seconds of every round."""
+def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], emit: Emit) -> None:
+    """Check all, then let them alternate with the floors of ``floored``; seconds of every round."""
     every = all_competitors()
     actions: dict[str, Callable[[], None]] = {}
     errors: dict[str, float | None] = {}
@@ -81,7 +81,7 @@ def measure_time(cell: Cell, repeats: dict[str, int], emit: Emit) -> None:
         with Attempt(name, emit):
             actions[name], errors[name] = _checked_pass(every[name], cell)
     rounds = {name: repeats[name] for name in actions}
-    floors = _floors(cell, {name: every[name] for name in actions}, emit)
+    floors = _floors(cell, {name: every[name] for name in actions if name in floored}, emit)
     for floor, (names, action) in floors.items():
         actions[floor] = action
         rounds[floor] = max(repeats[name] for name in names)
@@ -98,10 +98,13 @@ def _checked_pass(competitor: Competitor, cell: Cell) -> tuple[Callable[[], None
     """What is timed, after its output was found right, and the error of that output."""
     torch.manual_seed(0)
     verify(competitor, cell.shape)
-    model = competitor.build(cell.shape).eval()
-    prepared = prepare(copy.deepcopy(model), cell, autocast=competitor.autocast)
-    hidden = torch.randn(cell.batch, cell.length, cell.shape.size.hidden)
-    error = check_output(competitor, model, forward_of(prepared, cell), cell, hidden)
+    checked = checkable(competitor, cell)
+    model = competitor.build(checked.shape).eval()
+    prepared = prepare(copy.deepcopy(model), checked, autocast=competitor.autocast)
+    hidden = torch.randn(checked.batch, checked.length, checked.shape.size.hidden)
+    error = check_output(competitor, model, forward_of(prepared, checked), checked, hidden)
+    if checked != cell:
+        prepared = prepare(competitor.build(cell.shape).eval(), cell, autocast=competitor.autocast)
     return partial(make_pass(prepared, cell), random_states(cell)), error
 
 
@@ -163,12 +166,16 @@ def main(job: dict[str, Any], emit: Emit = emit) -> None:
     if job["task"] == "memory":
         measure_memory(cell, list(job["repeats"]), emit)
     else:
-        measure_time(cell, job["repeats"], emit)
+        measure_time(cell, job["repeats"], job["floored"], emit)
 
 
-def job_for(task: str, cell: Cell, repeats: dict[str, int], memory_limit: int | None) -> dict[str, Any]:
+def job_for(
+    task: str, cell: Cell, repeats: dict[str, int], floored: Sequence[str], memory_limit: int | None
+) -> dict[str, Any]:
     """What ``main`` takes."""
-    return {"task": task, "cell": asdict(cell), "repeats": repeats, "memory_limit": memory_limit}
+    return {
+        "task": task, "cell": asdict(cell), "repeats": repeats, "floored": list(floored), "memory_limit": memory_limit,
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -12,11 +12,16 @@ def parser() -> Any:
         "benchmark", "Time (median and spread, in seconds) and peak memory (MiB) of encoders against the length of "
         "their texts, competitors taking turns in one process after their outputs were checked. A competitor that is "
         "not installed, does not fit or takes too long gets a row that says so. Interrupted, it goes on when it is "
-        "called again with the same folder. --preset small takes about 10 minutes on 2 CPU cores; bars, bars-train and "
-        "paper about an hour each; full takes days and is meant to be cut with the other options.",
+        "called again with the same folder. On 2 CPU cores --preset small takes under 10 minutes, bars about 40, "
+        "bars-train and million about 20 each, paper hours; full takes days and is meant to be cut with the other "
+        "options.",
     )  # fmt: skip
-    made.add_argument("--preset", default="small", help="small, bars, bars-train, million, paper or full; the options "
-                      "below replace what it chooses")  # fmt: skip
+    made.add_argument(
+        "--preset",
+        default="small",
+        help="small, bars, bars-train, million, paper or full; what"
+        " --lengths ... --competitors choose replaces that of its first stage, others are left out",
+    )
     made.add_argument("--lengths", type=int, nargs="+", default=[], help="tokens of a text")
     made.add_argument("--sizes", nargs="+", default=[], help="minilm (6 layers x 384), base (12 layers x 768)")
     made.add_argument("--dtypes", nargs="+", default=[], help="float32, bfloat16, int8")
@@ -28,9 +33,11 @@ def parser() -> Any:
     made.add_argument("--competitors", nargs="+", default=[], help="all, a family (ours order full peer sparse) or "
                       "names, as in records")  # fmt: skip
     made.add_argument("--repeats", type=int, default=5, help="rounds of each competitor")
-    made.add_argument("--cell-seconds", type=float, default=300.0, help="seconds for all passes of one competitor in "
-                      "one cell: fewer rounds are run, or none, to keep it")  # fmt: skip
-    made.add_argument("--memory", type=bool, default=True, help="measure peak memory (a pass in another process)")
+    made.add_argument("--cell-seconds", type=float, default=0.0, help="seconds for all passes of one competitor in "
+                      "one cell: fewer rounds are run, or none, to keep it; 0: the preset's")  # fmt: skip
+    made.add_argument("--memory", type=bool | None, default=None, help="measure peak memory (a pass in another "
+                      "process); null: the preset's")  # fmt: skip
+    made.add_argument("--floors", default="", help="whose floors are timed: all, none or a family; empty: the preset's")
     made.add_argument("--threads", type=int | None, default=None, help="CPU threads; null: as torch chooses")
     made.add_argument("--device", default="auto", help="auto, cpu, cuda")
     made.add_argument("--output", type=Path, default=Path("runs/benchmark"), help="folder for records and report")
@@ -43,18 +50,23 @@ def run(settings: Any) -> None:
     """Measure what is lacking, write the report, and say where it is."""
     from longform.benchmarking.cell_run import Effort
     from longform.benchmarking.competitors import chosen_competitors
-    from longform.benchmarking.grid import run_grid
+    from longform.benchmarking.grid import key_of, run_grid
     from longform.benchmarking.report import write_report
-    from longform.benchmarking.selection import cells_of, chosen_device, chosen_threads, preset, with_choices
+    from longform.benchmarking.selection import cells_of, chosen_device, chosen_stages, chosen_threads
 
     names = ("lengths", "sizes", "dtypes", "modes", "passes", "batches", "batch_tokens", "slots", "competitors")
-    selection = with_choices(preset(settings.preset), **{name: getattr(settings, name) for name in names})
-    competitors = chosen_competitors(selection.competitors)
-    effort = Effort(repeats=settings.repeats, cell_seconds=settings.cell_seconds, memory=settings.memory)
-    cells = cells_of(selection, device=chosen_device(settings.device), threads=chosen_threads(settings.threads))
-    records = run_grid(cells, competitors, effort, output=settings.output, also=settings.records)
-    write_report(
-        records, competitors, settings.output,
-        {"repeats": effort.repeats, "cell seconds": effort.cell_seconds, "batch tokens": selection.batch_tokens},
-    )  # fmt: skip
+    what = {name: getattr(settings, name) for name in names}
+    how = {name: getattr(settings, name) for name in ("cell_seconds", "memory", "floors")}
+    device, threads = chosen_device(settings.device), chosen_threads(settings.threads)
+    stages = []
+    for selection in chosen_stages(settings.preset, what, how):
+        effort = Effort(settings.repeats, selection.cell_seconds, selection.memory, selection.floors)
+        cells = cells_of(selection, device=device, threads=threads)
+        stages.append((cells, chosen_competitors(selection.competitors), effort))
+    shown = chosen_competitors(["all"])
+    records: dict[str, Any] = {}
+    for cells, competitors, effort in stages:
+        rows = run_grid(cells, competitors, effort, output=settings.output, also=settings.records)
+        records |= {key_of(row.settings): row for row in rows}
+        write_report(list(records.values()), shown, settings.output, {"at most": f"{settings.repeats} rounds"})
     print(f"saved  {settings.output} (report.html, tables.md, pictures, records.jsonl)")

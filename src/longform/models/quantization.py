@@ -14,7 +14,7 @@ Model = TypeVar("Model", bound=LinformerPreTrainedModel)
 
 
 def quantize(model: Model) -> Model:
-    """Change the encoder's linear layers to int8 (weights a scale an output, inputs a scale a token); returns ``model``.
+    """Change the encoder's linear layers to int8, weights a scale an output, inputs a scale a token; returns it.
 
     Embeddings, normalisation, attention, heads and the values' layers stay in float32: values lose most by rounding.
     Where keys are formed from the shortened text (no window) their layers stay, too; they have few rows. What it costs
@@ -28,7 +28,7 @@ def quantize(model: Model) -> Model:
         raise ConfigurationError(
             f"int8 starts from float32 on a CPU; the model is {model.dtype} on {model.device.type}"
         )
-    quantize_linears(model.base_model.encoder, keep=_kept)
+    quantize_linears(model.base_model.get_submodule("encoder"), keep=_kept)
     return model.eval()
 
 
