@@ -1,0 +1,34 @@
+import pytest
+
+from longform.cli import reproduce as command
+from longform.cli.main import main
+from longform.laboratory.reproduce import SUBJECTS
+
+
+def test_help_names_every_subject_and_its_time():
+    text = " ".join(command.parser().format_help().split())
+    assert all(f"{name}: " in text for name in SUBJECTS)
+    assert "minutes" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["figure9"], 'no subject "figure9"'),
+        (["figure3a"], "figure3a needs --text"),
+        (["table2"], "table2 needs --data"),
+        (["table1", "--text", "x.txt"], "table1 makes no use of --text"),
+        (["table3", "--keep-models", "true"], "no use of --keep-models"),
+        (["table3", "--scale", "huge"], 'scale="huge"'),
+        (["table3", "--lengths", "1"], "2 tokens or more"),
+        (["table3", "--sizes", "minilm", "base"], "one at a time"),
+        (["table1", "--sizes", "vast"], 'size="vast"'),
+        (["figure3a", "--text", "nowhere.txt"], "nowhere.txt"),
+        (["figure3a", "--text", "-"], "cannot be read again"),
+        (["figure3a", "--text", "x.txt", "--preset", "enormous"], 'no preset "enormous"'),
+        (["table2", "--data", "nowhere"], '"nowhere" is not a folder'),
+    ],
+)
+def test_bad_options_are_one_clear_line(line, said, tmp_path, capsys):
+    assert main(["reproduce", *line, "--output", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,137 @@
+"""Figure 3: which models are trained, that an interruption costs nothing finished, that other settings are refused."""
+
+import json
+import re
+
+import pytest
+
+from longform.data.tokenizer_training import TokenizerSettings
+from longform.errors import ConfigurationError
+from longform.laboratory import figure3 as module
+from longform.laboratory.claims import claimed
+from longform.laboratory.figure3 import reproduce_figure3
+from longform.laboratory.figure3_plan import planned, preset_of
+from longform.laboratory.figure3_report import final_values, ratios_to_twin
+from longform.training.presets import Preset
+from longform.training.pretraining_settings import PretrainingSettings
+
+MODEL = {
+    "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
+    "max_position_embeddings": 16, "projected_length": 4, "projection_sharing": "headwise",
+}  # fmt: skip
+PRESET = Preset(
+    "tiny", TokenizerSettings("wordpiece", 60), MODEL,
+    PretrainingSettings(
+        tokens_per_step=32, tokens_per_forward=32, max_steps=2, learning_rate=1e-3, evaluations=1,
+        validation_tokens=100, dtype="float32",
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "texts.jsonl"
+    rows = [{"text": f"{word} rain falls on the hill and the river {word} runs to the sea " * 3} for word in "abcd" * 5]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_the_lines_of_each_figure():
+    paper = preset_of("paper")
+    assert [curve.key for curve in planned("figure3a", paper).curves] == [
+        "n512-full", "n512-k64-headwise", "n512-k128-headwise", "n512-k256-headwise"
+    ]  # fmt: skip
+    twice = planned("figure3b", paper).curves
+    assert [curve.key for curve in twice] == ["n1024-full", "n1024-k128-headwise", "n1024-k256-headwise"]
+    shared = planned("figure3c", paper, also=["window"]).curves
+    assert [curve.model["projection_sharing"] for curve in shared[1:5]] == [
+        "none", "headwise", "key_value", "layerwise"
+    ]  # fmt: skip
+    assert {curve.model["projected_length"] for curve in shared[1:]} == {128}
+    assert (shared[5].model["projection"], shared[5].model["attention_window"]) == ("mean", 64)
+    lengths = planned("figure3d", paper).curves
+    assert [(curve.length, curve.model["projected_length"]) for curve in lengths] == [
+        (512, 256), (1024, 256), (2048, 256), (4096, 256)
+    ]  # fmt: skip
+    small = planned("figure3d", preset_of("small"))
+    assert small.curves[-1].length <= small.preset.training.tokens_per_step
+    assert planned("figure3a", PRESET, steps=7).preset.training.max_steps == 7
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: preset_of("huge"), 'scale="huge"'),
+        (lambda: planned("figure3e", PRESET), 'no "figure3e"'),
+        (lambda: planned("figure3a", PRESET, also=["magic"]), "there are window, convolution, mean"),
+    ],
+)
+def test_what_there_is_not(make, said):
+    with pytest.raises(ConfigurationError, match=said):
+        make()
+
+
+def test_trainings_are_kept_and_other_settings_refused(corpus, tmp_path, monkeypatch):
+    plan = planned("figure3a", PRESET)
+    trained = []
+    real = module.Training.run
+
+    def run(self):
+        if len(trained) == 3:
+            raise KeyboardInterrupt
+        trained.append(self.name)
+        return real(self)
+
+    monkeypatch.setattr(module.Training, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False)
+    trained.append("interrupted")  # so that what comes now is not
+    done = reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False)
+    assert trained[4:] == ["n16-k8-headwise-seed0"]
+    assert (len(done.finished), done.lacking) == (4, 0)
+    records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert [record["settings"]["k"] for record in records] == [None, 2, 4, 8]
+    assert len((tmp_path / "curves.jsonl").read_text().splitlines()) == 4 * 3  # before, between, after
+    page = (tmp_path / "report.html").read_text()
+    assert "data:image/png;base64," in page
+    assert re.findall(r'(?:src|href)="(?!data:)', page) == []
+    assert not list(tmp_path.rglob("model.safetensors"))
+
+    again = reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False)
+    assert again.finished == done.finished
+    assert len(trained) == 5
+    with pytest.raises(ConfigurationError, match="max_steps: 2 there, 3 now"):
+        reproduce_figure3(planned("figure3a", PRESET, steps=3), [corpus], tmp_path, seeds=[0], progress=False)
+    with pytest.raises(ConfigurationError, match="each once"):
+        reproduce_figure3(plan, [corpus], tmp_path, seeds=[1, 1], progress=False)
+
+
+def _row(curve, seed, loss, n=16):
+    settings = {"curve": curve, "label": curve, "seed": seed, "n": n, "k": None}
+    return {
+        "settings": settings,
+        "metrics": {"loss": loss, "unigram_loss": 6.0, "parameters": 9, "seconds": 60.0},
+    }
+
+
+def test_ratios_are_seed_by_seed():
+    rows = [
+        _row("n16-full", 0, 4.0),
+        _row("n16-full", 1, 5.0),
+        _row("x", 0, 4.4),
+        _row("x", 1, 5.0),
+        _row("y", 0, 1, 8),
+    ]
+    ratios = ratios_to_twin(rows)
+    assert ratios == {"n16-full": [1.0, 1.0], "x": [pytest.approx(1.1), 1.0], "y": []}
+    cells = final_values(rows)
+    assert cells[1][4] == "4.7000 ± 0.4243"
+    assert cells[1][6:8] == ["1.00", "1.0500 ± 0.0707"]
+    assert cells[2][7] == "–"
+
+
+def test_one_process_holds_a_claim(tmp_path):
+    with claimed(tmp_path / "a") as mine, claimed(tmp_path / "a") as other, claimed(tmp_path / "b") as free:
+        assert (mine, other, free) == (True, False, True)
+    with claimed(tmp_path / "a") as later:
+        assert later

@@ -1,0 +1,88 @@
+"""Tables 1 and 3 from made-up rows of the benchmark, and one real pass of an architecture that it does not have."""
+
+import json
+
+import pytest
+
+from longform.benchmarking.records import Record, hardware, versions
+from longform.benchmarking.shapes import Cell
+from longform.errors import ConfigurationError
+from longform.laboratory import table1, table3
+from longform.laboratory.growth import measured, measured_apart
+
+MACHINE = {"hardware": hardware(), "versions": versions(), "commit": "x"}
+CELL = Cell(
+    size="tiny", length=32, batch=1, slots=8, dtype="float32", mode="eager", work="inference", device="cpu", threads=1
+)
+
+
+def made_up(cells, names, scale, output):
+    """Unfused attention takes n² / 1000 seconds and does not fit above 1,024 tokens; ours n k / 10,000."""
+    rows = []
+    for cell in cells:
+        n, k = cell.length, cell.shape.slots
+        for name in names:
+            seconds = n * k / 1e4 if name.startswith("ours") else n * n / 1e3
+            metrics = {
+                "seconds": seconds, "peak_mib": float(n), "missing": None, "texts_in_16_gib": 1e6 / n,
+                "against_unfused": n * n / 1e3 / seconds, "against_sdpa": 2.0,
+            }  # fmt: skip
+            if n > 1024 and name == "unfused":
+                metrics = {"missing": "out of memory"}
+            settings = cell.settings(name)
+            rows.append(Record(name="speed", settings=settings, metrics=metrics, **MACHINE))
+    return rows
+
+
+def test_exponents():
+    assert table1.exponent({n: 3.0 * n**1.5 for n in (64, 128, 512)}) == pytest.approx(1.5)
+    assert table1.exponent({1: 5.0, 100: 10.0, 200: 40.0, 400: 160.0}) == pytest.approx(2.0)  # the three longest
+    assert table1.exponent({100: 1.0}) is None
+
+
+def test_table_1(tmp_path, monkeypatch):
+    monkeypatch.setattr(table1, "measured_cells", made_up)
+    apart = iter(
+        [{"seconds": [1.0, 3.0, 2.0], "growth": 2**20}, *({"missing": "stopped after 9 s"} for _ in range(20))]
+    )
+    monkeypatch.setattr(table1, "measured_apart", lambda *_: next(apart))
+    table = table1.reproduce_table1("small", tmp_path, lengths=[512, 1024, 2048], slots=[64], progress=False)
+    rows = {row[0]: row for row in table.rows}
+    assert rows["BERT, unfused attention"][3:6] == ["2.00", "1.00", "1,024"]
+    assert rows["Longform, linear, layerwise"][1:6] == ["O(n)", "O(1)", "1.00", "1.00", "2,048"]
+    assert rows["recurrent (LSTM, both directions)"][3:] == ["–", "–", "512", "2,000", "1"]
+    page = (tmp_path / "report.html").read_text()
+    assert "n = 2,048: out of memory" in page
+    assert "stopped after 9 s" in page
+    assert "data:image/png;base64," in page
+    assert len((tmp_path / "records.jsonl").read_text().splitlines()) == len(table.rows)
+    with pytest.raises(ConfigurationError, match="two lengths"):
+        table1.reproduce_table1("small", tmp_path, lengths=[512], progress=False)
+
+
+def test_table_3(tmp_path, monkeypatch):
+    monkeypatch.setattr(table3, "measured_cells", made_up)
+    tables = dict(table3.reproduce_table3("small", tmp_path, lengths=[512, 2048], slots=[128, 512]))
+    time = tables["Time, against unfused attention, the paper's baseline"]
+    assert time.heads == ["n", "k = 128", "k = 256", "k = 512"]  # k = 512 of 512 tokens is n / 2
+    assert time.rows[0] == ["512", "40.0x (1.5x)", "20.0x (1.3x)", "–"]
+    memory = tables["Largest batch, against unfused attention, the paper's baseline"]
+    assert memory.rows[0][1] == "1.00x (1.7x)"
+    assert memory.rows[1][1] == "– (6.1x)"
+    assert "n = 2,048, k = 128, unfused: out of memory." in (tmp_path / "report.html").read_text()
+    record = json.loads((tmp_path / "records.jsonl").read_text().splitlines()[0])
+    assert record["name"] == "speed"
+
+
+@pytest.mark.parametrize("name", ["recurrent", "reformer"])
+def test_a_pass_of_what_the_benchmark_does_not_have(name):
+    found = measured(name, CELL, 1)
+    assert len(found["seconds"]) == 1
+    assert found["seconds"][0] > 0
+
+
+def test_a_process_that_fails_says_why(monkeypatch):
+    from longform.laboratory import growth
+
+    monkeypatch.setattr(growth.sys, "executable", "/bin/false")
+    assert measured_apart("recurrent", CELL, 1, 9.0) == {"missing": "its process ended with status 1"}

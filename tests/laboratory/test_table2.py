@@ -1,0 +1,101 @@
+"""Table 2: every model on the same texts with the same head; finished fine-tunings stay; what is missing is said."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_models import save_bert
+
+from longform.errors import ConfigurationError, DataError
+from longform.laboratory import table2 as module
+from longform.laboratory.table2 import Table2, Table2Scale, reproduce_table2
+from longform.laboratory.table2_models import variants, with_new_head
+from longform.laboratory.table2_report import accuracy_table, gaps, scores_of
+from longform.laboratory.table2_tasks import TASKS, Amount, read_task
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    draw = random.Random(0)
+    rows = [
+        {"sentence1": draw.choice(["good text", "bad text"]), "sentence2": "a long text", "label": place % 2}
+        for place in range(40)
+    ]
+    (folder / "rte_train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory, tiny_tokenizer):
+    return str(save_bert(tmp_path_factory.mktemp("model"), tiny_tokenizer))
+
+
+def test_models_fine_tune_on_the_same_texts_and_go_on(data, source, tmp_path, monkeypatch):
+    amounts = {name: Amount(12, 6, 24) for name in ("RTE", "IMDB")}
+    scale = Table2Scale(source, amounts, epochs=1, learning_rate=1e-3, batch_size=6)
+    asked = Table2(
+        scale, data, tmp_path, seeds=(0,), tasks=("RTE",), models=("original", "linear-128-layerwise"), progress=False
+    )
+    finished, lacking = reproduce_table2(asked)
+    assert lacking == 0
+    settings = [one.record.settings for one in finished]
+    assert [(one["model"], one["train"], one["dev"], one["k"]) for one in settings] == [
+        ("original", 12, 6, None), ("linear-128-layerwise", 12, 6, 128)
+    ]  # fmt: skip
+    assert not list(tmp_path.rglob("*.safetensors"))
+    assert "data:image/png;base64," in (tmp_path / "report.html").read_text()
+
+    monkeypatch.setattr(module, "finetune", lambda *_, **__: pytest.fail("fine-tuned again"))
+    assert reproduce_table2(asked)[0] == finished
+    with pytest.raises(ConfigurationError, match="epochs: 1 there, 2 now"):
+        reproduce_table2(replace(asked, scale=replace(scale, epochs=2)))
+    for wrong, error, said in (
+        ({"tasks": ("COLA",)}, ConfigurationError, "tasks=COLA"),
+        ({"models": ("magic",)}, ConfigurationError, "models=magic"),
+        ({"seeds": ()}, ConfigurationError, "one or more"),
+        ({"tasks": ("IMDB",)}, DataError, "no imdb_train.parquet"),
+        ({"data": "nowhere"}, DataError, '"nowhere" is not a folder'),
+    ):
+        with pytest.raises(error, match=said):
+            reproduce_table2(replace(asked, parts={}, **wrong))
+
+
+def test_the_same_texts_whoever_asks(data):
+    train, dev = read_task(TASKS["RTE"], data, Amount(5, 4))
+    assert (train, dev) == read_task(TASKS["RTE"], data, Amount(5, 4))
+    assert (len(train.texts), len(dev.texts)) == (5, 4)
+    assert train.pairs is not None
+
+
+def test_every_model_begins_with_the_same_head(source):
+    every = variants()
+    original, _ = with_new_head(source, every["original"], 2, 3, None)
+    window, _ = with_new_head(source, every["window"], 2, 3, None)
+    other, _ = with_new_head(source, every["window"], 2, 4, None)
+    assert torch.equal(original.classifier.weight, window.classifier.out_proj.weight)
+    assert not torch.equal(window.classifier.out_proj.weight, other.classifier.out_proj.weight)
+    assert window.config.attention_window == 64
+    ids = torch.randint(5, 40, (2, 20))
+    with torch.no_grad():
+        torch.testing.assert_close(original.eval()(input_ids=ids).logits, window.eval()(input_ids=ids).logits)
+
+
+def _row(model, task, seed, accuracy):
+    return {
+        "settings": {"model": model, "task": task, "seed": seed, "label": model},
+        "metrics": {"accuracy": accuracy},
+    }
+
+
+def test_gaps_are_of_averages_seed_by_seed():
+    rows = [_row("original", task, seed, 0.9) for task in ("A", "B") for seed in (0, 1)]
+    rows += [_row("x", "A", 0, 0.8), _row("x", "B", 0, 0.9), _row("x", "A", 1, 0.7), _row("y", "A", 0, 0.5)]
+    scores, _ = scores_of(rows)
+    assert gaps(scores, ["A", "B"]) == {"original": [0.0, 0.0], "x": [pytest.approx(-5.0)], "y": []}
+    heads, cells = accuracy_table(rows)
+    assert heads == ["model", "A", "B", "average", "against the original", "seeds"]
+    assert cells[1] == ["x", "75.0 ± 7.1", "90.0", "85.00", "-5.00", "2"]
+    assert cells[2] == ["y", "50.0", "–", "–", "–", "1"]
