@@ -69,5 +69,6 @@ def _finish(figure: Any, axes: Any, title: str, path: Path) -> None:
     axes.minorticks_off()
     axes.grid(alpha=0.25, which="both")
     axes.set_title(title, fontsize=11)
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    if lengths:
+        axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
     save_figure(figure, path)

@@ -50,7 +50,8 @@ def make_row(
     ``against_X``: how many times faster than X; ``against_floor``: time / floor. ``peak_mib``: memory of a pass above
     the loaded model; ``process_mib``: the process's most. ``texts_in_16_gib``: the largest batch that memory for
     weights and passes holds, computed from these; ``texts_against_unfused``: over that of unfused attention
-    (``unfused``). ``error``: relative, of the output that was checked.
+    (``unfused``). ``error``: relative, of the output that was checked. ``share_X``: of the time of a pass, by kind of
+    operation.
     """
     metrics = {"missing": missing or None, **_memory(probe, unfused, cell.batch)}
     plan = plan_of(competitor, cell)
@@ -84,6 +85,7 @@ def _times(event: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
         "seconds": median, "fastest": min(seconds), "slowest": max(seconds), "spread": spread(seconds),
         "repeats": len(seconds), "tokens_per_second": cell.tokens / median, "error": event["error"],
         "floor_seconds": statistics.median(floor) if floor else None,
+        **{f"share_{kind}": share for kind, share in event.get("shares", {}).items()},
         **{f"against_{name}": event.get(f"against_{name}") for name in (*REFERENCES, "floor")},
     }  # fmt: skip
 

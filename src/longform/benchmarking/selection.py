@@ -59,8 +59,8 @@ BARS = Selection(lengths=(512,), sizes=("base",), competitors=MAIN, floors="ours
 PRESETS: dict[str, tuple[Selection, ...]] = {
     # make bench: minutes on two cores
     "small": (
-        Selection(lengths=(128, 512, 2_048, 4_096), competitors=(*MAIN, *PEERS), cell_seconds=20.0),
-        Selection(lengths=(128, 512, 2_048), competitors=("unfused",), floors="none", cell_seconds=20.0),
+        Selection(lengths=(128, 512, 4_096), competitors=(*MAIN, "unfused", *PEERS), cell_seconds=20.0),
+        Selection(lengths=(2_048,), competitors=(*MAIN, "unfused", *PEERS, "sparse"), cell_seconds=20.0),
         Selection(lengths=(512, 2_048), passes=("train",), competitors=MAIN, floors="none", cell_seconds=20.0),
     ),
     # what the project promises; minutes on two cores in benchmarks.md

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from longform.benchmarking.breakdown import shares_of
 from longform.benchmarking.checks import WrongOutput, check_output, checkable, verify
 from longform.benchmarking.competitor import Competitor
 from longform.benchmarking.competitors import all_competitors
@@ -34,6 +35,7 @@ from longform.benchmarking.shapes import Cell
 from longform.benchmarking.timed_floor import TimedFloor
 
 SHORT_PASS = 5.0  # seconds
+LONGEST_PROFILED = 60.0
 FLOOR = "floor of "
 Emit = Callable[..., None]
 
@@ -88,9 +90,10 @@ def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], em
     seconds = alternate(actions, rounds, partial(emit, "round"))
     floor_of = {name: floor for floor, (names, _) in floors.items() for name in names}
     for name, error in errors.items():
+        profiled = name in floor_of and min(seconds[name]) < LONGEST_PROFILED
         emit(
             "time", name=name, seconds=seconds[name], error=error, floor=seconds.get(floor_of.get(name, ""), []),
-            hardware=hardware(),
+            shares=shares_of(actions[name], cell.device) if profiled else {}, hardware=hardware(),
         )  # fmt: skip
 
 

@@ -1,0 +1,30 @@
+import pytest
+import torch
+
+from longform.benchmarking.breakdown import kind_of, shares, shares_of
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [
+        ("aten::addmm", "products"), ("aten::mm", "products"), ("aten::_int_mm", "products"),
+        ("mkldnn::_linear_pointwise", "products"), ("aten::mul", "elementwise"), ("aten::add", "elementwise"),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", "attention"), ("aten::gelu", "activation"),
+        ("aten::native_layer_norm", "normalisation"), ("aten::copy_", "copies"), ("ProfilerStep", "other"),
+    ],
+)  # fmt: skip
+def test_kinds_of_operations(operation: str, kind: str) -> None:
+    assert kind_of(operation) == kind
+
+
+def test_shares_add_up() -> None:
+    found = shares([("aten::mm", 3.0), ("aten::gelu", 1.0), ("aten::bmm", 4.0)])
+    assert {kind: share for kind, share in found.items() if share} == {"products": 0.875, "activation": 0.125}
+    assert set(shares([]).values()) == {0.0}
+
+
+def test_a_product_is_mostly_products() -> None:
+    x = torch.randn(256, 256)
+    found = shares_of(lambda: (x @ x @ x).neg(), "cpu")
+    assert found["products"] > 0.5
+    assert found["elementwise"] > 0
