@@ -77,11 +77,15 @@ def final_values(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
                 f"{metrics[0]['parameters']:,}", mean_and_spread(losses, ".4f"),
                 mean_and_spread([math.exp(loss) for loss in losses], ".2f"),
                 f"{min(one['unigram_loss'] - one['loss'] for one in metrics):.2f}",
-                mean_and_spread(ratios[curve], ".4f") if ratios[curve] else "–", str(len(losses)),
+                _shown(ratios[curve], of_itself=curve.endswith("full")), str(len(losses)),
                 f"{sum(one['seconds'] for one in metrics) / 60 / len(metrics):.1f}",
             ]
         )  # fmt: skip
     return cells
+
+
+def _shown(ratios: Sequence[float], *, of_itself: bool) -> str:
+    return "1" if of_itself else mean_and_spread(ratios, ".4f") if ratios else "–"
 
 
 def notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
