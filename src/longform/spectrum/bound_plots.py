@@ -144,11 +144,18 @@ def plot_errors(result: BoundResult, path: Path) -> None:
     handles = grid[0][0].get_lines()
     figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
     length = result.errors[0].length
+    below = "nor is any output here (below)" if _best_output(result) else "for the output it is not optimal (below)"
     figure.suptitle(
-        f"{result.model} on {result.texts}, n = {length}: no map of rank k is nearer than the SVD's (above);\n"
-        "the output of a head needs no more than its d columns (below), and there the SVD is not optimal", fontsize=11,
-    )  # fmt: skip
+        f"{result.model} on {result.texts}, n = {length}:\nno map of rank k is nearer than the SVD's (above), {below}",
+        fontsize=11,
+    )
     save_figure(figure, path)
+
+
+def _best_output(result: BoundResult) -> bool:
+    """Whether no other method's output is nearer than the SVD's, in any layer, at any k."""
+    best = {(row.layer, row.k): row.output_error for row in result.errors if row.method == BEST}
+    return all(row.output_error >= best[row.layer, row.k] for row in result.errors)
 
 
 def _error_panel(axes: Any, rows: Iterable[ErrorRow], error: str) -> None:
