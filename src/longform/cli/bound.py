@@ -22,8 +22,8 @@ def parser() -> Any:
         "the error of attention against k: SVD, random, mean, convolution, fitted E and F. Without --output it prints "
         "k alone, in seconds. Without a model random maps are tried; with one, its attention as well, and the error "
         "against k. small: 3 layers and 3 heads of each, for the bundled model 2 minutes on one CPU core; paper: every "
-        "layer and head, for a GPU. Time grows with layers x heads x n² x k x (trials + fit-steps). Interrupted, it goes "
-        "on when it is called again.",
+        "layer and head, for a GPU. Time grows with layers x heads x n² x k x (trials + fit-steps). Interrupted, it "
+        "goes on when it is called again.",
     )  # fmt: skip
     made.add_argument(
         "model", nargs="?", type=str | None, default=None,
