@@ -61,13 +61,14 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(VENV)/bin/longform benchmark --preset small --output runs/bench \
 	  --records benchmarks/records/speed.jsonl $(BENCH_OPTIONS)
-	$(PYTHON) -m benchmarks.tables
+	$(MAKE) tables
 
 bench-memory: $(STAMP)
 	$(PYTHON) -m benchmarks.memory
-	$(PYTHON) -m benchmarks.tables
+	$(MAKE) tables
 
 tables: $(STAMP)
+	$(PYTHON) -m benchmarks.speed_pictures
 	$(PYTHON) -m benchmarks.tables
 
 clean:

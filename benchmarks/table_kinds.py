@@ -46,7 +46,8 @@ class ComputedTable:
     """A table whose shape depends on the records.
 
     Args:
-        make: chosen records (as dicts) -> the heads of the columns, and rows of cells.
+        make: chosen records (as dicts) -> the heads of the columns, and rows of cells; without heads, rows of one cell
+            are paragraphs and not a table.
         records: their name.
         where: values that a record must have.
         row: what tells records apart; of those that agree in it, the latest is taken. Empty: all settings.

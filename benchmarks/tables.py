@@ -99,6 +99,8 @@ def render_table(name: str, records: Sequence[Record]) -> str:
         body = [[cell(row, column) for column in definition.columns] for row in rows]
     if not body:
         return "*Not measured yet.*\n"
+    if not header:
+        return "\n\n".join(line for (line,) in body) + f"\n\n{provenance(rows)}\n"
     table = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *body))
     return f"{table}\n\n{provenance(rows)}\n"
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import table_definitions, tables
+from benchmarks import speed_pictures, speed_tables, table_definitions, tables
 from benchmarks.memory import LargestTensor, failures, peak_growth
 from benchmarks.records import Record, append_record, read_records
 from benchmarks.table_kinds import Column, ComputedTable, TableDefinition
 
-HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2", "avx512_bf16"], "cores": 2, "gpu": None}
+HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2", "avx512_bf16"], "cores": 2, "threads": 2, "gpu": None}
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}
 
 
@@ -141,6 +141,47 @@ def test_a_speed_table_has_a_row_a_length_and_a_column_a_competitor() -> None:
         "| 128 | 1.25 | – |",
         "| 512 | 1.50 | 1.00 |",
     ]
+
+
+def test_where_it_pays_is_the_shortest_length_without_a_slower_longer_one() -> None:
+    ratios = {128: 1.1, 256: 0.9, 512: 1.2, 2_048: 2.5}
+    records = [speed_record("ours-mean", n, min(256, n // 2), against_sdpa=ratio) for n, ratio in ratios.items()]
+    records += [speed_record("tatp22", 512, 256, against_sdpa=9.0)]
+    assert tables.render_table("crossings", records).splitlines()[2:4] == [
+        "| base | inference | Longform, mean | 512 | 128 | 1.10 | 2,048 | 2.5 |", "",
+    ]  # fmt: skip
+
+
+def test_columns_are_the_precisions_that_were_measured() -> None:
+    slow = speed_record("ours-mean", 512, 256, seconds=0.25)
+    settings = dict(slow.settings)
+    fast = dataclasses.replace(slow, settings=settings | {"dtype": "int8"}, metrics={"seconds": 0.125})
+    lone = dataclasses.replace(slow, settings=settings | {"length": 128, "slots": 64})
+    assert tables.render_table("precision", [slow, fast, lone]).splitlines()[:3] == [
+        "| size | tokens | encoder | bfloat16 | int8 |", "| --- | --- | --- | --- | --- |",
+        "| base | 512 | Longform, mean | 250.0 | 125.0 |",
+    ]  # fmt: skip
+
+
+def test_time_is_shared_out_where_it_was_profiled() -> None:
+    kinds = ("products", "attention", "activation", "normalisation", "elementwise", "copies", "other")
+    shares = {f"share_{kind}": 0.9 if kind == "products" else 1 / 60 for kind in kinds}
+    records = [speed_record("sdpa", 512, 256, against_floor=1.2, **shares), speed_record("tatp22", 512, 256)]
+    assert tables.render_table("where_time_goes", records).splitlines()[2:4] == [
+        "| 512 | full attention, SDPA | 90% | 2% | 2% | 2% | 2% | 2% | 2% | 1.20 |", "",
+    ]  # fmt: skip
+
+
+def test_pictures_are_drawn_from_records_and_shown_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed_tables, "PICTURES", tmp_path)
+    records = [speed_record("sdpa", n, n // 2, seconds=n * 1e-3) for n in (128, 256)]
+    assert tables.render_table("speed_pictures", records[:1]) == "*Not measured yet.*\n"
+    assert speed_pictures.draw(records[:1], tmp_path) == []
+    assert [path.name for path in speed_pictures.draw(records, tmp_path)] == ["speed-time.png"]
+    assert tables.render_table("speed_pictures", records).startswith("![Seconds of a pass")
+    assert "](docs/pictures/speed-time.png)" in tables.render_table("speed_pictures_in_readme", records)
 
 
 def test_the_papers_table_3_stands_beside_ours() -> None:

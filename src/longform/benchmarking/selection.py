@@ -78,6 +78,16 @@ PRESETS: dict[str, tuple[Selection, ...]] = {
         Selection(lengths=(512, 2_048, 8_192, 65_536), passes=("train",), competitors=(*MAIN[:2], *PEERS),
                   floors="none", memory=False, cell_seconds=150.0),
     ),
+    # float32, bfloat16, int8; eager and compiled
+    "dtypes": (
+        Selection(lengths=(512, 4_096), dtypes=("float32", "bfloat16", "int8"), modes=("eager", "compiled"),
+                  competitors=MAIN, floors="none", memory=False, cell_seconds=60.0),
+    ),
+    # peak memory against length
+    "memory": (
+        Selection(lengths=(1_024, 8_192, 16_384, 32_768), competitors=(*MAIN, "unfused", *PEERS), floors="none",
+                  cell_seconds=100.0),
+    ),
     # one document of a million tokens
     "million": (Selection(lengths=(LONGEST,), competitors=("ours-window",), cell_seconds=3_600.0),),
     # the paper's Table 3

@@ -19,7 +19,7 @@ def parser() -> Any:
     made.add_argument(
         "--preset",
         default="small",
-        help="small, bars, bars-train, million, paper or full; what"
+        help="small, bars, bars-train, dtypes, memory, million, paper or full; what"
         " --lengths ... --competitors choose replaces that of its first stage, others are left out",
     )
     made.add_argument("--lengths", type=int, nargs="+", default=[], help="tokens of a text")
