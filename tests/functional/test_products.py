@@ -141,7 +141,10 @@ def test_it_serves_where_it_is_faster(monkeypatch):
         assert products_are_faster(*heads)
         plain = compressed_attention(*heads, products=False)[0]
         assert torch.equal(plain, scaled_dot_product_attention(*heads))
-        assert torch.equal(compressed_attention(*heads)[0], attention_by_products(*heads, None))
+        by_products = attention_by_products(*heads, None)
+        assert torch.equal(compressed_attention(*heads)[0], by_products)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(compressed_attention(*heads)[0], by_products)
         assert torch.equal(compressed_attention(*heads, dropout=1.0)[0], torch.zeros_like(plain))
     monkeypatch.setattr(subject, "has_slow_fused_attention", lambda: False)
     with torch.no_grad():

@@ -26,7 +26,7 @@ def fused_linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, with_gelu: b
 
 def _served(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether oneDNN can be called."""
-    if not is_plain_inference(x, weight, bias):
+    if torch.is_autocast_enabled("cpu") or not is_plain_inference(x, weight, bias):
         return False
     return bool(x.dtype in _supported_dtypes() and x.numel() > 0 and torch.backends.mkldnn.enabled)
 

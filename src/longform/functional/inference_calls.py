@@ -14,7 +14,6 @@ def is_plain_inference(*tensors: Tensor | None) -> bool:
     return bool(
         all(type(x) in (Tensor, Parameter) and x.device.type == "cpu" and x.dtype == first for x in given)
         and not (torch.is_grad_enabled() and any(x.requires_grad for x in given))
-        and not torch.is_autocast_enabled("cpu")
         and torch._C._functorch.maybe_current_level() is None
         and torch._C._len_torch_dispatch_stack() == 0
     )
