@@ -36,6 +36,7 @@ from longform.training.settings import DistillationSettings, FinetuningSettings,
 RECORDS = Path(__file__).parent / "records"
 HELD_OUT = 200  # the last Wikipedia articles are never trained on
 SEARCHED_PAPERS = 200  # the first ones
+POOLING = "lead"  # of the classifiers
 
 
 def keep(name: str, settings: dict[str, Any], metrics: dict[str, float]) -> None:
@@ -159,7 +160,7 @@ def contracts(options: argparse.Namespace) -> None:
     parts = [table.iloc[first:last] for first, last in pairwise(edges)]
     train, validation = (Examples(part.text.tolist(), part.label.tolist()) for part in parts[:2])
     test = parts[2].head(options.test_documents)
-    shared = {"classifier_pooling": "mean", "task": "sequence-classification", "num_labels": table.label.nunique()}
+    shared = {"classifier_pooling": POOLING, "task": "sequence-classification", "num_labels": table.label.nunique()}
     names = dict(enumerate(sorted(table.label.unique())))
     for label, length, window in (("original at 512", 512, 512), ("Longform at 4,096", 4096, 64)):
         if options.only and options.only not in label:
@@ -171,18 +172,18 @@ def contracts(options: argparse.Namespace) -> None:
         model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = 0.0
         start_from_linear_probe(model, tokenizer, train, length)
         finetune(model, tokenizer, train, settings, validation=validation, output=folder)
-        classifier = load_classifier(folder)
+        classifier = load_classifier(folder, max_length=length, dtype="auto")
         logits = np.stack([outcome.values for outcome in classifier.outcomes(test.text.tolist(), strategy="whole")])
         truth = np.array([classifier.label2id[name] for name in test.label])
         scores = classification_scores(logits, truth, classifier.labels)
-        keep("classification", {"data": "contracts", "model": label, "max_length": length,
+        keep("classification", {"data": "contracts", "model": label, "max_length": length, "pooling": POOLING,
                                 "train_documents": len(parts[0]), "test_documents": len(test)},
              {"accuracy": scores.accuracy, "macro_f1": scores.macro_f1})  # fmt: skip
 
 
 def start_from_linear_probe(model: Any, tokenizer: Any, train: Examples, length: int) -> None:
     """Give ``model`` a head fitted to its own embeddings of the training texts (linear probing, then fine-tuning)."""
-    encoder = TextEncoder(model.base_model.eval(), tokenizer, "mean", False, length)
+    encoder = TextEncoder(model.base_model.eval(), tokenizer, POOLING, False, length)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=native_bfloat16(torch.device("cpu"))):
         vectors = encoder.embed(train.texts, progress=True)
     names = [model.config.id2label[number] for number in range(model.config.num_labels)]
@@ -193,7 +194,7 @@ def start_of(source: Any, length: int, window: int, head: dict[str, Any], names:
     """A classifier to fine-tune. A window of the whole length is the original's own full attention."""
     if Path(source, "conversion_report.json").exists():
         config = longform.LinformerConfig.from_pretrained(source)
-        config.classifier_pooling, config.id2label = "mean", names
+        config.classifier_pooling, config.id2label = POOLING, names
         config.label2id = {name: number for number, name in names.items()}
         model = longform.LinformerForSequenceClassification.from_pretrained(source, config=config)
         return model, AutoTokenizer.from_pretrained(source)

@@ -19,6 +19,7 @@ from longform.conversion.source import Source, open_source
 from longform.conversion.tasks import MODELS, check_task
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
 from longform.errors import ConfigurationError, ConversionError, LongformError
+from longform.functional.pooling import MEANS
 from longform.functional.positions import METHODS
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel
@@ -92,7 +93,7 @@ def convert(
     source's own length.
     ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering",
     "multiple-choice", or None for what the source is. A head is carried over where the source has that task's (with
-    as many labels, and not with ``classifier_pooling`` "mean"), else it is new.
+    as many labels, and not with ``classifier_pooling`` "mean" or "lead"), else it is new.
 
     A text within the window gives the source's own result. Weights keep the source's dtype. Raises ConversionError on
     a source that cannot be converted and ConfigurationError on options that do not go together.
@@ -107,7 +108,7 @@ def convert(
     }  # fmt: skip
     head = plan_head(opened, family, task, num_labels, id2label, classifier_pooling)
     bare = not any(key.startswith(family.base_name) for key in opened.tensors)
-    rules = family.rules(head.task, bare_source=bare, head=not head.new, pooled=classifier_pooling != "mean")
+    rules = family.rules(head.task, bare_source=bare, head=not head.new, pooled=classifier_pooling not in MEANS)
     placement = place_tensors(opened.tensors, rules=rules, family=family, task=head.task)
     return _build(opened, family, placement, head, max_length=max_length, positions=positions, attention=attention)
 

@@ -20,9 +20,9 @@ from longform.data.batching import Batch
 from longform.errors import CheckpointError, ConfigurationError
 from longform.evaluation.baselines import Collected, Outcome, Text, collect, run_texts
 from longform.evaluation.loading import checked_limit, load_pretrained, token_limit
-from longform.functional.masking import masked_mean
+from longform.functional.pooling import MEANS, pooled_mean
 
-POOLINGS = ("mean", "cls", "max")
+POOLINGS = (*MEANS, "cls", "max")
 _SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
 
 
@@ -45,8 +45,8 @@ class TextEncoder:
         inputs = {name: tensor.to(self.model.device) for name, tensor in batch.model_inputs().items()}
         hidden = self.model(**inputs).last_hidden_state.float()  # a mean in bfloat16 would have three digits
         mask = inputs["attention_mask"].bool()
-        if self.pooling == "mean":
-            return masked_mean(hidden, mask)
+        if self.pooling in MEANS:
+            return pooled_mean(hidden, mask, kind=self.pooling)
         if self.pooling == "cls":
             return hidden[:, 0]
         return hidden.masked_fill(~mask[..., None], -torch.inf).amax(dim=1).nan_to_num(neginf=0.0)

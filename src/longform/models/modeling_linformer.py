@@ -15,7 +15,8 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
 from longform.errors import InputError
-from longform.functional.masking import blank_padding, checked_mask, masked_mean
+from longform.functional.masking import blank_padding, checked_mask
+from longform.functional.pooling import MEANS, pooled_mean
 from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import Embeddings
 from longform.layers.feed_forward import FeedForward
@@ -259,7 +260,8 @@ class LinformerModel(LinformerPreTrainedModel):
     def _pooled(self, hidden: Tensor, mask: Tensor | None) -> Tensor | None:
         if self.pooler is None:
             return None
-        return masked_mean(hidden, mask) if self.config.classifier_pooling == "mean" else self.pooler(hidden)
+        kind = self.config.classifier_pooling
+        return pooled_mean(hidden, mask, kind=kind) if kind in MEANS else self.pooler(hidden)
 
     def _checked_shape(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> tuple[int, int]:
         if (input_ids is None) == (inputs_embeds is None):

@@ -20,7 +20,8 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from longform.errors import InputError
-from longform.functional.masking import checked_mask, masked_mean
+from longform.functional.masking import checked_mask
+from longform.functional.pooling import MEANS, pooled_mean
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
 
@@ -51,7 +52,7 @@ class MaskedLMHead(nn.Module):
 
 
 class ClassificationHead(nn.Module):
-    """out_proj(activation(dense(pooled))): the first token's or the mean state (B, D) -> (B, labels)."""
+    """out_proj(activation(dense(pooled))): the first token's or a mean state (B, D) -> (B, labels)."""
 
     def __init__(self, config: LinformerConfig, labels: int) -> None:
         super().__init__()
@@ -59,11 +60,11 @@ class ClassificationHead(nn.Module):
         self.activation = ACT2FN[config.classifier_activation]
         self.dropout = _head_dropout(config)
         self.out_proj = nn.Linear(config.hidden_size, labels)
-        self.mean = config.classifier_pooling == "mean"
+        self.pooling = config.classifier_pooling
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """hidden (B, n, D), bool mask (B, n) or None -> logits (B, labels)."""
-        pooled = masked_mean(hidden, mask) if self.mean else hidden[:, 0]
+        pooled = pooled_mean(hidden, mask, kind=self.pooling) if self.pooling in MEANS else hidden[:, 0]
         return self.out_proj(self.dropout(self.activation(self.dense(pooled))))
 
 

@@ -1,0 +1,32 @@
+"""Many token states to one vector.
+
+Axes: B batch, n tokens, D features.
+"""
+
+import torch
+from torch import Tensor
+
+from longform.functional.masking import blank_padding, masked_mean
+
+LEAD = 64  # tokens after which a token's weight is half of the first one's
+MEANS = ("mean", "lead")
+
+
+def lead_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean of ``hidden`` (B, n, D) with the weight 1 / (1 + position / 64) -> (B, D); padding alone gives zeros.
+
+    What a document is, its beginning says: of 4,096 tokens the first 512 have half of the weight, while in the plain
+    mean they have an eighth. ``mask`` bool (B, n) or None, padding on the right.
+    """
+    dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+    position = torch.arange(hidden.shape[1], device=hidden.device, dtype=dtype)
+    weight = (LEAD / (LEAD + position)).expand(hidden.shape[:2])
+    if mask is not None:
+        weight = torch.where(mask, weight, 0.0)
+    share = weight / weight.sum(dim=1, keepdim=True).clamp(min=torch.finfo(dtype).tiny)
+    return (blank_padding(hidden, mask) * share[..., None]).sum(dim=1).to(hidden.dtype)
+
+
+def pooled_mean(hidden: Tensor, mask: Tensor | None, *, kind: str) -> Tensor:
+    """``kind`` "mean" or "lead" of hidden (B, n, D), bool mask (B, n) or None -> (B, D)."""
+    return lead_mean(hidden, mask) if kind == "lead" else masked_mean(hidden, mask)

@@ -1,0 +1,49 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longform.functional.masking import masked_mean
+from longform.functional.pooling import lead_mean, pooled_mean
+from strategies import Text, generator, normal, seeds, texts
+from tolerances import assert_close
+
+
+@given(texts(lengths=st.integers(1, 9)), seeds)
+def test_early_tokens_weigh_more_and_padding_nothing(text: Text, seed: int):
+    x = normal(generator(seed), text.batch, text.length, 5)
+    dirty = torch.where(text.valid[..., None], x, math.nan).requires_grad_()
+    found = lead_mean(dirty, text.checked)
+    for b in range(text.batch):
+        total, mass = torch.zeros(5).double(), 0.0
+        for t in range(text.length):
+            if text.valid[b, t]:
+                total, mass = total + x[b, t] / (1 + t / 64), mass + 1 / (1 + t / 64)
+        assert_close(found[b].detach(), total / mass if mass else total)
+    (gradient,) = torch.autograd.grad(found.sum(), dirty)
+    assert torch.equal(gradient != 0, text.valid[..., None].expand_as(x))
+
+
+def test_a_document_alone_is_pooled_as_in_a_padded_batch():
+    x = normal(generator(0), 2, 200, 3)
+    mask = torch.arange(200) < torch.tensor([[200], [70]])
+    assert_close(lead_mean(x, mask)[1], lead_mean(x[1:, :70], None)[0])
+
+
+def test_the_first_512_of_4096_tokens_have_half_of_the_weight():
+    first = (torch.arange(4096) < 512).double()[None, :, None]
+    assert lead_mean(first, None).item() == pytest.approx(0.53, abs=0.01)
+    assert masked_mean(first, None).item() == 0.125
+
+
+def test_a_mean_of_bfloat16_states_is_summed_in_float32():
+    x = normal(generator(1), 1, 3000, 2).bfloat16()
+    assert_close(lead_mean(x, None), lead_mean(x.double(), None).bfloat16())
+
+
+def test_the_kind_is_chosen_by_name():
+    x = normal(generator(2), 1, 80, 3)
+    assert torch.equal(pooled_mean(x, None, kind="lead"), lead_mean(x, None))
+    assert torch.equal(pooled_mean(x, None, kind="mean"), masked_mean(x, None))
