@@ -93,13 +93,15 @@ def windowed_attention(
     mask: Tensor | None = None,
     implementation: str = "sdpa",
     dropout: float = 0.0,
+    of_tokens: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention to near tokens exactly and to far ones through slots; see the head of this file.
 
     query, key, value (B, h, n, d) with padding blanked; memory_key, memory_value (B, h, S, d); ``window`` w in
     tokens, a multiple of the slot size; the first ``sinks`` slots are single leading tokens, seen by all queries;
-    ``mask`` bool (B, n) or None. Returns out (B, h, n, d), zeros on padding, and, in "eager", the
-    weights (B, h, n, S + 3 w): slots first, then the block's neighbours.
+    ``mask`` bool (B, n) or None; ``of_tokens``: a slot of one token holds its key and value, as a mean or maximum does.
+    Returns out (B, h, n, d), zeros on padding, and, in "eager", the weights (B, h, n, S + 3 w): slots first, then the
+    block's neighbours.
     """
     batch, heads, length, _ = query.shape
     fused = implementation == "sdpa" and dropout == 0.0 and has_blockwise_kernel(query)
@@ -107,7 +109,7 @@ def windowed_attention(
     if fused and not (torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)):
         lengths = text_lengths(mask, batch=batch, length=length)
         if lengths is not None:
-            memory = (memory_key, memory_value, slots, sinks, memory_bias, memory_budget)
+            memory = (memory_key, memory_value, slots, sinks, memory_bias, memory_budget, of_tokens)
             return _without_gradient(query, key, value, *memory, lengths, window), None
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
     valid = torch.ones(batch, length, dtype=torch.bool, device=query.device) if mask is None else mask
@@ -136,6 +138,7 @@ def _without_gradient(
     sinks: int,
     memory_bias: Tensor | None,
     budget: float | None,
+    of_tokens: bool,
     lengths: list[int],
     window: int,
 ) -> Tensor:
@@ -150,7 +153,7 @@ def _without_gradient(
             continue
         used = slice(0, min(sinks + -(-n // size), memory_key.shape[2]))
         count = slots.count[b, used].to(torch.float64 if query.dtype == torch.float64 else torch.float32)
-        far = Far(memory_key[b, :, used], memory_value[b, :, used], count, size, sinks, memory_bias, budget)
+        far = Far(memory_key[b, :, used], memory_value[b, :, used], count, size, sinks, memory_bias, budget, of_tokens)
         attention(query[b, :, :n], key[b, :, :n], value[b, :, :n], far, out[b, :n], window=window)
     return out.transpose(1, 2)
 

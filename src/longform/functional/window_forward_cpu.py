@@ -23,7 +23,8 @@ _attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 class Far(NamedTuple):
     """The slots of one document: ``key``, ``value`` (h, S, d), ``count`` (S) real, ``size`` tokens a slot.
 
-    ``sinks`` of them stand for one leading token each; ``bias`` (h) or None and ``budget`` weigh them.
+    ``sinks`` of them stand for one leading token each; ``bias`` (h) or None and ``budget`` weigh them. ``of_tokens``:
+    where ``size`` is 1, a slot is its token.
     """
 
     key: Tensor
@@ -33,6 +34,7 @@ class Far(NamedTuple):
     sinks: int
     bias: Tensor | None
     budget: float | None
+    of_tokens: bool = False
 
 
 def text_lengths(mask: Tensor | None, *, batch: int, length: int) -> list[int] | None:

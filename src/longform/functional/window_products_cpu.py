@@ -24,7 +24,7 @@ def document_by_products(query: Tensor, key: Tensor, value: Tensor, far: Far, ou
     ``window`` is a multiple of the slot size.
     """
     length = query.shape[1]
-    if far.size == 1 and length <= SINGLE_TOKENS and _are_tokens(key, value, far):
+    if far.size == 1 and length <= SINGLE_TOKENS and far.of_tokens:
         return _single_tokens(query, key, value, far, out, window)
     blocks, whole = -(-length // window), length // window
     # From the first block that reaches no sink to the last one whose right neighbour is whole.
@@ -41,32 +41,28 @@ def document_by_products(query: Tensor, key: Tensor, value: Tensor, far: Far, ou
             attend(query[:, rows], keys.key.transpose(1, 2), keys.value, keys.bias, out[rows])
 
 
-def _are_tokens(key: Tensor, value: Tensor, far: Far) -> bool:
-    """Whether each slot holds what its token does, as all but a convolution make it; a sink has one of its own."""
-    s = far.sinks
-    return all(
-        torch.equal(slots[:, :s], x[:, :s]) and torch.equal(slots[:, 2 * s :], x[:, s:])
-        for slots, x in ((far.key, key), (far.value, value))
-    )
-
-
 def _single_tokens(query: Tensor, key: Tensor, value: Tensor, far: Far, out: Tensor, window: int) -> None:
     """Slots of one token each are tokens that are weighed: full attention with a bias for the far ones."""
     length = query.shape[1]
-    blocks = torch.arange(length) // window
-    shares = torch.tensor(_shares(far, int(blocks[-1]) + 1, window), dtype=far.count.dtype)
-    weight = torch.where(torch.arange(length) < far.sinks, 0.0, shares[blocks][:, None])[None]
-    if far.bias is not None:
-        weight = weight + far.bias.to(weight.dtype)[:, None, None]
+    shares = _shares(far, -(-length // window), window)
     bias = None
-    if weight.any():
-        near = (blocks[:, None] - blocks).abs() <= 1
-        bias = torch.where(near, 0.0, weight).to(query.dtype)
+    if any(shares) or (far.bias is not None and far.bias.any()):
+        bias = _pairs(far, shares, length, window).to(query.dtype)
     keys, values = key.contiguous().transpose(1, 2), value.contiguous()
     rows = rows_at_a_time(len(query), length)
     for start in range(0, length, rows):
         part = slice(start, start + rows)
         attend(query[:, part], keys, values, None if bias is None else bias[:, part], out[part])
+
+
+def _pairs(far: Far, shares: list[float], length: int, window: int) -> Tensor:
+    """What is added to the logit of each query (rows) and token: (g, n, n)."""
+    blocks = torch.arange(length) // window
+    share = torch.tensor(shares, dtype=far.count.dtype)[blocks][:, None]
+    weight = torch.where(torch.arange(length) < far.sinks, 0.0, share)[None]
+    if far.bias is not None:
+        weight = weight + far.bias.to(weight.dtype)[:, None, None]
+    return torch.where((blocks[:, None] - blocks).abs() <= 1, 0.0, weight)
 
 
 def _one_block(

@@ -16,7 +16,13 @@ from longform.functional.sinks import first_tokens, join_slots, rest_mask, sink_
 from longform.functional.window import windowed_attention
 from longform.layers.geometry import POOLED, check_attention
 from longform.layers.plain_linear import apply_linear
-from longform.layers.sequence_projection import Memory, SequenceProjection, Weights, make_projection
+from longform.layers.sequence_projection import (
+    ConvolutionProjection,
+    Memory,
+    SequenceProjection,
+    Weights,
+    make_projection,
+)
 
 
 class LinformerAttention(nn.Module):
@@ -225,7 +231,8 @@ class LinformerAttention(nn.Module):
         bias = self.memory_bias if len(heads) == self.num_heads else self.memory_bias[heads]
         return windowed_attention(
             query, key.transpose(1, 2), value.transpose(1, 2), memory.key, memory.value, memory.slots,
-            window=self.window, memory_bias=bias, memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
+            of_tokens=not isinstance(projection, ConvolutionProjection), window=self.window,
+            memory_bias=bias, memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
             implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
 
