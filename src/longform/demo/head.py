@@ -20,24 +20,22 @@ from longform.evaluation.encoders import load_encoder
 from longform.training.settings import compute_dtype
 
 SPREAD = 4.0  # standard deviations within which tanh is about straight
-PENALTIES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # C of the logistic regression on tanh of the spread embeddings
-FOLDS = 5  # of the cross-validation that chooses among them
+PENALTY = 0.5  # C of the logistic regression on tanh of the spread embeddings
 
 
 class FittedHead(NamedTuple):
     """Weights of out_proj(tanh(dense(mean))): dense (D, D) and (D), out_proj (L, D) and (L).
 
-    ``accuracy``: on the texts that it was fitted to. ``penalty``: the C that cross-validation chose.
+    ``accuracy``: on the texts that it was fitted to.
     """
 
     state: dict[str, Tensor]
     accuracy: float
-    penalty: float
 
 
-def embeddings(encoder: str | Path, texts: Sequence[str], *, length: int) -> np.ndarray:
-    """Mean-pooled last states float32 (N, D) of an encoder, texts cut at ``length`` tokens."""
-    loaded = load_encoder(encoder, pooling="mean", normalise=False, max_length=length)
+def embeddings(encoder: str | Path, texts: Sequence[str], *, length: int, pooling: str) -> np.ndarray:
+    """Pooled last states float32 (N, D) of an encoder, texts cut at ``length`` tokens."""
+    loaded = load_encoder(encoder, pooling=pooling, normalise=False, max_length=length)
     device = loaded.model.device.type
     dtype = compute_dtype("auto", loaded.model.device)
     with torch.autocast(device, dtype=dtype, enabled=dtype != torch.float32):
@@ -53,28 +51,11 @@ def fit_head(vectors: np.ndarray, labels: Sequence[str], names: Sequence[str]) -
     features = np.tanh((vectors - middle) * scale)
     place = {name: number for number, name in enumerate(names)}
     targets = np.array([place[label] for label in labels])
-    penalty = _best_penalty(features, targets)
-    model = linear.LogisticRegression(C=penalty, max_iter=1000).fit(features, targets)
+    model = linear.LogisticRegression(C=PENALTY, max_iter=1000).fit(features, targets)
     assert len(model.classes_) == len(names) > 2, "every label has a text"
     values = {
         "dense.weight": np.diag(scale), "dense.bias": -middle * scale, "out_proj.weight": model.coef_,
         "out_proj.bias": model.intercept_,
     }  # fmt: skip
     state = {name: torch.from_numpy(np.asarray(value, dtype=np.float32)) for name, value in values.items()}
-    return FittedHead(state, float(model.score(features, targets)), penalty)
-
-
-def _best_penalty(features: np.ndarray, targets: np.ndarray) -> float:
-    """The C with the lowest cross-validated loss; the middle one where a label has a single text."""
-    folds = min(FOLDS, int(np.bincount(targets).min()))
-    if folds < 2:
-        return PENALTIES[len(PENALTIES) // 2]
-    linear: Any = require("sklearn.linear_model", extra="train")
-    selection: Any = require("sklearn.model_selection", extra="train")
-    parts = selection.StratifiedKFold(folds, shuffle=True, random_state=0)
-
-    def score(penalty: float) -> float:
-        model = linear.LogisticRegression(C=penalty, max_iter=1000)
-        return float(selection.cross_val_score(model, features, targets, cv=parts, scoring="neg_log_loss").mean())
-
-    return max(PENALTIES, key=score)
+    return FittedHead(state, float(model.score(features, targets)))
