@@ -16,7 +16,7 @@ import longform
 from benchmarks.records import RECORDS, Record, append_record
 from longform.data.bundled import bundled_encoder_folder, licence_documents
 
-TEXTS, MAX_LENGTH, ROUNDS = 32, 4_096, 3
+TEXTS, MAX_LENGTH, ROUNDS = 16, 1_024, 2
 
 
 def longest_texts() -> list[str]:
