@@ -151,7 +151,7 @@ def choices() -> None:
     latest: dict[str, dict[str, Any]] = {}
     for record in read_records([RECORDS / "spectrum_k.jsonl"]):
         latest[json.dumps(record.settings, sort_keys=True)] = asdict(record)
-    figure = new_figure(1.2 + 4.2 * len(PANELS), 4.8)
+    figure = new_figure(1.2 + 4.2 * len(PANELS), 5.8)
     panels = figure.subplots(1, len(PANELS), squeeze=False)[0]
     for axes, ((projection, uniform), title) in zip(panels, PANELS.items(), strict=True):
         wanted = {"projection": projection, "uniform": uniform, "sinks": 0}
@@ -165,7 +165,7 @@ def choices() -> None:
         axes.set_xlabel("layer")
         axes.set_ylim(0, None)
         axes.grid(alpha=0.25)
-        axes.legend(fontsize=8, title="cosine to the original")
+        axes.legend(fontsize=8, title="cosine to the original", loc="upper center", bbox_to_anchor=(0.5, -0.14))
     panels[0].set_ylabel("k (mean over heads)")
     figure.suptitle("The same number of slots, shared out among layers and heads in different ways", fontsize=11)
     PICTURES.mkdir(exist_ok=True)

@@ -37,11 +37,14 @@ def choices(rows: Rows) -> tuple[list[str], list[list[str]]]:
     lines = pivot(
         rows, across=lambda row: row["settings"]["choice"], columns=CHOICES,
         down=lambda row: (PROJECTIONS.index(row["settings"]["projection"]), row["settings"]["sinks"],
-                          -row["settings"]["uniform"]),
+                          -row["settings"]["uniform"], row["settings"]["documents"]),
         cell=lambda row: f"{row['metrics']['cosine']:.3f}",
     )  # fmt: skip
-    body = [[PROJECTIONS[kind], str(sinks), str(-uniform), *cells] for (kind, sinks, uniform), cells in lines]
-    return ["projection", "sinks", "k a layer, on average", *CHOICES], body
+    body = [
+        [PROJECTIONS[kind], str(sinks), str(-uniform), str(articles), *cells]
+        for (kind, sinks, uniform, articles), cells in lines
+    ]
+    return ["projection", "sinks", "k a layer, on average", "articles", *CHOICES], body
 
 
 def sharing(rows: Rows) -> tuple[list[str], list[list[str]]]:
