@@ -22,7 +22,8 @@ from longform.evaluation.baselines import Collected, Outcome, Text, collect, run
 from longform.evaluation.loading import checked_limit, load_pretrained, token_limit
 from longform.functional.pooling import MEANS, pooled_mean
 
-POOLINGS = (*MEANS, "cls", "max")
+SAVED_POOLINGS = ("mean", "cls", "max")  # what a sentence-transformers folder may ask for
+POOLINGS = (*SAVED_POOLINGS, "lead")
 _SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
 
 
@@ -120,8 +121,8 @@ def _pooling_mode(settings: dict[str, Any], source: str | Path) -> str:
     legacy = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
     on = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value]
     mode: Any = settings.get("pooling_mode") or (legacy.get(on[0], on[0]) if len(on) == 1 else on)
-    if mode not in POOLINGS:
-        raise CheckpointError(f'"{source}" pools by {mode}; supported are {", ".join(POOLINGS)}')
+    if mode not in SAVED_POOLINGS:
+        raise CheckpointError(f'"{source}" pools by {mode}; supported are {", ".join(SAVED_POOLINGS)}')
     return str(mode)
 
 

@@ -116,5 +116,5 @@ def far_logits(far: Far, first: int, end: int, window: int) -> Tensor:
 
 
 def slot_logits(far: Far) -> Tensor:
-    """log(count) of each slot (S), -inf where it is empty."""
+    """log(count) of each slot, -inf where it is empty: shape (S)."""
     return torch.where(far.count > 0, far.count.clamp(min=1.0).log(), -torch.inf)

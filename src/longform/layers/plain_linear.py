@@ -22,7 +22,7 @@ def is_watched(layer: nn.Module) -> bool:
 
 
 def apply_linear(layer: nn.Module, x: Tensor, *, with_gelu: bool = False) -> Tensor:
-    """layer(x), then exact GELU ``with_gelu``: x (..., D) -> (..., F)."""
+    """layer(x), then exact GELU ``with_gelu``: x of shape (..., D) -> (..., F)."""
     if is_plain(layer, nn.Linear):
         assert isinstance(layer, nn.Linear)
         return fused_linear(x, layer.weight, layer.bias, with_gelu=with_gelu)
