@@ -18,9 +18,10 @@ ROWS = 256  # at a time, so that what is written between the product and the res
 class Int8Linear(nn.Module):
     """What ``layer`` computes, with its weight (F, D) in int8, one scale an output.
 
-    Each row x of the input becomes middle + step q, q in -127 ... 127, so that x Wᵀ = middle Σ W + step s (q Ŵᵀ) with
-    W ≈ s Ŵ; Σ W is kept exactly. float32 in and out, CPU, no gradient. It is not saved: ``state_dict`` raises
-    ConfigurationError.
+    Each row x of the input becomes middle + step q, q in -127 ... 127, so that x Wᵀ = s (middle Σ Ŵ + step q Ŵᵀ) with
+    W ≈ s Ŵ. (The sum must be that of the rounded weights: in a row with one large number q is about -middle / step
+    almost everywhere, and both terms must cancel.) float32 in and out, CPU, no gradient. It is not saved:
+    ``state_dict`` raises ConfigurationError.
     """
 
     weight: Tensor
@@ -33,9 +34,10 @@ class Int8Linear(nn.Module):
         weight = layer.weight.detach().float()
         scale = weight.abs().amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny) / LARGEST
         self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.register_buffer("weight", (weight / scale[:, None]).round().to(torch.int8).t(), persistent=False)
+        whole = (weight / scale[:, None]).round()
+        self.register_buffer("weight", whole.to(torch.int8).t(), persistent=False)
         self.register_buffer("scale", scale, persistent=False)
-        self.register_buffer("sums", weight.sum(dim=1), persistent=False)
+        self.register_buffer("sums", whole.sum(dim=1) * scale, persistent=False)
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().float(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
