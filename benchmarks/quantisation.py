@@ -1,11 +1,10 @@
-"""What int8 loses and gains: the bundled all-MiniLM-L6-v2, converted, on licence texts; appends a record.
+"""What int8 loses: the bundled all-MiniLM-L6-v2, converted, on licence texts; appends a record.
 
 ::
 
     python -m benchmarks.quantisation
 """
 
-import time
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ import longform
 from benchmarks.records import RECORDS, Record, append_record
 from longform.data.bundled import bundled_encoder_folder, licence_documents
 
-TEXTS, MAX_LENGTH, ROUNDS = 16, 1_024, 2
+TEXTS, MAX_LENGTH = 16, 1_024
 
 
 def longest_texts() -> list[str]:
@@ -27,14 +26,9 @@ def longest_texts() -> list[str]:
 
 
 @torch.inference_mode()
-def embeddings(model: Any, inputs: list[Any]) -> tuple[Tensor, float]:
-    """Mean-pooled hidden states (texts, D), and the least seconds of ``ROUNDS`` rounds."""
-    seconds = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        found = torch.cat([model(**each).last_hidden_state.mean(1) for each in inputs])
-        seconds.append(time.perf_counter() - began)
-    return found, min(seconds)
+def embeddings(model: Any, inputs: list[Any]) -> Tensor:
+    """Mean-pooled hidden states (texts, D)."""
+    return torch.cat([model(**each).last_hidden_state.mean(1) for each in inputs])
 
 
 def main() -> None:
@@ -42,8 +36,8 @@ def main() -> None:
     converted = longform.convert(str(bundled_encoder_folder()), max_length=MAX_LENGTH)
     model, tokenizer = converted.model.eval(), converted.tokenizer
     inputs = [tokenizer(text, truncation=True, max_length=MAX_LENGTH, return_tensors="pt") for text in longest_texts()]
-    expected, before = embeddings(model, inputs)
-    found, after = embeddings(longform.quantize(model), inputs)
+    expected = embeddings(model, inputs)
+    found = embeddings(longform.quantize(model), inputs)
     cosines = cosine_similarity(found.double(), expected.double())
     record = Record(
         name="int8",
@@ -52,7 +46,7 @@ def main() -> None:
             "window": model.config.attention_window,
         },
         metrics={
-            "cosine": float(cosines.mean()), "lowest_cosine": float(cosines.min()), "time_over_float32": after / before,
+            "cosine": float(cosines.mean()), "lowest_cosine": float(cosines.min()),
             "tokens": sum(each["input_ids"].numel() for each in inputs),
         },
     )  # fmt: skip

@@ -147,7 +147,6 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
             Column(header="window", value="settings.window", form="d"),
             Column(header="cosine to float32, mean", value="metrics.cosine", form=".5f"),
             Column(header="lowest", value="metrics.lowest_cosine", form=".5f"),
-            Column(header="time over float32's", value="metrics.time_over_float32", form=".2f"),
         ),
     ),
 }  # fmt: skip
