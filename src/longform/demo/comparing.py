@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from longform.evaluation.classification import classification_scores, label_ids, load_classifier
-from longform.training.settings import compute_dtype
 
 RESAMPLINGS = 2_000
 TOKENS_PER_FORWARD = 4096
@@ -18,11 +16,9 @@ TOKENS_PER_FORWARD = 4096
 
 def evaluate(folder: Path, texts: Sequence[tuple[str, str, str]], *, name: str) -> dict[str, Any]:
     """Scores of a fine-tuned model, and for each text: predicted and true label (places), tokens seen and cut off."""
-    classifier = load_classifier(folder)
-    dtype = compute_dtype("auto", classifier.model.device)
-    with torch.autocast(classifier.model.device.type, dtype=dtype, enabled=dtype != torch.float32):
-        outcomes = classifier.outcomes([text for _, text, _ in texts], max_tokens_per_batch=TOKENS_PER_FORWARD)
-        found = list(tqdm(outcomes, total=len(texts), desc=f"testing {name}", unit="text"))
+    classifier = load_classifier(folder, dtype="auto")
+    outcomes = classifier.outcomes([text for _, text, _ in texts], max_tokens_per_batch=TOKENS_PER_FORWARD)
+    found = list(tqdm(outcomes, total=len(texts), desc=f"testing {name}", unit="text"))
     logits = np.stack([outcome.values for outcome in found])
     truth = label_ids([label for _, _, label in texts], classifier.label2id)
     return {

@@ -17,7 +17,6 @@ from tqdm import tqdm
 
 from longform.errors import require
 from longform.evaluation.encoders import load_encoder
-from longform.training.settings import compute_dtype
 
 SPREAD = 4.0  # standard deviations within which tanh is about straight
 PENALTY = 0.5  # C of the logistic regression on tanh of the spread embeddings
@@ -35,11 +34,8 @@ class FittedHead(NamedTuple):
 
 def embeddings(encoder: str | Path, texts: Sequence[str], *, length: int, pooling: str) -> np.ndarray:
     """Pooled last states float32 (N, D) of an encoder, texts cut at ``length`` tokens."""
-    loaded = load_encoder(encoder, pooling=pooling, normalise=False, max_length=length)
-    device = loaded.model.device.type
-    dtype = compute_dtype("auto", loaded.model.device)
-    with torch.autocast(device, dtype=dtype, enabled=dtype != torch.float32):
-        found = list(tqdm(loaded.outcomes(texts), total=len(texts), desc="embedding", unit="text"))
+    loaded = load_encoder(encoder, pooling=pooling, normalise=False, max_length=length, dtype="auto")
+    found = list(tqdm(loaded.outcomes(texts), total=len(texts), desc="embedding", unit="text"))
     return np.stack([outcome.values for outcome in found])
 
 
