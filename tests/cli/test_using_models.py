@@ -71,7 +71,7 @@ def test_predict_with_yaml(classifier: str, documents: str, tmp_path: Path) -> N
         (["--on-long", "error"], "has 92 tokens, the limit is 64"),
         (["--max-length", "65"], "takes 64 tokens"),
         (["--text-field", "body"], 'no field "body"; the fields there are: text, label'),
-        (["--dtype", "int8"], 'dtype is "int8"'),
+        (["--dtype", "int4"], 'dtype is "int4"'),
         (["--threshold", "2"], "threshold is 2.0"),
     ],
 )

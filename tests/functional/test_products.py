@@ -54,6 +54,8 @@ def test_hidden_slots(small, groups):
     mask[0, 0, 5] = groups > 1
     usable = usable_slots(mask)
     assert_close(attention_by_products(*heads, usable), scaled_dot_product_attention(*heads, attn_mask=usable))
+    one = usable[:1]  # the same for every document
+    assert_close(attention_by_products(*heads, one), scaled_dot_product_attention(*heads, attn_mask=one))
 
 
 @settings(max_examples=60)

@@ -33,7 +33,7 @@ def has_slow_fused_attention() -> bool:
 
 
 def attention_by_products(query: Tensor, key: Tensor, value: Tensor, usable: Tensor | None) -> Tensor:
-    """softmax(Q Kᵀ / sqrt(d)) V: query (B, h, n, d), key, value (B, h, S, d), ``usable`` bool (B, g, 1, S) or None.
+    """softmax(Q Kᵀ / sqrt(d)) V: query (B, h, n, d), key, value (B, h, S, d), ``usable`` bool (B or 1, g, 1, S) or None.
 
     Returns (B, h, n, d).
     """
@@ -42,7 +42,7 @@ def attention_by_products(query: Tensor, key: Tensor, value: Tensor, usable: Ten
     for b in range(batch):
         stop, bias = key.shape[2], None
         if usable is not None:
-            seen = usable[b]
+            seen = usable[b if usable.shape[0] > 1 else 0]
             stop = int(seen.flatten(0, 1).any(dim=0).nonzero()[-1]) + 1
             seen = seen[..., :stop]
             bias = None if seen.all() else query.new_zeros(seen.shape).masked_fill_(~seen, -torch.inf)
