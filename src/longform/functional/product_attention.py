@@ -33,9 +33,9 @@ def has_slow_fused_attention() -> bool:
 
 
 def attention_by_products(query: Tensor, key: Tensor, value: Tensor, usable: Tensor | None) -> Tensor:
-    """softmax(Q Kᵀ / sqrt(d)) V: query (B, h, n, d), key, value (B, h, S, d), ``usable`` bool (B or 1, g, 1, S) or None.
+    """softmax(Q Kᵀ / sqrt(d)) V: query (B, h, n, d), key, value (B, h, S, d) -> (B, h, n, d).
 
-    Returns (B, h, n, d).
+    ``usable``: bool (B or 1, g, 1, S) or None.
     """
     batch, heads, length, dim = query.shape
     out = query.new_empty(batch, length, heads, dim)
