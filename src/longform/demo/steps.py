@@ -33,11 +33,12 @@ KEPT = ("step", "loss", "learning_rate", "tokens", "seconds", "macro_f1", "accur
 def prepare(progress: Progress, scale: Scale, *, seed: int) -> dict[str, Any]:
     """Texts, the Longform, and the original with a classification head of the same kind, both untrained."""
     with without_bars():
-        return _prepared(progress, scale, seed)
+        material = make_material(scale, seed=seed, folder=progress.work / "encoder")
+        return prepare_models(progress, scale, material, seed=seed)
 
 
-def _prepared(progress: Progress, scale: Scale, seed: int) -> dict[str, Any]:
-    material = make_material(scale, seed=seed, folder=progress.work / "encoder")
+def prepare_models(progress: Progress, scale: Scale, material: Material, *, seed: int) -> dict[str, Any]:
+    """Both models for ``material``, which is kept for the later steps."""
     material.save(progress.work / "texts.json")
     torch.manual_seed(seed)
     long = _classifier(

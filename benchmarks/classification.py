@@ -1,0 +1,116 @@
+"""Classification of long documents: Longform at 4,096 tokens beside the original at 512, over several splits.
+
+    python -m benchmarks.classification licences --output runs/licences --splits 1 2 3 4 5
+    python -m benchmarks.classification contracts --data FOLDER --output runs/contracts --splits 1 2 3
+
+The recipe is the demo's on all training texts, and both models get the same texts, steps and rates. A split is its own
+draw of training, validation and test texts, of the order and of the healing. Each model of each split appends a record
+to benchmarks/records/classification.jsonl; called again, it goes on with what is missing.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from benchmarks.records import Record, append_record
+from longform.data.bundled import bundled_encoder_folder
+from longform.demo import steps
+from longform.demo.material import Material, make_material
+from longform.demo.progress import Progress
+from longform.demo.scale import Scale, scale_named
+from longform.training.trainer import without_bars
+
+RECORDS = Path(__file__).parent / "records" / "classification.jsonl"
+CONTRACTS = {"train": 400, "validation": 48, "test": 600}  # the others are read without labels, in healing
+LABELS = {"longform": "Longform", "original": "original"}
+
+
+def contract_material(data: Path, split: int) -> Material:
+    """Five kinds of contract; what is left of the set, and the training texts, heal."""
+    table = pd.read_parquet(data / "contracts_train.parquet").sample(frac=1.0, random_state=split)
+    texts = [(str(number), row.text, row.label) for number, row in enumerate(table.itertuples())]
+    parts, first = {}, 0
+    for name, count in CONTRACTS.items():
+        parts[name] = texts[first : first + count]
+        first += count
+    unlabelled = [text for _, text, _ in (*parts["train"], *texts[first:])]
+    labels = sorted(table.label.unique())
+    return Material(
+        str(bundled_encoder_folder()), parts["train"], parts["validation"], parts["test"], unlabelled, labels, {}
+    )
+
+
+def scale_of(data: str, split: int, tokens: int) -> Scale:
+    """The demo's scale, healed on ``tokens``; contracts are trained on up to all 4,096 tokens."""
+    scale = scale_named("full", seed=split)
+    length = scale.length if data == "contracts" else scale.train_length
+    return replace(scale, train_length=length, heal=replace(scale.heal, max_tokens=tokens))
+
+
+def run_split(options: argparse.Namespace, split: int) -> None:
+    """Convert, heal, fit heads, fine-tune and test both models on one split."""
+    scale = scale_of(options.set, split, options.heal_tokens)
+    folder = options.output / f"split-{split}"
+    progress = Progress(folder, {"seed": split, "scale": f"{options.set}, healed on {options.heal_tokens:,} tokens"})
+    progress.open()
+
+    def prepare() -> dict[str, Any]:
+        if options.set == "licences":
+            material = make_material(scale, seed=split, folder=progress.work / "encoder")
+        else:
+            material = contract_material(options.data, split)
+        with without_bars():
+            return steps.prepare_models(progress, scale, material, seed=split)
+
+    progress.step("prepare", prepare)
+    healed = progress.step("heal", lambda: steps.heal(progress, scale))
+    texts = len(steps.material_of(progress).train)
+    progress.step("start", lambda: steps.start(progress, scale, texts=texts))
+    for name in LABELS:
+        tuned = progress.step(f"train {name}", lambda name=name: steps.train(progress, scale, name, texts=texts))
+        scores = progress.step(f"test {name}", lambda name=name: steps.score(progress, name))
+        progress.step(f"record {name}", lambda: keep(options.set, name, split, tuned, scores, healed["tokens"]))
+
+
+def keep(
+    data: str, name: str, split: int, tuned: dict[str, Any], scores: dict[str, Any], tokens: int
+) -> dict[str, Any]:
+    """Append a record and print it."""
+    settings = {
+        "data": data, "model": LABELS[name], "split": split, "train_documents": tuned["texts"],
+        "test_documents": len(scores["truth"]), "steps": tuned["steps"], "pooling": steps.POOLING,
+        "max_length": {"longform": 4096, "original": 512}[name], "healing_tokens": tokens if name == "longform" else 0,
+    }  # fmt: skip
+    long = [right == said for right, said, cut in zip(scores["truth"], scores["predicted"], scores["tokens"],
+                                                      strict=True) if cut >= 512]  # fmt: skip
+    metrics = {"accuracy": scores["accuracy"], "macro_f1": scores["macro_f1"], "seconds": tuned["seconds"]}
+    if long:
+        metrics["accuracy_from_512_tokens"] = sum(long) / len(long)
+    append_record(RECORDS, Record(name="classification", metrics=metrics, settings=settings))
+    print("\n", settings, metrics, flush=True)
+    return {}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the splits one after the other."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.classification", description=__doc__.splitlines()[0])
+    parser.add_argument("set", choices=("licences", "contracts"))
+    parser.add_argument("--data", type=Path, help="folder of contracts_train.parquet")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--splits", type=int, nargs="+", default=[1, 2, 3], help="seeds of the splits")
+    parser.add_argument("--heal-tokens", type=int, default=100_000)
+    options = parser.parse_args(arguments)
+    if options.set == "contracts" and options.data is None:
+        parser.error("contracts needs --data FOLDER")
+    for split in options.splits:
+        run_split(options, split)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
