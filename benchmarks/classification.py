@@ -72,9 +72,14 @@ def run_split(options: argparse.Namespace, split: int) -> None:
     texts = len(steps.material_of(progress).train)
     progress.step("start", lambda: steps.start(progress, scale, texts=texts))
     for name in LABELS:
-        tuned = progress.step(f"train {name}", lambda name=name: steps.train(progress, scale, name, texts=texts))
-        scores = progress.step(f"test {name}", lambda name=name: steps.score(progress, name))
-        progress.step(f"record {name}", lambda: keep(options.set, name, split, tuned, scores, healed["tokens"]))
+        finish_model(progress, scale, name, texts, {"data": options.set, "split": split, "healed": healed["tokens"]})
+
+
+def finish_model(progress: Progress, scale: Scale, name: str, texts: int, run: dict[str, Any]) -> None:
+    """Fine-tune, test and record one of the two."""
+    tuned = progress.step(f"train {name}", lambda: steps.train(progress, scale, name, texts=texts))
+    scores = progress.step(f"test {name}", lambda: steps.score(progress, name))
+    progress.step(f"record {name}", lambda: keep(run["data"], name, run["split"], tuned, scores, run["healed"]))
 
 
 def keep(

@@ -1,42 +1,34 @@
-"""The quality bars on real data: zero-shot conversion, healing, pure Linformer, long classification, long retrieval.
+"""The quality bars on real data: zero-shot conversion, healing, pure Linformer, long retrieval.
 
     python -m benchmarks.quality heal --data FOLDER --output runs/heal
 
-``FOLDER`` holds the measuring sets as parquet files (stsb_dev, wikipedia_long, qmsum_val_*, scisummnet_train,
-contracts_train). Each command appends one record a model to benchmarks/records/ and prints it.
+``FOLDER`` holds the measuring sets as parquet files (stsb_dev, wikipedia_long, qmsum_val_*, scisummnet_train). Each
+command appends one record a model to benchmarks/records/ and prints it.
 """
 
 import argparse
 import sys
 import time
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import torch
 from transformers import AutoModel, AutoTokenizer
 
 import longform
 from benchmarks.records import Record, append_record
 from longform.conversion.convert import ConversionResult
 from longform.data.bundled import bundled_encoder_folder
-from longform.demo.head import fit_head
-from longform.evaluation.classification import classification_scores, load_classifier
 from longform.evaluation.encoders import TextEncoder, load_encoder
 from longform.evaluation.retrieval import retrieval_scores
 from longform.evaluation.similarity import agreement, similarity_spearman
 from longform.training.distillation import distill
-from longform.training.finetuning import finetune
-from longform.training.labels import Examples
-from longform.training.settings import DistillationSettings, FinetuningSettings, native_bfloat16
+from longform.training.settings import DistillationSettings
 
 RECORDS = Path(__file__).parent / "records"
 HELD_OUT = 200  # the last Wikipedia articles are never trained on
 SEARCHED_PAPERS = 200  # the first ones
-POOLING = "lead"  # of the classifiers
 
 
 def keep(name: str, settings: dict[str, Any], metrics: dict[str, float]) -> None:
@@ -153,55 +145,6 @@ def retrieval_set(name: str, data: Path) -> tuple[list[str], list[str], list[set
     return queries["query"].tolist(), meetings.text.tolist(), [{place[doc]} for doc in queries.doc]
 
 
-def contracts(options: argparse.Namespace) -> None:
-    """The same budget for the original at 512 tokens and Longform at 4,096: five kinds of contract."""
-    table = pd.read_parquet(options.data / "contracts_train.parquet").sample(frac=1.0, random_state=0)
-    edges = [0, options.train_documents, options.train_documents + 80, len(table)]
-    parts = [table.iloc[first:last] for first, last in pairwise(edges)]
-    train, validation = (Examples(part.text.tolist(), part.label.tolist()) for part in parts[:2])
-    test = parts[2].head(options.test_documents)
-    shared = {"classifier_pooling": POOLING, "task": "sequence-classification", "num_labels": table.label.nunique()}
-    names = dict(enumerate(sorted(table.label.unique())))
-    for label, length, window in (("original at 512", 512, 512), ("Longform at 4,096", 4096, 64)):
-        if options.only and options.only not in label:
-            continue
-        start = options.model if options.model and length > 512 else bundled_encoder_folder()
-        model, tokenizer = start_of(start, length, window, shared, names)
-        folder = Path(options.output) / str(length)
-        settings = FinetuningSettings(max_length=length, **eval_options(options.train))
-        model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = 0.0
-        start_from_linear_probe(model, tokenizer, train, length)
-        finetune(model, tokenizer, train, settings, validation=validation, output=folder)
-        classifier = load_classifier(folder, max_length=length, dtype="auto")
-        logits = np.stack([outcome.values for outcome in classifier.outcomes(test.text.tolist(), strategy="whole")])
-        truth = np.array([classifier.label2id[name] for name in test.label])
-        scores = classification_scores(logits, truth, classifier.labels)
-        keep("classification", {"data": "contracts", "model": label, "max_length": length, "pooling": POOLING,
-                                "train_documents": len(parts[0]), "test_documents": len(test)},
-             {"accuracy": scores.accuracy, "macro_f1": scores.macro_f1})  # fmt: skip
-
-
-def start_from_linear_probe(model: Any, tokenizer: Any, train: Examples, length: int) -> None:
-    """Give ``model`` a head fitted to its own embeddings of the training texts (linear probing, then fine-tuning)."""
-    encoder = TextEncoder(model.base_model.eval(), tokenizer, POOLING, False, length)
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=native_bfloat16(torch.device("cpu"))):
-        vectors = encoder.embed(train.texts, progress=True)
-    names = [model.config.id2label[number] for number in range(model.config.num_labels)]
-    model.classifier.load_state_dict(fit_head(vectors, train.labels, names).state)
-
-
-def start_of(source: Any, length: int, window: int, head: dict[str, Any], names: dict[int, str]) -> tuple[Any, Any]:
-    """A classifier to fine-tune. A window of the whole length is the original's own full attention."""
-    if Path(source, "conversion_report.json").exists():
-        config = longform.LinformerConfig.from_pretrained(source)
-        config.classifier_pooling, config.id2label = POOLING, names
-        config.label2id = {name: number for number, name in names.items()}
-        model = longform.LinformerForSequenceClassification.from_pretrained(source, config=config)
-        return model, AutoTokenizer.from_pretrained(source)
-    result = longform.convert(source, max_length=length, attention_window=window, id2label=names, **head)
-    return result.model, result.tokenizer
-
-
 def eval_options(pairs: Sequence[str]) -> dict[str, Any]:
     """["k=1", "name=mean"] -> {"k": 1, "name": "mean"}."""
     values = {}
@@ -223,7 +166,7 @@ def _number(text: str) -> int | float | str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one measurement."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__.splitlines()[0])
-    commands = {"zero-shot": zero_shot, "heal": heal, "retrieval": retrieval, "contracts": contracts}
+    commands = {"zero-shot": zero_shot, "heal": heal, "retrieval": retrieval}
     parser.add_argument("command", choices=commands)
     parser.add_argument("--data", type=Path, required=True, help="folder of parquet files")
     parser.add_argument("--convert", nargs="*", default=[], help="options of longform.convert, name=value")
@@ -240,9 +183,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--label", default="Longform, whole text")
     parser.add_argument("--baselines", action="store_true", help="measure the original too, beside --model")
     parser.add_argument("--set", default="qmsum", choices=("qmsum", "scisummnet"))
-    parser.add_argument("--train-documents", type=int, default=400)
-    parser.add_argument("--test-documents", type=int, default=400)
-    parser.add_argument("--only", help="part of a model's label")
     options = parser.parse_args(arguments)
     commands[options.command](options)
     return 0

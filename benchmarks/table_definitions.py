@@ -1,5 +1,6 @@
 """What each generated table shows. A document has it between ``<!-- table:NAME -->`` and ``<!-- /table -->``."""
 
+from benchmarks.classification_tables import CLASSIFICATION_TABLES
 from benchmarks.reproduction_tables import REPRODUCTION_TABLES
 from benchmarks.spectrum_tables import SPECTRUM_TABLES
 from benchmarks.speed_tables import SPEED_TABLES
@@ -42,16 +43,6 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
             Column(header="of the original's", value="metrics.sts_ratio", form=".1%"),
         ),
     ),
-    "classification": TableDefinition(
-        columns=(
-            Column(header="data", value="settings.data"),
-            Column(header="model", value="settings.model"),
-            Column(header="tokens read", value="settings.max_length", form=",d"),
-            Column(header="accuracy", value="metrics.accuracy", form=".3f"),
-            Column(header="macro-F1", value="metrics.macro_f1", form=".3f"),
-        ),
-        order=("settings.data",),
-    ),
     "retrieval": TableDefinition(
         columns=(
             Column(header="data", value="settings.data"),
@@ -73,6 +64,7 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
         ),
         order=("settings.length",),
     ),
+    **CLASSIFICATION_TABLES,
     **REPRODUCTION_TABLES,
     **SPECTRUM_TABLES,
     **SPEED_TABLES,
