@@ -48,8 +48,9 @@ def contract_material(data: Path, split: int) -> Material:
 def scale_of(data: str, split: int, tokens: int) -> Scale:
     """The demo's scale, healed on ``tokens``; contracts are trained on up to all 4,096 tokens."""
     scale = scale_named("full", seed=split)
-    length = scale.length if data == "contracts" else scale.train_length
-    return replace(scale, train_length=length, heal=replace(scale.heal, max_tokens=tokens))
+    if data == "contracts":
+        scale = replace(scale, train_length=scale.length, pooling="cls_lead")
+    return replace(scale, heal=replace(scale.heal, max_tokens=tokens))
 
 
 def run_split(options: argparse.Namespace, split: int) -> None:
@@ -72,24 +73,22 @@ def run_split(options: argparse.Namespace, split: int) -> None:
     texts = len(steps.material_of(progress).train)
     progress.step("start", lambda: steps.start(progress, scale, texts=texts))
     for name in LABELS:
-        finish_model(progress, scale, name, texts, {"data": options.set, "split": split, "healed": healed["tokens"]})
+        run = {"data": options.set, "split": split, "healing_tokens": healed["tokens"] if name == "longform" else 0}
+        finish_model(progress, scale, name, texts, run)
 
 
 def finish_model(progress: Progress, scale: Scale, name: str, texts: int, run: dict[str, Any]) -> None:
     """Fine-tune, test and record one of the two."""
     tuned = progress.step(f"train {name}", lambda: steps.train(progress, scale, name, texts=texts))
     scores = progress.step(f"test {name}", lambda: steps.score(progress, name))
-    progress.step(f"record {name}", lambda: keep(run["data"], name, run["split"], tuned, scores, run["healed"]))
+    progress.step(f"record {name}", lambda: keep(name, {**run, "pooling": scale.pooling}, tuned, scores))
 
 
-def keep(
-    data: str, name: str, split: int, tuned: dict[str, Any], scores: dict[str, Any], tokens: int
-) -> dict[str, Any]:
+def keep(name: str, run: dict[str, Any], tuned: dict[str, Any], scores: dict[str, Any]) -> dict[str, Any]:
     """Append a record and print it."""
     settings = {
-        "data": data, "model": LABELS[name], "split": split, "train_documents": tuned["texts"],
-        "test_documents": len(scores["truth"]), "steps": tuned["steps"], "pooling": steps.POOLING,
-        "max_length": {"longform": 4096, "original": 512}[name], "healing_tokens": tokens if name == "longform" else 0,
+        **run, "model": LABELS[name], "train_documents": tuned["texts"], "test_documents": len(scores["truth"]),
+        "steps": tuned["steps"], "max_length": {"longform": 4096, "original": 512}[name],
     }  # fmt: skip
     long = [right == said for right, said, cut in zip(scores["truth"], scores["predicted"], scores["tokens"],
                                                       strict=True) if cut >= 512]  # fmt: skip

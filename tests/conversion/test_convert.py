@@ -211,12 +211,17 @@ def test_an_encoder_gets_a_new_head_that_the_report_names(make_source, name, tas
     assert set(fresh) == (heads - pooled if task in ("sequence-classification", "multiple-choice") else heads)
 
 
-def test_a_new_head_over_the_mean_takes_no_pooler(make_source):
+@pytest.mark.parametrize(("pooling", "width"), [("mean", 1), ("cls_lead", 2)])
+def test_a_new_head_over_the_mean_takes_no_pooler(make_source, tmp_path, pooling, width):
     result = longform.convert(
         make_source("Bert"), max_length=96, task="sequence-classification", id2label={0: "x", 1: "y", 2: "z"},
-        classifier_pooling="mean",
+        classifier_pooling=pooling,
     )  # fmt: skip
-    assert result.model.config.classifier_pooling == "mean"
+    assert result.model.config.classifier_pooling == pooling
+    assert result.model.classifier.dense.in_features == width * result.model.config.hidden_size
+    result.save_pretrained(tmp_path)
+    saved = longform.LinformerForSequenceClassification.from_pretrained(tmp_path)
+    assert all(torch.equal(value, result.model.state_dict()[key]) for key, value in saved.state_dict().items())
     assert result.model.config.label2id == {"x": 0, "y": 1, "z": 2}
     assert result.model.classifier.out_proj.out_features == 3
     assert "classifier.dense.weight" in [tensor.name for tensor in result.report.new]

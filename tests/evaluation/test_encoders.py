@@ -138,6 +138,13 @@ def test_new_pooling_key_and_unsupported_poolings(tmp_path: Path, tiny_tokenizer
         load_encoder(folder)
 
 
+def test_the_first_state_and_the_mean_make_a_vector_twice_as_wide(bert_folder: Path) -> None:
+    texts = ["the near text", "far"]
+    found, first = (load_encoder(bert_folder, pooling=kind).embed(texts) for kind in ("cls_lead", "cls"))
+    assert_near(found[:, : first.shape[1]], first)
+    assert_near(found[:, first.shape[1] :], load_encoder(bert_folder, pooling="lead").embed(texts))
+
+
 def test_options_that_make_no_sense(bert_folder: Path) -> None:
     with pytest.raises(ConfigurationError, match='pooling is "sum"'):
         load_encoder(bert_folder, pooling="sum")

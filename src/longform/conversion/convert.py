@@ -93,7 +93,7 @@ def convert(
     source's own length.
     ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering",
     "multiple-choice", or None for what the source is. A head is carried over where the source has that task's (with
-    as many labels, and not with ``classifier_pooling`` "mean" or "lead"), else it is new.
+    as many labels, and not with another ``classifier_pooling`` than "cls"), else it is new.
 
     A text within the window gives the source's own result. Weights keep the source's dtype. Raises ConversionError on
     a source that cannot be converted and ConfigurationError on options that do not go together.

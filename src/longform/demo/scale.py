@@ -23,6 +23,7 @@ class Scale:
         heldout_texts: validation texts on which the agreement with the original is measured.
         finetune_minutes: fewer texts are used where the machine is too slow for all of them in this time.
         measured: lengths at which time and memory are measured, for each model. ``repetitions``: of each.
+        pooling: what the classifiers of both models see (``classifier_pooling``).
     """
 
     name: str
@@ -40,6 +41,7 @@ class Scale:
     finetune_minutes: float
     measured: dict[str, tuple[int, ...]] = field(default_factory=dict)
     repetitions: int = 3
+    pooling: str = "lead"
 
 
 def scale_named(name: str, *, seed: int) -> Scale:

@@ -23,7 +23,6 @@ from longform.training.finetuning import finetune
 from longform.training.settings import FinetuningSettings
 from longform.training.trainer import without_bars
 
-POOLING = "lead"
 CHARACTERS_A_TOKEN = 4.6  # in licence texts, roughly
 FINETUNING_COST = {"longform": 0.7, "original": 0.7}  # of a token, against one of healing, whose teacher reads it too
 MODEL_FILES = ("*.safetensors", "config.json", "tokenizer*", "special_tokens_map.json", "vocab*", "generation_config*")
@@ -42,11 +41,11 @@ def prepare_models(progress: Progress, scale: Scale, material: Material, *, seed
     material.save(progress.work / "texts.json")
     torch.manual_seed(seed)
     long = _classifier(
-        material, max_length=scale.length, projected_length=scale.projected_length,
+        material, scale, max_length=scale.length, projected_length=scale.projected_length,
         attention_window=scale.attention_window,
     )  # fmt: skip
     # A window over the whole length is full attention: the original itself, with a head like the Longform's.
-    original = _classifier(material, max_length=scale.original_length, attention_window=scale.original_window)
+    original = _classifier(material, scale, max_length=scale.original_length, attention_window=scale.original_window)
     for name, result in (("converted", long), ("original-converted", original)):
         shutil.rmtree(progress.work / name, ignore_errors=True)
         result.save_pretrained(progress.work / name)
@@ -55,10 +54,10 @@ def prepare_models(progress: Progress, scale: Scale, material: Material, *, seed
     return {"facts": material.facts, "labels": material.labels, "report": report, "summary": long.report.summary()}
 
 
-def _classifier(material: Material, **options: Any) -> ConversionResult:
+def _classifier(material: Material, scale: Scale, **options: Any) -> ConversionResult:
     result = convert(
         material.encoder, task="sequence-classification", num_labels=len(material.labels),
-        id2label=dict(enumerate(material.labels)), classifier_pooling=POOLING, **options,
+        id2label=dict(enumerate(material.labels)), classifier_pooling=scale.pooling, **options,
     )  # fmt: skip
     # A pass over few texts does not overfit, and without dropout inside it attention has a faster kernel.
     result.model.config.hidden_dropout_prob = result.model.config.attention_probs_dropout_prob = 0.0
@@ -125,7 +124,7 @@ def start(progress: Progress, scale: Scale, *, texts: int) -> dict[str, Any]:
     fits = {}
     for name, source in (("longform", "healed"), ("original", "original-converted")):
         folder, target = progress.work / source, progress.work / f"start-{name}"
-        vectors = embeddings(folder, chosen.texts, length=_training_length(scale, name), pooling=POOLING)
+        vectors = embeddings(folder, chosen.texts, length=_training_length(scale, name), pooling=scale.pooling)
         fitted = fit_head(vectors, chosen.labels, material.labels)
         model = AutoModelForSequenceClassification.from_pretrained(folder)
         model.get_submodule("classifier").load_state_dict(fitted.state)

@@ -20,10 +20,10 @@ from longform.data.batching import Batch
 from longform.errors import CheckpointError, ConfigurationError
 from longform.evaluation.baselines import Collected, Outcome, Text, collect, run_texts
 from longform.evaluation.loading import checked_limit, load_pretrained, token_limit
-from longform.functional.pooling import MEANS, pooled_mean
+from longform.functional.pooling import MEANS, pooled_mean, pooled_width
 
 SAVED_POOLINGS = ("mean", "cls", "max")  # what a sentence-transformers folder may ask for
-POOLINGS = (*SAVED_POOLINGS, "lead")
+POOLINGS = (*SAVED_POOLINGS, "lead", "cls_lead")
 _SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
 
 
@@ -42,7 +42,7 @@ class TextEncoder:
             raise ConfigurationError(f'pooling is "{self.pooling}"; it is one of {", ".join(POOLINGS)}')
 
     def forward(self, batch: Batch) -> Tensor:
-        """Pooled hidden states (B, D), not normalised."""
+        """Pooled hidden states (B, D), with "cls_lead" (B, 2 D), not normalised."""
         inputs = {name: tensor.to(self.model.device) for name, tensor in batch.model_inputs().items()}
         hidden = self.model(**inputs).last_hidden_state.float()  # a mean in bfloat16 would have three digits
         mask = inputs["attention_mask"].bool()
@@ -68,7 +68,7 @@ class TextEncoder:
     def collect(self, texts: Sequence[Text], *, progress: bool = False, **options: Any) -> Collected:
         """Embeddings (N, D), and how many tokens were seen and texts cut."""
         outcomes = self.outcomes(texts, **options)
-        features = self.model.config.hidden_size
+        features = pooled_width(self.pooling, self.model.config.hidden_size)
         return collect(outcomes, total=len(texts), features=features, name="embed", progress=progress)
 
 

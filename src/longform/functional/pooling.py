@@ -1,4 +1,4 @@
-"""Many token states to one vector.
+"""Many token states to one vector, or to two side by side.
 
 Axes: B batch, n tokens, D features.
 """
@@ -9,7 +9,7 @@ from torch import Tensor
 from longform.functional.masking import blank_padding, masked_mean
 
 LEAD = 64  # tokens after which a token's weight is half of the first one's
-MEANS = ("mean", "lead")
+MEANS = ("mean", "lead", "cls_lead")  # over all tokens; the last has the first token's state before the mean
 
 
 def lead_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
@@ -28,5 +28,13 @@ def lead_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def pooled_mean(hidden: Tensor, mask: Tensor | None, *, kind: str) -> Tensor:
-    """``kind`` "mean" or "lead" of hidden (B, n, D), bool mask (B, n) or None -> (B, D)."""
-    return lead_mean(hidden, mask) if kind == "lead" else masked_mean(hidden, mask)
+    """``kind`` "mean" or "lead" of hidden (B, n, D), bool mask (B, n) or None -> (B, D); "cls_lead" -> (B, 2 D)."""
+    if kind == "mean":
+        return masked_mean(hidden, mask)
+    lead = lead_mean(hidden, mask)
+    return torch.cat([blank_padding(hidden, mask)[:, 0], lead], dim=1) if kind == "cls_lead" else lead
+
+
+def pooled_width(kind: str, features: int) -> int:
+    """Numbers of a pooled vector, from ``features`` D of a token's state."""
+    return 2 * features if kind == "cls_lead" else features

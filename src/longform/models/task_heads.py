@@ -21,7 +21,7 @@ from transformers.utils.generic import can_return_tuple
 
 from longform.errors import InputError
 from longform.functional.masking import checked_mask
-from longform.functional.pooling import MEANS, pooled_mean
+from longform.functional.pooling import MEANS, pooled_mean, pooled_width
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
 
@@ -52,14 +52,15 @@ class MaskedLMHead(nn.Module):
 
 
 class ClassificationHead(nn.Module):
-    """out_proj(activation(dense(pooled))): the first token's or a mean state (B, D) -> (B, labels)."""
+    """out_proj(activation(dense(pooled))): first or mean state (B, D), or both (B, 2 D) -> (B, labels)."""
 
     def __init__(self, config: LinformerConfig, labels: int) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        width = pooled_width(config.classifier_pooling, config.hidden_size)
+        self.dense = nn.Linear(width, width)
         self.activation = ACT2FN[config.classifier_activation]
         self.dropout = _head_dropout(config)
-        self.out_proj = nn.Linear(config.hidden_size, labels)
+        self.out_proj = nn.Linear(width, labels)
         self.pooling = config.classifier_pooling
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
