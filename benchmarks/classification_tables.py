@@ -8,18 +8,29 @@ from benchmarks.table_kinds import ComputedTable, Rows
 
 MODELS = ("Longform", "original")
 METRICS = ("accuracy", "macro_f1")
-HEADS = ["data", "model", "tokens read", "training texts", "test texts", "splits", "accuracy, %", "macro-F1, %"]
+HEADS = [
+    "data",
+    "pooling",
+    "model",
+    "tokens read",
+    "training texts",
+    "test texts",
+    "splits",
+    "accuracy, %",
+    "macro-F1, %",
+]
 
 
 def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
-    """Mean ± standard deviation; the last line of a data set is Longform less the original, paired by split."""
+    """Mean ± standard deviation; the last line of a data set and pooling is Longform less the original, paired by split."""
     body = []
-    found: dict[str, dict[str, dict[int, Any]]] = {}
+    found: dict[tuple[str, str], dict[str, dict[int, Any]]] = {}
     for row in rows:
         settings = row["settings"]
         if "split" in settings:
-            found.setdefault(settings["data"], {}).setdefault(settings["model"], {})[settings["split"]] = row
-    for data, models in found.items():
+            kind = settings["data"], settings["pooling"]
+            found.setdefault(kind, {}).setdefault(settings["model"], {})[settings["split"]] = row
+    for kind, models in found.items():
         common = sorted(set.intersection(*(set(models.get(name, {})) for name in MODELS)))
         if not common:
             continue
@@ -28,10 +39,10 @@ def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
             settings = runs[0]["settings"]
             texts = [str(settings[part]) for part in ("train_documents", "test_documents")]
             values = [spread([100 * run["metrics"][metric] for run in runs]) for metric in METRICS]
-            body.append([data, name, f"{settings['max_length']:,}", *texts, str(len(common)), *values])
+            body.append([*kind, name, f"{settings['max_length']:,}", *texts, str(len(common)), *values])
         pairs = [[models[name][split]["metrics"] for name in MODELS] for split in common]
         gains = [spread([100 * (long[metric] - short[metric]) for long, short in pairs], "+") for metric in METRICS]
-        body.append([data, "difference", "", "", "", str(len(common)), *gains])
+        body.append([*kind, "difference", "", "", "", str(len(common)), *gains])
     return HEADS, body
 
 
@@ -43,7 +54,7 @@ def spread(values: Sequence[float], sign: str = "") -> str:
 
 CLASSIFICATION_TABLES = {
     "classification": ComputedTable(
-        make=over_splits, records="classification", row=("settings.data", "settings.model", "settings.split"),
+        make=over_splits, records="classification", row=("settings.data", "settings.pooling", "settings.model", "settings.split"),
         order=("settings.data",),
     ),
 }  # fmt: skip
