@@ -22,7 +22,7 @@ HEADS = [
 
 
 def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
-    """Mean ± standard deviation; the last line of a data set and pooling is Longform less the original, paired by split."""
+    """Mean ± standard deviation; the last line of each kind is Longform less the original, paired by split."""
     body = []
     found: dict[tuple[str, str], dict[str, dict[int, Any]]] = {}
     for row in rows:
@@ -54,7 +54,7 @@ def spread(values: Sequence[float], sign: str = "") -> str:
 
 CLASSIFICATION_TABLES = {
     "classification": ComputedTable(
-        make=over_splits, records="classification", row=("settings.data", "settings.pooling", "settings.model", "settings.split"),
+        make=over_splits, records="classification", row=tuple(f"settings.{name}" for name in ("data", "pooling", "model", "split")),
         order=("settings.data",),
     ),
 }  # fmt: skip
