@@ -54,7 +54,9 @@ def spread(values: Sequence[float], sign: str = "") -> str:
 
 CLASSIFICATION_TABLES = {
     "classification": ComputedTable(
-        make=over_splits, records="classification", row=tuple(f"settings.{name}" for name in ("data", "pooling", "model", "split")),
+        make=over_splits,
+        records="classification",
+        row=("settings.data", "settings.pooling", "settings.model", "settings.split"),
         order=("settings.data",),
     ),
-}  # fmt: skip
+}
