@@ -33,7 +33,8 @@ LABELS = {"longform": "Longform", "original": "original"}
 def contract_material(data: Path, split: int) -> Material:
     """Five kinds of contract; what is left of the set, and the training texts, heal."""
     table = pd.read_parquet(data / "contracts_train.parquet").sample(frac=1.0, random_state=split)
-    texts = [(str(number), row.text, row.label) for number, row in enumerate(table.itertuples())]
+    pairs = zip(table.text.tolist(), table.label.tolist(), strict=True)
+    texts = [(str(number), text, label) for number, (text, label) in enumerate(pairs)]
     parts, first = {}, 0
     for name, count in CONTRACTS.items():
         parts[name] = texts[first : first + count]
