@@ -9,15 +9,8 @@ from benchmarks.table_kinds import ComputedTable, Rows
 MODELS = ("Longform", "original")
 METRICS = ("accuracy", "macro_f1")
 HEADS = [
-    "data",
-    "pooling",
-    "model",
-    "tokens read",
-    "training texts",
-    "test texts",
-    "splits",
-    "accuracy, %",
-    "macro-F1, %",
+    *("data", "pooling", "model", "tokens read", "training texts", "test texts", "splits"),
+    *("accuracy, %", "macro-F1, %"),
 ]
 
 
@@ -27,9 +20,8 @@ def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
     found: dict[tuple[str, str], dict[str, dict[int, Any]]] = {}
     for row in rows:
         settings = row["settings"]
-        if "split" in settings:
-            kind = settings["data"], settings["pooling"]
-            found.setdefault(kind, {}).setdefault(settings["model"], {})[settings["split"]] = row
+        kind = settings["data"], settings["pooling"]
+        found.setdefault(kind, {}).setdefault(settings["model"], {})[settings["split"]] = row
     for kind, models in found.items():
         common = sorted(set.intersection(*(set(models.get(name, {})) for name in MODELS)))
         if not common:
@@ -47,8 +39,8 @@ def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
 
 
 def spread(values: Sequence[float], sign: str = "") -> str:
-    """Mean and sample standard deviation."""
-    mean = f"{fmean(values):{sign}.1f}"
+    """Mean and sample standard deviation; no minus before a zero."""
+    mean = f"{fmean(values):{sign}z.1f}"
     return f"{mean} ± {stdev(values):.1f}" if len(values) > 1 else mean
 
 
@@ -56,6 +48,7 @@ CLASSIFICATION_TABLES = {
     "classification": ComputedTable(
         make=over_splits,
         records="classification",
+        having=("settings.split",),
         row=("settings.data", "settings.pooling", "settings.model", "settings.split"),
         order=("settings.data",),
     ),

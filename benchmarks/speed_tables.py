@@ -39,8 +39,9 @@ def by_competitor(rows: Rows, *, metric: str, form: str) -> tuple[list[str], lis
 
 
 def beside_the_paper(rows: Rows) -> tuple[list[str], list[list[str]]]:
-    """The paper's Table 3 and ours."""
-    return paper_table([Record(**row) for row in rows])
+    """The paper's Table 3 and ours: a row for each n and k of which a ratio was measured."""
+    ratios = ("against_unfused", "texts_against_unfused")
+    return paper_table([Record(**row) for row in rows if any(row["metrics"].get(name) is not None for name in ratios)])
 
 
 def pictures(rows: Rows, *, folder: str) -> tuple[list[str], list[list[str]]]:

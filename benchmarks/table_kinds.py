@@ -30,6 +30,7 @@ class TableDefinition:
         columns: in order from the left.
         records: name of the records; the table's own when empty.
         where: values that a record must have, for instance {"settings.data": "sts-b dev"}.
+        having: what a record must have, whatever its value.
         row: what tells rows apart; of the records that agree in it, the latest is shown. Empty: all settings.
         order: by what rows are sorted, ascending; empty: as first measured.
     """
@@ -37,6 +38,7 @@ class TableDefinition:
     columns: tuple[Column, ...]
     records: str = ""
     where: Mapping[str, Any] = field(default_factory=dict)
+    having: tuple[str, ...] = ()
     row: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
 
@@ -49,7 +51,7 @@ class ComputedTable:
         make: chosen records (as dicts) -> the heads of the columns, and rows of cells; without heads, rows of one cell
             are paragraphs and not a table.
         records: their name.
-        where: values that a record must have.
+        where: values that a record must have. ``having``: what it must have, whatever its value.
         row: what tells records apart; of those that agree in it, the latest is taken. Empty: all settings.
         order: by what records are sorted, ascending.
     """
@@ -57,5 +59,6 @@ class ComputedTable:
     make: Callable[[Rows], tuple[list[str], list[list[str]]]]
     records: str
     where: Mapping[str, Any] = field(default_factory=dict)
+    having: tuple[str, ...] = ()
     row: tuple[str, ...] = ()
     order: tuple[str, ...] = ()

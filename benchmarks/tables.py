@@ -53,6 +53,8 @@ def chosen_rows(
     for record in sorted((asdict(record) for record in records if record.name == wanted), key=lambda row: row["date"]):
         if any(look_up(record, path) != value for path, value in definition.where.items()):
             continue
+        if any(look_up(record, path) is None for path in definition.having):
+            continue
         kind = [look_up(record, path) for path in definition.row] if definition.row else record["settings"]
         rows[json.dumps(kind, sort_keys=True)] = record
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longform.functional.masking import masked_mean
-from longform.functional.pooling import lead_mean, pooled_mean, pooled_width
+from longform.functional.pooling import lead_mean, pooled, pooled_width
 from strategies import Text, generator, normal, seeds, texts
 from tolerances import assert_close
 
@@ -45,14 +45,15 @@ def test_a_mean_of_bfloat16_states_is_summed_in_float32():
 
 def test_the_kind_is_chosen_by_name():
     x = normal(generator(2), 1, 80, 3)
-    assert torch.equal(pooled_mean(x, None, kind="lead"), lead_mean(x, None))
-    assert torch.equal(pooled_mean(x, None, kind="mean"), masked_mean(x, None))
+    assert torch.equal(pooled(x, None, kind="lead"), lead_mean(x, None))
+    assert torch.equal(pooled(x, None, kind="mean"), masked_mean(x, None))
+    assert torch.equal(pooled(x, None, kind="cls"), x[:, 0])
 
 
 def test_the_first_state_stands_beside_the_mean_and_padding_is_blank():
     x = normal(generator(3), 2, 80, 3)
     mask = torch.arange(80) < torch.tensor([[70], [0]])
-    found = pooled_mean(torch.where(mask[..., None], x, math.nan), mask, kind="cls_lead")
+    found = pooled(torch.where(mask[..., None], x, math.nan), mask, kind="cls_lead")
     assert found.shape == (2, pooled_width("cls_lead", 3))
     assert torch.equal(found[0], torch.cat([x[0, 0], lead_mean(x, mask)[0]]))
     assert torch.equal(found[1], torch.zeros(6))

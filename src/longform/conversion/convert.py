@@ -19,7 +19,6 @@ from longform.conversion.source import Source, open_source
 from longform.conversion.tasks import MODELS, check_task
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
 from longform.errors import ConfigurationError, ConversionError, LongformError
-from longform.functional.pooling import MEANS
 from longform.functional.positions import METHODS
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel
@@ -108,7 +107,7 @@ def convert(
     }  # fmt: skip
     head = plan_head(opened, family, task, num_labels, id2label, classifier_pooling)
     bare = not any(key.startswith(family.base_name) for key in opened.tensors)
-    rules = family.rules(head.task, bare_source=bare, head=not head.new, pooled=classifier_pooling not in MEANS)
+    rules = family.rules(head.task, bare_source=bare, head=not head.new, pooled=classifier_pooling in (None, "cls"))
     placement = place_tensors(opened.tensors, rules=rules, family=family, task=head.task)
     return _build(opened, family, placement, head, max_length=max_length, positions=positions, attention=attention)
 

@@ -9,7 +9,6 @@ from longform.conversion.family import Family
 from longform.conversion.source import Source
 from longform.conversion.tasks import LABELLED, POOLING, task_of
 from longform.errors import ConversionError
-from longform.functional.pooling import MEANS
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,11 @@ def plan_head(
     same_task = chosen == found or (found is None and family.has_head(chosen, source.tensors))
     wanted = len(id2label) if id2label is not None else num_labels
     labels = source.config.num_labels if same_task else None
-    new = not same_task or (wanted is not None and wanted != labels) or (pooling in MEANS and chosen in POOLING)
+    new = (
+        not same_task
+        or (wanted is not None and wanted != labels)
+        or (pooling not in (None, "cls") and chosen in POOLING)
+    )
     options: dict[str, Any] = {"classifier_pooling": pooling or "cls"}
     if chosen in LABELLED:
         options |= _label_options(source.config, same_task, wanted, id2label)

@@ -16,7 +16,7 @@ WORK = "work"
 
 @dataclass
 class Progress:
-    """The results of the steps in ``folder``/work. ``identity``: what must be the same to go on in the folder."""
+    """The results of the steps, kept in ``folder``. ``identity``: what must be the same to go on in the folder."""
 
     folder: Path
     identity: dict[str, Any]

@@ -20,10 +20,10 @@ from longform.data.batching import Batch
 from longform.errors import CheckpointError, ConfigurationError
 from longform.evaluation.baselines import Collected, Outcome, Text, collect, run_texts
 from longform.evaluation.loading import checked_limit, load_pretrained, token_limit
-from longform.functional.pooling import MEANS, pooled_mean, pooled_width
+from longform.functional.pooling import POOLINGS, pooled, pooled_width
 
 SAVED_POOLINGS = ("mean", "cls", "max")  # what a sentence-transformers folder may ask for
-POOLINGS = (*SAVED_POOLINGS, "lead", "cls_lead")
+KINDS = (*POOLINGS, "max")
 _SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
 
 
@@ -38,18 +38,16 @@ class TextEncoder:
     limit: int
 
     def __post_init__(self) -> None:
-        if self.pooling not in POOLINGS:
-            raise ConfigurationError(f'pooling is "{self.pooling}"; it is one of {", ".join(POOLINGS)}')
+        if self.pooling not in KINDS:
+            raise ConfigurationError(f'pooling is "{self.pooling}"; it is one of {", ".join(KINDS)}')
 
     def forward(self, batch: Batch) -> Tensor:
         """Pooled hidden states (B, D), with "cls_lead" (B, 2 D), not normalised."""
         inputs = {name: tensor.to(self.model.device) for name, tensor in batch.model_inputs().items()}
         hidden = self.model(**inputs).last_hidden_state.float()  # a mean in bfloat16 would have three digits
         mask = inputs["attention_mask"].bool()
-        if self.pooling in MEANS:
-            return pooled_mean(hidden, mask, kind=self.pooling)
-        if self.pooling == "cls":
-            return hidden[:, 0]
+        if self.pooling in POOLINGS:
+            return pooled(hidden, mask, kind=self.pooling)
         return hidden.masked_fill(~mask[..., None], -torch.inf).amax(dim=1).nan_to_num(neginf=0.0)
 
     def outcomes(self, texts: Iterable[Text], **options: Any) -> Iterator[Outcome]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from longform.functional.masking import blank_padding, masked_mean
 
 LEAD = 64  # tokens after which a token's weight is half of the first one's
-MEANS = ("mean", "lead", "cls_lead")  # over all tokens; the last has the first token's state before the mean
+POOLINGS = ("cls", "mean", "lead", "cls_lead")
 
 
 def lead_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
@@ -27,12 +27,19 @@ def lead_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
     return (blank_padding(hidden, mask) * share[..., None]).sum(dim=1).to(hidden.dtype)
 
 
-def pooled_mean(hidden: Tensor, mask: Tensor | None, *, kind: str) -> Tensor:
-    """``kind`` "mean" or "lead" of hidden (B, n, D), bool mask (B, n) or None -> (B, D); "cls_lead" -> (B, 2 D)."""
-    if kind == "mean":
-        return masked_mean(hidden, mask)
-    lead = lead_mean(hidden, mask)
-    return torch.cat([blank_padding(hidden, mask)[:, 0], lead], dim=1) if kind == "cls_lead" else lead
+def first_state(hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """The first token's state, zeros where there is padding alone: (B, n, D), bool mask (B, n) or None -> (B, D)."""
+    return blank_padding(hidden[:, :1], None if mask is None else mask[:, :1])[:, 0]
+
+
+def pooled(hidden: Tensor, mask: Tensor | None, *, kind: str) -> Tensor:
+    """hidden (B, n, D), bool mask (B, n) or None -> (B, D), or (B, 2 D) where ``kind`` is "cls_lead".
+
+    ``kind``: "cls" (the first token), "mean", "lead" (``lead_mean``), or "cls_lead" (both, side by side).
+    """
+    if kind == "cls_lead":
+        return torch.cat([first_state(hidden, mask), lead_mean(hidden, mask)], dim=1)
+    return {"cls": first_state, "mean": masked_mean, "lead": lead_mean}[kind](hidden, mask)
 
 
 def pooled_width(kind: str, features: int) -> int:

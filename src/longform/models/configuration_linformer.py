@@ -6,7 +6,7 @@ from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.errors import ConfigurationError
-from longform.functional.pooling import MEANS
+from longform.functional.pooling import POOLINGS
 from longform.layers.geometry import check_attention, check_choice, layer_slots
 
 
@@ -25,7 +25,7 @@ class LinformerConfig(PreTrainedConfig):
     ``attention_window``: tokens seen exactly on each side, or None for the paper's attention.
     ``memory_budget``: how many tokens all slots together stand for at most beside a window; None for no limit.
     ``sink_tokens``: leading tokens that every query sees exactly, beside the slots (rows of E for a dense projection).
-    ``normalization``: "post" (BERT) or "pre". ``classifier_pooling``: "cls" (first token), "mean" or
+    ``normalization``: "post" (BERT) or "pre". ``classifier_pooling``: "cls" (first token), "mean",
     "lead" (a mean in which early tokens weigh more), or "cls_lead" (both, side by side).
     ``classifier_activation``: of the classification head's dense layer. ``use_pooler``: BERT's pooler on the base.
 
@@ -79,7 +79,7 @@ class LinformerConfig(PreTrainedConfig):
             if getattr(self, name) < low:
                 raise ConfigurationError(f"{name}={getattr(self, name)} must be at least {low}")
         check_choice("normalization", self.normalization, ("post", "pre"))
-        check_choice("classifier_pooling", self.classifier_pooling, ("cls", *MEANS))
+        check_choice("classifier_pooling", self.classifier_pooling, POOLINGS)
         check_choice("classifier_activation", self.classifier_activation, ("tanh", "relu", "gelu"))
         for head_slots in dict.fromkeys(self.head_slots()):
             check_attention(

@@ -16,7 +16,7 @@ from transformers.utils.generic import can_return_tuple
 
 from longform.errors import InputError
 from longform.functional.masking import blank_padding, checked_mask
-from longform.functional.pooling import MEANS, pooled_mean
+from longform.functional.pooling import pooled
 from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import Embeddings
 from longform.layers.feed_forward import FeedForward
@@ -261,7 +261,7 @@ class LinformerModel(LinformerPreTrainedModel):
         if self.pooler is None:
             return None
         kind = self.config.classifier_pooling
-        return pooled_mean(hidden, mask, kind=kind) if kind in MEANS else self.pooler(hidden)
+        return self.pooler(hidden) if kind == "cls" else pooled(hidden, mask, kind=kind)
 
     def _checked_shape(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> tuple[int, int]:
         if (input_ids is None) == (inputs_embeds is None):

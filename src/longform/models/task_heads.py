@@ -21,7 +21,7 @@ from transformers.utils.generic import can_return_tuple
 
 from longform.errors import InputError
 from longform.functional.masking import checked_mask
-from longform.functional.pooling import MEANS, pooled_mean, pooled_width
+from longform.functional.pooling import pooled, pooled_width
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
 
@@ -65,8 +65,7 @@ class ClassificationHead(nn.Module):
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """hidden (B, n, D), bool mask (B, n) or None -> logits (B, labels)."""
-        pooled = pooled_mean(hidden, mask, kind=self.pooling) if self.pooling in MEANS else hidden[:, 0]
-        return self.out_proj(self.dropout(self.activation(self.dense(pooled))))
+        return self.out_proj(self.dropout(self.activation(self.dense(pooled(hidden, mask, kind=self.pooling)))))
 
 
 class LinformerForMaskedLM(LinformerPreTrainedModel):
