@@ -16,7 +16,7 @@ from torch.nn.functional import dropout as drop
 from longform.functional.blockwise_cpu import BlockwiseAttention, has_blockwise_kernel
 from longform.functional.product_attention import products_are_faster
 from longform.functional.projection import Slots
-from longform.functional.window_forward_cpu import Far, document_attention, text_lengths
+from longform.functional.window_forward_cpu import DocumentAttention, Part, document_attention, far_of, text_lengths
 from longform.functional.window_products_cpu import document_by_products
 
 HIDDEN = float("-inf")
@@ -145,17 +145,22 @@ def _without_gradient(
     """Each document by itself, as long as its text: out (B, h, n, d), zeros on padding."""
     batch, heads, length, dim = query.shape
     out = query.new_empty(batch, length, heads, dim)
-    attention = document_by_products if products_are_faster(query, key, value) else document_attention
-    sizes = [slots.uniform] * batch if slots.uniform is not None else slots.size.tolist()
-    for b, (n, size) in enumerate(zip(lengths, sizes, strict=True)):
+    attention = window_kernel(query, key, value)
+    for b, n in enumerate(lengths):
         out[b, n:] = 0.0
         if n == 0:
             continue
-        used = slice(0, min(sinks + -(-n // size), memory_key.shape[2]))
-        count = slots.count[b, used].to(torch.float64 if query.dtype == torch.float64 else torch.float32)
-        far = Far(memory_key[b, :, used], memory_value[b, :, used], count, size, sinks, memory_bias, budget, of_tokens)
-        attention(query[b, :, :n], key[b, :, :n], value[b, :, :n], far, out[b, :n], window=window)
+        far = far_of(
+            b, n, memory_key, memory_value, slots, sinks=sinks, bias=memory_bias, budget=budget, of_tokens=of_tokens
+        )
+        part = Part(length=n, start=0, stop=n, key_start=0)
+        attention(query[b, :, :n], key[b, :, :n], value[b, :, :n], far, out[b, :n], window=window, part=part)
     return out.transpose(1, 2)
+
+
+def window_kernel(query: Tensor, key: Tensor, value: Tensor) -> DocumentAttention:
+    """What computes a document's window and memory on a CPU where no gradient is wanted."""
+    return document_by_products if products_are_faster(query, key, value) else document_attention
 
 
 def _blockwise(

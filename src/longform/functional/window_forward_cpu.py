@@ -9,15 +9,42 @@ Axes: n tokens of one document, S slots, h heads, d head dimension, w block, c b
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+from longform.functional.projection import Slots
 
 CHUNK = 16  # blocks at a time, where the bias of their queries has less than
 BIAS_SIZE = 2**22  # elements
 
 _attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+
+
+class Part(NamedTuple):
+    """Which queries, keys and values of a document are at hand: all positions are those of the document.
+
+    ``length``: its tokens; ``start`` and ``stop``: those of the queries, from a block's first on; ``key_start``: of the
+    first key and value, which reach from the block before the queries, or the document's start, to the block after.
+    """
+
+    length: int
+    start: int
+    stop: int
+    key_start: int
+
+    def blocks(self, window: int) -> range:
+        """Of the queries."""
+        return range(self.start // window, -(-self.stop // window))
+
+    def queries(self, first: int, end: int, window: int) -> slice:
+        """Where the queries of blocks ``first`` to ``end`` are."""
+        return slice(first * window - self.start, min(end * window, self.length) - self.start)
+
+    def keys(self, first: int, end: int, window: int) -> slice:
+        """Where the keys of blocks ``first`` to ``end`` are, as far as there are such blocks."""
+        return slice(max(0, first) * window - self.key_start, min(end * window, self.length) - self.key_start)
 
 
 class Far(NamedTuple):
@@ -37,6 +64,35 @@ class Far(NamedTuple):
     of_tokens: bool = False
 
 
+class DocumentAttention(Protocol):
+    """The form of ``document_attention``."""
+
+    def __call__(
+        self, query: Tensor, key: Tensor, value: Tensor, far: Far, out: Tensor, *, window: int, part: Part
+    ) -> None:
+        """Write into ``out``."""
+
+
+def far_of(
+    document: int,
+    length: int,
+    memory_key: Tensor,
+    memory_value: Tensor,
+    slots: Slots,
+    *,
+    sinks: int,
+    bias: Tensor | None,
+    budget: float | None,
+    of_tokens: bool,
+) -> Far:
+    """The slots of one document of ``length`` tokens, from the batch's memory_key, memory_value (B, h, S, d)."""
+    size = int(slots.size[document]) if slots.uniform is None else slots.uniform
+    used = slice(0, min(sinks + -(-length // size), memory_key.shape[2]))
+    count = slots.count[document, used].to(torch.float64 if memory_key.dtype == torch.float64 else torch.float32)
+    key, value = memory_key[document, :, used], memory_value[document, :, used]
+    return Far(key, value, count, size, sinks, bias, budget, of_tokens)
+
+
 def text_lengths(mask: Tensor | None, *, batch: int, length: int) -> list[int] | None:
     """Tokens of each row where all padding is on the right, else None; ``mask`` bool (B, n)."""
     if mask is None:
@@ -47,13 +103,14 @@ def text_lengths(mask: Tensor | None, *, batch: int, length: int) -> list[int] |
     return lengths.tolist()
 
 
-def document_attention(query: Tensor, key: Tensor, value: Tensor, far: Far, out: Tensor, *, window: int) -> None:
-    """Write the attention of one document's query, key, value (h, n, d) into ``out`` (n, h, d)."""
-    length = query.shape[1]
-    last = -(-length // window) - 1
-    for first, end in _chunks(length, window, far.count.shape[0]):
-        rows = slice(first * window, min(end * window, length))
-        near, near_lse = _near(query, key, value, first, end, window)
+def document_attention(
+    query: Tensor, key: Tensor, value: Tensor, far: Far, out: Tensor, *, window: int, part: Part
+) -> None:
+    """Write the attention of one document's query (h, c, d) to its key, value (h, m, d) into ``out`` (c, h, d)."""
+    last = -(-part.length // window) - 1
+    for first, end in _chunks(part, window, far.count.shape[0]):
+        rows = part.queries(first, end, window)
+        near, near_lse = _near(query, key, value, part, first, end, window)
         if end - 1 < 2 and first > last - 2:  # these blocks reach from end to end
             out[rows] = near
             continue
@@ -66,24 +123,24 @@ def document_attention(query: Tensor, key: Tensor, value: Tensor, far: Far, out:
         out[rows] = torch.lerp(near.to(share.dtype), found[0].transpose(0, 1).to(share.dtype), share[..., None])
 
 
-def _chunks(length: int, window: int, slots: int) -> Iterator[tuple[int, int]]:
+def _chunks(part: Part, window: int, slots: int) -> Iterator[tuple[int, int]]:
     """Runs of blocks, first and past the last: those without both neighbours alone, the others some at a time."""
-    blocks, whole = -(-length // window), length // window  # those before ``whole`` - 1 have a full right neighbour
+    blocks, whole = part.blocks(window), part.length // window  # those before ``whole`` - 1 have a full right neighbour
     several = max(1, min(CHUNK, BIAS_SIZE // (window * slots)))
-    first = 0
-    while first < blocks:
+    first = blocks.start
+    while first < blocks.stop:
         inner = 1 <= first < whole - 1
-        end = min(first + several, whole - 1) if inner else first + 1
+        end = min(first + several, whole - 1, blocks.stop) if inner else first + 1
         yield first, end
         first = end
 
 
-def _near(query: Tensor, key: Tensor, value: Tensor, first: int, end: int, window: int) -> tuple[Tensor, Tensor]:
+def _near(
+    query: Tensor, key: Tensor, value: Tensor, part: Part, first: int, end: int, window: int
+) -> tuple[Tensor, Tensor]:
     """Blocks ``first`` to ``end`` and their neighbours: out (c w, h, d), log-sum-exp (c w, h)."""
-    length = query.shape[1]
-    rows = slice(first * window, min(end * window, length))
-    reach = slice(max(0, first - 1) * window, min((end + 1) * window, length))
-    own, keys, values = query[:, rows], key[:, reach], value[:, reach]
+    reach = part.keys(first - 1, end + 1, window)
+    own, keys, values = query[:, part.queries(first, end, window)], key[:, reach], value[:, reach]
     if end - first == 1:
         out, lse = _attention(own[None], keys[None], values[None])
     else:

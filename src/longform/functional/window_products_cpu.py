@@ -12,31 +12,34 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longform.functional.product_attention import attend, rows_at_a_time
-from longform.functional.window_forward_cpu import Far, slot_logits
+from longform.functional.window_forward_cpu import Far, Part, slot_logits
 
 LARGEST_SHIFT = 2.0**-6
 SINGLE_TOKENS = 512  # so many at most are looked at in one table of all pairs
 
 
-def document_by_products(query: Tensor, key: Tensor, value: Tensor, far: Far, out: Tensor, *, window: int) -> None:
-    """Write the attention of one document's query, key, value (h, n, d) into ``out`` (n, h, d).
+def document_by_products(
+    query: Tensor, key: Tensor, value: Tensor, far: Far, out: Tensor, *, window: int, part: Part
+) -> None:
+    """Write the attention of one document's query (h, c, d) to its key, value (h, m, d) into ``out`` (c, h, d).
 
     ``window`` is a multiple of the slot size.
     """
-    length = query.shape[1]
-    if far.size == 1 and length <= SINGLE_TOKENS and far.of_tokens:
+    length = part.length
+    if far.size == 1 and length <= SINGLE_TOKENS and far.of_tokens and query.shape[1] == length:
         return _single_tokens(query, key, value, far, out, window)
-    blocks, whole = -(-length // window), length // window
+    blocks, own = -(-length // window), part.blocks(window)
     # From the first block that reaches no sink to the last one whose right neighbour is whole.
-    run = range(max(1, -(-far.sinks // window) + 1 if far.sinks else 1), whole - 1)
+    begin = max(1, -(-far.sinks // window) + 1 if far.sinks else 1)
+    run = range(max(begin, own.start), max(begin, own.start, min(length // window - 1, own.stop)))
     shares = _shares(far, blocks, window)
-    for block in range(blocks):
+    for block in own:
         if block not in run:
-            _one_block(query, key, value, far, out, block, window, shares[block])
+            _one_block(query, key, value, far, out, part, block, window, shares[block])
     if run:
-        keys = _MovingKeys(key, value, far, run, window)
+        keys = _MovingKeys(key, value, far, part, run, window)
         for block in run:
-            rows = slice(block * window, (block + 1) * window)
+            rows = part.queries(block, block + 1, window)
             keys.move_to(block, shares[block])
             attend(query[:, rows], keys.key.transpose(1, 2), keys.value, keys.bias, out[rows])
 
@@ -66,11 +69,10 @@ def _pairs(far: Far, shares: list[float], length: int, window: int) -> Tensor:
 
 
 def _one_block(
-    query: Tensor, key: Tensor, value: Tensor, far: Far, out: Tensor, block: int, window: int, share: float
+    query: Tensor, key: Tensor, value: Tensor, far: Far, out: Tensor, part: Part, block: int, window: int, share: float
 ) -> None:
     """A block whose keys are put together for it alone; ``share`` is added to the logits of its slots, not sinks."""
-    rows = slice(block * window, min((block + 1) * window, query.shape[1]))
-    reach = slice(max(0, block - 1) * window, min((block + 2) * window, query.shape[1]))
+    rows, reach = part.queries(block, block + 1, window), part.keys(block - 1, block + 2, window)
     first, past = max(0, block - 1), block + 2
     run, sinks = window // far.size, far.sinks
     seen = (
@@ -94,8 +96,8 @@ class _MovingKeys:
     A block of tokens stands at its number modulo 3; ``place`` says where the slots of a block stand.
     """
 
-    def __init__(self, key: Tensor, value: Tensor, far: Far, blocks: range, window: int) -> None:
-        self.source, self.far, self.window, self.block = (key, value), far, window, blocks[0]
+    def __init__(self, key: Tensor, value: Tensor, far: Far, part: Part, blocks: range, window: int) -> None:
+        self.source, self.part, self.far, self.window, self.block = (key, value), part, far, window, blocks[0]
         self.run, self.near = window // far.size, 3 * window
         around = sorted(range(self.block - 1, self.block + 2), key=lambda block: block % 3)
         outside = torch.ones(far.count.shape[0], dtype=torch.bool)
@@ -139,7 +141,7 @@ class _MovingKeys:
         return True
 
     def _tokens_of(self, block: int) -> slice:
-        return slice(block * self.window, (block + 1) * self.window)
+        return self.part.keys(block, block + 1, self.window)
 
     def _slots_of(self, block: int) -> slice:
         return slice(self.far.sinks + block * self.run, self.far.sinks + (block + 1) * self.run)

@@ -14,15 +14,18 @@ from longform.functional.attention import compressed_attention
 from longform.functional.masking import blank_padding, checked_mask
 from longform.functional.sinks import first_tokens, join_slots, rest_mask, sink_counts, without_first
 from longform.functional.window import windowed_attention
+from longform.functional.window_forward_cpu import text_lengths
 from longform.layers.geometry import POOLED, check_attention
-from longform.layers.plain_linear import apply_linear
+from longform.layers.plain_linear import apply_linear, is_plain
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
+    MeanProjection,
     Memory,
     SequenceProjection,
     Weights,
     make_projection,
 )
+from longform.layers.streaming import WindowedLayer, can_stream, stream
 
 
 class LinformerAttention(nn.Module):
@@ -135,7 +138,11 @@ class LinformerAttention(nn.Module):
         if self._in_reach(length, eager=output_attentions):
             context, weights = self._full(hidden, mask, output_attentions)
         else:
-            context, weights = self._attend(hidden, mask, self._projections(shared_projection), output_attentions)
+            projections = self._projections(shared_projection)
+            streamed = None if output_attentions else self._streamed(hidden, mask, projections)
+            if streamed is not None:
+                return streamed
+            context, weights = self._attend(hidden, mask, projections, output_attentions)
         out = apply_linear(self.output, context.transpose(1, 2).flatten(2))
         # Eager attention always has weights.
         return (out, weights) if output_attentions else out  # ty: ignore[invalid-explicit-return]
@@ -170,6 +177,23 @@ class LinformerAttention(nn.Module):
         # nn.ModuleList forgets what its modules are.
         return list(self.groups) if shared is None else [shared]  # ty: ignore[invalid-explicit-return]
 
+    def _streamed(self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection]) -> Tensor | None:
+        """The output, where a long text goes through this layer some queries at a time; else None."""
+        if self.window is None or (self.training and self.dropout) or not can_stream(self, hidden):
+            return None
+        plain = is_plain(self.key, nn.Linear) and is_plain(self.value, nn.Linear)
+        if not plain or len(projections) > 1 or not isinstance(projections[0], MeanProjection):
+            return None
+        lengths = text_lengths(mask, batch=hidden.shape[0], length=hidden.shape[1])
+        if lengths is None:
+            return None
+        memory = self._memory(hidden, mask, projections[0], list(range(self.num_heads)))
+        layer = WindowedLayer(
+            self.query, self.key, self.value, self.output, num_heads=self.num_heads, window=self.window,
+            sinks=self.sinks, bias=self.memory_bias, budget=self.memory_budget,
+        )  # fmt: skip
+        return stream(layer, hidden, memory, lengths)
+
     def _attend(
         self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection], eager: bool
     ) -> tuple[Tensor, Tensor | None]:
@@ -199,16 +223,21 @@ class LinformerAttention(nn.Module):
         heads: list[int],
         eager: bool,
     ) -> tuple[Tensor, Tensor | None]:
+        memory = self._memory(hidden, mask, projection, heads)
+        return compressed_attention(
+            query, memory.key, memory.value, slot_mask=memory.usable,
+            implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
+        )  # fmt: skip
+
+    def _memory(self, hidden: Tensor, mask: Tensor | None, projection: SequenceProjection, heads: list[int]) -> Memory:
+        """Slots of ``heads`` from the hidden states, sinks in front."""
         key, value = (self._weights_of(layer, heads) for layer in (self.key, self.value))
         memory = projection.from_hidden(*self._rest(hidden, mask), key, value, len(heads))
         if self.sinks:
             first = first_tokens(hidden, self.sinks)
             leading = (linear(first, *side).unflatten(2, (len(heads), -1)) for side in (key, value))
             memory = self._with_sinks(memory, *leading, mask, hidden.shape[1])
-        return compressed_attention(
-            query, memory.key, memory.value, slot_mask=memory.usable,
-            implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
-        )  # fmt: skip
+        return memory
 
     def _windowed(
         self,

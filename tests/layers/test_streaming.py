@@ -1,0 +1,117 @@
+"""A long text attended some queries at a time: the same as all at once, and where it is not done."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from longform.functional import window as dispatch
+from longform.layers import attention as subject
+from longform.layers import streaming
+from longform.layers.attention import LinformerAttention
+from strategies import generator, mask_rows, normal, seeds
+from tolerances import assert_close
+
+HIDDEN, HEADS, LONGEST, WINDOW = 12, 3, 64, 4
+
+
+def layer(seed: int = 0, *, sinks: int = 1, budget: float | None = 5.0, **options) -> LinformerAttention:
+    torch.manual_seed(seed)
+    chosen = {"projection": "mean", "projected_length": 32, "attention_window": WINDOW, **options}
+    made = LinformerAttention(
+        HIDDEN, HEADS, max_length=LONGEST, sink_tokens=sinks, memory_budget=budget, **chosen
+    ).double()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.copy_(normal(generator(seed + parameter.numel()), *parameter.shape))
+    return made.eval()
+
+
+@pytest.fixture
+def short_parts(monkeypatch):
+    """Two blocks of queries at a time, from 17 tokens on."""
+    monkeypatch.setattr(streaming, "ROWS", 8)
+
+
+@pytest.fixture
+def streams(monkeypatch):
+    """How many times a text went through some queries at a time."""
+    calls = []
+    monkeypatch.setattr(subject, "stream", lambda *given: calls.append(1) or streaming.stream(*given))
+    return calls
+
+
+def whole(module: LinformerAttention, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """By the path that takes gradients."""
+    with torch.enable_grad():
+        return module(hidden, mask).detach()
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.integers(17, LONGEST), st.data(), seeds, st.sampled_from([0, 1, 3, 5]), st.sampled_from([None, 3.5, 1e4]),
+    st.booleans(),
+)  # fmt: skip
+def test_it_equals_all_queries_at_once(monkeypatch, short_parts, length, data, seed, sinks, budget, products):
+    monkeypatch.setattr(dispatch, "products_are_faster", lambda *_: products)
+    rows = [data.draw(mask_rows(length, ("full", "right", "empty"))) for _ in range(3)]
+    mask = torch.tensor(rows) if data.draw(st.booleans()) else None
+    module = layer(seed % 1000, sinks=sinks, budget=budget)
+    hidden = normal(generator(seed), 3, length, HIDDEN)
+    expected = whole(module, hidden, mask)
+    if mask is not None:
+        hidden = hidden.masked_fill(mask[..., None] == 0, math.nan)
+    with torch.no_grad():
+        assert_close(module(hidden, mask), expected)
+
+
+def test_parts_may_be_shorter_than_a_block(monkeypatch, streams):
+    monkeypatch.setattr(streaming, "ROWS", 3)
+    module, hidden = layer(), normal(generator(1), 2, 43, HIDDEN)
+    with torch.no_grad():
+        assert_close(module(hidden), whole(module, hidden, None))
+    assert streams == [1]
+
+
+def test_bfloat16(short_parts, streams):
+    module, hidden = layer().to(torch.bfloat16), normal(generator(1), 2, 43, HIDDEN, dtype=torch.bfloat16)
+    with torch.no_grad():
+        out = module(hidden)
+    assert out.dtype == torch.bfloat16
+    expected = whole(module.double(), hidden.double(), None)
+    assert (out.double() - expected).norm() < 0.02 * expected.norm()
+    assert streams == [1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"projection": "max"}, {"projection": "convolution"}, {"attention_window": None},
+        {"projection": "mean", "projected_length": [32, 16, 32], "sharing": "none"},
+    ],
+)  # fmt: skip
+def test_other_projections_take_the_whole_text(short_parts, streams, options):
+    module, hidden = layer(budget=None, **options), normal(generator(1), 2, 43, HIDDEN)
+    with torch.no_grad():
+        assert_close(module(hidden), whole(module, hidden, None))
+    assert not streams
+
+
+def test_where_something_stands_in_the_way_the_text_is_whole(short_parts, streams):
+    module, hidden = layer(), normal(generator(1), 2, 43, HIDDEN)
+    module(hidden)  # parameters want gradients
+    with torch.no_grad():
+        module(hidden[:, :16])
+        module(hidden, torch.ones(2, 43).index_fill(1, torch.tensor([7]), 0.0))  # a hole
+        module(hidden, output_attentions=True)
+        handle = module.query.register_forward_hook(lambda *_: None)
+        module(hidden)
+        handle.remove()
+        module.train().dropout = 0.5
+        module(hidden)
+        assert not streams
+        module.eval()(hidden)
+    assert streams == [1]
