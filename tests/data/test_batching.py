@@ -1,5 +1,6 @@
 """Batches by length: nothing lost, nothing over the limit, cuts counted."""
 
+import random
 from typing import Any
 
 import pytest
@@ -109,3 +110,20 @@ def test_streaming_takes_one_window_at_a_time(tiny_tokenizer: Any) -> None:
 def test_options_that_make_no_sense(tiny_tokenizer: Any, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         list(tokenized_batches(["a"], tiny_tokenizer, **{**OPTIONS, **options}))
+
+
+@pytest.mark.parametrize("limit", [512, 4096, 10**9])
+@pytest.mark.parametrize("room", [8192, 16384])
+def test_little_of_a_mixed_corpus_is_padding(limit, room):
+    source = random.Random(3)
+    lengths = [min(limit, int(source.lognormvariate(6.0, 1.4)) + 2) for _ in range(1500)]
+    groups = list(group_by_length(lengths, room))
+    assert sorted(place for group in groups for place in group) == list(range(len(lengths)))
+    padded = sum(len(group) * lengths[group[0]] for group in groups)
+    assert all(len(group) * lengths[group[0]] <= room or len(group) == 1 for group in groups)
+    assert 1 - sum(lengths) / padded < 0.05
+
+
+def test_a_small_batch_takes_texts_of_any_length():
+    assert list(group_by_length([5, 900, 40, 700, 3], 8192)) == [[1, 3, 2], [0, 4]]
+    assert list(group_by_length([5, 90, 40, 70, 3], 8192)) == [[1, 3, 2, 0, 4]]

@@ -159,7 +159,7 @@ def _without_gradient(
 
 
 def window_kernel(query: Tensor, key: Tensor, value: Tensor) -> DocumentAttention:
-    """What computes a document's window and memory on a CPU where no gradient is wanted."""
+    """For query, key, value (h, ., d): what computes a document's window and memory on a CPU without gradients."""
     return document_by_products if products_are_faster(query, key, value) else document_attention
 
 

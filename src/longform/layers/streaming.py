@@ -24,7 +24,7 @@ ROWS = CPU_ROWS  # queries at a time, or one block
 
 
 class WindowedLayer(NamedTuple):
-    """The layers and options of a windowed attention; ``bias`` (h) or None of the memory."""
+    """The layers and options of a windowed attention; ``bias`` of shape (h,) or None, of the memory."""
 
     query: nn.Module
     key: nn.Module
