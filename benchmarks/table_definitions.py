@@ -64,6 +64,17 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
         ),
         order=("settings.length",),
     ),
+    "padding": TableDefinition(
+        columns=(
+            Column(header="texts cut at", value="settings.max_length", form=",d"),
+            Column(header="tokens in a batch, at most", value="settings.tokens_per_batch", form=",d"),
+            Column(header="texts", value="settings.texts", form=",d"),
+            Column(header="tokens", value="metrics.tokens", form=",d"),
+            Column(header="batches", value="metrics.batches", form=",d"),
+            Column(header="padding, of all computed", value="metrics.padded_share", form=".1%"),
+        ),
+        order=("settings.max_length",),
+    ),
     **CLASSIFICATION_TABLES,
     **REPRODUCTION_TABLES,
     **SPECTRUM_TABLES,

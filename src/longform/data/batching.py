@@ -14,7 +14,7 @@ from longform.errors import ConfigurationError, DataError
 
 CHARACTERS_A_TOKEN = 4  # roughly, in English
 ALIKE = 0.9  # a text shorter than this share of a batch's longest begins a batch of its own,
-ENOUGH = 2048  # where that one has so many tokens: more of them would not be faster
+ENOUGH = 1024  # where that one has so many tokens, or an eighth of the room
 
 
 class Batch(NamedTuple):
@@ -52,7 +52,7 @@ def tokenized_batches(
     max_length: int | None,
     max_tokens_per_batch: int,
     on_long: str = "truncate",
-    window: int = 4096,
+    window: int = 512,
 ) -> Iterator[Batch]:
     """Batches of at most ``max_tokens_per_batch`` padded tokens (B * n; one text may be longer, and goes alone).
 
@@ -80,8 +80,8 @@ def tokenized_batches(
 def windows(
     texts: Iterable[str | tuple[str, str] | Document], *, window: int, max_tokens_per_batch: int
 ) -> Iterator[list[str | tuple[str, str] | Document]]:
-    """Lists of ``window`` texts, or of fewer when their characters are enough for about 64 full batches."""
-    enough = 64 * CHARACTERS_A_TOKEN * max_tokens_per_batch
+    """Lists of ``window`` texts, or of fewer when their characters are enough for about 16 full batches."""
+    enough = 16 * CHARACTERS_A_TOKEN * max_tokens_per_batch
     part, characters = [], 0
     for text in texts:
         part.append(text)
@@ -137,14 +137,15 @@ def _refuse_long(texts: Sequence[Any], tokenized: list[TokenizedText], *, first:
 def group_by_length(lengths: Sequence[int], max_tokens_per_batch: int) -> Iterator[list[int]]:
     """Places of ``lengths`` in groups, longest first, each of at most ``max_tokens_per_batch`` padded tokens.
 
-    A group with ENOUGH tokens ends where the next text is much shorter, so that little is padding.
+    A group with tokens enough ends where the next text is much shorter, so that little is padding.
     """
+    enough = max(ENOUGH, max_tokens_per_batch // 8)
     order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
     group: list[int] = []
     for place in order:
         longest = lengths[group[0]] if group else 0
         full = (len(group) + 1) * longest > max_tokens_per_batch
-        if group and (full or (lengths[place] < ALIKE * longest and len(group) * longest >= ENOUGH)):
+        if group and (full or (lengths[place] < ALIKE * longest and len(group) * longest >= enough)):
             yield group
             group = []
         group.append(place)

@@ -16,6 +16,7 @@ from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError
 
 STRATEGIES = ("cut", "whole", "chunk-average")
+DEFAULT_BATCH_TOKENS = 8192  # padding included
 Text = str | tuple[str, str] | Document
 T = TypeVar("T")
 
@@ -37,9 +38,9 @@ def run_texts(
     limit: int,
     strategy: str = "cut",
     overlap: int = 0,
-    max_tokens_per_batch: int = 8192,
+    max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
     on_long: str = "truncate",
-    window: int = 128,
+    window: int = 512,
 ) -> Iterator[Outcome]:
     """One Outcome a text, in order, streamed; ``forward`` maps a Batch to (B, F).
 

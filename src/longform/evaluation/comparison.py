@@ -12,7 +12,7 @@ import numpy as np
 from longform.data.records import Record, field, read_records
 from longform.data.text import Document, read_documents
 from longform.errors import ConfigurationError, DataError
-from longform.evaluation.baselines import Collected
+from longform.evaluation.baselines import DEFAULT_BATCH_TOKENS, Collected
 from longform.evaluation.classification import (
     MULTI_LABEL,
     REGRESSION,
@@ -43,7 +43,7 @@ class Contender:
 class RunSettings:
     """How every contender is run; lengths in tokens."""
 
-    batch_tokens: int = 8192
+    batch_tokens: int = DEFAULT_BATCH_TOKENS
     overlap: int = 0
     dtype: str = "float32"
     device: str = "auto"

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from longform.data.text import Document, ReadReport, read_documents
 from longform.errors import ConfigurationError, DataError, InputError
-from longform.evaluation.baselines import Outcome
+from longform.evaluation.baselines import DEFAULT_BATCH_TOKENS, Outcome
 from longform.evaluation.classification import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
 from longform.evaluation.encoders import TextEncoder, load_encoder
 from longform.evaluation.resumable import ResumableOutput
@@ -35,7 +35,7 @@ class InferenceSettings:
     on_long: str = "truncate"
     strategy: str = "whole"
     overlap: int = 0
-    batch_tokens: int = 8192
+    batch_tokens: int = DEFAULT_BATCH_TOKENS
     dtype: str = "float32"
     device: str = "auto"
     restart: bool = False
