@@ -108,12 +108,12 @@ def test_predict_pairs(classifier_folder: Path, tmp_path: Path) -> None:
 
 
 def test_error_keeps_what_is_done_and_the_next_start_goes_on(longform_folder: Path, tmp_path: Path) -> None:
-    good = texts(300)
+    good = texts(700)
     embed(longform_folder, write(tmp_path / "a.jsonl", good), tmp_path / "whole.jsonl", SETTINGS)
     source, output = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
     output.write_text("older result")
-    write(source, [*good[:200], {"body": "no text"}, *good[201:]])
-    with pytest.raises(DataError, match=r"a\.jsonl:201"):
+    write(source, [*good[:600], {"body": "no text"}, *good[601:]])
+    with pytest.raises(DataError, match=r"a\.jsonl:601"):
         embed(longform_folder, source, output, SETTINGS)
     assert output.read_text() == "older result"
     partial = tmp_path / "out.jsonl.partial"
@@ -121,8 +121,8 @@ def test_error_keeps_what_is_done_and_the_next_start_goes_on(longform_folder: Pa
         file.truncate(partial.stat().st_size - 30)
     write(source, good)
     summary = embed(longform_folder, source, output, SETTINGS)
-    assert summary.resumed == 127
-    assert summary.documents == 300
+    assert summary.resumed == 511
+    assert summary.documents == 700
     assert_same(read(output), read(tmp_path / "whole.jsonl"))
     assert summary.tokens == sum(record["tokens"] for record in read(output))
     assert not partial.exists()
@@ -148,8 +148,8 @@ def test_kill_and_start_again(longform_folder: Path, tmp_path: Path) -> None:
 
 
 def interrupted(folder: Path, source: Path, output: Path, settings: InferenceSettings = SETTINGS) -> None:
-    """Leave a partial file of 128 documents."""
-    write(source, [*texts(150), {"body": ""}])
+    """Leave a partial file of 512 documents."""
+    write(source, [*texts(600), {"body": ""}])
     with pytest.raises(DataError):
         embed(folder, source, output, settings)
 
@@ -157,7 +157,7 @@ def interrupted(folder: Path, source: Path, output: Path, settings: InferenceSet
 def test_changed_settings_are_refused_by_name(longform_folder: Path, bert_folder: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
     interrupted(longform_folder, source, output)
-    write(source, texts(150))
+    write(source, texts(600))
     shorter = InferenceSettings(progress=False, max_length=20)
     with pytest.raises(ConfigurationError, match=r"limit was 64 and is 20.*--restart true"):
         embed(longform_folder, source, output, shorter)
@@ -166,16 +166,16 @@ def test_changed_settings_are_refused_by_name(longform_folder: Path, bert_folder
     with pytest.raises(ConfigurationError, match="model was"):
         embed(bert_folder, source, output, SETTINGS)
     other_batches = InferenceSettings(progress=False, batch_tokens=77)
-    assert embed(longform_folder, source, output, other_batches).resumed == 128
+    assert embed(longform_folder, source, output, other_batches).resumed == 512
 
 
 def test_restart_begins_anew(longform_folder: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
     interrupted(longform_folder, source, output)
-    write(source, texts(150))
+    write(source, texts(600))
     settings = InferenceSettings(progress=False, max_length=20, restart=True)
     summary = embed(longform_folder, source, output, settings)
-    assert (summary.resumed, summary.documents) == (0, 150)
+    assert (summary.resumed, summary.documents) == (0, 600)
 
 
 def test_changed_sources_are_refused(longform_folder: Path, tmp_path: Path) -> None:
