@@ -229,6 +229,16 @@ def test_a_new_head_over_the_mean_takes_no_pooler(make_source, tmp_path, pooling
         "pooler.dense.bias", "pooler.dense.weight"]  # fmt: skip
 
 
+def test_a_windowed_model_has_no_dropout_on_attention(make_source):
+    source = make_source("Bert", attention_probs_dropout_prob=0.25)
+    windowed = longform.convert(source, max_length=96, attention_window=4, projected_length=24)
+    pure = longform.convert(source, max_length=96, attention_window=None, projected_length=24)
+    assert windowed.model.config.attention_probs_dropout_prob == 0.0
+    assert pure.model.config.attention_probs_dropout_prob == 0.25
+    assert "is 0 instead of 0.25" in windowed.report.summary()
+    assert "instead of" not in "".join(pure.report.notes)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_other_labels_make_a_new_head(make_source, name):
     source = make_source(name, "ForSequenceClassification", num_labels=2)

@@ -139,6 +139,7 @@ def _build(
         raise ConversionError("the source has no table of positions, so its checkpoint is incomplete")
     known = table.shape[0] - options["position_offset"]
     options |= head.options | _attention_options(attention, max_length=max_length, known=known)
+    dropped = _without_attention_dropout(options)
     if head.task == "masked-lm":
         options["tie_word_embeddings"] = settle_tied_decoder(placement, tied=source.config.tie_word_embeddings)
     options |= {"max_position_embeddings": max_length, "use_pooler": "pooler.dense.weight" in placement.tensors}
@@ -152,7 +153,7 @@ def _build(
         source_length=known, max_length=max_length, positions=positions,
         parameters=sum(p.numel() for p in model.parameters()), dtype=str(table.dtype).removeprefix("torch."),
         options={name: getattr(model.config, name) for name in attention}, tensors=records, new=new,
-        notes=_notes(source, tokenizer, kept),
+        notes=[*_notes(source, tokenizer, kept), *dropped],
     )  # fmt: skip
     return ConversionResult(model, tokenizer, report, kept, source.folder)
 
@@ -186,6 +187,15 @@ def _attention_options(attention: dict[str, Any], *, max_length: int, known: int
     if options["projection"] != "linear":
         options["projection_init"] = "normal"
     return options
+
+
+def _without_attention_dropout(options: dict[str, Any]) -> list[str]:
+    """Take dropout on attention weights off a windowed model, whose fast training path has none; what is to be said."""
+    rate = options["attention_probs_dropout_prob"]
+    if options["attention_window"] is None or not rate:
+        return []
+    options["attention_probs_dropout_prob"] = 0.0
+    return [f"attention_probs_dropout_prob is 0 instead of {rate}: the fast path of windowed training has none"]
 
 
 def _lengthened(tokenizer: Any, max_length: int, *, token_types: bool) -> Any:
