@@ -54,11 +54,9 @@ class ConversionResult:
         return path
 
     def _write(self, folder: Path) -> None:
-        encoder = folder / (self.sentence_folder.encoder_path if self.sentence_folder else "")
-        encoder.mkdir(parents=True, exist_ok=True)
-        self.model.save_pretrained(encoder)
+        self.model.save_pretrained(folder)
         if self.tokenizer is not None:
-            self.tokenizer.save_pretrained(encoder)
+            self.tokenizer.save_pretrained(folder)
         if self.sentence_folder is not None:
             self.sentence_folder.write(folder, max_length=self.report.max_length)
         (folder / OWN_FILE).write_text(self.report.to_json(), encoding="utf-8")
