@@ -139,7 +139,8 @@ def _build(
     options |= head.options | _attention_options(attention, max_length=max_length, known=known)
     if head.task == "masked-lm":
         options["tie_word_embeddings"] = settle_tied_decoder(placement, tied=source.config.tie_word_embeddings)
-    options |= {"max_position_embeddings": max_length, "use_pooler": "pooler.dense.weight" in placement.tensors}
+    use_pooler = options["classifier_pooling"] != "cls" or "pooler.dense.weight" in placement.tensors
+    options |= {"max_position_embeddings": max_length, "use_pooler": use_pooler}
     model = MODELS[head.task](_checked_config(options)).to(table.dtype).eval()
     records, new = fill_model(model, placement, positions=positions, new_head=head.new)
     model.tie_weights()
