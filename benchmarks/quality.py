@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from transformers import AutoModel, AutoTokenizer
 
 import longform
@@ -29,6 +30,7 @@ from longform.training.settings import DistillationSettings
 RECORDS = Path(__file__).parent / "records"
 HELD_OUT = 200  # the last Wikipedia articles are never trained on
 SEARCHED_PAPERS = 200  # the first ones
+TEXTS_AT_ONCE = 64  # short ones, in one pass
 
 
 def keep(name: str, settings: dict[str, Any], metrics: dict[str, float]) -> None:
@@ -82,20 +84,40 @@ def fidelity(student: TextEncoder, data: Path, documents: int) -> dict[str, floa
     }  # fmt: skip
 
 
-def described(config: Any) -> dict[str, Any]:
+def largest_difference(one: TextEncoder, other: TextEncoder, texts: Sequence[str]) -> float:
+    """Largest absolute difference between the last hidden states of two encoders, over all tokens but padding."""
+    largest = 0.0
+    with torch.inference_mode():
+        for start in range(0, len(texts), TEXTS_AT_ONCE):
+            some = list(texts[start : start + TEXTS_AT_ONCE])
+            given = one.tokenizer(some, padding=True, truncation=True, max_length=one.limit, return_tensors="pt")
+            first, second = (encoder.model(**given).last_hidden_state for encoder in (one, other))
+            difference = (first - second).abs().amax(dim=2)
+            largest = max(largest, difference[given["attention_mask"].bool()].max().item())
+    return largest
+
+
+def described(result: ConversionResult) -> dict[str, Any]:
     """What tells two conversions apart."""
+    config = result.model.config
     return {
         "projection": config.projection, "sharing": config.projection_sharing, "window": config.attention_window,
         "projected_length": config.projected_length, "max_length": config.max_position_embeddings,
-        "sinks": config.sink_tokens,
+        "sinks": config.sink_tokens, "positions": result.report.positions, "memory_budget": config.memory_budget,
     }  # fmt: skip
 
 
 def zero_shot(options: argparse.Namespace) -> None:
-    """Weights copied, nothing trained."""
+    """Weights copied, nothing trained; hidden states are compared on STS-B dev, whose texts fit into the window."""
     result = longform.convert(bundled_encoder_folder(), **eval_options(options.convert))
-    metrics = fidelity(encoder_of(result.model, result.tokenizer), options.data, options.documents)
-    keep("zero_shot", {**described(result.model.config), "documents": options.documents, "tokens": 512}, metrics)
+    teacher, student = load_encoder(bundled_encoder_folder()), encoder_of(result.model, result.tokenizer)
+    pairs = pd.read_parquet(options.data / "stsb_dev.parquet")
+    texts = sorted({*pairs.sentence1, *pairs.sentence2}, key=len)
+    metrics = {
+        **fidelity(student, options.data, options.documents),
+        "largest_difference": largest_difference(teacher, student, texts),
+    }
+    keep("zero_shot", {**described(result), "documents": options.documents, "tokens": 512}, metrics)
 
 
 def heal(options: argparse.Namespace) -> None:
@@ -113,7 +135,7 @@ def heal(options: argparse.Namespace) -> None:
     minutes = (time.process_time() - began) / 60 + options.spent_minutes
     metrics = fidelity(encoder_of(done.student, result.tokenizer), options.data, options.documents)
     described_run = {
-        **described(result.model.config), "texts": options.texts, "tokens": done.tokens + options.spent_tokens,
+        **described(result), "texts": options.texts, "tokens": done.tokens + options.spent_tokens,
         "learning_rate": settings.learning_rate, "parts": 2 if options.student else 1,
     }  # fmt: skip
     keep(options.name, described_run, {**metrics, "minutes": minutes})

@@ -18,6 +18,9 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
             Column(header="cosine to the original, 512 tokens", value="metrics.cosine", form=".4f"),
             Column(header="STS-B dev Spearman", value="metrics.sts_spearman", form=".4f"),
             Column(header="of the original's", value="metrics.sts_ratio", form=".1%"),
+            Column(
+                header="largest difference of a hidden state, STS-B dev", value="metrics.largest_difference", form=".1e"
+            ),
         ),
     ),
     "healing": TableDefinition(

@@ -4,7 +4,10 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, BertConfig, BertModel
 
+from longform.cli import convert as convert_command
+from longform.cli import embed as embed_command
 from longform.cli.main import main
+from longform.functional.pooling import POOLINGS
 
 
 @pytest.fixture
@@ -39,6 +42,19 @@ def test_options_from_a_yaml_file_and_over_it(source, tmp_path):
     assert model(torch.ones(1, 50, dtype=torch.long)).logits.shape == (1, 3)
 
 
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_every_pooling_of_a_classification_head(source, tmp_path, pooling):
+    arguments = ["convert", str(source), str(tmp_path / "out"), "--max-length", "64", "--num-labels", "3"]
+    assert main([*arguments, "--task", "sequence-classification", "--classifier-pooling", pooling]) == 0
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["classifier_pooling"] == pooling
+
+
+@pytest.mark.parametrize("command", [convert_command, embed_command])
+def test_help_names_every_pooling(command):
+    (option,) = [action for action in command.parser()._actions if action.dest.endswith("pooling")]
+    assert all(kind in option.help for kind in POOLINGS if kind not in ("cls", "mean") or command is embed_command)
+
+
 def test_overwrite(source, tmp_path, capsys):
     arguments = ["convert", str(source), str(tmp_path / "out"), "--max-length", "80"]
     assert main(arguments) == 0
@@ -54,6 +70,7 @@ def test_overwrite(source, tmp_path, capsys):
         (["--attention-window", "7", "--projected-length", "32"], "attention_window=7 is not a multiple"),
         (["--task", "translation"], "task='translation' is not known"),
         (["--projection", "median"], "median"),
+        (["--classifier-pooling", "median"], "median"),
         (["--max-length", "many"], "max"),
     ],
 )

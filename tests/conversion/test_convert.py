@@ -211,6 +211,16 @@ def test_an_encoder_gets_a_new_head_that_the_report_names(make_source, name, tas
     assert set(fresh) == (heads - pooled if task in ("sequence-classification", "multiple-choice") else heads)
 
 
+def test_an_encoder_with_another_pooling_takes_no_pooler(make_source, tmp_path):
+    result = longform.convert(make_source("Bert"), max_length=64, classifier_pooling="mean")
+    assert result.model.pooler is None
+    lost = [record.source for record in result.report.tensors if record.action == "dropped"]
+    assert lost == ["pooler.dense.bias", "pooler.dense.weight"]
+    ids = torch.tensor([[2, 7, 8, 3]])
+    out = AutoModel.from_pretrained(result.save_pretrained(tmp_path / "out"))(ids)
+    torch.testing.assert_close(out.pooler_output, out.last_hidden_state.mean(dim=1))
+
+
 @pytest.mark.parametrize(("pooling", "width"), [("mean", 1), ("cls_lead", 2)])
 def test_a_new_head_over_the_mean_takes_no_pooler(make_source, tmp_path, pooling, width):
     result = longform.convert(

@@ -5,7 +5,10 @@ import pytest
 import torch
 
 import longform
-from longform.errors import ConversionError
+from longform.errors import CheckpointError, ConversionError
+from longform.evaluation.encoders import load_encoder
+from longform.training.distillation import distill
+from longform.training.settings import DistillationSettings
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # at import only, in the packages that sentence-transformers imports
@@ -40,7 +43,9 @@ def test_the_result_is_a_sentence_transformers_folder_again(sentence_folder, tmp
     assert converted[0].preprocess(["a " * 500])["input_ids"].shape == (1, 96)
 
 
-def test_a_folder_of_the_first_versions(sentence_folder, bert_folder, tmp_path):
+@pytest.fixture
+def old_folder(bert_folder, tmp_path):
+    """Transformer in a subfolder -> Pooling (cls), as the first versions of sentence-transformers saved it."""
     old = tmp_path / "old"
     (old / "1_Pooling").mkdir(parents=True)
     bert_folder.rename(old / "0_Transformer")
@@ -55,16 +60,40 @@ def test_a_folder_of_the_first_versions(sentence_folder, bert_folder, tmp_path):
         for i, (name, path, kind) in enumerate(kinds)
     ]
     (old / "modules.json").write_text(json.dumps(modules))
-    folder = longform.convert(old, max_length=96).save_pretrained(tmp_path / "out")
-    options = json.loads((folder / "0_Transformer" / "sentence_bert_config.json").read_text())
+    return old
+
+
+def test_a_folder_of_the_first_versions(old_folder, tmp_path):
+    folder = longform.convert(old_folder, max_length=96).save_pretrained(tmp_path / "out")
+    options = json.loads((folder / "sentence_bert_config.json").read_text())
     assert options == {"max_seq_length": 96, "do_lower_case": True}
-    assert (folder / "0_Transformer" / "model.safetensors").is_file()
+    assert (folder / "model.safetensors").is_file()
+    assert [module["path"] for module in json.loads((folder / "modules.json").read_text())] == ["", "1_Pooling"]
+    assert not (folder / "0_Transformer").exists()
     converted = SentenceTransformer(str(folder), device="cpu")
-    original = SentenceTransformer(str(old), device="cpu")
+    original = SentenceTransformer(str(old_folder), device="cpu")
     torch.testing.assert_close(
         converted.encode(TEXTS, convert_to_tensor=True), original.encode(TEXTS, convert_to_tensor=True),
         atol=1e-5, rtol=1e-5,
     )  # fmt: skip
+
+
+def test_a_converted_folder_of_the_first_versions_is_distilled_and_embeds(old_folder, tmp_path):
+    folder = longform.convert(old_folder, max_length=96).save_pretrained(tmp_path / "out")
+    settings = DistillationSettings(length=48, min_length=16, max_steps=1, tokens_per_step=200, heldout_documents=2)
+    texts = ["the near and the far of it in good and bad " * 3] * 8
+    distill(folder, old_folder / "0_Transformer", None, texts, settings, output=tmp_path / "healed", progress=False)
+    for made in (folder, tmp_path / "healed"):
+        expected = SentenceTransformer(str(made), device="cpu").encode(TEXTS, convert_to_tensor=True)
+        encoder = load_encoder(made)
+        assert encoder.pooling == "cls"
+        torch.testing.assert_close(torch.from_numpy(encoder.embed(TEXTS)), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_module_that_embed_cannot_run(sentence_folder, tmp_path):
+    folder = longform.convert(sentence_folder, max_length=96).save_pretrained(tmp_path / "out")
+    with pytest.raises(CheckpointError, match="Dense is not run here"):
+        load_encoder(folder)
 
 
 def test_another_task_leaves_the_modules_out(sentence_folder, tmp_path):

@@ -2,11 +2,13 @@
 
 import io
 import json
+from collections import UserDict
 from pathlib import Path
 
 import pytest
 
-from longform.data.text import Document, ReadReport, read_documents
+from longform.data.records import read_records
+from longform.data.text import Document, ReadReport, read_documents, text_of
 from longform.errors import ConfigurationError, DataError
 
 
@@ -169,3 +171,26 @@ def test_file_that_is_not_parquet(tmp_path: Path) -> None:
 def test_unknown_stdin_format() -> None:
     with pytest.raises(ConfigurationError, match="stdin_format"):
         read_documents("-", stdin_format="csv")
+
+
+@pytest.mark.parametrize("suffix", [".JSONL", ".NdJson"])
+def test_suffixes_may_be_capitals(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"X{suffix}"
+    path.write_text('{"text": "near"}\n')
+    assert [record.values for record in read_records(path)] == [{"text": "near"}]
+    assert [document.text for document in read_documents(path)] == ["near"]
+    with pytest.raises(DataError, match="not a readable parquet file"):
+        list(read_records(path.rename(tmp_path / "X.Parquet")))
+
+
+def test_text_of_strings_documents_and_rows() -> None:
+    for given in ("near", Document("1", "near", {}), {"text": "near", "label": 3}, UserDict(text="near")):
+        assert text_of(given) == "near"
+    for given, message in (
+        ({"content": "near", "n": 3}, r'no field "text" .* are: content \(str\), n \(int\). Rename .*rename_column'),
+        ({"text": None}, r"are: text \(NoneType\)"),
+        ({}, "are: none"),
+        (["near"], 'list is no text: give strings, Documents, or rows with the field "text"'),
+    ):
+        with pytest.raises(DataError, match=message):
+            text_of(given)

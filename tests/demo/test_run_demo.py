@@ -60,6 +60,8 @@ def test_the_report_stands_alone_and_has_every_part(finished):
     assert re.search(r"(src|href|url)\s*[=(]", page) is None
     for part in ("Original and Longform", "What is taken for what", "Learning curves", "Time and memory", "to do next"):
         assert part in page
+    assert "at most one from each group of near duplicates" in page
+    assert f"Healing read {results['heal']['tokens']:,} tokens without labels" in page
     assert page.count("<svg") == 5
     assert page.count('class="confusion"') == 2
     assert f"{results['test longform']['macro_f1']:.1%}" in page

@@ -8,12 +8,14 @@ import json
 import re
 import shlex
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tiny_models import make_sentence_transformer, save_bert
 
+import longform
 from longform.cli.arguments import parse
 from longform.cli.main import COMMANDS
 
@@ -82,3 +84,12 @@ def test_printed_commands_have_the_options_that_they_use(line: str) -> None:
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
     targets = LINK.findall(document.read_text())
     assert [target for target in targets if not (document.parent / target).exists()] == []
+
+
+def test_the_reference_has_every_public_name() -> None:
+    named = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE)
+    assert {f"longform.{name}" for name in longform.__all__} <= set(named)
+    assert sorted(named) == sorted(set(named))
+    for name in named:
+        module, _, last = name.rpartition(".")
+        assert hasattr(import_module(module), last) or find_spec(name) is not None, name

@@ -51,6 +51,16 @@ def test_similarity(models: list[Any], tmp_path: Path) -> None:
         compare_similarity(models, write(data, [{**rows[0], "score": "much"}]), SETTINGS, fields=FIELDS)
 
 
+def test_characters_that_no_tokenizer_takes_are_replaced(models: list[Any], tmp_path: Path) -> None:
+    rows = [{"one": "the near", "two": text, "score": at} for at, text in enumerate(["far \ud800", "a\x00b", "the"])]
+    found = compare_similarity(models[:1], write(tmp_path / "a.jsonl", rows), SETTINGS, fields=FIELDS)
+    clean = [{**row, "two": text} for row, text in zip(rows, ["far \ufffd", "a b", "the"], strict=True)]
+    expected = compare_similarity(models[:1], write(tmp_path / "b.jsonl", clean), SETTINGS, fields=FIELDS)
+    assert found[0]["spearman"] == pytest.approx(expected[0]["spearman"])
+    with pytest.raises(DataError, match=r'a\.jsonl:1: the field "two" is int, not text'):
+        compare_similarity(models, write(tmp_path / "a.jsonl", [{**rows[0], "two": 3}]), SETTINGS, fields=FIELDS)
+
+
 def test_retrieval_finds_the_same_text(models: list[Any], tmp_path: Path) -> None:
     texts = {"a": "the near text", "b": "far far it", "c": "good and bad for long"}
     documents = write(tmp_path / "d.jsonl", [{"id": name, "text": text} for name, text in texts.items()])
@@ -67,6 +77,16 @@ def test_retrieval_finds_the_same_text(models: list[Any], tmp_path: Path) -> Non
     write(queries, [{"query": "x", "relevant": "z"}])
     with pytest.raises(DataError, match="no document has the id z"):
         compare_retrieval(models, queries, documents, SETTINGS, **RETRIEVAL)
+    write(queries, [{"query": "x", "relevant": "a"}, {"query": "x", "relevant": "[a"}])
+    with pytest.raises(DataError, match=r"q\.jsonl:2: the field \"relevant\" is '\[a', neither .* nor a JSON list"):
+        compare_retrieval(models, queries, documents, SETTINGS, **RETRIEVAL)
+
+
+def test_an_id_may_begin_with_a_bracket(models: list[Any], tmp_path: Path) -> None:
+    documents = write(tmp_path / "d.jsonl", [{"id": "[a", "text": "the near"}, {"id": "b", "text": "far"}])
+    queries = write(tmp_path / "q.jsonl", [{"query": "the near", "relevant": "[a"}])
+    (found,) = compare_retrieval(models[:1], queries, documents, SETTINGS, **RETRIEVAL)
+    assert found["recall@1"] == 100
 
 
 def test_classification(classifier_folder: Path, bert_classifier_folder: Path, tmp_path: Path) -> None:

@@ -134,7 +134,10 @@ def test_new_pooling_key_and_unsupported_poolings(tmp_path: Path, tiny_tokenizer
     modules = json.loads((folder / "modules.json").read_text())
     modules.append({"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"})
     (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(CheckpointError, match="Transformer, Pooling, Dense"):
+    with pytest.raises(CheckpointError, match=r"Transformer, Pooling, Dense; Dense is not run here.*\.encode\(texts\)"):
+        load_encoder(folder)
+    (folder / "modules.json").write_text(json.dumps([modules[0] | {"path": "0_Transformer"}, modules[1]]))
+    with pytest.raises(CheckpointError, match="its Transformer is not in the folder itself"):
         load_encoder(folder)
 
 

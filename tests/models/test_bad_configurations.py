@@ -28,6 +28,7 @@ WRONG = [
     (WINDOW | {"attention_window": 6}, r"attention_window=6 is not a multiple of the 4 tokens .*attention_window=8"),
     (WINDOW | {"memory_budget": 0}, r"memory_budget=0 must be a number of tokens above 0, or None"),
     (WINDOW | {"memory_budget": -3.0}, r"memory_budget=-3.0 must be"),
+    ({"memory_budget": -5}, r"memory_budget=-5 must be a number of tokens above 0, or None"),
     ({"sink_tokens": 8}, r"sink_tokens=8 must be at least 0 and less than projected_length=8"),
     ({"sink_tokens": -1}, r"sink_tokens=-1 must be at least 0"),
     ({"normalization": "both"}, r"normalization='both' is not known; choose one of 'post', 'pre'"),
@@ -38,6 +39,17 @@ WRONG = [
     ({"num_hidden_layers": -1}, r"num_hidden_layers=-1 must be at least 0"),
     ({"position_offset": -2}, r"position_offset=-2 must be at least 0"),
     ({"type_vocab_size": -1}, r"type_vocab_size=-1 must be at least 0"),
+    ({"hidden_size": 0}, r"hidden_size=0 must be at least 1"),
+    ({"num_attention_heads": 0}, r"num_attention_heads=0 must be at least 1"),
+    ({"num_attention_heads": -2}, r"num_attention_heads=-2 must be at least 1"),
+    ({"intermediate_size": 0}, r"intermediate_size=0 must be at least 1"),
+    ({"embedding_size": 0}, r"embedding_size=0 must be at least 1, or None for hidden_size"),
+    ({"pad_token_id": 50}, r"pad_token_id=50 is not a token of vocab_size=40; use one from 0 to 39, .*=None"),
+    ({"pad_token_id": -1}, r"pad_token_id=-1 is not a token of vocab_size=40"),
+    ({"hidden_act": "foo"}, r"hidden_act='foo' is not known; choose one of .*'gelu'"),
+    ({"hidden_dropout_prob": 1.5}, r"hidden_dropout_prob=1.5 is a probability: it must be from 0 to 1"),
+    ({"attention_probs_dropout_prob": -0.1}, r"attention_probs_dropout_prob=-0.1 is a probability"),
+    ({"classifier_dropout": float("nan")}, r"classifier_dropout=nan is a probability"),
 ]  # fmt: skip
 
 
@@ -68,6 +80,8 @@ def test_what_does_not_go_together(options, message):
         WINDOW | {"attention_window": 16, "projection": "convolution", "projection_sharing": "layerwise"},
         {"type_vocab_size": 0},
         {"num_hidden_layers": 0},
+        {"pad_token_id": None},
+        {"pad_token_id": 39, "hidden_dropout_prob": 1.0, "classifier_dropout": 0.0, "memory_budget": 5},
     ],
     ids=str,
 )
@@ -85,6 +99,8 @@ def test_wrong_types_are_refused(wrong):
 def test_the_layer_checks_the_same_relations():
     with pytest.raises(ConfigurationError, match="hidden_size=10 is not a multiple of num_attention_heads=4"):
         LinformerAttention(10, 4, max_length=16, projected_length=4)
+    with pytest.raises(ConfigurationError, match="num_attention_heads=0 must be at least 1"):
+        LinformerAttention(8, 0, max_length=16, projected_length=[4])
     with pytest.raises(ConfigurationError, match="projected_length=17 must be a whole number from 1 to"):
         LinformerAttention(8, 4, max_length=16, projected_length=17)
     with pytest.raises(ConfigurationError, match="lists 3 values for a layer of 4 heads"):

@@ -26,6 +26,7 @@ from transformers import (
 import longform
 from longform import LinformerConfig, LinformerForMaskedLM, LinformerForSequenceClassification, LinformerModel
 from longform.errors import CheckpointError, ConfigurationError
+from longform.models.modeling_linformer import Pooler
 from tolerances import assert_close
 
 AUTO = {
@@ -92,6 +93,18 @@ def test_the_encoder_of_a_checkpoint_with_another_head(tmp_path):
     assert {name.split(".")[0] for name in report["missing_keys"]} == {"classifier"}
     given = text(2, 21)
     assert_close(loaded.linformer(**given)[0], made.linformer(**given)[0])
+
+
+def test_an_older_checkpoint_has_a_pooler_that_was_never_used(tmp_path):
+    made = model("mean", classifier_pooling="mean")
+    made.pooler = Pooler(8)
+    made.save_pretrained(tmp_path)
+    assert "pooler.dense.weight" in load_file(tmp_path / "model.safetensors")
+    loaded, report = LinformerModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values()), report
+    assert loaded.pooler is None
+    made.pooler, given = None, text(2, 21)
+    assert_close(loaded(**given).pooler_output, made(**given).pooler_output)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)

@@ -14,6 +14,7 @@ from longform import (
     LinformerModel,
 )
 from longform.errors import InputError
+from longform.functional.pooling import POOLINGS, pooled
 from tolerances import assert_close
 
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -94,6 +95,15 @@ def test_pooler():
     assert model("linear", use_pooler=False).pooler is None
 
 
+@pytest.mark.parametrize("kind", [kind for kind in POOLINGS if kind != "cls"])
+def test_another_pooling_has_no_weights(kind):
+    made, given = model("linear", classifier_pooling=kind), text(2, 9)
+    assert made.pooler is None
+    out = made(**given)
+    assert_close(out.pooler_output, pooled(out.last_hidden_state, given["attention_mask"].bool(), kind=kind))
+    assert model("linear", classifier_pooling=kind, use_pooler=False)(**given).pooler_output is None
+
+
 def test_tuples_and_vectors_in_place_of_ids():
     made, given = model("mean", LinformerForSequenceClassification), text(2, 9)
     vectors = made.get_input_embeddings()(given["input_ids"])
@@ -123,6 +133,15 @@ def test_no_parameter_is_unused(kind, options):
         grown = ("embeddings_project", "attention", "feed_forward", "memory_bias", "matrix", "kernel")
         zero = [n for n, p in made.named_parameters() if any(part in n for part in grown) and not p.grad.any()]
         assert [name for name in zero if not name.endswith("key.bias")] == []  # softmax ignores a shift of all keys
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("kind", ["linear", "mean-window"])
+def test_no_parameter_of_the_bare_model_is_unused(kind, pooling):
+    made = model(kind, classifier_pooling=pooling, **QUIET).train()
+    out = made(**text(2, LONGEST))
+    (out.last_hidden_state.square().sum() + out.pooler_output.square().sum()).backward()
+    assert [name for name, p in made.named_parameters() if p.grad is None] == []
 
 
 @pytest.mark.parametrize("projection", ["linear", "convolution"])

@@ -43,10 +43,9 @@ def test_no_path_is_listed_twice() -> None:
 
 
 def test_every_module_is_listed() -> None:
-    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "src/longform").rglob("*.py")}
-    packages = {
-        f"{path.parent.relative_to(ROOT)}/__init__.py" for path in (ROOT / "src/longform").glob("*/__init__.py")
-    }
+    files = [*(ROOT / "src/longform").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
+    modules = {str(path.relative_to(ROOT)) for path in files}
+    packages = {path for path in modules - {"src/longform/__init__.py"} if path.endswith("/__init__.py")}
     assert modules - packages - set(listed_paths()) == set()
 
 

@@ -30,6 +30,14 @@ def test_any_step_can_be_found_again(texts: list[str], tiny_tokenizer: Any) -> N
     assert later.tokens == sum(sum(token > 0 for row in rows for token in row) for rows in whole)
 
 
+def test_rows_of_a_data_set_are_their_texts(texts: list[str], tiny_tokenizer: Any) -> None:
+    rows = [{"text": text, "label": 3} for text in texts]
+    found, expected = (_ids(islice(_source(given, tiny_tokenizer).steps(), 4)) for given in (rows, texts))
+    assert found == expected
+    with pytest.raises(DataError, match=r"the fields there are: content \(str\)"):
+        next(_source([{"content": text} for text in texts], tiny_tokenizer).steps())
+
+
 def test_processes_share_the_steps(texts: list[str], tiny_tokenizer: Any) -> None:
     shares = [_ids(islice(_source(texts, tiny_tokenizer, rank=r, processes=2).steps(), 6)) for r in (0, 1)]
     assert all(one != other for one, other in zip(*shares, strict=True))

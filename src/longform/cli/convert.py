@@ -8,6 +8,7 @@ from longform.cli.lengths_file import read_lengths
 from longform.conversion import defaults
 from longform.conversion.saving import check_output
 from longform.conversion.tasks import MODELS
+from longform.functional.pooling import POOLINGS
 from longform.functional.positions import METHODS
 from longform.layers.geometry import INITIALISATIONS, PROJECTIONS, SHARINGS
 
@@ -72,8 +73,9 @@ def _add_task(made: Any) -> None:
     )
     made.add_argument("--num-labels", type=int | None, default=None, help="labels of a new classification head")
     made.add_argument(
-        "--classifier-pooling", type=Literal["cls", "mean"] | None, default=None,
-        help="what a classification head reads: the first token, or the mean of all",
+        "--classifier-pooling", type=Literal[POOLINGS] | None, default=None,  # ty: ignore[invalid-type-form]
+        help="what a classification head reads: the first token, the mean of all, lead: a mean in which early tokens "
+        "weigh more, or cls_lead: the first token and that mean side by side",
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from longform.cli.arguments import add_input_options, add_model_options, command_parser, inference_settings
 from longform.cli.printing import print_summary
+from longform.functional.pooling import POOLINGS
 
 
 def parser() -> Any:
@@ -11,7 +12,10 @@ def parser() -> Any:
     made = command_parser("embed", "One vector a document, in order; started again after a kill, it goes on.")
     made.add_argument("model", help="folder or hub name of an encoder, or a sentence-transformers folder")
     add_input_options(made)
-    made.add_argument("--pooling", type=str | None, default=None, help="mean, cls or max; null: as the folder says")
+    made.add_argument(
+        "--pooling", type=str | None, default=None,
+        help=f"{', '.join(POOLINGS)} or max; null: as the folder says",
+    )  # fmt: skip
     made.add_argument(
         "--normalise", type=bool | None, default=None, help="vectors of length 1; null: as the folder says"
     )

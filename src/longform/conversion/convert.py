@@ -54,11 +54,9 @@ class ConversionResult:
         return path
 
     def _write(self, folder: Path) -> None:
-        encoder = folder / (self.sentence_folder.encoder_path if self.sentence_folder else "")
-        encoder.mkdir(parents=True, exist_ok=True)
-        self.model.save_pretrained(encoder)
+        self.model.save_pretrained(folder)
         if self.tokenizer is not None:
-            self.tokenizer.save_pretrained(encoder)
+            self.tokenizer.save_pretrained(folder)
         if self.sentence_folder is not None:
             self.sentence_folder.write(folder, max_length=self.report.max_length)
         (folder / OWN_FILE).write_text(self.report.to_json(), encoding="utf-8")
@@ -142,7 +140,8 @@ def _build(
     dropped = _without_attention_dropout(options)
     if head.task == "masked-lm":
         options["tie_word_embeddings"] = settle_tied_decoder(placement, tied=source.config.tie_word_embeddings)
-    options |= {"max_position_embeddings": max_length, "use_pooler": "pooler.dense.weight" in placement.tensors}
+    use_pooler = options["classifier_pooling"] != "cls" or "pooler.dense.weight" in placement.tensors
+    options |= {"max_position_embeddings": max_length, "use_pooler": use_pooler}
     model = MODELS[head.task](_checked_config(options)).to(table.dtype).eval()
     records, new = fill_model(model, placement, positions=positions, new_head=head.new)
     model.tie_weights()

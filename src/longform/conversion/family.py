@@ -50,9 +50,10 @@ class Family:
         """The table for a source of the given kind and a Longform for ``task``.
 
         ``bare_source``: the source's encoder names stand without ``base_name``. ``head``: the source's own head is
-        kept; ``pooled``: a new head takes the pooler's dense layer where the family does that.
+        kept; ``pooled``: the result reads the first token, so an encoder keeps the pooler, and a new head takes the
+        pooler's dense layer where the family does that.
         """
-        chosen = self.pooler if task == "encoder" else self.heads[task]
+        chosen = self.heads[task] if task != "encoder" else self.pooler if pooled else ()
         if not head:
             chosen = tuple(rule for rule in chosen if pooled and rule.source.startswith("{base}"))
         return KeyRules(

@@ -18,8 +18,8 @@ PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 class SentenceFolder:
     """What a sentence-transformers folder holds beside its encoder.
 
-    ``modules``: modules.json; ``encoder_path``: the encoder's folder inside ("" for the root); ``encoder_options``:
-    its sentence_bert_config.json; ``files``: the other modules' files, by their path inside the folder.
+    ``modules``: modules.json; ``encoder_path``: the encoder's folder inside the source ("" for the root);
+    ``encoder_options``: its sentence_bert_config.json; ``files``: the other modules' files, by their path inside.
     """
 
     modules: list[dict[str, Any]]
@@ -28,15 +28,19 @@ class SentenceFolder:
     files: dict[str, bytes] = field(default_factory=dict)
 
     def write(self, folder: Path, *, max_length: int) -> None:
-        """Write everything but the encoder and its tokenizer into ``folder``; texts are cut at ``max_length``."""
+        """Write everything but the encoder and its tokenizer, which belong in ``folder`` itself, into ``folder``.
+
+        Texts are cut at ``max_length``. The encoder is at the root whatever it was in the source: transformers, and
+        the commands that load with it, look nowhere else.
+        """
         for name, content in self.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        (folder / MODULES_FILE).write_text(json.dumps(self.modules, indent=2) + "\n", encoding="utf-8")
+        modules = [self.modules[0] | {"path": ""}, *self.modules[1:]]
         options = self.encoder_options | {"max_seq_length": max_length}
-        encoder = folder / self.encoder_path / ENCODER_FILE
-        encoder.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
+        for name, content in ((MODULES_FILE, modules), (ENCODER_FILE, options)):
+            (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def read_sentence_folder(folder: Path) -> SentenceFolder | None:

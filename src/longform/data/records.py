@@ -80,9 +80,10 @@ def read_records(source: str | Path) -> Iterator[Record]:
     path = Path(source)
     if not path.is_file():
         raise DataError(f'"{path}" is not a file; records come from .jsonl, .parquet or "{DATASET_PREFIX}NAME:SPLIT"')
-    if path.suffix == ".parquet":
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
         return parquet_records(path)
-    if path.suffix in (".jsonl", ".ndjson"):
+    if suffix in (".jsonl", ".ndjson"):
         return _jsonl_file(path)
     raise DataError(f'"{path}" has the suffix "{path.suffix}"; records come from .jsonl or .parquet files')
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -40,6 +40,26 @@ class ReadReport:
 def clean_text(text: str) -> tuple[str, int]:
     """The text with NUL -> space and lone surrogates -> U+FFFD, and how many there were (tokenizers refuse them)."""
     return _UNREADABLE.subn(lambda match: " " if match[0] == "\x00" else REPLACEMENT, text)
+
+
+def text_of(document: str | Document | Mapping[str, Any]) -> str:
+    """The text of a Document, of a row with the field "text" (of the ``datasets`` library, say), or the string itself.
+
+    Raises DataError, with the fields there are, for what has no text.
+    """
+    if isinstance(document, str):
+        return document
+    if isinstance(document, Document):
+        return document.text
+    if not isinstance(document, Mapping):
+        raise DataError(f'{type(document).__name__} is no text: give strings, Documents, or rows with the field "text"')
+    if not isinstance(document.get("text"), str):
+        fields = ", ".join(f"{name} ({type(value).__name__})" for name, value in document.items()) or "none"
+        raise DataError(
+            f'a row has no field "text" with text; the fields there are: {fields}. Rename the one that holds the text '
+            '(datasets: rename_column(NAME, "text")), or give strings: [row[NAME] for row in rows]'
+        )
+    return document["text"]
 
 
 def read_documents(

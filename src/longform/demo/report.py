@@ -209,8 +209,8 @@ def _how(results: Results, environment: Mapping[str, Any]) -> str:
     data = (
         f"{facts['texts']:,} licence texts of {len(results['prepare']['labels'])} categories in {facts['groups']:,} "
         f"groups of near duplicates (the largest has {facts['largest_group']}); no group is on two sides of the split. "
-        f"{facts['train']:,} texts are for training; fine-tuning takes {tuned['texts']:,} of them, few from one group "
-        f"and not too many of one category, to fit into the time. Healing read {healing['tokens']:,} tokens without "
+        f"{facts['train']:,} texts are for training; fine-tuning takes {tuned['texts']:,} of them, at most one from "
+        f"each group of near duplicates, to fit into the time. Healing read {healing['tokens']:,} tokens without "
         "labels."
     )
     steps = "".join(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from longform.data.records import Record, field, read_records
-from longform.data.text import Document, read_documents
+from longform.data.text import Document, clean_text, read_documents
 from longform.errors import ConfigurationError, DataError
 from longform.evaluation.baselines import DEFAULT_BATCH_TOKENS, Collected
 from longform.evaluation.classification import (
@@ -219,7 +219,7 @@ def _text(row: Record, name: str) -> str:
     value = field(row, name)
     if not isinstance(value, str):
         raise DataError(f'{row.location}: the field "{name}" is {type(value).__name__}, not text')
-    return value
+    return clean_text(value)[0]
 
 
 def _number(row: Record, name: str) -> float:
@@ -239,8 +239,14 @@ def _float(value: Any) -> float:
 def _places(row: Record, name: str, places: dict[str, int]) -> set[int]:
     """Rows of the documents whose ids a field holds: one id, a list, or a JSON list in a string."""
     value = field(row, name)
-    if isinstance(value, str) and value.startswith("["):
-        value = json.loads(value)
+    if isinstance(value, str) and value.startswith("[") and value not in places:
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise DataError(
+                f'{row.location}: the field "{name}" is {value[:40]!r}, neither the id of a document nor a JSON list '
+                'of ids such as ["a", "b"]'
+            ) from error
     ids = [str(each) for each in (value if isinstance(value, list) else [value])]
     unknown = [each for each in ids if each not in places]
     if unknown or not ids:

@@ -103,10 +103,17 @@ def _sentence_transformers_settings(source: str | Path) -> tuple[str, bool]:
         return "mean", False
     kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
     unsupported = [kind for kind in kinds if kind not in _SUPPORTED_MODULES]
-    if unsupported or not kinds or kinds[0] != "Transformer" or modules[0]["path"]:
+    if unsupported:
         raise CheckpointError(
-            f'"{source}" is a sentence-transformers model of {", ".join(kinds)}; supported are a Transformer in the '
-            "folder itself, then Pooling, then Normalize. Give pooling and the transformer's own folder instead"
+            f'"{source}" is a sentence-transformers model of {", ".join(kinds)}; {", ".join(unsupported)} is not run '
+            "here, only a Transformer, then Pooling, then Normalize. Its vectors come from sentence-transformers: "
+            f'SentenceTransformer("{source}").encode(texts)'
+        )
+    if not kinds or kinds[0] != "Transformer" or modules[0]["path"]:
+        raise CheckpointError(
+            f'"{source}" is a sentence-transformers model of {", ".join(kinds)}, and its Transformer is not in the '
+            "folder itself. Give pooling and the transformer's own folder instead; what longform convert makes of it "
+            "has it there"
         )
     pooling = "mean"
     if "Pooling" in kinds:

@@ -33,6 +33,9 @@ def check_attention(
     check_choice("projection", projection, PROJECTIONS)
     check_choice("projection_sharing", sharing, SHARINGS)
     check_choice("projection_init", projection_init, INITIALISATIONS)
+    for name, size in (("hidden_size", hidden_size), ("num_attention_heads", num_heads)):
+        if size < 1:
+            raise ConfigurationError(f"{name}={size} must be at least 1")
     if hidden_size % num_heads:
         raise ConfigurationError(
             f"hidden_size={hidden_size} is not a multiple of num_attention_heads={num_heads}; "
@@ -72,6 +75,8 @@ def _check_slots(head_slots: tuple[int, ...], num_heads: int, max_length: int, s
 def _check_window(
     window: int | None, budget: float | None, projection: str, head_slots: tuple[int, ...], max_length: int
 ) -> None:
+    if budget is not None and not budget > 0:
+        raise ConfigurationError(f"memory_budget={budget!r} must be a number of tokens above 0, or None")
     if window is None:
         return
     if not isinstance(window, int) or window < 1:
@@ -81,8 +86,6 @@ def _check_window(
             f"attention_window={window} needs slots that cover a run of tokens each, which projection={projection!r} "
             f"does not give; use projection in {POOLED}, or attention_window=None"
         )
-    if budget is not None and not budget > 0:
-        raise ConfigurationError(f"memory_budget={budget!r} must be a number of tokens above 0, or None")
     for slots in sorted(set(head_slots)):
         size = base_slot_size(max_length=max_length, slots=slots)
         if window % size and window < max_length:

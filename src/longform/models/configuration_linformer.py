@@ -3,11 +3,18 @@
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
+from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.errors import ConfigurationError
 from longform.functional.pooling import POOLINGS
 from longform.layers.geometry import check_attention, check_choice, layer_slots
+
+LEAST = {
+    "vocab_size": 1, "hidden_size": 1, "num_hidden_layers": 0, "num_attention_heads": 1, "intermediate_size": 1,
+    "embedding_size": 1, "max_position_embeddings": 1, "position_offset": 0, "type_vocab_size": 0,
+}  # fmt: skip
+PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 
 
 @strict
@@ -74,10 +81,8 @@ class LinformerConfig(PreTrainedConfig):
 
     def validate_architecture(self) -> None:
         """Check what a type cannot say."""
-        for name, low in (("vocab_size", 1), ("num_hidden_layers", 0), ("max_position_embeddings", 1),
-                          ("position_offset", 0), ("type_vocab_size", 0)):  # fmt: skip
-            if getattr(self, name) < low:
-                raise ConfigurationError(f"{name}={getattr(self, name)} must be at least {low}")
+        self._check_numbers()
+        check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
         check_choice("normalization", self.normalization, ("post", "pre"))
         check_choice("classifier_pooling", self.classifier_pooling, POOLINGS)
         check_choice("classifier_activation", self.classifier_activation, ("tanh", "relu", "gelu"))
@@ -89,6 +94,23 @@ class LinformerConfig(PreTrainedConfig):
                 attention_window=self.attention_window, memory_budget=self.memory_budget,
                 sink_tokens=self.sink_tokens,
             )  # fmt: skip
+
+    def _check_numbers(self) -> None:
+        """Sizes, probabilities and the padding token; None is left to the type."""
+        for name, low in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < low:
+                instead = ", or None for hidden_size" if name == "embedding_size" else ""
+                raise ConfigurationError(f"{name}={value} must be at least {low}{instead}")
+        for name in PROBABILITIES:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ConfigurationError(f"{name}={value} is a probability: it must be from 0 to 1")
+        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise ConfigurationError(
+                f"pad_token_id={self.pad_token_id} is not a token of vocab_size={self.vocab_size}; use one from 0 to "
+                f"{self.vocab_size - 1}, a larger vocab_size, or pad_token_id=None"
+            )
 
     def head_slots(self) -> tuple[tuple[int, ...], ...]:
         """k of every head of every layer."""

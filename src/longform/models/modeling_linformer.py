@@ -195,7 +195,14 @@ class LinformerPreTrainedModel(PreTrainedModel):
 
 
 class LinformerModel(LinformerPreTrainedModel):
-    """The bare encoder: last_hidden_state (B, n, D), and pooler_output (B, D) with ``config.use_pooler``."""
+    """The bare encoder: last_hidden_state (B, n, D), and with ``config.use_pooler`` pooler_output.
+
+    pooler_output (B, D): BERT's pooler with ``classifier_pooling="cls"``, else that pooling of the hidden states, which
+    has no weights; (B, 2 D) with "cls_lead".
+    """
+
+    # Older checkpoints have a pooler's weights whatever the pooling.
+    _keys_to_ignore_on_load_unexpected = [r"^(linformer\.)?pooler\."]  # noqa: RUF012
 
     def __init__(self, config: LinformerConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
@@ -208,7 +215,9 @@ class LinformerModel(LinformerPreTrainedModel):
         narrow = config.word_embedding_size != config.hidden_size
         self.embeddings_project = nn.Linear(config.word_embedding_size, config.hidden_size) if narrow else None
         self.encoder = LinformerEncoder(config)
-        self.pooler = Pooler(config.hidden_size) if add_pooling_layer and config.use_pooler else None
+        self.pools = add_pooling_layer and config.use_pooler
+        first = config.classifier_pooling == "cls"  # the other poolings have no weights
+        self.pooler = Pooler(config.hidden_size) if self.pools and first else None
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -258,10 +267,9 @@ class LinformerModel(LinformerPreTrainedModel):
         )
 
     def _pooled(self, hidden: Tensor, mask: Tensor | None) -> Tensor | None:
-        if self.pooler is None:
-            return None
-        kind = self.config.classifier_pooling
-        return self.pooler(hidden) if kind == "cls" else pooled(hidden, mask, kind=kind)
+        if self.pooler is not None:
+            return self.pooler(hidden)
+        return pooled(hidden, mask, kind=self.config.classifier_pooling) if self.pools else None
 
     def _checked_shape(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> tuple[int, int]:
         if (input_ids is None) == (inputs_embeds is None):

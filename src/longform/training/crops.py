@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from longform.data.text import Document
+from longform.data.text import Document, text_of
 from longform.errors import ConfigurationError, DataError
 from longform.training.settings import DistillationSettings
 from longform.training.teacher import SpecialTokens
@@ -75,11 +75,6 @@ def alike(crops: Sequence[list[int]], tokens_per_forward: int) -> Iterator[list[
         group.append(crop)
     if group:
         yield group
-
-
-def text_of(document: str | Document) -> str:
-    """The text of a document, or the string itself."""
-    return document if isinstance(document, str) else document.text
 
 
 def check_repeatable(documents: Iterable[str | Document]) -> None:
