@@ -147,6 +147,8 @@ class FinetuningSettings:
         label_smoothing: 0 to 1, for single labels.
         validation_fraction: part of the texts (0 to 1) held out where no validation part is given; stratified.
         evaluations_per_epoch: how often metrics are measured, a checkpoint saved and the best one remembered.
+        save_every_steps: steps between two checkpoints that a killed run goes on from, beside those of the
+            evaluations; default: a tenth of the run.
         metric: the one that says which checkpoint is best: "accuracy", "macro_f1", "micro_f1", "spearman", "loss";
             default: macro_f1 for labels, spearman for regression.
         early_stopping: evaluations without improvement after which training stops; default: never.
@@ -173,6 +175,7 @@ class FinetuningSettings:
     label_smoothing: float = 0.0
     validation_fraction: float = 0.1
     evaluations_per_epoch: int = 1
+    save_every_steps: int | None = None
     metric: str | None = None
     early_stopping: int | None = None
     gradient_checkpointing: bool = False
@@ -183,7 +186,7 @@ class FinetuningSettings:
         _check_optimiser(self)
         _check_positive(
             self, "max_length", "epochs", "max_steps", "batch_size", "head_learning_rate", "evaluations_per_epoch",
-            "early_stopping",
+            "save_every_steps", "early_stopping",
         )  # fmt: skip
         _check_between(self, 0, 0.9, "validation_fraction", "label_smoothing")
         _check_choice(self, "task", ("auto", "single-label", "multi-label", "regression"))
