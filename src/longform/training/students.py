@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -24,7 +25,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from longform.errors import CheckpointError, ConfigurationError
+from longform.errors import ConfigurationError
+from longform.evaluation.loading import unreadable
 
 HEADS = {
     "ForMaskedLM": AutoModelForMaskedLM,
@@ -39,6 +41,7 @@ KEPT_FILES = (
     "sentence_bert_config.json",
     "conversion_report.json",
 )
+UNREADABLE = (OSError, ValueError, RuntimeError, SafetensorError)  # missing, edited, of other sizes, cut short
 
 
 class Student(NamedTuple):
@@ -96,8 +99,8 @@ def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
         auto = next((head for suffix, head in HEADS.items() if named.endswith(suffix)), AutoModel)
         with _quietly():
             return auto.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f'the model "{source}" cannot be loaded: {error}') from error
+    except UNREADABLE as error:
+        raise unreadable(f'the model "{source}"', source, error) from error
 
 
 def with_labels(source: Any, labels: int, tokenizer: PreTrainedTokenizerBase | None, **config: Any) -> Student:
@@ -119,8 +122,8 @@ def with_labels(source: Any, labels: int, tokenizer: PreTrainedTokenizerBase | N
 def _tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f'the tokenizer of "{source}" cannot be loaded: {error}') from error
+    except UNREADABLE as error:
+        raise unreadable(f'the tokenizer of "{source}"', source, error) from error
     assert tokenizer is not None
     return tokenizer
 
@@ -132,8 +135,8 @@ def _with_labels(source: Any, labels: int, config: dict[str, Any]) -> PreTrained
                 source, num_labels=labels, dtype=torch.float32, use_safetensors=True, ignore_mismatched_sizes=True,
                 **config,
             )  # fmt: skip
-    except (OSError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f'the model "{source}" cannot be loaded for classification: {error}') from error
+    except UNREADABLE as error:
+        raise unreadable(f'the model "{source}"', source, error) from error
 
 
 @contextlib.contextmanager
