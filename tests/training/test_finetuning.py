@@ -1,5 +1,6 @@
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,16 @@ def test_the_best_step_is_kept(student_folder: Path) -> None:
     losses = {row["step"]: row["loss"] for row in result.records if row["event"] == "evaluation"}
     assert result.metrics["best_step"] == min(losses, key=losses.__getitem__)
     assert result.metrics["loss"] == pytest.approx(min(losses.values()), abs=1e-6)
+
+
+def test_each_evaluation_is_shown(student_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = finetune(student_folder, None, _texts(), _changed(epochs=2))
+    shown = re.findall(r"fine-tuning, step (\d+): loss ([\d.]+), .*macro_f1 ([\d.]+)", capsys.readouterr().err)
+    rows = [row for row in result.records if row["event"] == "evaluation"]
+    assert len(rows) == 2
+    assert [(int(step), float(loss), float(f1)) for step, loss, f1 in shown] == [
+        (row["step"], pytest.approx(row["loss"], abs=1e-4), pytest.approx(row["macro_f1"], abs=1e-4)) for row in rows
+    ]
 
 
 def test_any_encoder_can_be_trained_and_is_left_alone(teacher: BertModel, tiny_tokenizer: Any) -> None:
