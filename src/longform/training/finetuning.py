@@ -111,6 +111,7 @@ def finetune(
     set_seed(settings.seed)
     opened = with_labels(
         model, len(scheme.names), tokenizer, problem_type=PROBLEMS[scheme.task],
+        pooling=settings.classifier_pooling,
         id2label=dict(enumerate(scheme.names)), label2id={name: i for i, name in enumerate(scheme.names)},
     )  # fmt: skip
     job = FinetuningJob(opened, scheme, taught, held, settings, process, progress=progress)
