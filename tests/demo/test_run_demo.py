@@ -139,13 +139,29 @@ def _interrupt(monkeypatch, callback, place):
     monkeypatch.setattr(RecordingCallback, callback, stopping)
 
 
+def _beginnings(monkeypatch):
+    """A list that gets what is trained, and from which step on."""
+    from longform.training.records import RecordingCallback
+
+    original, begun = RecordingCallback.on_train_begin, []
+
+    def watching(self, args, state, control, **kwargs):
+        begun.append((self.description, state.global_step))
+        original(self, args, state, control, **kwargs)
+
+    monkeypatch.setattr(RecordingCallback, "on_train_begin", watching)
+    return begun
+
+
 def test_interrupted_anywhere_it_goes_on_to_the_same_result(finished, tmp_path, monkeypatch, no_measuring):
     folder = tmp_path / "demo"
-    for place in (("distilling", 3), ("fine-tuning", 11)):
+    begun = _beginnings(monkeypatch)
+    for place, at in ((("distilling", 3), "healed/checkpoint-2"), (("fine-tuning", 11), "longform/checkpoint-10")):
         with monkeypatch.context() as patched:
             _interrupt(patched, "on_step_end", place)
             with pytest.raises(Interruption):
                 run_demo(folder, scale="tiny", say=lambda _: None)
+        assert (folder / "work" / at).is_dir()
         assert not (folder / "model").exists()
     with monkeypatch.context() as patched:
         patched.setattr(steps, "place_model", _raise)
@@ -154,6 +170,7 @@ def test_interrupted_anywhere_it_goes_on_to_the_same_result(finished, tmp_path, 
     said = []
     results = run_demo(folder, scale="tiny", say=said.append)
     assert said[0].startswith("Going on where it was interrupted")
+    assert begun == [("distilling", 0), ("distilling", 2), *[("fine-tuning", step) for step in (0, 10, 0)]]
     for name in ("test longform", "test original"):
         expected = {key: value for key, value in finished[1][name].items() if key != "seconds"}
         assert {key: value for key, value in results[name].items() if key != "seconds"} == expected

@@ -143,8 +143,9 @@ def saved(tmp_path):
 def test_a_truncated_file(saved, share):
     file = saved / "model.safetensors"
     file.write_bytes(file.read_bytes()[: int(file.stat().st_size * share)])
-    with pytest.raises((SafetensorError, OSError), match=r"header|metadata|truncated|file"):
-        LinformerForMaskedLM.from_pretrained(saved)
+    for cls in (LinformerForMaskedLM, AutoModelForMaskedLM):
+        with pytest.raises(CheckpointError, match=rf'the weights in "{saved}" cannot be read .* cut short: copy'):
+            cls.from_pretrained(saved)
 
 
 def test_no_weights(saved):

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,6 +76,22 @@ def test_the_student_comes_closer_to_its_teacher(student_folder: Path, teacher: 
     assert result.steps == 60
     assert [row["step"] for row in result.records if row["event"] == "agreement"] == [0, 12, 24, 36, 48, 60]
     assert result.records[-1]["tokens"] == result.tokens
+
+
+def test_each_agreement_is_shown(
+    student_folder: Path, teacher: BertModel, texts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = distill(student_folder, teacher, None, texts, SETTINGS)
+    said = capsys.readouterr()
+    assert said.out == ""
+    shown = re.findall(r"distilling, step (\d+): cosine ([\d.]+), layer_error ([\d.]+)", said.err)
+    rows = [row for row in result.records if row["event"] == "agreement"]
+    assert [row["step"] for row in rows] == [0, 4, 8, 12]
+    assert [(int(step), float(cosine)) for step, cosine, _ in shown] == [
+        (row["step"], pytest.approx(row["cosine"], abs=1e-4)) for row in rows
+    ]
+    _run(student_folder, teacher, texts)
+    assert "cosine" not in capsys.readouterr().err
 
 
 def test_a_perfect_student_has_nothing_to_learn(teacher: BertModel, tiny_tokenizer: Any, texts: list[str]) -> None:

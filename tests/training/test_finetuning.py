@@ -1,5 +1,6 @@
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,16 @@ def test_the_best_step_is_kept(student_folder: Path) -> None:
     assert result.metrics["loss"] == pytest.approx(min(losses.values()), abs=1e-6)
 
 
+def test_each_evaluation_is_shown(student_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = finetune(student_folder, None, _texts(), _changed(epochs=2))
+    shown = re.findall(r"fine-tuning, step (\d+): loss ([\d.]+), .*macro_f1 ([\d.]+)", capsys.readouterr().err)
+    rows = [row for row in result.records if row["event"] == "evaluation"]
+    assert len(rows) == 2
+    assert [(int(step), float(loss), float(f1)) for step, loss, f1 in shown] == [
+        (row["step"], pytest.approx(row["loss"], abs=1e-4), pytest.approx(row["macro_f1"], abs=1e-4)) for row in rows
+    ]
+
+
 def test_any_encoder_can_be_trained_and_is_left_alone(teacher: BertModel, tiny_tokenizer: Any) -> None:
     before = {name: value.clone() for name, value in teacher.state_dict().items()}
     result = _run(teacher, tiny_tokenizer, _texts(), _changed(max_length=16, epochs=1))
@@ -95,24 +106,49 @@ def test_regression_of_pairs(student_folder: Path) -> None:
     assert result.model.config.num_labels == 1
 
 
-@pytest.mark.parametrize("stop", [7, 16])
-def test_an_interrupted_run_ends_with_the_same_weights(
-    stop: int, student_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = _changed(epochs=3, batch_size=8, evaluations_per_epoch=2)
-    unbroken = _run(student_folder, None, _texts(), settings, output=tmp_path / "unbroken")
-    original = NumberedStepsTrainer.training_step
+def _trained_steps(monkeypatch: pytest.MonkeyPatch, stop: int | None = None) -> list[int]:
+    """A list that gets the number of each step that is trained; before step ``stop`` the run is interrupted."""
+    original, trained = NumberedStepsTrainer.training_step, []
 
-    def stopped(self: Any, *arguments: Any) -> Tensor:
+    def watched(self: Any, *arguments: Any) -> Tensor:
         if self.state.global_step == stop:
             raise KeyboardInterrupt
+        trained.append(self.state.global_step)
         return original(self, *arguments)
 
+    monkeypatch.setattr(NumberedStepsTrainer, "training_step", watched)
+    return trained
+
+
+@pytest.mark.parametrize(
+    ("stop", "changes", "left"),
+    [
+        (7, {"evaluations_per_epoch": 2}, {"checkpoint-4", "checkpoint-6"}),
+        (16, {"evaluations_per_epoch": 2}, {"checkpoint-16"}),
+        (7, {}, {"checkpoint-6"}),  # in the first epoch, before any evaluation
+        (5, {"save_every_steps": 2}, {"checkpoint-4"}),
+        (23, {"save_every_steps": 22}, {"checkpoint-22"}),
+    ],
+)
+def test_an_interrupted_run_ends_with_the_same_weights(
+    stop: int, changes: dict[str, Any], left: set[str], student_folder: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    settings = _changed(epochs=3, batch_size=8, **changes)
+    unbroken = _run(student_folder, None, _texts(), settings, output=tmp_path / "unbroken")
     with monkeypatch.context() as patched:
-        patched.setattr(NumberedStepsTrainer, "training_step", stopped)
+        _trained_steps(patched, stop)
         with pytest.raises(KeyboardInterrupt):
             _run(student_folder, None, _texts(), settings, output=tmp_path / "run")
-    resumed = _run(student_folder, None, _texts(), settings, output=tmp_path / "run")
+    found = {folder.name for folder in (tmp_path / "run").glob("*checkpoint*")}
+    assert found >= left
+    assert len(found) <= 2  # the newest, and the best
+    newest = max(int(name.split("-")[1]) for name in found)
+    with monkeypatch.context() as patched:
+        trained = _trained_steps(patched)
+        resumed = _run(student_folder, None, _texts(), settings, output=tmp_path / "run")
+    assert trained == list(range(newest, 24))
+    assert not list((tmp_path / "run").glob("*checkpoint*"))
     assert all(torch.equal(value, _weights(unbroken)[name]) for name, value in _weights(resumed).items())
     assert resumed.metrics == unbroken.metrics
     again = _run(student_folder, None, _texts(), settings, output=tmp_path / "run")

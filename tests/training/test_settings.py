@@ -26,6 +26,8 @@ from longform.training.settings import DistillationSettings, FinetuningSettings,
         (FinetuningSettings, {"task": "ranking"}, 'task="ranking"'),
         (FinetuningSettings, {"batch_size": 0}, "batch_size=0"),
         (FinetuningSettings, {"metric": "f1"}, 'metric="f1"'),
+        (FinetuningSettings, {"classifier_pooling": "max"}, 'classifier_pooling="max"; it is one of cls, mean, lead'),
+        (FinetuningSettings, {"save_every_steps": 0}, "save_every_steps=0 must be more than 0"),
         (FinetuningSettings, {"validation_fraction": 1.0}, "validation_fraction=1.0"),
     ],
 )

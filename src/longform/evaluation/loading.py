@@ -1,5 +1,6 @@
 """Pretrained models from a folder or hub name, on a device, with errors that say what is wrong with the checkpoint."""
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,8 @@ from transformers.utils import logging
 
 from longform.errors import CheckpointError, ConfigurationError
 from longform.models.quantization import quantize
+
+MISSING = " (there is no such folder)"
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -69,7 +72,7 @@ def load_pretrained(
             )
             tokenizer = AutoTokenizer.from_pretrained(source)
     except Exception as error:  # OSError, ValueError, KeyError, SafetensorError, RuntimeError: one for each fault
-        raise CheckpointError(f'"{source}" cannot be loaded: {_first_lines(error)}{_hint(source)}') from error
+        raise unreadable(f'"{source}"', source, error) from error
     # The pooler is not used for embeddings, and encoders saved without it are whole.
     missing = sorted(key for key in info["missing_keys"] if not key.startswith("pooler.") and ".pooler." not in key)
     if missing:
@@ -115,6 +118,14 @@ def _quiet_transformers() -> Generator[None, None, None]:
             logging.enable_progress_bar()
 
 
+def unreadable(what: str, source: str | Path, error: Exception) -> CheckpointError:
+    """The error to raise where ``what``, read from the folder or hub name ``source``, ended in ``error``."""
+    said, hint = _first_lines(error), _hint(source)
+    if hint == MISSING and not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(source)):
+        return CheckpointError(f"{what} cannot be loaded: there is no such folder")  # and no hub name either
+    return CheckpointError(f"{what} cannot be loaded: {said}{hint}")
+
+
 def _first_lines(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
@@ -122,7 +133,7 @@ def _first_lines(error: Exception) -> str:
 def _hint(source: str | Path) -> str:
     folder = Path(source)
     if not folder.is_dir():
-        return "" if folder.exists() else " (there is no such folder)"
+        return "" if folder.exists() else MISSING
     names = {path.name for path in folder.iterdir()}
     if any(name.endswith(".bin") for name in names) and not any(name.endswith(".safetensors") for name in names):
         return " (its weights are a pickle, which is never read: save the model with safetensors)"

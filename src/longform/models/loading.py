@@ -1,14 +1,29 @@
 """What may be loaded as a Linformer: its own architecture, from safetensors."""
 
+import contextlib
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.errors import CheckpointError
 from longform.models.configuration_linformer import LinformerConfig
 
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
+
+
+@contextlib.contextmanager
+def reading_weights(source: Any) -> Generator[None]:
+    """Raise CheckpointError for a safetensors file of ``source``, a folder or hub name, that is not whole."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise CheckpointError(
+            f'the weights in "{source}" cannot be read as safetensors ({error}); the file may be cut short: '
+            "copy or download it again"
+        ) from error
 
 
 def refuse_foreign(source: Any, options: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ from longform.layers.sequence_projection import (
     make_projection,
 )
 from longform.models.configuration_linformer import LinformerConfig
-from longform.models.loading import refuse_foreign
+from longform.models.loading import reading_weights, refuse_foreign
 from longform.models.resizing import resize_sequence_length
 
 
@@ -164,11 +164,13 @@ class LinformerPreTrainedModel(PreTrainedModel):
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Hugging Face's from_pretrained, for Linformer checkpoints in safetensors only.
 
-        Raises CheckpointError for a model of another architecture (convert it first) and for a pickle.
+        Raises CheckpointError for a model of another architecture (convert it first), for a pickle and for weights
+        that are cut short.
         """
         refuse_foreign(pretrained_model_name_or_path, kwargs)
         options: dict[str, Any] = {"use_safetensors": True, **kwargs}
-        return super().from_pretrained(pretrained_model_name_or_path, *args, **options)
+        with reading_weights(pretrained_model_name_or_path):
+            return super().from_pretrained(pretrained_model_name_or_path, *args, **options)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

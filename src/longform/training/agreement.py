@@ -25,6 +25,10 @@ class Agreement(NamedTuple):
     documents: int
     tokens: int
 
+    def summary(self) -> dict[str, float]:
+        """The cosine, and the mean over layers of their errors."""
+        return {"cosine": self.cosine, "layer_error": sum(self.layer_errors) / len(self.layer_errors)}
+
 
 def squared_parts(student: Tensor, teacher: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Squared error and squared size of the teacher's states (B, n, D) over valid tokens, mask bool (B, n)."""

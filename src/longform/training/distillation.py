@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from longform.data.text import Document
 from longform.training.agreement import Agreement
 from longform.training.lesson import Lesson
-from longform.training.records import RecordingCallback
+from longform.training.records import RecordingCallback, show_measures
 from longform.training.run_folder import RunFolder, current_process, temporary_folder
 from longform.training.settings import DEFAULT_TOKENS, DistillationSettings
 from longform.training.students import Student, load_encoder, open_student
@@ -112,15 +112,16 @@ def _train(lesson: Lesson, run: RunFolder, *, progress: bool) -> None:
     """From where the run stands to its last step."""
     settings, records = lesson.settings, run.records
 
-    def measured() -> dict[str, float]:
+    def measured(step: int | None = None) -> dict[str, float]:
         found = lesson.agreement()
-        records.add("agreement", trainer.state.global_step, **found._asdict())
-        return {"cosine": found.cosine, "layer_error": sum(found.layer_errors) / len(found.layer_errors)}
+        records.add("agreement", trainer.state.global_step if step is None else step, **found._asdict())
+        if progress and step is not None:  # the others are the Trainer's, which shows them
+            show_measures("distilling", step, found.summary())
+        return found.summary()
 
     if run.steps is None:
         began = time.perf_counter()
-        found = lesson.agreement()
-        records.add("agreement", 0, **found._asdict())
+        measured(0)
         run.fix_steps(_steps(lesson, time.perf_counter() - began, shown=progress), lesson.process)
     steps = run.steps
     assert steps is not None
@@ -137,7 +138,7 @@ def _train(lesson: Lesson, run: RunFolder, *, progress: bool) -> None:
     )  # fmt: skip
     trainer.run(run.checkpoint)
     if (records.last("agreement") or {}).get("step") != steps:
-        records.add("agreement", steps, **lesson.agreement()._asdict())
+        measured(steps)
     records.add("end", steps, tokens=lesson.source.tokens)
 
 

@@ -111,6 +111,7 @@ def finetune(
     set_seed(settings.seed)
     opened = with_labels(
         model, len(scheme.names), tokenizer, problem_type=PROBLEMS[scheme.task],
+        pooling=settings.classifier_pooling,
         id2label=dict(enumerate(scheme.names)), label2id={name: i for i, name in enumerate(scheme.names)},
     )  # fmt: skip
     job = FinetuningJob(opened, scheme, taught, held, settings, process, progress=progress)
@@ -157,13 +158,21 @@ def _save(job: FinetuningJob, run: RunFolder, folder: Path) -> None:
         confusion_matrix(end["confusion"], end["labels"], folder / "confusion_matrix.png")
 
 
-class _EvaluateAtEnd(TrainerCallback):
-    """The last step is measured too."""
+class _Occasions(TrainerCallback):
+    """The last step is measured too, and there are checkpoints between the evaluations, ``save_every`` steps apart.
+
+    The Trainer can save only where it evaluates, once it is to keep the best checkpoint (``load_best_model_at_end``).
+    """
+
+    def __init__(self, save_every: int | None) -> None:
+        self.save_every = save_every
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Ask for an evaluation."""
+        """Ask for an evaluation, or for a checkpoint."""
         if state.global_step >= state.max_steps:
             control.should_evaluate = True
+        if self.save_every is not None and state.global_step % self.save_every == 0:
+            control.should_save = True
 
 
 def _train(job: FinetuningJob, run: RunFolder, *, progress: bool) -> None:
@@ -180,8 +189,9 @@ def _train(job: FinetuningJob, run: RunFolder, *, progress: bool) -> None:
         return values
 
     every = min(steps, math.ceil(job.steps_per_epoch / settings.evaluations_per_epoch))
+    save_every = (settings.save_every_steps or math.ceil(steps / 10)) if run.kept else None
     callbacks: list[TrainerCallback] = [
-        _EvaluateAtEnd(), RecordingCallback(records, "fine-tuning", dict, shown=progress)
+        _Occasions(save_every), RecordingCallback(records, "fine-tuning", dict, shown=progress)
     ]  # fmt: skip
     if settings.early_stopping is not None:
         callbacks.append(EarlyStoppingCallback(settings.early_stopping))

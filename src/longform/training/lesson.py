@@ -100,10 +100,11 @@ class Lesson:
                 model.eval()
 
     def _untaught(self) -> list[nn.Parameter]:
-        """Word vectors are the teacher's already."""
+        """What does not move: word vectors, which are the teacher's already, and a pooler, which no loss sees."""
         words = self.trained.get_input_embeddings().weight
         assert isinstance(words, nn.Parameter)
-        return [] if self.settings.train_word_embeddings else [words]
+        pooler = [p for name, p in self.trained.named_parameters() if "pooler" in name.split(".")]
+        return pooler if self.settings.train_word_embeddings else [words, *pooler]
 
     def _ask(self, model: nn.Module, crops: Crops) -> tuple[Encoded, Encoded]:
         """What ``model`` (the student, perhaps wrapped) and the teacher say."""

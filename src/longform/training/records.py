@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -69,8 +70,17 @@ class Records:
         return [row for row in self.rows if row["event"] == event]
 
 
+def show_measures(description: str, step: int, values: dict[str, float]) -> None:
+    """One line about an evaluation, past a progress bar, to standard error."""
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+    tqdm.write(f"{description}, step {step:,}: {shown}", file=sys.stderr)
+
+
 class RecordingCallback(TrainerCallback):
-    """Shows progress and turns what the Trainer logs into records. ``extra``: more values at each log."""
+    """Shows progress and evaluations, and turns what the Trainer logs into records.
+
+    ``extra``: more values at each log.
+    """
 
     def __init__(
         self, records: Records, description: str, extra: Callable[[], dict[str, float]], *, shown: bool
@@ -115,6 +125,19 @@ class RecordingCallback(TrainerCallback):
         self.records.add("train", state.global_step, **values, **self.extra(), seconds=seconds)
         if self.bar is not None:
             self.bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Show what was measured."""
+        if self.shown and metrics:
+            values = {name.removeprefix("eval_"): value for name, value in metrics.items()}
+            show_measures(self.description, state.global_step, values)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

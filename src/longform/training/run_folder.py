@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from longform.errors import CheckpointError, require
+from longform.errors import CheckpointError, MissingDependencyError, require
 from longform.training.checkpoints import (
     check_same_run,
     checkpoint_step,
@@ -92,7 +92,10 @@ class RunFolder:
             write_run(self.folder, {**self.identity, "steps": self.steps, "status": status})
 
     def finish(self, save: Callable[[Path], None], *, wait: Callable[[], None]) -> None:
-        """Put the finished model in the folder, and remove the checkpoints."""
+        """Put the finished model in the folder, and remove the checkpoints.
+
+        Raises CheckpointError where it cannot be saved; what is unfinished is removed.
+        """
         if self.kept and self.main:
             unfinished = self.folder / UNFINISHED
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -100,11 +103,15 @@ class RunFolder:
                 unfinished.mkdir(parents=True)
                 save(unfinished)
                 _move_all(unfinished, self.folder)
-            except OSError as error:
+            except MissingDependencyError:
+                raise
+            except Exception as error:  # of a full disk safetensors and tokenizers make errors of their own
                 raise CheckpointError(
                     f'the finished model could not be saved in "{self.folder}": {error}. '
                     "The last checkpoint is whole: make room and start again with the same output folder"
                 ) from error
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
             self._write("complete")
             keep_only(self.folder)
         wait()
@@ -116,4 +123,3 @@ def _move_all(source: Path, target: Path) -> None:
         place = target / file.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)
         file.replace(place)
-    shutil.rmtree(source)

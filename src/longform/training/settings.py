@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from longform.errors import ConfigurationError
+from longform.functional.pooling import POOLINGS
 
 BUDGETS = ("max_steps", "max_minutes", "max_tokens")
 DEFAULT_TOKENS = 2_000_000
@@ -147,8 +148,13 @@ class FinetuningSettings:
         label_smoothing: 0 to 1, for single labels.
         validation_fraction: part of the texts (0 to 1) held out where no validation part is given; stratified.
         evaluations_per_epoch: how often metrics are measured, a checkpoint saved and the best one remembered.
+        save_every_steps: steps between two checkpoints that a killed run goes on from, beside those of the
+            evaluations; default: a tenth of the run.
         metric: the one that says which checkpoint is best: "accuracy", "macro_f1", "micro_f1", "spearman", "loss";
             default: macro_f1 for labels, spearman for regression.
+        classifier_pooling: what a Longform's new head sees: "cls" (the first token), "mean", "lead" (a mean in which
+            early tokens weigh more) or "cls_lead" (first token and that mean); default: as its configuration says,
+            "cls" for a converted encoder. A head that the model has keeps its own.
         early_stopping: evaluations without improvement after which training stops; default: never.
         gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
         seed: of the split, the order of texts, the new head and dropout.
@@ -173,7 +179,9 @@ class FinetuningSettings:
     label_smoothing: float = 0.0
     validation_fraction: float = 0.1
     evaluations_per_epoch: int = 1
+    save_every_steps: int | None = None
     metric: str | None = None
+    classifier_pooling: str | None = None
     early_stopping: int | None = None
     gradient_checkpointing: bool = False
     seed: int = 0
@@ -183,10 +191,12 @@ class FinetuningSettings:
         _check_optimiser(self)
         _check_positive(
             self, "max_length", "epochs", "max_steps", "batch_size", "head_learning_rate", "evaluations_per_epoch",
-            "early_stopping",
+            "save_every_steps", "early_stopping",
         )  # fmt: skip
         _check_between(self, 0, 0.9, "validation_fraction", "label_smoothing")
         _check_choice(self, "task", ("auto", "single-label", "multi-label", "regression"))
+        if self.classifier_pooling is not None:
+            _check_choice(self, "classifier_pooling", POOLINGS)
         if self.metric is not None:
             _check_choice(self, "metric", ("accuracy", "macro_f1", "micro_f1", "spearman", "loss"))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -24,11 +25,14 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from longform.errors import CheckpointError, ConfigurationError
+from longform.errors import ConfigurationError
+from longform.evaluation.loading import unreadable
+from longform.models.configuration_linformer import LinformerConfig
 
+CLASSIFIER = "ForSequenceClassification"
 HEADS = {
     "ForMaskedLM": AutoModelForMaskedLM,
-    "ForSequenceClassification": AutoModelForSequenceClassification,
+    CLASSIFIER: AutoModelForSequenceClassification,
     "ForTokenClassification": AutoModelForTokenClassification,
     "ForQuestionAnswering": AutoModelForQuestionAnswering,
     "ForMultipleChoice": AutoModelForMultipleChoice,
@@ -39,6 +43,7 @@ KEPT_FILES = (
     "sentence_bert_config.json",
     "conversion_report.json",
 )
+UNREADABLE = (OSError, ValueError, RuntimeError, SafetensorError)  # missing, edited, of other sizes, cut short
 
 
 class Student(NamedTuple):
@@ -96,31 +101,65 @@ def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
         auto = next((head for suffix, head in HEADS.items() if named.endswith(suffix)), AutoModel)
         with _quietly():
             return auto.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f'the model "{source}" cannot be loaded: {error}') from error
+    except UNREADABLE as error:
+        raise unreadable(f'the model "{source}"', source, error) from error
 
 
-def with_labels(source: Any, labels: int, tokenizer: PreTrainedTokenizerBase | None, **config: Any) -> Student:
+def with_labels(
+    source: Any, labels: int, tokenizer: PreTrainedTokenizerBase | None, *, pooling: str | None = None, **config: Any
+) -> Student:
     """An encoder with a classification head for ``labels`` values: the one it has where that fits, else a new one.
 
-    ``source``: a loaded model, a ConversionResult, a folder or a hub name. ``config``: more fields of its config.
+    ``source``: a loaded model, a ConversionResult, a folder or a hub name. ``pooling``: what a Longform's new head
+    sees, None for what its config says. ``config``: more fields of its config. Raises ConfigurationError where the
+    model has a head of another pooling, or is no Longform.
     """
     if isinstance(source, str | Path):
         name: Any = source
         tokenizer = tokenizer or _tokenizer(source)
+        if pooling is not None:
+            config |= _chosen_pooling(_config(name), pooling, f'"{source}"')
         return Student(_with_labels(name, labels, config), tokenizer, Path(source) if Path(source).is_dir() else None)
     opened = open_student(source, tokenizer)
+    if pooling is not None:
+        named = type(opened.model).__name__
+        config |= _chosen_pooling(opened.model.config, pooling, f"the {named}", head=named.endswith(CLASSIFIER))
     with tempfile.TemporaryDirectory(prefix="longform-") as folder:
         with _quietly():
             opened.model.save_pretrained(folder)
         return Student(_with_labels(folder, labels, config), opened.tokenizer)
 
 
+def _config(source: Any) -> Any:
+    try:
+        return AutoConfig.from_pretrained(source)
+    except UNREADABLE as error:
+        raise unreadable(f'the configuration of "{source}"', source, error) from error
+
+
+def _chosen_pooling(config: Any, pooling: str, model: str, *, head: bool | None = None) -> dict[str, str]:
+    """The field of the config; ``head``: whether there is a classifier, None: as ``architectures`` says."""
+    own = getattr(config, "classifier_pooling", None)
+    if config.model_type != LinformerConfig.model_type:
+        raise ConfigurationError(
+            f'classifier_pooling="{pooling}" is for Longforms, and {model} is a model of type {config.model_type!r}: '
+            "leave it out, or convert the model first (longform convert)"
+        )
+    if head is None:
+        head = (getattr(config, "architectures", None) or [""])[0].endswith(CLASSIFIER)
+    if head and own != pooling:
+        raise ConfigurationError(
+            f'classifier_pooling="{pooling}", but {model} has a classifier already, which sees "{own}": leave it out, '
+            "or give the encoder without a classifier"
+        )
+    return {"classifier_pooling": pooling}
+
+
 def _tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f'the tokenizer of "{source}" cannot be loaded: {error}') from error
+    except UNREADABLE as error:
+        raise unreadable(f'the tokenizer of "{source}"', source, error) from error
     assert tokenizer is not None
     return tokenizer
 
@@ -132,8 +171,8 @@ def _with_labels(source: Any, labels: int, config: dict[str, Any]) -> PreTrained
                 source, num_labels=labels, dtype=torch.float32, use_safetensors=True, ignore_mismatched_sizes=True,
                 **config,
             )  # fmt: skip
-    except (OSError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f'the model "{source}" cannot be loaded for classification: {error}') from error
+    except UNREADABLE as error:
+        raise unreadable(f'the model "{source}"', source, error) from error
 
 
 @contextlib.contextmanager

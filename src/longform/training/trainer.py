@@ -55,7 +55,9 @@ def training_arguments(
         logging_steps=max(1, min(50, steps // LOGS)), logging_nan_inf_filter=False,
         eval_strategy="no" if evaluate_every is None else "steps", eval_steps=evaluate_every,
         save_strategy="no" if save_every is None else "steps", save_steps=save_every or steps,
-        ignore_data_skip=True, restore_callback_states_from_checkpoint=True, **more,
+        ignore_data_skip=True, restore_callback_states_from_checkpoint=True,
+        ddp_find_unused_parameters=True,  # a text within the window does not use the memory's parameters
+        **more,
     )  # fmt: skip
 
 

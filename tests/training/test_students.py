@@ -1,0 +1,61 @@
+"""Models to train that cannot be opened, and what their errors say."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from transformers import BertModel
+
+from longform.errors import CheckpointError, ConfigurationError
+from longform.training.distillation import distill
+from longform.training.finetuning import finetune
+from longform.training.labels import Examples
+
+EXAMPLES = Examples(["a good text", "a bad text"] * 8, ["good", "bad"] * 8)
+
+
+@pytest.fixture
+def cut(student_folder: Path, tmp_path: Path) -> Path:
+    folder = shutil.copytree(student_folder, tmp_path / "cut")
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    return folder
+
+
+def test_weights_that_are_cut_short(
+    cut: Path, student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path
+) -> None:
+    said = r'the model ".*cut" cannot be loaded: .*cut short: copy or download it again'
+    with pytest.raises(CheckpointError, match=said):
+        distill(cut, teacher, None, texts, progress=False)
+    with pytest.raises(CheckpointError, match=said):
+        finetune(cut, None, EXAMPLES, progress=False)
+    teacher.save_pretrained(tmp_path / "teacher")
+    file = tmp_path / "teacher" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match=r'the model ".*teacher" cannot be loaded'):
+        distill(student_folder, tmp_path / "teacher", None, texts, progress=False)
+
+
+@pytest.mark.parametrize("name", ["/no/such/model", "./none", "../../a/none"])
+def test_folders_that_are_not_there(name: str, student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
+    with pytest.raises(CheckpointError, match=f'"{name}" cannot be loaded: there is no such folder$'):
+        finetune(name, None, EXAMPLES, progress=False)
+    with pytest.raises(CheckpointError, match=f'"{name}" cannot be loaded: there is no such folder$'):
+        distill(student_folder, name, None, texts, progress=False)
+    with pytest.raises(ConfigurationError, match=f'the student "{name}" is not a folder'):
+        distill(name, teacher, None, texts, progress=False)
+
+
+def test_neither_a_folder_nor_on_the_hub(student_folder: Path, texts: list[str]) -> None:
+    with pytest.raises(CheckpointError, match=r"there is no such folder\)$"):
+        finetune("no-such-model", None, EXAMPLES, progress=False)
+    with pytest.raises(CheckpointError, match=r"there is no such folder\)$"):
+        distill(student_folder, "nobody/no-such-model", None, texts, progress=False)
+
+
+def test_a_pickle(student_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(student_folder, tmp_path / "pickle")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="pickle"):
+        finetune(folder, None, EXAMPLES, progress=False)
