@@ -60,7 +60,10 @@ def _full(seed: int) -> Scale:
             optimizer="adamw", learning_rate=4e-5, evaluations=0, seed=seed,
         ),
         # Few tokens_per_forward: a text shares a pass with texts as long only; padding would cost a third.
-        finetune=_finetuning(seed, batch_size=8, learning_rate=3e-5, head_learning_rate=1e-4, tokens_per_forward=1024, save_every_steps=25),
+        finetune=_finetuning(
+            seed, batch_size=8, learning_rate=3e-5, head_learning_rate=1e-4, tokens_per_forward=1024,
+            save_every_steps=25,
+        ),
         train_length=2048, texts_per_group=1, validation_texts=48, heldout_texts=12,
         finetune_minutes=4.0,
         measured={
