@@ -29,7 +29,7 @@ class TableDefinition:
     Args:
         columns: in order from the left.
         records: name of the records; the table's own when empty.
-        where: values that a record must have, for instance {"settings.data": "sts-b dev"}.
+        where: values that a record must have, for instance {"settings.data": "sts-b dev"}; a tuple: one of them.
         having: what a record must have, whatever its value.
         row: what tells rows apart; of the records that agree in it, the latest is shown. Empty: all settings.
         order: by what rows are sorted, ascending; empty: as first measured.
@@ -51,7 +51,8 @@ class ComputedTable:
         make: chosen records (as dicts) -> the heads of the columns, and rows of cells; without heads, rows of one cell
             are paragraphs and not a table.
         records: their name.
-        where: values that a record must have. ``having``: what it must have, whatever its value.
+        where: values that a record must have; a tuple: one of them.
+        having: what it must have, whatever its value; ``having_any``: of these one or more.
         row: what tells records apart; of those that agree in it, the latest is taken. Empty: all settings.
         order: by what records are sorted, ascending.
     """
@@ -60,5 +61,6 @@ class ComputedTable:
     records: str
     where: Mapping[str, Any] = field(default_factory=dict)
     having: tuple[str, ...] = ()
+    having_any: tuple[str, ...] = ()
     row: tuple[str, ...] = ()
     order: tuple[str, ...] = ()

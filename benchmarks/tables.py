@@ -51,9 +51,7 @@ def chosen_rows(
     wanted = definition.records or name
     rows: dict[str, dict[str, Any]] = {}
     for record in sorted((asdict(record) for record in records if record.name == wanted), key=lambda row: row["date"]):
-        if any(look_up(record, path) != value for path, value in definition.where.items()):
-            continue
-        if any(look_up(record, path) is None for path in definition.having):
+        if not belongs(record, definition):
             continue
         kind = [look_up(record, path) for path in definition.row] if definition.row else record["settings"]
         rows[json.dumps(kind, sort_keys=True)] = record
@@ -62,6 +60,16 @@ def chosen_rows(
         return [(value is None, value) for value in (look_up(row, path) for path in definition.order)]
 
     return sorted(rows.values(), key=sort_key) if definition.order else list(rows.values())
+
+
+def belongs(record: Mapping[str, Any], definition: TableDefinition | ComputedTable) -> bool:
+    """Whether a record has the values, and all else, that a table asks for."""
+    for path, wanted in definition.where.items():
+        if look_up(record, path) not in (wanted if isinstance(wanted, tuple) else (wanted,)):
+            return False
+    there = [look_up(record, path) is not None for path in definition.having]
+    some = definition.having_any if isinstance(definition, ComputedTable) else ()
+    return all(there) and (not some or any(look_up(record, path) is not None for path in some))
 
 
 def provenance(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -22,12 +22,14 @@ class FakeChildren:
     dies: dict[str, str] = field(default_factory=dict)
     slow: dict[str, float] = field(default_factory=dict)
     calls: list[tuple[str, int, tuple[str, ...]]] = field(default_factory=list)
+    floored: list[list[str]] = field(default_factory=list)
 
     def __call__(
         self, task: str, cell: Cell, repeats: dict[str, int], *, seconds: float, log: Path,
         tell: Callable[[str], None], floored: Sequence[str] = (),
     ) -> Outcome:  # fmt: skip
         self.calls.append((task, cell.length, tuple(repeats)))
+        self.floored.append(list(floored))
         outcome = Outcome()
         for name, count in repeats.items():
             outcome.begun = name

@@ -1,7 +1,10 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
+from torch.autograd import DeviceType
 
-from longform.benchmarking.breakdown import kind_of, shares, shares_of
+from longform.benchmarking.breakdown import kind_of, shares, shares_of, times_of
 
 
 @pytest.mark.parametrize(
@@ -28,3 +31,19 @@ def test_a_product_is_mostly_products() -> None:
     found = shares_of(lambda: (x @ x @ x).neg(), "cpu")
     assert found["products"] > 0.5
     assert found["elementwise"] > 0
+
+
+def test_a_kernel_does_not_count_beside_its_operation() -> None:
+    events = [
+        SimpleNamespace(
+            key="aten::mm", device_type=DeviceType.CPU, self_device_time_total=3.0, self_cpu_time_total=9.0
+        ),
+        SimpleNamespace(
+            key="gemm_bf16", device_type=DeviceType.CUDA, self_device_time_total=3.0, self_cpu_time_total=0
+        ),
+        SimpleNamespace(
+            key="aten::gelu", device_type=DeviceType.CPU, self_device_time_total=1.0, self_cpu_time_total=1.0
+        ),
+    ]
+    assert shares(times_of(events, "cuda"))["products"] == 0.75
+    assert times_of(events, "cpu") == [("aten::mm", 9.0), ("aten::gelu", 1.0)]

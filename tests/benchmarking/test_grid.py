@@ -5,7 +5,7 @@ import pytest
 
 from longform.benchmarking.cell_run import Effort
 from longform.benchmarking.competitors import chosen_competitors
-from longform.benchmarking.grid import RECORDS, run_grid
+from longform.benchmarking.grid import RECORDS, run_grid, set_aside
 from longform.benchmarking.guards import Probe, fitting_repeats, memory_groups, predicted_seconds
 from longform.benchmarking.records import Record, read_records
 from longform.benchmarking.shapes import Cell
@@ -58,6 +58,49 @@ def test_what_is_there_is_not_measured_again(tmp_path: Path, fake_children) -> N
     measured(tmp_path, 32, 64)
     assert fake_children.calls == []
     assert (tmp_path / RECORDS).read_bytes() == before
+
+
+def test_rows_are_kept_with_their_commit_but_memory_and_packages_are_tried_again(
+    tmp_path: Path, fake_children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longform.benchmarking.competitor.find_spec", lambda name: None)
+    fake_children.dies = {"ours-mean": "memory"}
+    names = ("ours-linear", "ours-mean", "tatp22")
+    assert [record.metrics["missing"] is None for record in measured(tmp_path, 64, names=names)] == [True, False, False]
+    monkeypatch.setattr("longform.benchmarking.competitor.find_spec", lambda name: name)
+    monkeypatch.setattr("longform.benchmarking.rows.version", lambda name: "1.0")
+    fake_children.dies = {}
+    said: list[str] = []
+    records = run_grid(cells(64), chosen_competitors(names), EFFORT, output=tmp_path, tell=said.append)
+    assert reasons(records) == dict.fromkeys(names)
+    assert len(records) == 3
+    assert said[0] == f"1 rows kept from commit {records[0].commit}"
+    assert len((tmp_path / RECORDS).read_text().splitlines()) == 5
+
+
+def test_floors_are_timed_for_new_rows_alone(tmp_path: Path, fake_children) -> None:
+    measured(tmp_path, 64)
+    mean = measured(tmp_path, 64, names=(*NAMES, "ours-mean"))[-1]
+    assert (mean.settings["competitor"], mean.metrics["against_floor"]) == ("ours-mean", pytest.approx(4.0))
+    assert fake_children.floored[-1] == ["ours-mean"]
+
+
+def test_set_aside_records_are_kept_and_not_used(tmp_path: Path, fake_children) -> None:
+    assert set_aside(tmp_path) is None
+    measured(tmp_path, 64)
+    before = (tmp_path / RECORDS).read_bytes()
+    aside = set_aside(tmp_path)
+    assert aside is not None
+    assert aside.read_bytes() == before
+    fake_children.calls.clear()
+    measured(tmp_path, 64)
+    assert len(fake_children.calls) == 2
+
+
+def test_operations_of_other_architectures_are_not_made_up(tmp_path: Path, fake_children) -> None:
+    longformer, twin = sorted(measured(tmp_path, 64, names=("longformer", "sdpa")), key=lambda row: str(row.settings))
+    assert longformer.metrics.get("operations") is None
+    assert twin.metrics["operations"]
 
 
 @pytest.mark.parametrize("task", ["memory", "time"])

@@ -2,7 +2,7 @@ import pytest
 
 from longform.benchmarking import measuring
 from longform.benchmarking.measuring import alternate, paired_ratio, spread
-from longform.benchmarking.memory import is_out_of_memory, peak_growth
+from longform.benchmarking.memory import free_bytes, is_out_of_memory, peak_growth
 
 
 def test_competitors_take_turns_in_an_order_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,8 @@ def test_short_passes_are_repeated_within_a_turn(monkeypatch: pytest.MonkeyPatch
 
 def test_spread_is_the_distance_of_quartiles_over_the_median() -> None:
     assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
-    assert spread([1.0, 9.0]) == 0.0
+    assert spread([1.0, 9.0]) is None
+    assert spread([1.0, 1.0, 1.0]) == 0.0
 
 
 def test_ratios_are_taken_round_by_round() -> None:
@@ -54,3 +55,9 @@ def test_memory_that_is_freed_again_counts() -> None:
 )
 def test_which_errors_mean_that_memory_has_run_out(error: Exception, expected: bool) -> None:
     assert is_out_of_memory(error) == expected
+
+
+def test_models_share_the_memory_of_their_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (3, 5))
+    monkeypatch.setattr("longform.benchmarking.memory.available_bytes", lambda: 7)
+    assert (free_bytes("cuda"), free_bytes("cpu")) == (3, 7)

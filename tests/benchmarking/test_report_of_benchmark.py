@@ -8,8 +8,9 @@ from longform.benchmarking.competitors import chosen_competitors
 from longform.benchmarking.grid import key_of, run_grid
 from longform.benchmarking.guards import Probe
 from longform.benchmarking.paper_table import MEMORY, SLOTS, TIME, paper_rows
+from longform.benchmarking.presets import PRESETS, chosen_stages, preset
 from longform.benchmarking.report import paper_table, series_of, series_table, write_report
-from longform.benchmarking.selection import PRESETS, cells_of, chosen_stages, chosen_threads, preset, with_choices
+from longform.benchmarking.selection import cells_of, chosen_threads, with_choices
 from longform.benchmarking.shapes import SIZES, Cell, Shape
 from longform.cli.main import main
 from longform.errors import ConfigurationError
@@ -31,7 +32,10 @@ def test_the_report_has_tables_pictures_and_reasons(tmp_path: Path, fake_childre
     assert page.count('src="data:image/png;base64,') == 2
     assert "out of memory" in page
     table = (tmp_path / "tables.md").read_text()
-    assert "| 64 | full attention, SDPA | 16 | 1 | 0.1 | 0.0% | 1.00 | 8.00 | 500,000 | 0 | 5 |" in table
+    assert (
+        "| 64 | full attention, SDPA | 16 | 1 | 0.1 | 0.0% | 1.00 | 8.00 | 500,000 | 0 | 5 | 0.003146 | 0.1147 |"
+        in table
+    )
     assert {path.suffix for path in tmp_path.iterdir()} >= {".png", ".md", ".html", ".jsonl"}
 
 
@@ -76,12 +80,14 @@ def test_the_papers_table_has_a_cell_for_each_k_up_to_half_the_text() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_cells_whose_models_exist(name: str) -> None:
-    rows: list[str] = []
+    rows: set[str] = set()
     for stage in preset(name):
         cells = cells_of(stage, device="cpu", threads=2)
         assert {cell.length for cell in cells} == set(stage.lengths)
-        rows += [key_of(cell.settings(each)) for cell in cells for each in chosen_competitors(stage.competitors)]
-    assert len(set(rows)) == len(rows)
+        added = [key_of(cell.settings(each)) for cell in cells for each in chosen_competitors(stage.competitors)]
+        assert len(set(added)) == len(added)
+        assert not rows.issuperset(added)
+        rows.update(added)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +99,7 @@ def test_presets_are_cells_whose_models_exist(name: str) -> None:
         ({"lengths": [1]}, "length=1"),
         ({"slots": [-1]}, "slots=-1"),
         ({"floors": "some"}, 'floors="some"'),
+        ({"batch_tokens": -5}, "batch_tokens=-5"),
     ],
 )
 def test_what_does_not_exist_is_named(choice: dict[str, Any], message: str) -> None:
@@ -102,6 +109,33 @@ def test_what_does_not_exist_is_named(choice: dict[str, Any], message: str) -> N
         preset("nothing")
     with pytest.raises(ConfigurationError, match="threads=0"):
         chosen_threads(0)
+
+
+@pytest.mark.parametrize(("native", "expected"), [(True, "bfloat16"), (False, "float32")])
+def test_presets_have_cells_on_machines_without_bfloat16(
+    native: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longform.benchmarking.selection.native_bfloat16", lambda device: native)
+    assert {cell.dtype for cell in cells_of(preset("bars")[0], device="cpu", threads=1)} == {expected}
+    both = with_choices(preset("small")[0], dtypes=["auto", expected], lengths=[128])
+    assert [cell.dtype for cell in cells_of(both, device="cpu", threads=1)] == [expected]
+
+
+@pytest.mark.parametrize("fault", [{"repeats": 0}, {"repeats": -3}, {"cell_seconds": 0.0}])
+def test_an_effort_is_some_effort(fault: dict[str, Any]) -> None:
+    (name,) = fault
+    with pytest.raises(ConfigurationError, match=f"{name}={fault[name]:g} must be"):
+        Effort(**fault)
+
+
+def test_every_length_of_the_second_bar_is_in_a_preset() -> None:
+    lengths = {2**power for power in range(9, 17)}
+    for work, size in (("inference", "base"), ("train", "minilm")):
+        for peer in ("lucidrains", "tatp22"):
+            assert lengths == {
+                length for name in ("bars", "bars-train") for stage in preset(name) for length in stage.lengths
+                if work in stage.passes and size in stage.sizes and {peer, "ours-linear"} <= set(stage.competitors)
+            }  # fmt: skip
 
 
 def test_k_is_at_most_half_the_text() -> None:
@@ -122,5 +156,30 @@ def test_the_command(tmp_path: Path, fake_children, capsys: pytest.CaptureFixtur
     assert "ours-mean: 0.0 ms" in printed.out + printed.err
     assert len(records.read_text().splitlines()) == 4
     assert (tmp_path / "out" / "report.html").exists()
+    assert main([*arguments, "--restart"]) == 0
+    assert len(records.read_text().splitlines()) == 8
+    assert len(list((tmp_path / "out").glob("records-until-*.jsonl"))) == 1
+    capsys.readouterr()
     assert main([*arguments[:2], "huge"]) == 2
     assert 'size="huge"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--device", "cuda"], "device=cuda, but torch sees no CUDA device; use --device cpu"),
+        (["--repeats", "0"], "repeats=0 must be at least 1"),
+        (["--repeats", "-3"], "repeats=-3 must be at least 1"),
+        (["--batch-tokens", "-5"], "batch_tokens=-5 must be at least 1"),
+    ],
+)
+def test_what_the_command_cannot_do_is_one_line(
+    options: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_children,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(["benchmark", *options, "--output", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert message in line
+    assert fake_children.calls == []
+    assert not (tmp_path / "out").exists()

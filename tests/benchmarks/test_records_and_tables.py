@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import speed_pictures, speed_tables, table_definitions, tables
+from benchmarks import table_definitions, tables
 from benchmarks.memory import LargestTensor, failures, peak_growth
 from benchmarks.records import Record, append_record, read_records
 from benchmarks.table_kinds import Column, ComputedTable, TableDefinition
@@ -115,80 +115,9 @@ def test_check_fails_until_the_tables_are_written(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("table", table_definitions.TABLES.values())
 def test_every_column_names_a_part_of_a_record(table: TableDefinition | ComputedTable) -> None:
     parts = {field.name for field in dataclasses.fields(Record)}
-    paths = [*table.row, *table.order, *table.where]
+    paths = [*table.row, *table.order, *table.where, *table.having, *getattr(table, "having_any", ())]
     paths += [column.value for column in table.columns] if isinstance(table, TableDefinition) else []
     assert {path.partition(".")[0] for path in paths} <= parts
-
-
-def speed_record(competitor: str, length: int, slots: int, **metrics: Any) -> Record:
-    where = table_definitions.TABLES["speed"].where
-    settings = {path.partition(".")[2]: value for path, value in where.items()}
-    given = settings | {"competitor": competitor, "length": length, "slots": slots}
-    return dataclasses.replace(record("2026-01-01", given, **metrics), name="speed")
-
-
-def test_a_speed_table_has_a_row_a_length_and_a_column_a_competitor() -> None:
-    records = [
-        speed_record("sdpa", 512, 256, against_sdpa=1.0),
-        speed_record("ours-linear", 512, 256, against_sdpa=1.5),
-        speed_record("ours-linear", 512, 128, against_sdpa=9.0),  # for the paper's table
-        speed_record("ours-linear", 128, 64, against_sdpa=1.25),
-        speed_record("tatp22", 512, 256, against_sdpa=None, missing="out of memory"),
-    ]
-    assert tables.render_table("speed", records).splitlines()[:4] == [
-        "| tokens | Longform, linear, layerwise | full attention, SDPA |",
-        "| --- | --- | --- |",
-        "| 128 | 1.25 | – |",
-        "| 512 | 1.50 | 1.00 |",
-    ]
-
-
-def test_where_it_pays_is_the_shortest_length_without_a_slower_longer_one() -> None:
-    ratios = {128: 1.1, 256: 0.9, 512: 1.2, 2_048: 2.5}
-    records = [speed_record("ours-mean", n, min(256, n // 2), against_sdpa=ratio) for n, ratio in ratios.items()]
-    records += [speed_record("tatp22", 512, 256, against_sdpa=9.0)]
-    assert tables.render_table("crossings", records).splitlines()[2:4] == [
-        "| base | inference | Longform, mean | 512 | 128 | 1.10 | 2,048 | 2.5 |", "",
-    ]  # fmt: skip
-
-
-def test_columns_are_the_precisions_that_were_measured() -> None:
-    slow = speed_record("ours-mean", 512, 256, seconds=0.25)
-    settings = dict(slow.settings)
-    fast = dataclasses.replace(slow, settings=settings | {"dtype": "int8"}, metrics={"seconds": 0.125})
-    lone = dataclasses.replace(slow, settings=settings | {"length": 128, "slots": 64})
-    assert tables.render_table("precision", [slow, fast, lone]).splitlines()[:3] == [
-        "| size | tokens | encoder | bfloat16 | int8 |", "| --- | --- | --- | --- | --- |",
-        "| base | 512 | Longform, mean | 250.0 | 125.0 |",
-    ]  # fmt: skip
-
-
-def test_time_is_shared_out_where_it_was_profiled() -> None:
-    kinds = ("products", "attention", "activation", "normalisation", "elementwise", "copies", "other")
-    shares = {f"share_{kind}": 0.9 if kind == "products" else 1 / 60 for kind in kinds}
-    records = [speed_record("sdpa", 512, 256, against_floor=1.2, **shares), speed_record("tatp22", 512, 256)]
-    assert tables.render_table("where_time_goes", records).splitlines()[2:4] == [
-        "| 512 | full attention, SDPA | 90% | 2% | 2% | 2% | 2% | 2% | 2% | 1.20 |", "",
-    ]  # fmt: skip
-
-
-def test_pictures_are_drawn_from_records_and_shown_where_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(speed_tables, "PICTURES", tmp_path)
-    records = [speed_record("sdpa", n, n // 2, seconds=n * 1e-3) for n in (128, 256)]
-    assert tables.render_table("speed_pictures", records[:1]) == "*Not measured yet.*\n"
-    assert speed_pictures.draw(records[:1], tmp_path) == []
-    assert [path.name for path in speed_pictures.draw(records, tmp_path)] == ["speed-time.png"]
-    assert tables.render_table("speed_pictures", records).startswith("![Seconds of a pass")
-    assert "](docs/pictures/speed-time.png)" in tables.render_table("speed_pictures_in_readme", records)
-
-
-def test_the_papers_table_3_stands_beside_ours() -> None:
-    records = [speed_record("ours-linear", 512, 128, against_unfused=1.6, texts_against_unfused=1.25)]
-    assert tables.render_table("paper_table_3", records).splitlines()[2] == (
-        "| 512 | 128 | 1 | base, bfloat16 | 1.60 | 1.5 | yes | 1.25 | 1.7 | no |"
-    )
 
 
 def test_the_largest_tensor_counts_storage_made_inside_and_nothing_else() -> None:

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterable
+from typing import Any
 
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 # The first kind whose words begin the name of an operation takes it.
@@ -36,5 +38,13 @@ def shares_of(action: Callable[[], None], device: str) -> dict[str, float]:
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device != "cpu" else [])
     with profile(activities=activities) as profiler:
         action()
+    return shares(times_of(profiler.key_averages(), device))
+
+
+def times_of(events: Iterable[Any], device: str) -> list[tuple[str, float]]:
+    """(operation, time inside it) of the profiler's averages.
+
+    Only of operations: on a GPU each has the time of its kernels, which are listed beside it once more.
+    """
     name = "self_cpu_time_total" if device == "cpu" else "self_device_time_total"
-    return shares((event.key, getattr(event, name)) for event in profiler.key_averages())
+    return [(event.key, getattr(event, name)) for event in events if event.device_type == DeviceType.CPU]

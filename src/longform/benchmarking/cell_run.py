@@ -12,11 +12,12 @@ from typing import Any
 from longform.benchmarking.children import Outcome, run_child
 from longform.benchmarking.competitor import Competitor
 from longform.benchmarking.guards import Probe, fitting_repeats, memory_groups, predicted_seconds
-from longform.benchmarking.memory import available_bytes
+from longform.benchmarking.memory import free_bytes
 from longform.benchmarking.precision import impossible
 from longform.benchmarking.records import Record
 from longform.benchmarking.rows import REFERENCES, UNFUSED, make_row, with_ratios
 from longform.benchmarking.shapes import Cell
+from longform.errors import ConfigurationError
 
 COMPILING = 600.0  # seconds a competitor may take beside its passes, in compiled cells
 SILENT = "its process said nothing"
@@ -37,6 +38,12 @@ class Effort:
     cell_seconds: float = 300.0
     memory: bool = True
     floors: str = "all"
+
+    def __post_init__(self) -> None:
+        if self.repeats < 1:
+            raise ConfigurationError(f"repeats={self.repeats} must be at least 1")
+        if self.cell_seconds <= 0:
+            raise ConfigurationError(f"cell_seconds={self.cell_seconds:g} must be above 0")
 
 
 @dataclass
@@ -64,7 +71,7 @@ class CellRun:
             self._probe(repeats)
             repeats = self._fitting()
         for group in self._groups(list(repeats)):
-            self._time({name: repeats[name] for name in group})
+            self._time({name: repeats[name] for name in group}, lacking)
         return [
             make_row(
                 self.cell, self.competitors[name], self.timed.get(name), self.probes.get(name),
@@ -123,13 +130,19 @@ class CellRun:
         if not self.probes:
             return [names]
         chosen = {name: self.probes[name] for name in names}
-        return memory_groups(chosen, REFERENCES[:1], self.cell.work, available_bytes())
+        return memory_groups(chosen, REFERENCES[:1], self.cell.work, free_bytes(self.cell.device))
 
-    def _time(self, repeats: dict[str, int]) -> None:
-        """A group in one process; where that ends badly, what began last is left out and the rest tried again."""
+    def _time(self, repeats: dict[str, int], lacking: Sequence[str]) -> None:
+        """A group in one process; where that ends badly, what began last is left out and the rest tried again.
+
+        Floors are timed for rows that are ``lacking`` alone.
+        """
         while repeats:
             seconds = 2 * self._limit * (len(repeats) + 1)  # floors run too
-            floored = [name for name in repeats if self.effort.floors in ("all", self.competitors[name].family)]
+            floored = [
+                name for name in repeats
+                if name in lacking and self.effort.floors in ("all", self.competitors[name].family)
+            ]  # fmt: skip
             outcome = run_child(
                 "time", self.cell, repeats, floored=floored, seconds=seconds, log=self.log, tell=self.tell
             )

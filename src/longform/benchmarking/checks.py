@@ -14,7 +14,7 @@ from longform.errors import LongformError
 CHECKED_TOKENS = 512  # of a longer text
 LONGEST_WHOLE = 4_096  # tokens; a model that takes nothing but whole texts, and longer ones, is checked by a short twin
 VERIFIED_TOKENS, VERIFIED_SLOTS = 64, 16
-# After all layers of random weights. What int8 loses is recorded; on a trained model it is less (docs/benchmarks.md).
+# After all layers of random weights. What int8 loses is recorded; on a trained model it is less (docs/costs.md).
 LARGEST_ERROR = {"float32": 1e-4, "bfloat16": 6e-2, "int8": 3e-1}
 PEER_ERROR = 1e-4  # float32 against float32
 

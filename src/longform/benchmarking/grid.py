@@ -1,6 +1,8 @@
 """The grid: cells one after another, a record a row, resumable; nothing that a competitor does ends the run."""
 
+import datetime
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from longform.errors import CheckpointError
 
 RECORDS = "records.jsonl"
 LOG = "children.log"
+PASSING = ("not installed", "out of memory")  # how reasons begin that may not hold the next time
 
 
 def run_grid(
@@ -29,15 +32,20 @@ def run_grid(
 ) -> list[Record]:
     """Measure what the records in ``output`` lack, and return all records of these cells and competitors.
 
-    A row that is there, also one that says why it is missing, is not measured again. ``also``: another file that gets
-    each new record. Raises CheckpointError where the records cannot be read.
+    A row that is there is not measured again, and ``tell`` is told from what commit it is; nor is one that says why it
+    is missing, unless a package or memory was. ``also``: another file that gets each new record. Raises CheckpointError
+    where the records cannot be read.
     """
     path = output / RECORDS
     records = _read(path)
+    there = {key_of(record.settings): record for record in records}
+    wanted = [key_of(cell.settings(name)) for cell in cells for name in competitors]
+    kept = {key for key in wanted if key in there and not worth_another_try(there[key])}
+    for commit, count in Counter(there[key].commit for key in wanted if key in kept).items():
+        tell(f"{count} rows kept from commit {commit}")
     with tqdm(total=len(cells) * len(competitors), unit="row", desc="benchmark") as bar:
         for cell in cells:
-            there = {key_of(record.settings) for record in records}
-            lacking = [name for name in competitors if key_of(cell.settings(name)) not in there]
+            lacking = [name for name in competitors if key_of(cell.settings(name)) not in kept]
             bar.update(len(competitors) - len(lacking))
             if not lacking:
                 continue
@@ -46,11 +54,25 @@ def run_grid(
             for target in filter(None, (path, also)):
                 append_records(target, rows)
             records += rows
+            there |= {key_of(row.settings): row for row in rows}
             for row in rows:
                 tell(f"  {say(row)}")
             bar.update(len(lacking))
-    wanted = {key_of(cell.settings(name)) for cell in cells for name in competitors}
-    return [record for record in records if key_of(record.settings) in wanted]
+    return [record for key, record in there.items() if key in set(wanted)]
+
+
+def worth_another_try(record: Record) -> bool:
+    """Whether a row has no time for a reason that may have passed."""
+    return str(record.metrics["missing"]).startswith(PASSING)
+
+
+def set_aside(output: Path) -> Path | None:
+    """Give the records in ``output`` another name, so that all is measured again; returns it, None without records."""
+    path = output / RECORDS
+    if not path.exists():
+        return None
+    now = datetime.datetime.now(datetime.UTC)
+    return path.rename(path.with_name(f"records-until-{now:%Y%m%dT%H%M%S%f}.jsonl"))
 
 
 def key_of(settings: Mapping[str, Any]) -> str:

@@ -50,10 +50,10 @@ def _timed(action: Callable[[], None], passes: int) -> float:
     return (time.perf_counter() - began) / passes
 
 
-def spread(seconds: Sequence[float]) -> float:
-    """Distance between the quartiles over the median; 0 for fewer than 3 values."""
+def spread(seconds: Sequence[float]) -> float | None:
+    """Distance between the quartiles over the median; None for fewer than 3 values, which have none."""
     if len(seconds) < 3:
-        return 0.0
+        return None
     low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
     return (high - low) / middle
 

@@ -22,6 +22,8 @@ COLUMNS = (
     ("tokens/s", "tokens_per_second", lambda value: f"{value:,.0f}"),
     ("peak MiB", "peak_mib", lambda value: f"{value:,.0f}"),
     ("rounds", "repeats", str),
+    ("GFLOP", "operations", lambda value: f"{value / 1e9:,.4g}"),
+    ("MB", "bytes", lambda value: f"{value / 1e6:,.4g}"),
 )
 STYLE = """
 body { margin:0 auto; max-width:1080px; padding:32px 24px 64px; color:#1c2330; background:#fff;
@@ -37,7 +39,9 @@ READING = (
     "outputs were checked. x SDPA: how many times faster than full attention through scaled_dot_product_attention in "
     "the same code. / floor: time over that of the row's matrix products and attention calls alone (for architectures "
     "other than Linformer and full attention: those of Longform with its window). Peak: memory of a pass above the "
-    "loaded model, measured in another process. Spread: distance between the quartiles over the median."
+    "loaded model, measured in another process. Spread: distance between the quartiles over the median. GFLOP and MB: "
+    "operations of matrix products and attention, and bytes of weights and hidden states, that a pass cannot avoid; "
+    "they are counted, not measured."
 )
 
 Table = tuple[list[str], list[list[str]]]

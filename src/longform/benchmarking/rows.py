@@ -51,11 +51,12 @@ def make_row(
     the loaded model; ``process_mib``: the process's most. ``texts_in_16_gib``: the largest batch that memory for
     weights and passes holds, computed from these; ``texts_against_unfused``: over that of unfused attention
     (``unfused``). ``error``: relative, of the output that was checked. ``share_X``: of the time of a pass, by kind of
-    operation.
+    operation. ``operations``, ``bytes``: what the pass cannot avoid, where that is known.
     """
     metrics = {"missing": missing or None, **_memory(probe, unfused, cell.batch)}
-    plan = plan_of(competitor, cell)
-    metrics |= {"operations": plan.operations(cell.work), "bytes": plan.bytes(cell.work, ELEMENT[cell.dtype])}
+    if competitor.floor is not None:
+        plan = plan_of(competitor, cell)
+        metrics |= {"operations": plan.operations(cell.work), "bytes": plan.bytes(cell.work, ELEMENT[cell.dtype])}
     metrics |= _times(event, cell) if event is not None else {}
     packages = {} if missing else {name: version(name) for name in competitor.packages}
     return Record(

@@ -12,23 +12,25 @@ def parser() -> Any:
         "benchmark", "Time (median and spread, in seconds) and peak memory (MiB) of encoders against the length of "
         "their texts, competitors taking turns in one process after their outputs were checked. A competitor that is "
         "not installed, does not fit or takes too long gets a row that says so. Interrupted, it goes on when it is "
-        "called again with the same folder. On 2 CPU cores --preset small takes under 10 minutes, bars about 40, "
-        "bars-train and million about 20 each, paper hours; full takes days and is meant to be cut with the other "
-        "options.",
+        "called again with the same folder: rows that are there are kept, also when the code has changed since "
+        "(--restart), except those that lacked a package or memory. On 2 CPU cores --preset small takes under 10 "
+        "minutes, variants about 12, batches about 8, bars about 60, bars-train about 30, million about 20, paper "
+        "hours; full takes days and is meant to be cut with the other options.",
     )  # fmt: skip
     made.add_argument(
         "--preset",
         default="small",
-        help="small, bars, bars-train, dtypes, memory, million, paper or full; what"
+        help="small, bars, bars-train, variants, batches, dtypes, memory, million, paper or full; what"
         " --lengths ... --competitors choose replaces that of its first stage, others are left out",
     )
     made.add_argument("--lengths", type=int, nargs="+", default=[], help="tokens of a text")
     made.add_argument("--sizes", nargs="+", default=[], help="minilm (6 layers x 384), base (12 layers x 768)")
-    made.add_argument("--dtypes", nargs="+", default=[], help="float32, bfloat16, int8")
+    made.add_argument("--dtypes", nargs="+", default=[], help="float32, bfloat16, int8; auto: bfloat16 where "
+                      "it is multiplied in hardware, else float32")  # fmt: skip
     made.add_argument("--modes", nargs="+", default=[], help="eager, compiled")
     made.add_argument("--passes", nargs="+", default=[], help="inference, train (forward, backward, AdamW)")
     made.add_argument("--batches", nargs="+", default=[], help="texts in a pass; full: as many as --batch-tokens holds")
-    made.add_argument("--batch-tokens", type=int, default=0, help="tokens of a full batch; 0: the preset's (16,384)")
+    made.add_argument("--batch-tokens", type=int, default=0, help="tokens of a full batch; 0: the preset's")
     made.add_argument("--slots", type=int, nargs="+", default=[], help="k of pure Linformers; n / 2 where that is less")
     made.add_argument("--competitors", nargs="+", default=[], help="all, a family (ours order full peer sparse) or "
                       "names, as in records")  # fmt: skip
@@ -41,6 +43,8 @@ def parser() -> Any:
     made.add_argument("--threads", type=int | None, default=None, help="CPU threads; null: as torch chooses")
     made.add_argument("--device", default="auto", help="auto, cpu, cuda")
     made.add_argument("--output", type=Path, default=Path("runs/benchmark"), help="folder for records and report")
+    made.add_argument("--restart", action="store_true", help="measure all rows again; the folder's records so far stay "
+                      "in it as records-until-TIME.jsonl")  # fmt: skip
     made.add_argument("--records", type=Path | None, default=None, help="another .jsonl file that new records are "
                       "appended to")  # fmt: skip
     return made
@@ -50,9 +54,10 @@ def run(settings: Any) -> None:
     """Measure what is lacking, write the report, and say where it is."""
     from longform.benchmarking.cell_run import Effort
     from longform.benchmarking.competitors import chosen_competitors
-    from longform.benchmarking.grid import key_of, run_grid
+    from longform.benchmarking.grid import key_of, run_grid, set_aside
+    from longform.benchmarking.presets import chosen_stages
     from longform.benchmarking.report import write_report
-    from longform.benchmarking.selection import cells_of, chosen_device, chosen_stages, chosen_threads
+    from longform.benchmarking.selection import cells_of, chosen_device, chosen_threads
 
     names = ("lengths", "sizes", "dtypes", "modes", "passes", "batches", "batch_tokens", "slots", "competitors")
     what = {name: getattr(settings, name) for name in names}
@@ -63,6 +68,8 @@ def run(settings: Any) -> None:
         effort = Effort(settings.repeats, selection.cell_seconds, selection.memory, selection.floors)
         cells = cells_of(selection, device=device, threads=threads)
         stages.append((cells, chosen_competitors(selection.competitors), effort))
+    if settings.restart and (aside := set_aside(settings.output)):
+        print(f"set aside  {aside}")
     shown = chosen_competitors(["all"])
     records: dict[str, Any] = {}
     for cells, competitors, effort in stages:

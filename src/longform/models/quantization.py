@@ -18,7 +18,7 @@ def quantize(model: Model) -> Model:
 
     Embeddings, normalisation, attention, heads and the values' layers stay in float32: values lose most by rounding.
     Where keys are formed from the shortened text (no window) their layers stay, too; they have few rows. What it costs
-    in quality and time is in docs/benchmarks.md. The model computes without gradients and is not saved.
+    in quality and time is in docs/costs.md. The model computes without gradients and is not saved.
 
     Raises ConfigurationError for a model that is not a Linformer, not in float32 or not on a CPU.
     """

@@ -1,0 +1,137 @@
+"""How rows of ``longform benchmark`` become tables: chosen records (as dicts) -> heads of columns, rows of cells."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.records import ROOT
+from benchmarks.table_kinds import Rows
+from longform.benchmarking.competitors import all_competitors
+from longform.benchmarking.records import Record
+from longform.benchmarking.report import paper_table
+
+STANDARD_SLOTS = 256
+ENOUGH = 5  # rounds; of fewer a table says how many
+PICTURES = ROOT / "docs" / "pictures"
+SAID = {
+    "speed-time.png": "Seconds of a pass against the tokens of a text, both logarithmic",
+    "speed-memory.png": "MiB of a pass against the tokens of a text, both logarithmic",
+}
+SHARES = {
+    "products": "matrix products", "attention": "attention calls", "activation": "GELU", "normalisation": "norms",
+    "elementwise": "sums, scaling, softmax", "copies": "copies", "other": "rest",
+}  # fmt: skip
+COMMON = ("ours-window", "ours-linear", "ours-mean", "ours-convolution")
+
+
+def is_standard(settings: Mapping[str, Any]) -> bool:
+    """Whether k is what most tables show: 256, or n / 2 where that is less."""
+    return settings["slots"] == min(STANDARD_SLOTS, settings["length"] // 2)
+
+
+def by_competitor(
+    rows: Rows, *, metric: str, form: str, inverse: bool = False, rounds: bool = True
+) -> tuple[list[str], list[list[str]]]:
+    """A row a length, a column a competitor; ``inverse``: one over the metric.
+
+    ``rounds``: where a number rests on fewer than five, they stand behind it; a ratio has those of its shorter side.
+    """
+    found = {
+        (row["settings"]["length"], row["settings"]["competitor"]): row["metrics"]
+        for row in rows if is_standard(row["settings"])
+    }  # fmt: skip
+    reference = metric.removeprefix("against_")
+
+    def cell(length: int, name: str) -> str:
+        if (length, name) not in found:
+            return "–"
+        metrics = found[length, name]
+        several = [side.get("repeats") or ENOUGH for side in (metrics, found.get((length, reference), {}))]
+        few = f" ({min(several)})" if rounds and min(several) < ENOUGH else ""
+        return format(1 / metrics[metric] if inverse else metrics[metric], form) + few
+
+    every = all_competitors()
+    shown = [name for name in every if any(name == competitor for _, competitor in found)]
+    shown = [name for name in shown if not inverse or name != reference]
+    lengths = sorted({length for length, name in found if name in shown})
+    return ["tokens", *(every[name].label for name in shown)], [
+        [f"{n:,}", *(cell(n, name) for name in shown)] for n in lengths
+    ]
+
+
+def beside_the_paper(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """The paper's Table 3 and ours: a row for each n and k."""
+    return paper_table([Record(**row) for row in rows])
+
+
+def pictures(rows: Rows, *, folder: str) -> tuple[list[str], list[list[str]]]:
+    """Those of ``benchmarks.speed_pictures`` that were drawn; ``folder``: where they are, seen from the document."""
+    return [], [[f"![{said}]({folder}/{name})"] for name, said in SAID.items() if (PICTURES / name).exists()]
+
+
+def where_time_goes(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """A row a length and competitor that was profiled: shares of its time."""
+    body = []
+    for row in rows:
+        metrics, settings = row["metrics"], row["settings"]
+        if is_standard(settings):
+            shares = [f"{metrics[f'share_{kind}']:.0%}" for kind in SHARES]
+            label = all_competitors()[settings["competitor"]].label
+            body.append([f"{settings['length']:,}", label, *shares, f"{metrics['against_floor']:.2f}"])
+    return ["tokens", "encoder", *SHARES.values(), "time / floor"], body
+
+
+def crossings(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """From what length on it pays: a row a size, kind of pass and variant."""
+    found: dict[tuple[str, str, str], dict[int, float]] = {}
+    for row in rows:
+        settings, ratio = row["settings"], row["metrics"]["against_sdpa"]
+        if settings["competitor"] in COMMON and is_standard(settings):
+            key = (settings["size"], settings["work"], settings["competitor"])
+            found.setdefault(key, {})[settings["length"]] = ratio
+    body = []
+    for (size, work, name), ratios in sorted(found.items()):
+        slower = [n for n, ratio in ratios.items() if ratio < 1]
+        faster = [n for n in ratios if n > max(slower, default=0)]
+        body.append(
+            [size, "inference" if work == "inference" else "training step", all_competitors()[name].label,
+             f"{min(faster):,}" if faster else "none measured", f"{min(ratios):,}", f"{ratios[min(ratios)]:.2f}",
+             f"{max(ratios):,}", f"{ratios[max(ratios)]:.1f}"]
+        )  # fmt: skip
+    return ["size", "pass", "encoder", "not slower from (tokens)", "shortest measured", "times as fast there",
+            "longest measured with SDPA", "times as fast there"], body  # fmt: skip
+
+
+def by_precision(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """A row a size, length and variant, a column a dtype and mode: milliseconds of a pass."""
+    found: dict[tuple[str, int, str], dict[str, float]] = {}
+    for row in rows:
+        settings, seconds = row["settings"], row["metrics"]["seconds"]
+        if settings["competitor"] in COMMON and is_standard(settings):
+            column = settings["dtype"] + (", compiled" if settings["mode"] == "compiled" else "")
+            found.setdefault((settings["size"], settings["length"], settings["competitor"]), {})[column] = seconds
+    several = {key: cells for key, cells in sorted(found.items()) if len(cells) > 1}
+    columns = [
+        dtype + mode for mode in ("", ", compiled") for dtype in ("float32", "bfloat16", "int8")
+        if any(dtype + mode in cells for cells in several.values())
+    ]  # fmt: skip
+    return ["size", "tokens", "encoder", *columns], [
+        [size, f"{n:,}", all_competitors()[name].label,
+         *(f"{1_000 * cells[column]:,.1f}" if column in cells else "–" for column in columns)]
+        for (size, n, name), cells in several.items()
+    ]  # fmt: skip
+
+
+def in_batches(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """A row a size, length, batch and competitor."""
+    body = []
+    for row in rows:
+        settings, metrics = row["settings"], row["metrics"]
+        ratio, peak = metrics.get("against_sdpa"), metrics.get("peak_mib")
+        body.append(
+            [settings["size"], f"{settings['length']:,}", str(settings["batch"]),
+             all_competitors()[settings["competitor"]].label, f"{metrics['seconds']:.4g}",
+             f"{metrics['tokens_per_second']:,.0f}", "–" if ratio is None else f"{ratio:.2f}",
+             "–" if peak is None else f"{peak:,.0f}"]
+        )  # fmt: skip
+    return ["size", "tokens of a text", "texts", "encoder", "seconds", "tokens a second", "times as fast as SDPA",
+            "peak MiB"], body  # fmt: skip

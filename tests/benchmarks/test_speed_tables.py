@@ -1,0 +1,179 @@
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import speed_pictures, speed_shapes, tables
+from benchmarks.records import Record
+from benchmarks.speed_tables import SPEED
+
+HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2", "avx512_bf16"], "cores": 2, "threads": 2, "gpu": None}
+VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}
+
+
+def speed_record(competitor: str, length: int, slots: int, *, date: str = "2026-01-01", **metrics: Any) -> Record:
+    """Of base size, one text, unless ``metrics`` says otherwise by the name of a setting."""
+    settings = {path.partition(".")[2]: value for path, value in SPEED.items()}
+    settings |= {"size": "base", "work": "inference", "competitor": competitor, "length": length, "slots": slots}
+    settings |= {name: metrics.pop(name) for name in settings.keys() & metrics.keys()}
+    return Record(
+        name="speed", settings=settings, metrics=metrics, hardware=HARDWARE, versions=VERSIONS, commit="abc", date=date
+    )
+
+
+def body(table: str, records: Sequence[Record]) -> list[str]:
+    """The rows of a table, without its head and the line under it."""
+    return [line for line in tables.render_table(table, records).splitlines() if line.startswith("|")][2:]
+
+
+def both_orders(older: Record, newer: Record) -> list[list[Record]]:
+    """The two with either of them measured first."""
+    dates = ("2026-01-01", "2026-01-02")
+    return [
+        [dataclasses.replace(older, date=dates[place]), dataclasses.replace(newer, date=dates[1 - place])]
+        for place in (0, 1)
+    ]
+
+
+def test_what_another_preset_does_not_measure_hides_nothing() -> None:
+    shares = {f"share_{kind}": 0.9 if kind == "products" else 1 / 60 for kind in speed_shapes.SHARES}
+    bars = speed_record("ours-linear", 512, 256, seconds=0.2, against_sdpa=1.5, against_floor=1.2, peak_mib=None,
+                        against_unfused=None, texts_against_unfused=None, **shares)  # fmt: skip
+    paper = speed_record("ours-linear", 512, 256, seconds=0.25, against_sdpa=None, against_floor=None, peak_mib=9.0,
+                         against_unfused=1.75, texts_against_unfused=1.25)  # fmt: skip
+    for records in both_orders(bars, paper):
+        assert body("speed", records) == ["| 512 | 1.50 |"]
+        assert body("floor", records) == ["| 512 | 1.20 |"]
+        assert len(body("where_time_goes", records)) == 1
+        assert len(body("crossings", records)) == 1
+        assert body("paper_table_3", records) == [
+            "| 512 | 256 | 1 | base, bfloat16 | 1.75 | 1.3 | yes | 1.25 | 1.5 | no |"
+        ]
+        assert [len(speed_pictures.chosen(records, "base", metric)) for metric in ("seconds", "peak_mib")] == [1, 1]
+        (latest,) = speed_pictures.chosen(records, "base", "seconds")
+        assert latest.date == "2026-01-02"
+
+
+def test_another_k_takes_no_row_from_where_the_time_goes() -> None:
+    shares = {f"share_{kind}": 0.9 if kind == "products" else 1 / 60 for kind in speed_shapes.SHARES}
+    standard = speed_record("ours-linear", 512, 256, against_floor=1.25, **shares)
+    other = speed_record("ours-linear", 512, 128, against_floor=2.0, **shares)
+    for records in both_orders(standard, other):
+        (row,) = body("where_time_goes", records)
+        assert row.endswith("| 1.25 |")
+
+
+def test_other_implementations_are_shown_as_times_the_time_of_ours() -> None:
+    records = [
+        speed_record("ours-linear", 512, 256, repeats=5, **{"against_ours-linear": 1.0}),
+        speed_record("ours-window", 512, 256, repeats=5, **{"against_ours-linear": 0.5}),
+        speed_record("tatp22", 512, 256, repeats=5, **{"against_ours-linear": 0.8}),
+        speed_record("ours-linear", 128, 64, repeats=5, **{"against_ours-linear": 1.0}),
+    ]
+    assert tables.render_table("peers", records).splitlines()[:3] == [
+        "| tokens | tatp22/linformer-pytorch |", "| --- | --- |", "| 512 | 1.25 |",
+    ]  # fmt: skip
+    assert tables.render_table("variants", records) == "*Not measured yet.*\n"
+    mean = speed_record("ours-mean", 512, 256, repeats=5, **{"against_ours-linear": 2.0})
+    assert body("variants", [*records, mean]) == ["| 512 | 0.50 |"]
+    assert all("Longform, mean" not in line for line in tables.render_table("seconds", [mean]).splitlines())
+
+
+def test_fewer_rounds_than_five_are_said() -> None:
+    records = [
+        speed_record("sdpa", 512, 256, against_sdpa=1.0, seconds=9.0, repeats=1),
+        speed_record("ours-linear", 512, 256, against_sdpa=1.5, seconds=6.0, repeats=4),
+        speed_record("ours-linear", 128, 64, against_sdpa=1.25, seconds=3.0, repeats=5),
+    ]
+    assert body("speed", records) == ["| 128 | 1.25 | – |", "| 512 | 1.50 (1) | 1.00 (1) |"]
+    assert body("seconds", records) == ["| 128 | 3 | – |", "| 512 | 6 (4) | 9 (1) |"]
+
+
+def test_memory_is_minilms_and_a_gpu_has_tables_of_its_own() -> None:
+    cpu = speed_record("sdpa", 512, 256, size="minilm", peak_mib=12.4, repeats=2)
+    gpu = speed_record("sdpa", 512, 256, device="cuda", against_sdpa=1.0, against_floor=1.5, seconds=0.5)
+    assert body("pass_memory", [cpu, gpu]) == ["| 512 | 12 |"]
+    assert body("speed", [cpu, gpu]) == []
+    assert [body(f"{name}_cuda", [cpu, gpu]) for name in ("speed", "floor", "seconds")] == [
+        ["| 512 | 1.00 |"], ["| 512 | 1.50 |"], ["| 512 | 0.5 |"],
+    ]  # fmt: skip
+
+
+def test_the_document_of_a_million_tokens_and_full_batches() -> None:
+    metrics = {
+        "seconds": 400.0,
+        "tokens_per_second": 2_621.4,
+        "peak_mib": 4_000.0,
+        "process_mib": 5_000.0,
+        "repeats": 1,
+    }
+    million = speed_record("ours-window", 1_048_576, 256, size="minilm", **metrics)
+    assert body("million", [million]) == ["| 1,048,576 | minilm | 400 | 2,621 | 4,000 | 5,000 | 1 |"]
+    batch = speed_record("sdpa", 512, 256, batch=16, seconds=2.0, tokens_per_second=4_096.0, against_sdpa=1.0)
+    assert body("batches", [million, batch]) == ["| base | 512 | 16 | full attention, SDPA | 2 | 4,096 | 1.00 | – |"]
+
+
+def test_a_speed_table_has_a_row_a_length_and_a_column_a_competitor() -> None:
+    records = [
+        speed_record("sdpa", 512, 256, against_sdpa=1.0),
+        speed_record("ours-linear", 512, 256, against_sdpa=1.5),
+        speed_record("ours-linear", 512, 128, against_sdpa=9.0),  # for the paper's table
+        speed_record("ours-linear", 128, 64, against_sdpa=1.25),
+        speed_record("tatp22", 512, 256, against_sdpa=None, missing="out of memory"),
+    ]
+    assert tables.render_table("speed", records).splitlines()[:4] == [
+        "| tokens | Longform, linear, layerwise | full attention, SDPA |",
+        "| --- | --- | --- |",
+        "| 128 | 1.25 | – |",
+        "| 512 | 1.50 | 1.00 |",
+    ]
+
+
+def test_where_it_pays_is_the_shortest_length_without_a_slower_longer_one() -> None:
+    ratios = {128: 1.1, 256: 0.9, 512: 1.2, 2_048: 2.5}
+    records = [speed_record("ours-mean", n, min(256, n // 2), against_sdpa=ratio) for n, ratio in ratios.items()]
+    records += [speed_record("tatp22", 512, 256, against_sdpa=9.0)]
+    assert tables.render_table("crossings", records).splitlines()[2:4] == [
+        "| base | inference | Longform, mean | 512 | 128 | 1.10 | 2,048 | 2.5 |", "",
+    ]  # fmt: skip
+
+
+def test_columns_are_the_precisions_that_were_measured() -> None:
+    slow = speed_record("ours-mean", 512, 256, seconds=0.25)
+    settings = dict(slow.settings)
+    fast = dataclasses.replace(slow, settings=settings | {"dtype": "int8"}, metrics={"seconds": 0.125})
+    lone = dataclasses.replace(slow, settings=settings | {"length": 128, "slots": 64})
+    assert tables.render_table("precision", [slow, fast, lone]).splitlines()[:3] == [
+        "| size | tokens | encoder | bfloat16 | int8 |", "| --- | --- | --- | --- | --- |",
+        "| base | 512 | Longform, mean | 250.0 | 125.0 |",
+    ]  # fmt: skip
+
+
+def test_time_is_shared_out_where_it_was_profiled() -> None:
+    kinds = ("products", "attention", "activation", "normalisation", "elementwise", "copies", "other")
+    shares = {f"share_{kind}": 0.9 if kind == "products" else 1 / 60 for kind in kinds}
+    records = [speed_record("sdpa", 512, 256, against_floor=1.2, **shares), speed_record("tatp22", 512, 256)]
+    assert tables.render_table("where_time_goes", records).splitlines()[2:4] == [
+        "| 512 | full attention, SDPA | 90% | 2% | 2% | 2% | 2% | 2% | 2% | 1.20 |", "",
+    ]  # fmt: skip
+
+
+def test_pictures_are_drawn_from_records_and_shown_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed_shapes, "PICTURES", tmp_path)
+    records = [speed_record("sdpa", n, n // 2, seconds=n * 1e-3) for n in (128, 256)]
+    assert tables.render_table("speed_pictures", records[:1]) == "*Not measured yet.*\n"
+    assert speed_pictures.draw(records[:1], tmp_path) == []
+    assert [path.name for path in speed_pictures.draw(records, tmp_path)] == ["speed-time.png"]
+    assert tables.render_table("speed_pictures", records).startswith("![Seconds of a pass")
+    assert "](docs/pictures/speed-time.png)" in tables.render_table("speed_pictures_in_readme", records)
+
+
+def test_the_papers_table_3_stands_beside_ours() -> None:
+    records = [speed_record("ours-linear", 512, 128, against_unfused=1.6, texts_against_unfused=1.25)]
+    assert tables.render_table("paper_table_3", records).splitlines()[2] == (
+        "| 512 | 128 | 1 | base, bfloat16 | 1.60 | 1.5 | yes | 1.25 | 1.7 | no |"
+    )
