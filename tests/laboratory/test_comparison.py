@@ -1,11 +1,14 @@
 import json
 import random
 import re
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 import torch
 
+from benchmarks.tables import provenance
+from longform.benchmarking.records import read_records
 from longform.errors import ConfigurationError, DataError
 from longform.laboratory import comparison as module
 from longform.laboratory.architectures import build
@@ -46,7 +49,10 @@ def test_a_comparison_writes_its_folder_and_goes_on_where_it_stood(task, sizes, 
     assert first.tokens == sum(len(task.train.sequences[p]) for b in _batches(task, LEARNING) for p in b)
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     assert [record["settings"]["architecture"] for record in records] == ["linformer", "tfidf"]
-    assert {"name", "metrics", "settings", "units", "hardware", "versions", "commit", "date"} == records[0].keys()
+    for record in read_records([tmp_path / "records.jsonl"]):
+        assert provenance([asdict(record)]).startswith("*Measured on ")
+        assert record.hardware["gpu"] is None
+        assert (record.settings["device"], record.settings["train_texts"]) == ("cpu", 40)
     page = (tmp_path / "report.html").read_text()
     assert "data:image/png;base64," in page
     assert re.findall(r'(?:src|href)="(?!data:)', page) == []

@@ -50,8 +50,9 @@ def run(settings: Any) -> None:
     )  # fmt: skip
     chosen = EVERY if settings.architectures == ["all"] else settings.architectures
     done = compare(
-        opened.task, opened.sizes, opened.learning, settings.output, architectures=chosen, device=settings.device
-    )
+        opened.task, opened.sizes, opened.learning, settings.output, architectures=chosen, device=settings.device,
+        described={"kind": settings.task, "scale": settings.scale},
+    )  # fmt: skip
     rows = [
         {
             "architecture": result.title, "accuracy": result.accuracy, "macro_F1": result.macro_f1,

@@ -28,8 +28,7 @@ def draw_comparison(results: Sequence[Result], task: SequenceTask, path: Path) -
 
 def clock(results: Sequence[Result]) -> str:
     """Processor seconds on a CPU, where other programs run beside; wall-clock seconds on a GPU."""
-    devices = {result.surroundings["hardware"]["device"] for result in results if result.surroundings}
-    return "cpu_seconds" if devices <= {"CPU"} else "seconds"
+    return "seconds" if any(result.surroundings["hardware"]["gpu"] for result in results) else "cpu_seconds"
 
 
 def _against_time(axes: Any, shown: Sequence[Result], task: SequenceTask) -> None:
@@ -39,8 +38,9 @@ def _against_time(axes: Any, shown: Sequence[Result], task: SequenceTask) -> Non
             [max(getattr(result, used), 0.01)], [100 * (result.accuracy or 0.0)], MARKERS[result.family], linestyle="",
             color=COLOURS[result.name], markersize=10, label=result.title,
         )  # fmt: skip
-    share = max((task.test.labels == place).mean() for place in range(len(task.test.names)))
-    axes.axhline(100 * share, color="tab:gray", linestyle=":", label="most frequent class")
+    axes.axhline(
+        100 * task.counts()["most_frequent_class"], color="tab:gray", linestyle=":", label="most frequent class"
+    )
     if shown:
         axes.set_xscale("log")
     axes.set_xlabel(f"training time, {'wall-clock' if used == 'seconds' else 'processor'} seconds (logarithmic)")

@@ -1,7 +1,7 @@
 """One task, one budget, several architectures side by side. A finished architecture is a file in the folder."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,11 +38,13 @@ class Comparison:
 def compare(
     task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: str | Path, *,
     architectures: Sequence[str] = EVERY, device: str = "auto", memory: bool = True, progress: bool = True,
+    described: Mapping[str, Any] | None = None,
 ) -> Comparison:  # fmt: skip
     """Train and test every architecture on ``task``, and write plot, records and report into ``output``.
 
     Called again with the same folder and settings, it goes on where it was interrupted; architectures may be added.
     ``memory``: measure the peak memory of a training step too, in processes of their own.
+    ``described``: more settings for the records, such as the kind of task and the scale's name.
 
     Raises ConfigurationError for an unknown architecture and for another comparison in the folder.
     """
@@ -50,14 +52,17 @@ def compare(
     if unknown or not architectures:
         raise ConfigurationError(f"architectures {unknown or 'none'}: choose among {', '.join(EVERY)}")
     output = Path(output)
-    settings = {**asdict(sizes), **asdict(learning), "task": task.name}
+    place = pick_device(device)
+    settings = {
+        **(described or {}), "task": task.name, "device": place.type, **task.counts(), **asdict(sizes),
+        **asdict(learning),
+    }  # fmt: skip
     identity = {"kind": "comparison", "settings": settings, "data": task.digest()}
     before = read_run(output)
     if before is None:
         write_run(output, identity)
     else:
         check_same_run(output, before, identity)
-    place = pick_device(device)
     asked: dict[str, Result] = {}
     for name in architectures:
         found = read_result(output, name)
@@ -104,7 +109,7 @@ def _train(
         memory_mib=step_memory(name, sizes, texts) if memory else None,
         parameters=sum(parameter.numel() for parameter in model.parameters()), tokens=done.tokens, steps=done.step,
         best_step=done.best_step, rows=done.rows, confusion=scores.confusion, labels=scores.labels,
-        surroundings=surroundings(),
+        surroundings=surroundings(device),
     )  # fmt: skip
 
 
@@ -116,5 +121,5 @@ def _humble(task: SequenceTask) -> Result:
         pads="nothing, and cuts nothing", accuracy=test.accuracy, macro_f1=test.macro_f1,
         validation_accuracy=validation.accuracy, seconds=spent["seconds"], cpu_seconds=spent["cpu_seconds"],
         parameters=int(spent["features"] + 1) * len(test.labels), confusion=test.confusion, labels=test.labels,
-        surroundings=surroundings(),
+        surroundings=surroundings(torch.device("cpu")),
     )  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from longform.benchmarking.records import Record
 from longform.data.text import atomic_write
 from longform.errors import CheckpointError
 
@@ -73,12 +74,12 @@ def write_result(output: Path, result: Result) -> None:
 
 
 def write_records(output: Path, results: Sequence[Result], settings: dict[str, Any]) -> None:
-    """``records.jsonl``: a benchmark record (benchmarks/records.py) for each result."""
+    """``records.jsonl``: a benchmark record for each result, as benchmarks/records/compare.jsonl takes it."""
     with atomic_write(output / "records.jsonl") as file:
         for result in results:
             if not result.skipped:
-                record = {
-                    "name": "compare", "metrics": result.metrics(), "units": UNITS, **result.surroundings,
-                    "settings": {"architecture": result.name, **settings},
-                }  # fmt: skip
-                file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+                record = Record(
+                    name="compare", metrics=result.metrics(), units=UNITS,
+                    settings={"architecture": result.name, **settings}, **result.surroundings,
+                )  # fmt: skip
+                file.write(record.to_line() + "\n")
