@@ -69,6 +69,7 @@ bench-memory: $(STAMP)
 
 tables: $(STAMP)
 	$(PYTHON) -m benchmarks.speed_pictures
+	$(PYTHON) -m benchmarks.compare_pictures
 	$(PYTHON) -m benchmarks.tables
 
 clean:

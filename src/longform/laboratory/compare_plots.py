@@ -21,7 +21,7 @@ def draw_comparison(results: Sequence[Result], task: SequenceTask, path: Path) -
     shown = [result for result in results if result.accuracy is not None]
     figure = new_figure(12.0, 5.0)
     left, right = figure.subplots(1, 2)
-    _against_time(left, shown, task)
+    draw_against_time(left, shown, task=task.name, share=task.counts()["most_frequent_class"])
     _growth(right, shown)
     save_figure(figure, path)
 
@@ -31,21 +31,20 @@ def clock(results: Sequence[Result]) -> str:
     return "seconds" if any(result.surroundings["hardware"]["gpu"] for result in results) else "cpu_seconds"
 
 
-def _against_time(axes: Any, shown: Sequence[Result], task: SequenceTask) -> None:
+def draw_against_time(axes: Any, shown: Sequence[Result], *, task: str, share: float) -> None:
+    """A mark a result; ``share`` (0 to 1): of the most frequent class of the task of this name."""
     used = clock(shown)
     for result in shown:
         axes.plot(
             [max(getattr(result, used), 0.01)], [100 * (result.accuracy or 0.0)], MARKERS[result.family], linestyle="",
             color=COLOURS[result.name], markersize=10, label=result.title,
         )  # fmt: skip
-    axes.axhline(
-        100 * task.counts()["most_frequent_class"], color="tab:gray", linestyle=":", label="most frequent class"
-    )
+    axes.axhline(100 * share, color="tab:gray", linestyle=":", label="most frequent class")
     if shown:
         axes.set_xscale("log")
     axes.set_xlabel(f"training time, {'wall-clock' if used == 'seconds' else 'processor'} seconds (logarithmic)")
     axes.set_ylabel("test accuracy, %")
-    axes.set_title(f"{task.name}: accuracy against training time")
+    axes.set_title(f"{task}: accuracy against training time")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
 
