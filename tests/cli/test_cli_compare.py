@@ -2,10 +2,11 @@ import pytest
 
 from longform.cli.main import main
 from longform.laboratory import compare_tasks, comparison
+from longform.laboratory.memory import StepMemory
 
 
 def test_digits_through_the_command(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(comparison, "step_memory", lambda name, sizes, texts: 1.5)
+    monkeypatch.setattr(comparison, "step_memory", lambda name, sizes, texts, device: StepMemory(1.5))
     line = ["compare", "--task", "digits", "--architectures", "linformer", "--steps", "2", "--patch", "2",
             "--output", str(tmp_path / "out")]  # fmt: skip
     assert main(line) == 0

@@ -1,7 +1,7 @@
 import json
 import random
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -9,14 +9,15 @@ import torch
 
 from benchmarks.tables import provenance
 from longform.benchmarking.records import read_records
-from longform.errors import ConfigurationError, DataError
+from longform.errors import ConfigurationError, DataError, InputError
 from longform.laboratory import comparison as module
 from longform.laboratory.architectures import build
 from longform.laboratory.compare_report import markdown_table
 from longform.laboratory.comparison import compare
 from longform.laboratory.learning import CHECKPOINT, Learner, LearningSettings
 from longform.laboratory.listops import SYMBOLS, ListOpsShape, listops
-from longform.laboratory.results import Result
+from longform.laboratory.memory import StepMemory
+from longform.laboratory.results import Result, read_result
 from longform.laboratory.sequences import SequenceTask
 from longform.laboratory.sizes import Sizes
 from longform.laboratory.texts import text_task
@@ -59,8 +60,8 @@ def test_a_comparison_writes_its_folder_and_goes_on_where_it_stood(task, sizes, 
     assert not list(tmp_path.rglob(CHECKPOINT))
 
     trained = []
-    real = module._train
-    monkeypatch.setattr(module, "_train", lambda name, *a, **o: trained.append(name) or real(name, *a, **o))
+    real = module._attempt
+    monkeypatch.setattr(module, "_attempt", lambda name, *a, **o: trained.append(name) or real(name, *a, **o))
     more = compare(task, sizes, LEARNING, tmp_path, architectures=("full", "linformer"), memory=False, progress=False)
     assert trained == ["full"]
     assert more.results[1] == first
@@ -69,6 +70,55 @@ def test_a_comparison_writes_its_folder_and_goes_on_where_it_stood(task, sizes, 
     other = LearningSettings(steps=7)
     with pytest.raises(ConfigurationError, match="steps: 6 -> 7"):
         compare(task, sizes, other, tmp_path, architectures=("full",), memory=False, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "out of memory on cpu: a smaller --batch-size"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out of memory on cpu"),
+        (InputError("the loss is nan at step 3"), "the loss is nan at step 3"),
+    ],
+)
+def test_an_architecture_that_fails_is_a_row_with_its_reason(task, sizes, tmp_path, monkeypatch, error, said):
+    def failing(self):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Learner, "learn", failing)
+        names = ("linformer", "tfidf")
+        done = compare(task, sizes, LEARNING, tmp_path, architectures=names, memory=False, progress=False)
+    assert done.results[0].skipped.startswith(said)
+    assert done.results[1].accuracy is not None
+    assert f"Linformer: not run, {said}" in (tmp_path / "table.md").read_text()
+    again = compare(task, sizes, LEARNING, tmp_path, architectures=("linformer",), memory=False, progress=False)
+    assert again.results[0].accuracy is not None
+
+
+def test_faults_of_the_program_are_no_reasons(task, sizes, tmp_path, monkeypatch):
+    monkeypatch.setattr(Learner, "learn", lambda self: torch.ones(2) @ torch.ones(3))
+    with pytest.raises(RuntimeError, match="inconsistent tensor size"):
+        compare(task, sizes, LEARNING, tmp_path, architectures=("linformer",), memory=False, progress=False)
+
+
+def test_a_result_is_kept_before_its_memory_is_measured(task, sizes, tmp_path, monkeypatch):
+    asked = []
+
+    def killed(*given):
+        asked.append(given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "step_memory", killed)
+    with pytest.raises(KeyboardInterrupt):
+        compare(task, sizes, LEARNING, tmp_path, architectures=("linformer",), device="cpu", progress=False)
+    kept = read_result(tmp_path, "linformer")
+    assert kept.accuracy is not None
+    assert asked == [("linformer", sizes, 3, CPU)]
+
+    monkeypatch.setattr(module, "step_memory", lambda *given: StepMemory(None, "killed"))
+    done = compare(task, sizes, LEARNING, tmp_path, architectures=("linformer",), device="cpu", progress=False)
+    assert done.results == [replace(kept, memory_reason="killed")]
+    assert "Linformer: memory not measured, killed" in (tmp_path / "report.html").read_text()
 
 
 def _batches(task, learning):

@@ -39,6 +39,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Compare, and print the table."""
+    from longform.laboratory.compare_report import left_out
     from longform.laboratory.compare_tasks import open_task
     from longform.laboratory.comparison import EVERY, compare
 
@@ -63,9 +64,8 @@ def run(settings: Any) -> None:
     ]  # fmt: skip
     if rows:
         print_table(f"{opened.task.name}, {len(opened.task.test.labels):,} test texts", rows)
-    for result in done.results:
-        if result.skipped:
-            print(f"{result.title}: not run, {result.skipped}")
+    for said in left_out(done.results):
+        print(said)
     print(f"saved  {settings.output} (report.html, comparison.png, table.md, records.jsonl)")
 
 

@@ -19,7 +19,8 @@ class Result:
     """One row. ``accuracy``, ``macro_f1`` (0 to 1): of the test part; ``validation_accuracy``: of the weights kept.
 
     ``seconds``, ``cpu_seconds``: of the training steps. ``milliseconds_per_text``: testing, of the process.
-    ``memory_mib``: peak of one training step of full length; None where it was not measured.
+    ``memory_mib``: peak of one training step of full length; None where it was not measured, and ``memory_reason``
+    says why it could not be.
     ``tokens``: trained on, without padding. ``skipped``: why there is no result. ``rows``: loss and validation.
     """
 
@@ -36,6 +37,7 @@ class Result:
     cpu_seconds: float | None = None
     milliseconds_per_text: float | None = None
     memory_mib: float | None = None
+    memory_reason: str = ""
     parameters: int | None = None
     tokens: int | None = None
     steps: int | None = None
