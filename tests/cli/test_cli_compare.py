@@ -30,6 +30,7 @@ def test_scales_are_the_published_setup_of_listops():
         (["--scale", "huge"], 'at scale "huge"'),
         (["--task", "text"], "needs data"),
         (["--task", "digits", "--data", "x"], "makes its own data"),
+        (["--task", "digits", "--vocabulary", "50"], "are for --task text"),
         (["--task", "digits", "--steps", "0"], "steps=0 must be more than 0"),
         (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
     ],

@@ -179,8 +179,28 @@ def test_texts_are_split_by_seed_and_cut(tmp_path):
     assert made.longest == 16
     assert made.digest() == text_task(given, length=16, vocabulary=40).digest()
     assert made.digest() != text_task(given, length=16, vocabulary=40, seed=1).digest()
-    with pytest.raises(DataError, match="vocab_size=4,000 is more than the corpus supports"):
-        text_task(given, length=16, vocabulary=4000)
+    with pytest.raises(DataError, match="the corpus's characters alone"):
+        text_task(given, length=16, vocabulary=12)
+
+
+def test_a_vocabulary_is_lowered_to_what_the_training_texts_support():
+    given = Examples(["good near far", "bad long short"] * 15, ["x", "y"] * 15)
+    made = text_task(given, length=16, vocabulary=4000)
+    ids = [int(sequence.max()) for part in (made.train, made.validation, made.test) for sequence in part.sequences]
+    assert max(ids) < made.vocabulary < 100
+    small = text_task(given, length=16, vocabulary=made.vocabulary - 5)
+    assert small.vocabulary <= made.vocabulary - 5
+
+
+def test_pairs_are_one_sequence_of_two_parts(tmp_path):
+    rows = [{"a": f"good near {place}", "b": "far short far", "label": "xy"[place % 2]} for place in range(30)]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = text_task(path, text_field="a", pair_field="b", length=64, vocabulary=200)
+    alone = text_task(path, text_field="a", length=64, vocabulary=200)
+    assert made.raw[0][0] == alone.raw[0][0] + " far short far"
+    longer = [a - b for a, b in zip(made.train.lengths, alone.train.lengths, strict=True)]
+    assert min(longer) >= 4  # three words or more pieces, and a [SEP]
 
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"batch_size": -1}, {"warmup": 2}, {"dtype": "float16"}])

@@ -22,11 +22,14 @@ def parser() -> Any:
                       "hf:NAME:SPLIT; cifar10: folder of the binary version")  # fmt: skip
     made.add_argument("--text-field", default="text", help="field with the text")
     made.add_argument("--label-field", default="label", help="field with the label")
+    made.add_argument("--pair-field", type=str | None, default=None, help="field with the second text of a pair")
     made.add_argument("--output", type=Path, default=Path("runs/compare"), help="folder for results and report")
     made.add_argument("--scale", default="small", help="small: two CPU cores; paper: the sizes of the papers")
     made.add_argument("--architectures", nargs="+", default=["all"], help="all, or some of: full longform linformer "
                       "reformer longformer bigbird nystromformer performer tfidf")  # fmt: skip
     made.add_argument("--length", type=int | None, default=None, help="tokens of the longest text; null: the scale's")
+    made.add_argument("--vocabulary", type=int | None, default=None, help="text: tokens learned from the training "
+                      "part, fewer where it does not support as many; null: the scale's")  # fmt: skip
     made.add_argument("--patch", type=int, default=0, help="images: pixels of a patch's side; 0: a token a pixel")
     made.add_argument("--steps", type=int | None, default=None, help="optimiser steps; null: the scale's")
     made.add_argument("--batch-size", type=int | None, default=None, help="texts of a step; null: the scale's")
@@ -45,7 +48,8 @@ def run(settings: Any) -> None:
 
     opened = open_task(
         settings.task, settings.scale, data=settings.data, text_field=settings.text_field,
-        label_field=settings.label_field, length=settings.length, patch=settings.patch, seed=settings.seed,
+        label_field=settings.label_field, pair_field=settings.pair_field, vocabulary=settings.vocabulary,
+        length=settings.length, patch=settings.patch, seed=settings.seed,
         steps=settings.steps, batch_size=settings.batch_size, learning_rate=settings.learning_rate,
         dtype=settings.dtype,
     )  # fmt: skip
