@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  || { echo "Longform needs Python 3.11 or newer; say which with: make PYTHON3=/path/to/python3 ..."; exit 1; }
 	@test -x $(PYTHON) || $(PYTHON3) -m venv $(VENV)
 	@echo "Installing Longform and what it needs into $(VENV) (once, a few minutes) ..."
-	$(PYTHON) -m pip install --disable-pip-version-check -c constraints.txt -e ".[demo,dev,peers]"
+	$(PYTHON) -m pip install --disable-pip-version-check -c constraints.txt -e ".[demo,dev,peers,compare]"
 	@touch $@
 
 demo: $(STAMP)
@@ -69,6 +69,7 @@ bench-memory: $(STAMP)
 
 tables: $(STAMP)
 	$(PYTHON) -m benchmarks.speed_pictures
+	$(PYTHON) -m benchmarks.compare_pictures
 	$(PYTHON) -m benchmarks.tables
 
 clean:

@@ -1,6 +1,7 @@
 """What each generated table shows. A document has it between ``<!-- table:NAME -->`` and ``<!-- /table -->``."""
 
 from benchmarks.classification_tables import CLASSIFICATION_TABLES
+from benchmarks.compare_tables import COMPARE_TABLES
 from benchmarks.reproduction_tables import REPRODUCTION_TABLES
 from benchmarks.spectrum_tables import SPECTRUM_TABLES
 from benchmarks.speed_tables import SPEED_TABLES
@@ -79,6 +80,7 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
         order=("settings.max_length",),
     ),
     **CLASSIFICATION_TABLES,
+    **COMPARE_TABLES,
     **REPRODUCTION_TABLES,
     **SPECTRUM_TABLES,
     **SPEED_TABLES,

@@ -2,10 +2,11 @@ import pytest
 
 from longform.cli.main import main
 from longform.laboratory import compare_tasks, comparison
+from longform.laboratory.memory import StepMemory
 
 
 def test_digits_through_the_command(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(comparison, "step_memory", lambda name, sizes, texts: 1.5)
+    monkeypatch.setattr(comparison, "step_memory", lambda name, sizes, texts, device: StepMemory(1.5))
     line = ["compare", "--task", "digits", "--architectures", "linformer", "--steps", "2", "--patch", "2",
             "--output", str(tmp_path / "out")]  # fmt: skip
     assert main(line) == 0
@@ -29,6 +30,7 @@ def test_scales_are_the_published_setup_of_listops():
         (["--scale", "huge"], 'at scale "huge"'),
         (["--task", "text"], "needs data"),
         (["--task", "digits", "--data", "x"], "makes its own data"),
+        (["--task", "digits", "--vocabulary", "50"], "are for --task text"),
         (["--task", "digits", "--steps", "0"], "steps=0 must be more than 0"),
         (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
     ],

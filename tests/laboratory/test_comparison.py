@@ -1,19 +1,23 @@
 import json
 import random
 import re
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 import torch
 
-from longform.errors import ConfigurationError, DataError
+from benchmarks.tables import provenance
+from longform.benchmarking.records import read_records
+from longform.errors import ConfigurationError, DataError, InputError
 from longform.laboratory import comparison as module
 from longform.laboratory.architectures import build
 from longform.laboratory.compare_report import markdown_table
 from longform.laboratory.comparison import compare
 from longform.laboratory.learning import CHECKPOINT, Learner, LearningSettings
 from longform.laboratory.listops import SYMBOLS, ListOpsShape, listops
-from longform.laboratory.results import Result
+from longform.laboratory.memory import StepMemory
+from longform.laboratory.results import Result, read_result
 from longform.laboratory.sequences import SequenceTask
 from longform.laboratory.sizes import Sizes
 from longform.laboratory.texts import text_task
@@ -46,15 +50,18 @@ def test_a_comparison_writes_its_folder_and_goes_on_where_it_stood(task, sizes, 
     assert first.tokens == sum(len(task.train.sequences[p]) for b in _batches(task, LEARNING) for p in b)
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     assert [record["settings"]["architecture"] for record in records] == ["linformer", "tfidf"]
-    assert {"name", "metrics", "settings", "units", "hardware", "versions", "commit", "date"} == records[0].keys()
+    for record in read_records([tmp_path / "records.jsonl"]):
+        assert provenance([asdict(record)]).startswith("*Measured on ")
+        assert record.hardware["gpu"] is None
+        assert (record.settings["device"], record.settings["train_texts"]) == ("cpu", 40)
     page = (tmp_path / "report.html").read_text()
     assert "data:image/png;base64," in page
     assert re.findall(r'(?:src|href)="(?!data:)', page) == []
     assert not list(tmp_path.rglob(CHECKPOINT))
 
     trained = []
-    real = module._train
-    monkeypatch.setattr(module, "_train", lambda name, *a, **o: trained.append(name) or real(name, *a, **o))
+    real = module._attempt
+    monkeypatch.setattr(module, "_attempt", lambda name, *a, **o: trained.append(name) or real(name, *a, **o))
     more = compare(task, sizes, LEARNING, tmp_path, architectures=("full", "linformer"), memory=False, progress=False)
     assert trained == ["full"]
     assert more.results[1] == first
@@ -63,6 +70,55 @@ def test_a_comparison_writes_its_folder_and_goes_on_where_it_stood(task, sizes, 
     other = LearningSettings(steps=7)
     with pytest.raises(ConfigurationError, match="steps: 6 -> 7"):
         compare(task, sizes, other, tmp_path, architectures=("full",), memory=False, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "out of memory on cpu: a smaller --batch-size"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out of memory on cpu"),
+        (InputError("the loss is nan at step 3"), "the loss is nan at step 3"),
+    ],
+)
+def test_an_architecture_that_fails_is_a_row_with_its_reason(task, sizes, tmp_path, monkeypatch, error, said):
+    def failing(self):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Learner, "learn", failing)
+        names = ("linformer", "tfidf")
+        done = compare(task, sizes, LEARNING, tmp_path, architectures=names, memory=False, progress=False)
+    assert done.results[0].skipped.startswith(said)
+    assert done.results[1].accuracy is not None
+    assert f"Linformer: not run, {said}" in (tmp_path / "table.md").read_text()
+    again = compare(task, sizes, LEARNING, tmp_path, architectures=("linformer",), memory=False, progress=False)
+    assert again.results[0].accuracy is not None
+
+
+def test_faults_of_the_program_are_no_reasons(task, sizes, tmp_path, monkeypatch):
+    monkeypatch.setattr(Learner, "learn", lambda self: torch.ones(2) @ torch.ones(3))
+    with pytest.raises(RuntimeError, match="inconsistent tensor size"):
+        compare(task, sizes, LEARNING, tmp_path, architectures=("linformer",), memory=False, progress=False)
+
+
+def test_a_result_is_kept_before_its_memory_is_measured(task, sizes, tmp_path, monkeypatch):
+    asked = []
+
+    def killed(*given):
+        asked.append(given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "step_memory", killed)
+    with pytest.raises(KeyboardInterrupt):
+        compare(task, sizes, LEARNING, tmp_path, architectures=("linformer",), device="cpu", progress=False)
+    kept = read_result(tmp_path, "linformer")
+    assert kept.accuracy is not None
+    assert asked == [("linformer", sizes, 3, CPU)]
+
+    monkeypatch.setattr(module, "step_memory", lambda *given: StepMemory(None, "killed"))
+    done = compare(task, sizes, LEARNING, tmp_path, architectures=("linformer",), device="cpu", progress=False)
+    assert done.results == [replace(kept, memory_reason="killed")]
+    assert "Linformer: memory not measured, killed" in (tmp_path / "report.html").read_text()
 
 
 def _batches(task, learning):
@@ -123,8 +179,28 @@ def test_texts_are_split_by_seed_and_cut(tmp_path):
     assert made.longest == 16
     assert made.digest() == text_task(given, length=16, vocabulary=40).digest()
     assert made.digest() != text_task(given, length=16, vocabulary=40, seed=1).digest()
-    with pytest.raises(DataError, match="vocab_size=4,000 is more than the corpus supports"):
-        text_task(given, length=16, vocabulary=4000)
+    with pytest.raises(DataError, match="the corpus's characters alone"):
+        text_task(given, length=16, vocabulary=12)
+
+
+def test_a_vocabulary_is_lowered_to_what_the_training_texts_support():
+    given = Examples(["good near far", "bad long short"] * 15, ["x", "y"] * 15)
+    made = text_task(given, length=16, vocabulary=4000)
+    ids = [int(sequence.max()) for part in (made.train, made.validation, made.test) for sequence in part.sequences]
+    assert max(ids) < made.vocabulary < 100
+    small = text_task(given, length=16, vocabulary=made.vocabulary - 5)
+    assert small.vocabulary <= made.vocabulary - 5
+
+
+def test_pairs_are_one_sequence_of_two_parts(tmp_path):
+    rows = [{"a": f"good near {place}", "b": "far short far", "label": "xy"[place % 2]} for place in range(30)]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = text_task(path, text_field="a", pair_field="b", length=64, vocabulary=200)
+    alone = text_task(path, text_field="a", length=64, vocabulary=200)
+    assert made.raw[0][0] == alone.raw[0][0] + " far short far"
+    longer = [a - b for a, b in zip(made.train.lengths, alone.train.lengths, strict=True)]
+    assert min(longer) >= 4  # three words or more pieces, and a [SEP]
 
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"batch_size": -1}, {"warmup": 2}, {"dtype": "float16"}])

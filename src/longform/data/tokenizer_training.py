@@ -50,9 +50,11 @@ class _Kind(NamedTuple):
 
 def train_tokenizer(
     texts: Iterable[str], settings: TokenizerSettings | None = None, *, max_length: int | None = None,
-    progress: bool = False,
+    progress: bool = False, exact: bool = True,
 ) -> PreTrainedTokenizerFast:  # fmt: skip
     """A tokenizer with exactly ``settings.vocab_size`` tokens; ``max_length``: its ``model_max_length`` in tokens.
+
+    ``exact=False``: with fewer, where the corpus does not support as many.
 
     ``texts`` are read again for WordPiece: a list, or an object whose __iter__ begins anew. Special tokens have the
     lowest ids and Hugging Face's names. The same texts in the same order give the same tokenizer.
@@ -65,7 +67,7 @@ def train_tokenizer(
     if not seen.characters:
         raise DataError("the corpus is empty: there is no text to train a tokenizer on")
     found = tokenizer.get_vocab_size()
-    if found < settings.vocab_size:
+    if exact and found < settings.vocab_size:
         raise DataError(
             f"vocab_size={settings.vocab_size:,} is more than the corpus supports: {seen.characters:,} characters give "
             f"{found:,} tokens whose parts occur together at least {settings.min_frequency} times. "

@@ -21,31 +21,30 @@ def draw_comparison(results: Sequence[Result], task: SequenceTask, path: Path) -
     shown = [result for result in results if result.accuracy is not None]
     figure = new_figure(12.0, 5.0)
     left, right = figure.subplots(1, 2)
-    _against_time(left, shown, task)
+    draw_against_time(left, shown, task=task.name, share=task.counts()["most_frequent_class"])
     _growth(right, shown)
     save_figure(figure, path)
 
 
 def clock(results: Sequence[Result]) -> str:
     """Processor seconds on a CPU, where other programs run beside; wall-clock seconds on a GPU."""
-    devices = {result.surroundings["hardware"]["device"] for result in results if result.surroundings}
-    return "cpu_seconds" if devices <= {"CPU"} else "seconds"
+    return "seconds" if any(result.surroundings["hardware"]["gpu"] for result in results) else "cpu_seconds"
 
 
-def _against_time(axes: Any, shown: Sequence[Result], task: SequenceTask) -> None:
+def draw_against_time(axes: Any, shown: Sequence[Result], *, task: str, share: float) -> None:
+    """A mark a result; ``share`` (0 to 1): of the most frequent class of the task of this name."""
     used = clock(shown)
     for result in shown:
         axes.plot(
             [max(getattr(result, used), 0.01)], [100 * (result.accuracy or 0.0)], MARKERS[result.family], linestyle="",
             color=COLOURS[result.name], markersize=10, label=result.title,
         )  # fmt: skip
-    share = max((task.test.labels == place).mean() for place in range(len(task.test.names)))
     axes.axhline(100 * share, color="tab:gray", linestyle=":", label="most frequent class")
     if shown:
         axes.set_xscale("log")
     axes.set_xlabel(f"training time, {'wall-clock' if used == 'seconds' else 'processor'} seconds (logarithmic)")
     axes.set_ylabel("test accuracy, %")
-    axes.set_title(f"{task.name}: accuracy against training time")
+    axes.set_title(f"{task}: accuracy against training time")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
 

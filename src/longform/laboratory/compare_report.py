@@ -40,8 +40,16 @@ def markdown_table(results: Sequence[Result]) -> str:
     heads = [name for name, _ in COLUMNS]
     lines = [_line(heads), _line(["---"] + ["--:"] * (len(heads) - 1))]
     lines += [_line([show(result) for _, show in COLUMNS]) for result in results if not result.skipped]
-    lines += [f"\n{result.title}: not run, {result.skipped}" for result in results if result.skipped]
+    lines += [f"\n{said}" for said in left_out(results)]
     return "\n".join(lines) + "\n"
+
+
+def left_out(results: Sequence[Result]) -> list[str]:
+    """What was not measured, and why."""
+    skipped = [f"{result.title}: not run, {result.skipped}" for result in results if result.skipped]
+    return skipped + [
+        f"{result.title}: memory not measured, {result.memory_reason}" for result in results if result.memory_reason
+    ]
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -91,9 +99,7 @@ def _table(results: Sequence[Result]) -> str:
 
 
 def _skipped(results: Sequence[Result]) -> str:
-    return "".join(
-        f"<p>{escape(result.title)}: not run, {escape(result.skipped)}</p>" for result in results if result.skipped
-    )
+    return "".join(f"<p>{escape(said)}</p>" for said in left_out(results))
 
 
 def _sources(results: Sequence[Result]) -> str:

@@ -22,19 +22,22 @@ class Opened(NamedTuple):
 
 def open_task(
     task: str, scale_name: str = "small", *, data: str | None = None, text_field: str = "text",
-    label_field: str = "label", length: int | None = None, patch: int = 0, seed: int = 0, progress: bool = True,
-    **learning: Any,
+    label_field: str = "label", pair_field: str | None = None, vocabulary: int | None = None,
+    length: int | None = None, patch: int = 0, seed: int = 0, progress: bool = True, **learning: Any,
 ) -> Opened:  # fmt: skip
     """Open ``task`` ("text", "listops", "digits", "cifar10") at a scale ("small", "paper").
 
-    ``data``: file of the texts, or folder of CIFAR-10. ``length``: tokens of the longest text. ``learning``: fields of
-    LearningSettings, None for the scale's. Raises ConfigurationError and DataError.
+    ``data``: file of the texts, or folder of CIFAR-10. ``length``: tokens of the longest text. ``vocabulary``: tokens
+    that are learned from texts at most. ``learning``: fields of LearningSettings. None: the scale's.
+    Raises ConfigurationError and DataError.
     """
     chosen = scale(task, scale_name, length=length, seed=seed, **learning)
     if task in ("text", "cifar10") and data is None:
         raise ConfigurationError(f'the task "{task}" needs data: --data with a file of texts or the folder of CIFAR-10')
     if task in ("listops", "digits") and data is not None:
         raise ConfigurationError(f'the task "{task}" makes its own data: leave --data out, or choose --task text')
+    if task != "text" and (pair_field is not None or vocabulary is not None):
+        raise ConfigurationError(f'--vocabulary and --pair-field are for --task text, and this is "{task}"')
     if task == "listops":
         opened = _listops(chosen, seed, progress=progress)
     elif task == "digits":
@@ -43,8 +46,9 @@ def open_task(
         opened = cifar10_task(data or "", patch=patch, seed=seed)
     else:
         opened = text_task(
-            data or "", text_field=text_field, label_field=label_field, length=chosen.sizes["length"],
-            vocabulary=chosen.data["vocabulary"], seed=seed,
+            data or "", text_field=text_field, label_field=label_field, pair_field=pair_field,
+            length=chosen.sizes["length"], seed=seed,
+            vocabulary=chosen.data["vocabulary"] if vocabulary is None else vocabulary,
         )  # fmt: skip
     length = chosen.sizes["length"] if task in ("text", "listops") else opened.longest
     sizes: dict[str, Any] = {**chosen.sizes, "length": length}

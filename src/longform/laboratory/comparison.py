@@ -1,14 +1,14 @@
 """One task, one budget, several architectures side by side. A finished architecture is a file in the folder."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from longform.errors import ConfigurationError, MissingDependencyError
+from longform.errors import ConfigurationError, InputError, MissingDependencyError
 from longform.evaluation.loading import pick_device
 from longform.laboratory.architectures import ARCHITECTURES, build
 from longform.laboratory.compare_plots import draw_comparison
@@ -38,11 +38,14 @@ class Comparison:
 def compare(
     task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: str | Path, *,
     architectures: Sequence[str] = EVERY, device: str = "auto", memory: bool = True, progress: bool = True,
+    described: Mapping[str, Any] | None = None,
 ) -> Comparison:  # fmt: skip
     """Train and test every architecture on ``task``, and write plot, records and report into ``output``.
 
     Called again with the same folder and settings, it goes on where it was interrupted; architectures may be added.
-    ``memory``: measure the peak memory of a training step too, in processes of their own.
+    ``memory``: measure the peak memory of a training step too, in processes of their own. An architecture that
+    cannot be built, needs more memory than there is or diverges is a row that says so; the others go on.
+    ``described``: more settings for the records, such as the kind of task and the scale's name.
 
     Raises ConfigurationError for an unknown architecture and for another comparison in the folder.
     """
@@ -50,25 +53,31 @@ def compare(
     if unknown or not architectures:
         raise ConfigurationError(f"architectures {unknown or 'none'}: choose among {', '.join(EVERY)}")
     output = Path(output)
-    settings = {**asdict(sizes), **asdict(learning), "task": task.name}
+    place = pick_device(device)
+    settings = {
+        **(described or {}), "task": task.name, "device": place.type, **task.counts(), **asdict(sizes),
+        **asdict(learning),
+    }  # fmt: skip
     identity = {"kind": "comparison", "settings": settings, "data": task.digest()}
     before = read_run(output)
     if before is None:
         write_run(output, identity)
     else:
         check_same_run(output, before, identity)
-    place = pick_device(device)
     asked: dict[str, Result] = {}
     for name in architectures:
         found = read_result(output, name)
         if found is None and name == HUMBLE:
             found = _humble(task)
         elif found is None:
-            found = _train(name, task, sizes, learning, output, place, memory=memory, progress=progress)
-        asked[name] = found
+            found = _attempt(name, task, sizes, learning, output, place, progress=progress)
         if not found.skipped:
             write_result(output, found)
             (folder_of(output, name) / CHECKPOINT).unlink(missing_ok=True)
+        if memory and name != HUMBLE and not found.skipped and found.memory_mib is None and not found.memory_reason:
+            found = _with_memory(found, sizes, learning, place)
+            write_result(output, found)
+        asked[name] = found
         _write(task, output, settings, asked)
     return Comparison(task, list(asked.values()), output)
 
@@ -81,30 +90,55 @@ def _write(task: SequenceTask, output: Path, settings: dict[str, Any], asked: di
     write_report(results, task, settings, output)
 
 
-def _train(
+def _attempt(
     name: str, task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: Path, device: torch.device, *,
-    memory: bool, progress: bool,
+    progress: bool,
 ) -> Result:  # fmt: skip
+    """The result, or a row that says why there is none."""
     row = ARCHITECTURES[name]
     try:
-        model = build(name, sizes, seed=learning.seed)
-    except MissingDependencyError as error:
-        return Result(name, row.title, row.family, row.source, row.pads, skipped=str(error))
+        return _train(name, task, sizes, learning, output, device, progress=progress)
+    except (MissingDependencyError, ConfigurationError, InputError) as error:
+        reason = str(error)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        reason = f"out of memory on {device}: a smaller --batch-size or --length needs less"
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return Result(name, row.title, row.family, row.source, row.pads, skipped=reason)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether that is what went wrong; torch has a class for it on a GPU, and words alone on a CPU."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _with_memory(result: Result, sizes: Sizes, learning: LearningSettings, device: torch.device) -> Result:
+    texts = max(1, min(learning.batch_size, learning.tokens_per_forward // sizes.length))
+    found = step_memory(result.name, sizes, texts, device)
+    return replace(result, memory_mib=found.mib, memory_reason=found.reason)
+
+
+def _train(
+    name: str, task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: Path, device: torch.device, *,
+    progress: bool,
+) -> Result:  # fmt: skip
+    row = ARCHITECTURES[name]
+    model = build(name, sizes, seed=learning.seed)
     folder = folder_of(output, name)
     learner = Learner(model, task, learning, device=device, folder=folder, name=row.title, progress=progress)
     done = learner.learn()
     began = time.process_time() if device.type == "cpu" else time.perf_counter()
     scores = learner.scores(task.test)
     testing = (time.process_time() if device.type == "cpu" else time.perf_counter()) - began
-    texts = max(1, min(learning.batch_size, learning.tokens_per_forward // sizes.length))
     return Result(
         name, row.title, row.family, row.source, row.pads, accuracy=scores.accuracy, macro_f1=scores.macro_f1,
         validation_accuracy=done.best_accuracy, seconds=done.seconds, cpu_seconds=done.cpu_seconds,
         milliseconds_per_text=1000 * testing / len(task.test.labels),
-        memory_mib=step_memory(name, sizes, texts) if memory else None,
         parameters=sum(parameter.numel() for parameter in model.parameters()), tokens=done.tokens, steps=done.step,
         best_step=done.best_step, rows=done.rows, confusion=scores.confusion, labels=scores.labels,
-        surroundings=surroundings(),
+        surroundings=surroundings(device),
     )  # fmt: skip
 
 
@@ -116,5 +150,5 @@ def _humble(task: SequenceTask) -> Result:
         pads="nothing, and cuts nothing", accuracy=test.accuracy, macro_f1=test.macro_f1,
         validation_accuracy=validation.accuracy, seconds=spent["seconds"], cpu_seconds=spent["cpu_seconds"],
         parameters=int(spent["features"] + 1) * len(test.labels), confusion=test.confusion, labels=test.labels,
-        surroundings=surroundings(),
+        surroundings=surroundings(torch.device("cpu")),
     )  # fmt: skip

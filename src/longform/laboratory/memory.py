@@ -2,7 +2,7 @@
 
 ::
 
-    python -m longform.laboratory.memory NAME SIZES_JSON TEXTS
+    python -m longform.laboratory.memory NAME SIZES_JSON TEXTS DEVICE
 
 prints {"mib": ...}: how far resident memory (on a GPU: allocated memory) rises above the model's own while forward and
 backward of TEXTS texts of the longest length run, float32.
@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -25,11 +25,26 @@ MIB = 2**20
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}  # freed memory goes back at once
 
 
-def step_memory(name: str, sizes: Sizes, texts: int) -> float | None:
-    """MiB, measured in a process of its own; None where the system does not say it."""
-    command = [sys.executable, "-m", "longform.laboratory.memory", name, json.dumps(asdict(sizes)), str(texts)]
-    done = subprocess.run(command, env=os.environ | ALLOCATOR, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])["mib"]
+class StepMemory(NamedTuple):
+    """``mib``, or None and the ``reason``."""
+
+    mib: float | None
+    reason: str = ""
+
+
+def step_memory(name: str, sizes: Sizes, texts: int, device: torch.device) -> StepMemory:
+    """Measured in a process of its own, whose failure is a reason and no error."""
+    command = [
+        sys.executable, "-m", "longform.laboratory.memory", name, json.dumps(asdict(sizes)), str(texts), str(device)
+    ]  # fmt: skip
+    done = subprocess.run(command, env=os.environ | ALLOCATOR, capture_output=True, text=True)
+    if done.returncode < 0:
+        return StepMemory(None, f"the measuring process was killed by signal {-done.returncode} (9: out of memory)")
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        return StepMemory(None, f"the measuring process failed: {said[-1]}")
+    mib = json.loads(done.stdout.splitlines()[-1])["mib"]
+    return StepMemory(mib, "" if mib is not None else "the system does not say how much memory a process used")
 
 
 def measured(name: str, sizes: Sizes, texts: int, device: torch.device) -> float | None:
@@ -57,5 +72,5 @@ def _step(model: torch.nn.Module, inputs: tuple[Any, Any]) -> None:
 
 
 if __name__ == "__main__":
-    place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    print(json.dumps({"mib": measured(sys.argv[1], Sizes(**json.loads(sys.argv[2])), int(sys.argv[3]), place)}))
+    asked, chosen, count, place = sys.argv[1:]
+    print(json.dumps({"mib": measured(asked, Sizes(**json.loads(chosen)), int(count), torch.device(place))}))

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from longform.benchmarking.records import Record
 from longform.data.text import atomic_write
 from longform.errors import CheckpointError
 
@@ -18,7 +19,8 @@ class Result:
     """One row. ``accuracy``, ``macro_f1`` (0 to 1): of the test part; ``validation_accuracy``: of the weights kept.
 
     ``seconds``, ``cpu_seconds``: of the training steps. ``milliseconds_per_text``: testing, of the process.
-    ``memory_mib``: peak of one training step of full length; None where it was not measured.
+    ``memory_mib``: peak of one training step of full length; None where it was not measured, and ``memory_reason``
+    says why it could not be.
     ``tokens``: trained on, without padding. ``skipped``: why there is no result. ``rows``: loss and validation.
     """
 
@@ -35,6 +37,7 @@ class Result:
     cpu_seconds: float | None = None
     milliseconds_per_text: float | None = None
     memory_mib: float | None = None
+    memory_reason: str = ""
     parameters: int | None = None
     tokens: int | None = None
     steps: int | None = None
@@ -73,12 +76,12 @@ def write_result(output: Path, result: Result) -> None:
 
 
 def write_records(output: Path, results: Sequence[Result], settings: dict[str, Any]) -> None:
-    """``records.jsonl``: a benchmark record (benchmarks/records.py) for each result."""
+    """``records.jsonl``: a benchmark record for each result, as benchmarks/records/compare.jsonl takes it."""
     with atomic_write(output / "records.jsonl") as file:
         for result in results:
             if not result.skipped:
-                record = {
-                    "name": "compare", "metrics": result.metrics(), "units": UNITS, **result.surroundings,
-                    "settings": {"architecture": result.name, **settings},
-                }  # fmt: skip
-                file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+                record = Record(
+                    name="compare", metrics=result.metrics(), units=UNITS,
+                    settings={"architecture": result.name, **settings}, **result.surroundings,
+                )  # fmt: skip
+                file.write(record.to_line() + "\n")

@@ -45,6 +45,14 @@ class SequenceTask:
         """Tokens of the longest sequence."""
         return max(max(part.lengths) for part in (self.train, self.validation, self.test))
 
+    def counts(self) -> dict[str, int | float]:
+        """How many sequences the parts have, and the most frequent class's share (0 to 1) of the test part."""
+        share = np.bincount(self.test.labels).max() / len(self.test.labels)
+        return {
+            "train_texts": len(self.train.labels), "validation_texts": len(self.validation.labels),
+            "test_texts": len(self.test.labels), "most_frequent_class": round(float(share), 4),
+        }  # fmt: skip
+
     def digest(self) -> str:
         """A short name: the same for the same sequences and labels in the same order."""
         found = hashlib.sha256()

@@ -1,26 +1,22 @@
-"""What a measurement ran on: the fields of a benchmark record (benchmarks/records.py), and its peak memory."""
+"""What a measurement ran on, as a benchmark record has it (longform.benchmarking.records), and its peak memory."""
 
-import datetime
-import os
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from longform.training.environment import environment
+import torch
 
-VERSIONS = ("python", "torch", "transformers", "longform")
+from longform.benchmarking.records import Record
 
 
-def surroundings() -> dict[str, Any]:
-    """``hardware``, ``versions`` and ``date`` (UTC) of a record; ``commit``: the variable LONGFORM_COMMIT's."""
-    found = environment()
-    return {
-        "hardware": {name: value for name, value in found.items() if name not in VERSIONS},
-        "versions": {name: found[name] for name in VERSIONS},
-        "commit": os.environ.get("LONGFORM_COMMIT", "unknown"),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
+def surroundings(device: torch.device) -> dict[str, Any]:
+    """``hardware``, ``versions``, ``commit`` and ``date`` of a record of what ran on ``device``: on a CPU no GPU is
+    named, even where the machine has one."""
+    filled = asdict(Record(name="", metrics={}))
+    filled["hardware"]["gpu"] = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {name: filled[name] for name in ("hardware", "versions", "commit", "date")}
 
 
 def peak_growth(action: Callable[[], object]) -> int | None:

@@ -12,29 +12,40 @@ from longform.training.labels import SINGLE, Examples, LabelScheme, check_exampl
 
 
 def text_task(
-    source: str | Path | Examples, *, text_field: str = "text", label_field: str = "label", length: int,
-    vocabulary: int, seed: int = 0, test_fraction: float = 0.2, validation_fraction: float = 0.1,
+    source: str | Path | Examples, *, text_field: str = "text", label_field: str = "label",
+    pair_field: str | None = None, length: int, vocabulary: int, seed: int = 0, test_fraction: float = 0.2,
+    validation_fraction: float = 0.1,
 ) -> SequenceTask:  # fmt: skip
     """A task of the texts of ``source`` (Examples, or a .parquet, .jsonl or .csv file), split by ``seed``, stratified.
 
-    ``length``: tokens that are kept of a text, [CLS] and [SEP] included. ``vocabulary``: tokens.
-    Raises DataError for labels that are not classes, too few texts, a vocabulary that the texts do not support.
+    ``length``: tokens that are kept of a text, [CLS] and [SEP] included; of a pair the longer side is cut.
+    ``vocabulary``: tokens, or as many as the training part supports if those are fewer.
+    Raises DataError for labels that are not classes, too few texts, a vocabulary too small for their characters.
     """
     given = isinstance(source, Examples)
-    examples = source if given else read_examples(source, text_field=text_field, label_field=label_field)
+    fields = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
+    examples = source if given else read_examples(source, **fields)
     check_examples(examples, where="the data")
     scheme = learn_scheme(examples.labels, SINGLE)
     rest, test = split(examples, scheme, fraction=test_fraction, seed=seed)
     train, validation = split(rest, scheme, fraction=validation_fraction / (1 - test_fraction), seed=seed + 1)
-    tokenizer = train_tokenizer(train.texts, TokenizerSettings("wordpiece", vocabulary, lowercase=True))
+    corpus = [*train.texts, *(train.pairs or ())]
+    tokenizer = train_tokenizer(corpus, TokenizerSettings("wordpiece", vocabulary, lowercase=True), exact=False)
     assert tokenizer.pad_token_id == 0
     parts = [_sequences(tokenizer, part, scheme, length) for part in (train, validation, test)]
     name = "texts in memory" if given else Path(str(source)).name
-    raw = (list(train.texts), list(validation.texts), list(test.texts))
-    return SequenceTask(name, *parts, vocabulary=vocabulary, raw=raw)
+    return SequenceTask(name, *parts, vocabulary=len(tokenizer), raw=(_words(train), _words(validation), _words(test)))
+
+
+def _words(examples: Examples) -> list[str]:
+    """What the humble baseline reads: the texts, of a pair one after the other."""
+    if examples.pairs is None:
+        return list(examples.texts)
+    return [" ".join(both) for both in zip(examples.texts, examples.pairs, strict=True)]
 
 
 def _sequences(tokenizer: Any, examples: Examples, scheme: LabelScheme, length: int) -> LabelledSequences:
-    encoded = tokenize(list(examples.texts), tokenizer, max_length=length)
+    given = list(examples.texts) if examples.pairs is None else list(zip(examples.texts, examples.pairs, strict=True))
+    encoded = tokenize(given, tokenizer, max_length=length)
     sequences = [np.array(text.input_ids, dtype=np.int32) for text in encoded]
     return LabelledSequences(sequences, np.array(scheme.encode(examples.labels, where="the data")), scheme.names)

@@ -1,0 +1,110 @@
+"""The tables of docs/compare.md: a caption, a picture and a table for each data set and budget."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.table_kinds import ComputedTable, Rows
+from longform.laboratory.architectures import ARCHITECTURES
+from longform.laboratory.compare_plots import clock
+from longform.laboratory.comparison import EVERY, HUMBLE
+from longform.laboratory.results import Result
+
+MISSING = "–"
+PUBLISHED = {"full": 37.10, "linformer": 37.25}  # ListOps of 2,000 symbols: Nyströmformer's runs (arXiv 2102.03902)
+PUBLISHED_LENGTH = 2_000
+
+
+def groups(rows: Rows) -> list[list[Mapping[str, Any]]]:
+    """Records of one data set and budget together, architectures in their usual order."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        settings = {name: value for name, value in row["settings"].items() if name != "architecture"}
+        found.setdefault(json.dumps(settings, sort_keys=True), []).append(row)
+    return [sorted(group, key=lambda row: EVERY.index(row["settings"]["architecture"])) for group in found.values()]
+
+
+def results(group: Rows) -> list[Result]:
+    """Records as the results that the pictures take."""
+    return [_result(row) for row in group]
+
+
+def _result(row: Mapping[str, Any]) -> Result:
+    name = row["settings"]["architecture"]
+    about = {"hardware": row["hardware"]}
+    if name == HUMBLE:
+        images = row["settings"]["kind"] in ("digits", "cifar10")
+        title = f"{'pixels' if images else 'TF-IDF'} + logistic regression"
+        return Result(name, title, surroundings=about, **row["metrics"])
+    known = ARCHITECTURES[name]
+    return Result(name, known.title, known.family, surroundings=about, **row["metrics"])
+
+
+def picture_name(settings: Mapping[str, Any]) -> str:
+    """File of a group's picture in docs/pictures."""
+    data = re.sub(r"[^a-z0-9]+", "-", settings["task"].lower().removesuffix(".parquet")).strip("-")
+    budget = f"{settings['length']}-{settings['steps']}" + ("" if settings["device"] == "cpu" else "-gpu")
+    return f"compare-{data}-{settings['scale']}-{budget}.png"
+
+
+def caption(settings: Mapping[str, Any]) -> str:
+    """What was compared, in two sentences."""
+    vocabulary = f"{settings['vocabulary']:,} tokens" if settings["vocabulary"] else "vectors"
+    return (
+        f"**{settings['task']}**, scale {settings['scale']}: {settings['layers']} layers of width "
+        f"{settings['hidden_size']}, {settings['heads']} heads, feed-forward {settings['intermediate_size']}, "
+        f"vocabulary {vocabulary}, at most {settings['length']:,} tokens a text, k = {settings['projected_length']}, "
+        f"window {settings['window']}; {settings['steps']:,} steps of {settings['batch_size']} texts, rate "
+        f"{settings['learning_rate']:g}, seed {settings['seed']}. {settings['train_texts']:,} texts to train on, "
+        f"{settings['validation_texts']:,} to choose the best weights, {settings['test_texts']:,} to test, of which "
+        f"the most frequent class has {settings['most_frequent_class']:.1%}."
+    )
+
+
+def comparisons(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """Paragraphs: for each group its caption, picture and table."""
+    said = []
+    for group in groups(rows):
+        settings = group[0]["settings"]
+        picture = f"![test accuracy against training time: {settings['task']}](pictures/{picture_name(settings)})"
+        said += [caption(settings), picture, _markdown(group)]
+    return [], [[paragraph] for paragraph in said]
+
+
+def _markdown(group: Rows) -> str:
+    settings = group[0]["settings"]
+    used = clock(results(group))
+    published = settings["kind"] == "listops" and settings["length"] == PUBLISHED_LENGTH
+    heads = [
+        "architecture", "accuracy, %", *(["published, %"] if published else []), "macro-F1, %",
+        f"training, {'processor' if used == 'cpu_seconds' else 'wall-clock'} s", "training, tokens/s",
+        "testing, ms a text", "memory of a step, MiB", "parameters",
+    ]  # fmt: skip
+    lines = [heads, ["---"] * len(heads)]
+    for result in results(group):
+        spent = getattr(result, used)
+        speed = result.tokens / spent if result.tokens and spent else None
+        lines.append([
+            result.title, _shown(result.accuracy, ".2%").rstrip("%"),
+            *([_shown(PUBLISHED.get(result.name), ".2f")] if published else []),
+            _shown(result.macro_f1, ".2%").rstrip("%"), _shown(spent, ",.0f"), _shown(speed, ",.0f"),
+            _shown(result.milliseconds_per_text, ",.1f"), _shown(result.memory_mib, ",.0f"),
+            _shown(result.parameters, ",d"),
+        ])  # fmt: skip
+    return "\n".join(_line(cells) for cells in lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _shown(value: float | None, form: str) -> str:
+    return MISSING if value is None else format(value, form)
+
+
+TABLE_KINDS = {"compare": "text", "listops": "listops", "digits": "digits"}  # table -> --task of its records
+COMPARE_TABLES = {
+    name: ComputedTable(make=comparisons, records="compare", where={"settings.kind": kind})
+    for name, kind in TABLE_KINDS.items()
+}
