@@ -85,6 +85,23 @@ def test_only_what_is_missing_is_measured_again(models, corpus, tmp_path, monkey
     assert "texts: 100 there, 3 now" in capsys.readouterr().err
 
 
+def test_a_folder_goes_on_with_the_same_model_texts_and_field_alone(models, corpus, tmp_path, tiny_tokenizer, capsys):
+    output = tmp_path / "out"
+    assert main(arguments(models[:1], corpus, output, "--head-texts", "0")) == 0
+    measured = (output / "runs" / "tinybert-corpus.jsonl").read_bytes()
+    other = str(save_bert(tmp_path / "elsewhere" / "tinybert", tiny_tokenizer))
+    assert main(arguments([other], corpus, output, "--head-texts", "0")) == 2
+    said = capsys.readouterr().err
+    assert f"model: {models[0]} there, {other} now" in said
+    assert main(arguments(models[:1], corpus, output, "--head-texts", "0", "--text-field", "body")) == 2
+    assert "text_field: text there, body now" in capsys.readouterr().err
+    corpus.write_text(corpus.read_text().replace("near", "far"))
+    assert main(arguments(models, corpus, output, "--head-texts", "0")) == 2
+    assert "corpus_key: " in capsys.readouterr().err
+    assert [path.name for path in (output / "runs").iterdir()] == ["tinybert-corpus.jsonl"]  # nothing was measured
+    assert (output / "runs" / "tinybert-corpus.jsonl").read_bytes() == measured
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from longform.cli.arguments import command_parser
-from longform.cli.distill import DocumentFiles
 from longform.cli.printing import print_table
 from longform.cli.settings_options import field_helps
 from longform.cli.spectrum import eager_encoder, encoder_source
 from longform.data.text import STANDARD_INPUT
+from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
 
 
@@ -97,9 +97,9 @@ def _subject(settings: Any) -> Any:
         raise ConfigurationError(f"which texts is {settings.model} to read? Give --text FILE")
     if STANDARD_INPUT in texts:
         raise ConfigurationError('"-" cannot be read again for the next length: name a file')
-    opened = eager_encoder(encoder_source(settings.model), settings.device)
-    names = ", ".join(map(short_name, texts))
-    return BoundSubject(short_name(settings.model), names, opened, DocumentFiles(texts, settings.text_field))
+    source = encoder_source(settings.model)
+    names, corpus = ", ".join(map(short_name, texts)), CorpusFiles(tuple(texts), settings.text_field)
+    return BoundSubject(short_name(settings.model), names, eager_encoder(source, settings.device), corpus, source)
 
 
 def _print_k(guarantees: Any) -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from longform.cli.arguments import command_parser
-from longform.cli.distill import DocumentFiles
 from longform.cli.printing import print_table
 from longform.cli.settings_options import add_settings, chosen_settings
 from longform.data.text import STANDARD_INPUT
+from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
 
 
@@ -44,7 +44,7 @@ def run(settings: Any) -> None:
     view = chosen_settings(SpectrumView, settings)
     results = run_spectrum(
         [encoder_source(name) for name in settings.models],
-        [Corpus(source, DocumentFiles([source], settings.text_field)) for source in settings.text],
+        [Corpus(source, CorpusFiles((source,), settings.text_field)) for source in settings.text],
         chosen_settings(SpectrumSettings, settings),
         view,
         output=Path(settings.output).expanduser(),

@@ -4,24 +4,25 @@ What is measured is a file for each model and corpus, written when it is complet
 is measured, and pictures, k and the report are made anew from the files.
 """
 
-import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
 from tqdm import tqdm
 
-from longform.data.text import Document, atomic_write
-from longform.errors import CheckpointError, ConfigurationError, require
+from longform.data.text import Document
+from longform.errors import ConfigurationError, require
 from longform.spectrum.heads import followers, head_similarity, leaders_of, random_followers
 from longform.spectrum.measure import measure_spectrum
 from longform.spectrum.report import write_report
 from longform.spectrum.results import HeadComparison, RunResult, read_result, write_result
+from longform.spectrum.run_folder import open_run_folder
 from longform.spectrum.settings import OpenedModel, Opener, SpectrumSettings, SpectrumView
 from longform.spectrum.shared_maps import can_share_maps, last_states, sharing_fidelity
+from longform.spectrum.subject import check_same_subject, subject_identity
 from longform.spectrum.views import draw, write_chosen, write_records
 
 IDENTITY, RUNS = "spectrum.json", "runs"
@@ -48,9 +49,9 @@ def run_spectrum(
 ) -> list[RunResult]:
     """Measure each model on each corpus into ``output``; what the folder has already is not measured again.
 
-    ``opener``: model name -> OpenedModel. Raises ConfigurationError where the folder holds other settings or ``view``
-    asks for what the texts cannot give, MissingDependencyError without matplotlib, and what ``measure_spectrum``
-    raises.
+    ``opener``: model name -> OpenedModel. Raises ConfigurationError where the folder holds other settings, or another
+    model or corpus under the same name, or ``view`` asks for what the texts cannot give, MissingDependencyError without
+    matplotlib, and what ``measure_spectrum`` raises.
     """
     if max(view.indices) > settings.max_length:
         raise ConfigurationError(
@@ -58,10 +59,15 @@ def run_spectrum(
             "than tokens"
         )
     require("matplotlib", extra="train")  # before hours of measuring, not after
-    _open_folder(output, settings)
-    for model, corpus, path in _planned(models, corpora, output):
+    open_run_folder(output, IDENTITY, asdict(settings), what="spectra")
+    planned = [(*pair, subject_identity(pair[0], pair[1].documents)) for pair in _planned(models, corpora, output)]
+    for *_, path, subject in planned:  # all of them before the first is measured
+        if path.exists():
+            check_same_subject(path, read_result(path).subject, subject)
+    for model, corpus, path, subject in planned:
         if not path.exists():
-            write_result(path, _measure(model, corpus, path.stem, settings, opener, progress))
+            found = _measure(model, corpus, path.stem, settings, opener, progress)
+            write_result(path, replace(found, subject=subject))
     results = [read_result(path) for path in sorted((output / RUNS).glob("*.jsonl"))]
     _check_view(results, view)
     for result in results:
@@ -91,30 +97,6 @@ def _planned(models: Sequence[str], corpora: Sequence[Corpus], output: Path) -> 
     pairs = [(model, corpus) for model in models for corpus in corpora]
     for (model, corpus), name in zip(pairs, names, strict=True):
         yield model, corpus, output / RUNS / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.jsonl"
-
-
-def _open_folder(output: Path, settings: SpectrumSettings) -> None:
-    path, wanted = output / IDENTITY, asdict(settings)
-    if path.exists():
-        try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise CheckpointError(f'"{path}" is damaged ({error}): give another --output') from error
-        changed = [
-            f"{name}: {before.get(name)} there, {value} now"
-            for name, value in wanted.items()
-            if before.get(name) != value
-        ]
-        if changed:
-            raise ConfigurationError(
-                f'"{output}" holds spectra that were measured with other settings ({"; ".join(changed)}): give the '
-                "same, or another --output"
-            )
-        return
-    if output.is_dir() and any(output.iterdir()):
-        raise ConfigurationError(f'"{output}" is not empty, and holds no spectra: give another folder (--output)')
-    with atomic_write(path) as file:
-        json.dump(wanted, file, indent=1)
 
 
 def _measure(
