@@ -123,6 +123,12 @@ def test_another_corpus_or_field_is_refused(corpus, tmp_path, monkeypatch):
             reproduce_figure3(plan, [text], tmp_path / "a", seeds=[0], text_field=field, progress=False)
 
 
+def test_processes_of_torchrun_are_refused(corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigurationError, match="one process a training"):
+        reproduce_figure3(planned("figure3a", PRESET), [corpus], tmp_path, seeds=[0], progress=False)
+
+
 def test_folders_of_an_earlier_version_go_on(corpus, tmp_path, monkeypatch):
     plan = planned("figure3a", PRESET)
     monkeypatch.setattr(module, "work_through", lambda parts, *_, **__: (parts, 0))

@@ -17,7 +17,8 @@ def parser() -> Any:
     made = command_parser(
         "reproduce", "Measure a table or figure of the Linformer paper (arXiv 2006.04768) here, into a folder with "
         "records, pictures and report.html. Interrupted, it goes on when it is called again with the same folder and "
-        "options; a finished part is a file. Subjects, with the time of --scale small on 2 CPU cores: "
+        "options; a finished part is a file. A training takes one process, no torchrun; the same command several times "
+        "shares a folder's parts out. Subjects, with the time of --scale small on 2 CPU cores: "
         f"{subjects}. --scale paper has the paper's sizes, by the same code, for GPUs and days.",
     )  # fmt: skip
     made.add_argument("subject", type=str, help=", ".join(SUBJECTS))

@@ -9,7 +9,7 @@ from longform.benchmarking.records import Record
 from longform.data.text import STANDARD_INPUT
 from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError
-from longform.laboratory.claims import claimed
+from longform.laboratory.claims import claimed, refuse_process_groups
 from longform.laboratory.figure3_plan import Curve, Plan
 from longform.laboratory.figure3_report import report_figure3
 from longform.laboratory.parts import CLAIMS, Finished, Part, work_through
@@ -43,8 +43,10 @@ def reproduce_figure3(
     cache and the trainings, which several figures may share, and in which several processes may train at the same
     time; default: ``output``. All models of the first seed come first. ``keep_models``: keep trained weights.
 
-    Raises what ``pretrain`` raises, and ConfigurationError for other settings or another corpus in the folder.
+    Raises what ``pretrain`` raises, and ConfigurationError for other settings or another corpus in the folder, and
+    under torchrun.
     """
+    refuse_process_groups()
     if not seeds or len(set(seeds)) < len(seeds):
         raise ConfigurationError(f"seeds={list(seeds)}: give one or more, each once")
     if STANDARD_INPUT in text:

@@ -11,6 +11,7 @@ from typing import Any
 from longform.benchmarking.records import Record
 from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError
+from longform.laboratory.claims import refuse_process_groups
 from longform.laboratory.parts import Finished, Part, work_through
 from longform.laboratory.table2_models import LENGTH, Variant, chosen_variants, heal, source_of, variants, with_new_head
 from longform.laboratory.table2_report import report_table2
@@ -99,8 +100,10 @@ def reproduce_table2(request: Table2) -> tuple[list[Finished], int]:
     """Fine-tune what is lacking, and write records, table, picture and report; returns also how many are lacking.
 
     All models and tasks of the first seed come first. Several processes may work in the same folder. Raises DataError
-    (texts), ConfigurationError (names; other settings in the folder), and what conversion and fine-tuning raise.
+    (texts), ConfigurationError (names; other settings in the folder; torchrun), and what conversion and fine-tuning
+    raise.
     """
+    refuse_process_groups()
     tasks, models = chosen_tasks(request.tasks), chosen_variants(request.models)
     if not request.seeds or len(set(request.seeds)) < len(request.seeds):
         raise ConfigurationError(f"seeds={list(request.seeds)}: give one or more, each once")

@@ -92,9 +92,9 @@ def run_bound(
 ) -> BoundResult:
     """Compute and measure into ``output``; without a ``subject`` on random maps alone, and without the error.
 
-    ``facts``: about the machine, for the records. Raises ConfigurationError where the folder holds something else (other
-    settings, another model or corpus), DataError where there are too few texts of n tokens, MissingDependencyError
-    without matplotlib.
+    ``facts``: about the machine, for the records. Raises ConfigurationError where the folder holds something else
+    (other settings, another model or corpus), DataError where there are too few texts of n tokens,
+    MissingDependencyError without matplotlib.
     """
     model, texts = (None, None) if subject is None else (subject.model, subject.texts)
     require("matplotlib", extra="train")

@@ -15,9 +15,9 @@ def open_run_folder(
 ) -> None:
     """Write ``wanted`` into the file ``identity`` of a new folder, or see that an old one was begun with the same.
 
-    ``what``: what such a folder holds, for messages. ``later``: fields that folders of an earlier version lack; they are
-    compared where they are there. Raises ConfigurationError that shows the difference, or for a
-    folder of something else; CheckpointError for a damaged file.
+    ``what``: what such a folder holds, for messages. ``later``: fields that folders of an earlier version lack;
+    compared where they are there. Raises ConfigurationError that shows the difference, or for a folder of something
+    else; CheckpointError for a damaged file.
     """
     path, now = output / identity, json.loads(json.dumps(wanted))
     if path.exists():

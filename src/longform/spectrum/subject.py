@@ -36,7 +36,7 @@ def changed_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
     """ "name: value there, value now" for every field of ``now`` that ``before`` has otherwise, or not at all."""
     wanted = json.loads(json.dumps(now))
     return [
-        f"{name}: {before[name] if name in before else 'not recorded'} there, {wanted[name]} now"
+        f"{name}: {before.get(name, 'not recorded')} there, {wanted[name]} now"
         for name in wanted if name not in before or before[name] != wanted[name]
     ]  # fmt: skip
 
