@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from longform.data.batching import Batch, tokenized_batches
+from longform.data.batching import Batch, tokenize, tokenized_batches
 from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError
 from longform.functional.spectrum import cumulative_spectrum, effective_rank, singular_values, valid_part
@@ -119,33 +119,29 @@ def text_batches(
 ) -> Iterator[Batch]:
     """Batches of about one longest text each, without the texts that are passed over; ``counts`` grows."""
     own = tokenizer.num_special_tokens_to_add()
-    wanted = islice(documents, settings.texts)
+    wanted = islice(_long_enough(documents, tokenizer, settings.min_tokens, counts), settings.texts)
     for batch in tokenized_batches(
         wanted, tokenizer, max_length=settings.max_length, max_tokens_per_batch=settings.max_length
     ):
-        taken = []
         for row, (place, tokens) in enumerate(zip(batch.indices, batch.tokens, strict=True)):
-            if tokens < (settings.min_tokens or 0):
-                counts.passed_over += 1
-                continue
             if tokens - own < 2:
                 raise DataError(
                     f"text {place:,} (the first is 0) has {max(0, tokens - own)} tokens of its own: there is no "
                     "attention to look at. Take it out, or pass such texts over with min_tokens (--min-tokens)"
                 )
-            taken.append(row)
             counts.take(batch.input_ids[row, :tokens], batch.truncated[row])
-        if taken:
-            yield _rows(batch, taken)
+        yield batch
 
 
-def _rows(batch: Batch, taken: list[int]) -> Batch:
-    if len(taken) == len(batch.indices):
-        return batch
-    return batch._replace(
-        indices=[batch.indices[row] for row in taken], input_ids=batch.input_ids[taken],
-        attention_mask=batch.attention_mask[taken],
-    )  # fmt: skip
+def _long_enough(
+    documents: Iterable[Document | str], tokenizer: Any, least: int | None, counts: TextCounts
+) -> Iterator[Document | str]:
+    """The documents of ``least`` tokens or more, special ones included; the others are counted."""
+    for document in documents:
+        if least is not None and len(tokenize([document], tokenizer, max_length=None)[0].input_ids) < least:
+            counts.passed_over += 1
+        else:
+            yield document
 
 
 def add_batch(model: Any, batch: Batch, sums: _Sums) -> None:
@@ -170,7 +166,10 @@ def _means(sums: _Sums, counts: TextCounts) -> Spectrum:
 
 def _nothing(counts: TextCounts, settings: SpectrumSettings, name: str) -> str:
     if counts.passed_over:
-        return f"{name}: all {counts.passed_over:,} texts are shorter than min_tokens={settings.min_tokens}: lower it"
+        return (
+            f"{name}: all {counts.passed_over:,} texts are shorter than min_tokens={settings.min_tokens}: give longer "
+            "texts, or look at shorter ones with longform spectrum and a lower --min-tokens"
+        )
     return f"{name}: the corpus has no text"
 
 

@@ -26,7 +26,7 @@ class SpectrumSettings:
 
     Args:
         max_length: tokens of a text, special ones included; longer texts are cut
-        texts: texts taken of each corpus, the first ones; null: all
+        texts: texts taken of each corpus, the first ones that are not passed over; null: all
         min_tokens: texts of fewer tokens are passed over and counted; null: none are, and one without two tokens of
             its own is an error
         head_texts: texts on which heads are compared, half to find out which are alike, half to let them share
