@@ -1,13 +1,13 @@
 """``longform spectrum``: models and corpora measured one after another into a folder with records, pictures, a report.
 
-What is measured is a file for each model and corpus, written when it is complete; called again, only what is missing
-is measured, and pictures, k and the report are made anew from the files.
+What is measured is a file for each model and corpus, written when it is complete, and every few minutes before that the
+sums so far; called again, only what is missing is measured, and pictures, k and the report are made anew.
 """
 
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -20,12 +20,13 @@ from longform.spectrum.measure import measure_spectrum
 from longform.spectrum.report import write_report
 from longform.spectrum.results import HeadComparison, RunResult, read_result, write_result
 from longform.spectrum.run_folder import open_run_folder
+from longform.spectrum.running_sums import SumsFile
 from longform.spectrum.settings import OpenedModel, Opener, SpectrumSettings, SpectrumView
 from longform.spectrum.shared_maps import can_share_maps, last_states, sharing_fidelity
 from longform.spectrum.subject import check_same_subject, subject_identity
 from longform.spectrum.views import draw, write_chosen, write_records
 
-IDENTITY, RUNS = "spectrum.json", "runs"
+IDENTITY, RUNS, UNFINISHED = "spectrum.json", "runs", "unfinished"
 SHARED = (0.125, 0.25, 0.375, 0.5, 0.75)  # of all heads
 
 
@@ -66,8 +67,9 @@ def run_spectrum(
             check_same_subject(path, read_result(path).subject, subject)
     for model, corpus, path, subject in planned:
         if not path.exists():
-            found = _measure(model, corpus, path.stem, settings, opener, progress)
-            write_result(path, replace(found, subject=subject))
+            sums = SumsFile(output / UNFINISHED / f"{path.stem}.safetensors", subject)
+            write_result(path, _measure(model, corpus, path.stem, settings, opener, progress, sums))
+            sums.path.unlink(missing_ok=True)
     results = [read_result(path) for path in sorted((output / RUNS).glob("*.jsonl"))]
     _check_view(results, view)
     for result in results:
@@ -100,11 +102,11 @@ def _planned(models: Sequence[str], corpora: Sequence[Corpus], output: Path) -> 
 
 
 def _measure(
-    model: str, corpus: Corpus, name: str, settings: SpectrumSettings, opener: Opener, progress: bool
+    model: str, corpus: Corpus, name: str, settings: SpectrumSettings, opener: Opener, progress: bool, sums: SumsFile
 ) -> RunResult:
     began = time.perf_counter()
     opened = opener(model)
-    spectrum, texts = measure_spectrum(opened, corpus.documents, settings, progress=progress, name=name)
+    spectrum, texts = measure_spectrum(opened, corpus.documents, settings, progress=progress, name=name, kept=sums)
     heads, notes = None, []
     if settings.head_texts and len(texts) < 2:
         notes.append("heads were not compared: that takes two texts")
@@ -112,7 +114,9 @@ def _measure(
         heads, said = compare_heads(opened, texts, spectrum.effective_rank.shape[1], progress=progress)
         notes += said
     seconds = time.perf_counter() - began
-    return RunResult(name, short_name(model), short_name(corpus.name), spectrum, heads, seconds, notes)
+    return RunResult(
+        name, short_name(model), short_name(corpus.name), spectrum, heads, seconds, notes, dict(sums.subject)
+    )
 
 
 def compare_heads(
