@@ -36,10 +36,14 @@ def test_a_report_of_two_models_and_k_for_convert(models, corpus, tmp_path, caps
     assert main(arguments(models, corpus, output, "--total-k", "12")) == 0
     assert "tinybert on corpus, 4 texts" in capsys.readouterr().out
     records = [json.loads(line) for line in (output / "records.jsonl").read_text().splitlines()]
-    assert len(records) == 2 * 2 * 3
-    assert set(records[0]["share"]) == {"4", "8"}
+    assert [row["event"] for row in records] == (["run"] + ["head"] * 2 * 3) * 2
+    assert set(records[1]["share"]) == {"4", "8"}
+    assert records[0]["settings"]["max_length"] == 20
+    assert records[0]["subject"]["model"] == models[0]
+    assert {"machine", "torch", "code", "measured"} <= set(records[0])
     page = (output / "report.html").read_text()
-    for part in ("tinybert on corpus", "tinylong on corpus", "Side by side", "Do heads attend the same?"):
+    for part in ("tinybert on corpus", "tinylong on corpus", "Side by side", "Do heads attend the same?",
+                 "with these versions: "):  # fmt: skip
         assert part in page
     assert page.count("data:image/png;base64,") == 1 + 5 + 4  # ours cannot exchange maps
     assert "http" not in page

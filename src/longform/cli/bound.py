@@ -48,6 +48,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Print k; with a folder, measure and say whether the bounds are kept."""
+    from longform.benchmarking.records import commit
     from longform.spectrum.bound import all_guarantees, run_bound
     from longform.training.environment import environment
 
@@ -60,7 +61,11 @@ def run(settings: Any) -> None:
         _print_k(all_guarantees(chosen, chosen.head_size))
         return
     result = run_bound(
-        _subject(settings), chosen, output=Path(settings.output).expanduser(), facts=environment(), progress=True
+        _subject(settings),
+        chosen,
+        output=Path(settings.output).expanduser(),
+        facts={**environment(), "code": commit()},
+        progress=True,
     )
     _print_k(result.guarantees)
     _print_findings(result)

@@ -36,8 +36,10 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure, and say how much the largest singular values hold."""
+    from longform.benchmarking.records import commit
     from longform.spectrum.run import Corpus, run_spectrum
     from longform.spectrum.settings import SpectrumSettings, SpectrumView
+    from longform.training.environment import environment
 
     if STANDARD_INPUT in settings.text:
         raise ConfigurationError('"-" cannot be read again for the next model: name a file')
@@ -49,6 +51,7 @@ def run(settings: Any) -> None:
         view,
         output=Path(settings.output).expanduser(),
         opener=lambda name: eager_encoder(name, settings.device),
+        facts={**environment(), "code": commit()},
         progress=True,
     )
     for result in results:

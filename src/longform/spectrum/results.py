@@ -36,7 +36,8 @@ class HeadComparison:
 class RunResult:
     """One model on one corpus; ``name`` tells it from the report's others and can be a file name.
 
-    ``subject``: which model and corpus, as ``subject_identity`` has them.
+    ``subject``: which model and corpus, as ``subject_identity`` has them. ``facts``: when, on what machine, and with
+    what versions it was measured.
     """
 
     name: str
@@ -47,6 +48,7 @@ class RunResult:
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
     subject: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 def write_result(path: Path, result: RunResult) -> None:
@@ -62,7 +64,7 @@ def _rows(result: RunResult) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {"event": "run", "name": result.name, "model": result.model, "corpus": result.corpus,
          "seconds": round(result.seconds, 1), "notes": result.notes,
-         "subject": result.subject,
+         "subject": result.subject, "facts": result.facts,
          **{number: getattr(spectrum, number) for number in numbers}}
     ]  # fmt: skip
     for layer, curves in enumerate(spectrum.cumulative):
@@ -118,5 +120,5 @@ def _result(rows: list[dict[str, Any]]) -> RunResult:
         )  # fmt: skip
     return RunResult(
         run["name"], run["model"], run["corpus"], spectrum, comparison, run["seconds"], run["notes"],
-        run.get("subject", {}),
+        run.get("subject", {}), run.get("facts", {}),
     )  # fmt: skip

@@ -6,9 +6,11 @@ sums so far; called again, only what is missing is measured, and pictures, k and
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 from tqdm import tqdm
@@ -46,13 +48,15 @@ def run_spectrum(
     *,
     output: Path,
     opener: Opener,
+    facts: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> list[RunResult]:
     """Measure each model on each corpus into ``output``; what the folder has already is not measured again.
 
-    ``opener``: model name -> OpenedModel. Raises ConfigurationError where the folder holds other settings, or another
-    model or corpus under the same name, or ``view`` asks for what the texts cannot give, MissingDependencyError without
-    matplotlib, and what ``measure_spectrum`` raises.
+    ``opener``: model name -> OpenedModel. ``facts``: about machine and versions, for what is measured now. Raises
+    ConfigurationError where the folder holds other settings, or another model or corpus under the same name, or
+    ``view`` asks for what the texts cannot give, MissingDependencyError without matplotlib, and what
+    ``measure_spectrum`` raises.
     """
     if max(view.indices) > settings.max_length:
         raise ConfigurationError(
@@ -68,14 +72,15 @@ def run_spectrum(
     for model, corpus, path, subject in planned:
         if not path.exists():
             sums = SumsFile(output / UNFINISHED / f"{path.stem}.safetensors", subject)
-            write_result(path, _measure(model, corpus, path.stem, settings, opener, progress, sums))
+            found = _measure(model, corpus, path.stem, settings, opener, progress, sums)
+            write_result(path, replace(found, subject=subject, facts={**_now(), **(facts or {})}))
             sums.path.unlink(missing_ok=True)
     results = [read_result(path) for path in sorted((output / RUNS).glob("*.jsonl"))]
     _check_view(results, view)
     for result in results:
         draw(result, view, output)
         write_chosen(result, view, output)
-    write_records(results, view, output)
+    write_records(results, view, asdict(settings), output)
     write_report(results, view, output, asdict(settings))
     return results
 
@@ -104,19 +109,17 @@ def _planned(models: Sequence[str], corpora: Sequence[Corpus], output: Path) -> 
 def _measure(
     model: str, corpus: Corpus, name: str, settings: SpectrumSettings, opener: Opener, progress: bool, sums: SumsFile
 ) -> RunResult:
-    began = time.perf_counter()
+    began, resumed = time.perf_counter(), sums.path.exists()
     opened = opener(model)
     spectrum, texts = measure_spectrum(opened, corpus.documents, settings, progress=progress, name=name, kept=sums)
-    heads, notes = None, []
+    heads, notes = None, ["it was interrupted, and the time is that since then"] if resumed else []
     if settings.head_texts and len(texts) < 2:
         notes.append("heads were not compared: that takes two texts")
     elif settings.head_texts:
         heads, said = compare_heads(opened, texts, spectrum.effective_rank.shape[1], progress=progress)
         notes += said
     seconds = time.perf_counter() - began
-    return RunResult(
-        name, short_name(model), short_name(corpus.name), spectrum, heads, seconds, notes, dict(sums.subject)
-    )
+    return RunResult(name, short_name(model), short_name(corpus.name), spectrum, heads, seconds, notes)
 
 
 def compare_heads(
@@ -145,6 +148,10 @@ def compare_heads(
         found = sharing_fidelity(opened.model, tried, own, leaders_of(kinds[kind][:replaced], count))
         fidelity.append({"pairs": kind, "replaced": replaced, "share": replaced / count, **asdict(found)})
     return HeadComparison(similarity, fidelity, len(compared), len(tried)), []
+
+
+def _now() -> dict[str, str]:
+    return {"measured": datetime.now(UTC).isoformat(timespec="seconds")}
 
 
 def _check_view(results: Sequence[RunResult], view: SpectrumView) -> None:
