@@ -112,17 +112,15 @@ def _table2(settings: Any, output: Path) -> int:
 
 def _figure1(settings: Any, output: Path) -> int:
     from longform.cli.spectrum import eager_encoder, encoder_source
-    from longform.laboratory.figure1 import INDEX, reproduce_figure1
+    from longform.laboratory.figure1 import reproduce_figure1, shares
 
     results = reproduce_figure1(
         settings.scale, settings.text, output, text_field=settings.text_field or "text",
         models=[settings.model] if settings.model else (),
         opener=lambda name: eager_encoder(encoder_source(name), settings.device or "auto"),
     )  # fmt: skip
-    for result in results:
-        shares = result.spectrum.cumulative[:, :, min(INDEX, result.spectrum.cumulative.shape[-1]) - 1].mean(1)
-        rows = [{"layer": layer + 1, f"share of the first {INDEX}": float(share)} for layer, share in enumerate(shares)]
-        print_table(f"{result.model} on {result.corpus}, {result.spectrum.texts:,} texts", rows)
+    for title, table in shares(results):
+        _print(title, table.heads, table.rows)
     return 0
 
 
