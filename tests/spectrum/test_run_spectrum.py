@@ -87,6 +87,10 @@ def test_only_what_is_missing_is_measured_again(models, corpus, tmp_path, monkey
     assert len(measured) == 3
     assert main(arguments(models, corpus, output, "--texts", "3")) == 2
     assert "texts: 100 there, 3 now" in capsys.readouterr().err
+    assert main(arguments(models, corpus, output, "--scale", "paper")) == 2
+    assert "texts: 100 there, 10000 now" in capsys.readouterr().err
+    assert main(arguments(models, corpus, output, "--scale", "paper", "--texts", "null")) == 2
+    assert "texts: 100 there, None now" in capsys.readouterr().err
 
 
 def test_a_folder_goes_on_with_the_same_model_texts_and_field_alone(models, corpus, tmp_path, tiny_tokenizer, capsys):
@@ -109,6 +113,7 @@ def test_a_folder_goes_on_with_the_same_model_texts_and_field_alone(models, corp
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        (["--scale", "huge"], "there are small and paper"),
         (["--index", "21"], "index 21 is above max_length=20"),
         (["--index", "18", "--texts", "1"], "index 18 is above the 15 tokens of the longest text"),
         (["--total-k", "1"], "total_k=1 cannot be shared out"),

@@ -9,11 +9,10 @@ from longform.data.token_store import CorpusFiles
 from longform.laboratory.reproduce_report import TABLE, Table
 from longform.spectrum.results import RunResult
 from longform.spectrum.run import Corpus, run_spectrum
-from longform.spectrum.settings import Opener, SpectrumSettings, SpectrumView
+from longform.spectrum.settings import Opener, SpectrumSettings, SpectrumView, texts_at
 from longform.training.environment import environment
 
 MODELS = {"small": ("bundled",), "paper": ("FacebookAI/roberta-base", "FacebookAI/roberta-large")}
-TEXTS = {"small": 100, "paper": 10_000}
 INDEX = 128  # of 512, as in the paper's heat map
 
 
@@ -28,7 +27,7 @@ def reproduce_figure1(
     so that every map is of ``max_length`` tokens, as in the paper.
     """
     corpora = [Corpus(name, CorpusFiles((name,), text_field)) for name in text]
-    settings = SpectrumSettings(max_length=max_length, texts=texts or TEXTS[scale], min_tokens=max_length)
+    settings = SpectrumSettings(max_length=max_length, texts=texts or texts_at(scale), min_tokens=max_length)
     results = run_spectrum(
         models or MODELS[scale], corpora, settings, SpectrumView(index=_index(max_length)), output=output,
         opener=opener, facts={**environment(), "code": commit()}, progress=progress,

@@ -15,6 +15,7 @@ class OpenedModel(NamedTuple):
     limit: int
 
 
+TEXTS = {"small": 100, "paper": 10_000}  # of a corpus, by scale
 Opener = Callable[[str], OpenedModel]
 
 
@@ -82,3 +83,10 @@ class SpectrumView:
     def indices(self) -> list[int]:
         """``index`` as a list."""
         return [self.index] if isinstance(self.index, int) else self.index
+
+
+def texts_at(scale: str) -> int:
+    """Texts of a corpus at a scale. Raises ConfigurationError for one that there is not."""
+    if scale not in TEXTS:
+        raise ConfigurationError(f'scale is "{scale}"; there are {" and ".join(TEXTS)}')
+    return TEXTS[scale]
