@@ -32,3 +32,11 @@ def test_help_names_every_subject_and_its_time():
 def test_bad_options_are_one_clear_line(line, said, tmp_path, capsys):
     assert main(["reproduce", *line, "--output", str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("subject", [["figure3a", "--text", "x.txt"], ["table2", "--data", "x"], ["table1"]])
+def test_torchrun_is_refused(subject, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["reproduce", *subject, "--output", str(tmp_path / "out")]) == 2
+    assert "one process a training" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -147,6 +147,24 @@ def test_a_folder_with_a_report_that_goes_on_and_refuses_other_settings(
     assert "trials: 2 there, 3 now" in capsys.readouterr().err
 
 
+def test_a_folder_goes_on_with_the_same_model_texts_and_field_alone(corpus, tmp_path, tiny_tokenizer, capsys):
+    model = str(save_bert(tmp_path / "tinybert", tiny_tokenizer))
+    given = ["--output", str(tmp_path / "out"), *SMALL, "--length", "9", "--projected-length", "4"]
+    assert main(["bound", model, "--text", corpus, *given]) == 0
+    other = str(save_bert(tmp_path / "elsewhere" / "tinybert", tiny_tokenizer))
+    changed = json.dumps({"text": "another text " * 9}) + "\n"
+    for now, said in (
+        ([other, "--text", corpus], f"model: {model} there, {other} now"),
+        ([model, "--text", corpus, "--text-field", "body"], "text_field: text there, body now"),
+        ([model, "--text", corpus], "corpus_key: "),
+    ):
+        if said == "corpus_key: ":
+            with open(corpus, "a") as file:
+                file.write(changed)
+        assert main(["bound", *now, *given]) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_k_alone_is_printed(capsys):
     assert main(["bound", "--length", "512", "--epsilon", "[0.25,0.5]", "--projected-length", "128"]) == 0
     said = capsys.readouterr().out

@@ -3,13 +3,14 @@
 import pytest
 import torch
 
-from longform.errors import ConfigurationError, DataError
+from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.functional.reference_spectrum import (
     reference_cumulative_spectrum,
     reference_effective_rank,
     reference_singular_values,
 )
 from longform.spectrum.measure import measure_spectrum
+from longform.spectrum.running_sums import SumsFile
 from longform.spectrum.settings import SpectrumSettings, SpectrumView
 
 
@@ -48,7 +49,8 @@ def test_only_the_asked_texts_are_read_and_short_ones_passed_over(opened, texts)
         raise AssertionError("read on")
 
     spectrum, kept = measure_spectrum(opened, endless(), settings)
-    assert (spectrum.texts, spectrum.passed_over, kept) == (1, 2, [])
+    assert (spectrum.texts, spectrum.passed_over, kept) == (3, 2, [])
+    assert spectrum.shortest >= 8
 
 
 def test_what_is_kept_does_not_grow_with_the_texts(opened, texts, monkeypatch):
@@ -71,6 +73,45 @@ def test_what_is_kept_does_not_grow_with_the_texts(opened, texts, monkeypatch):
     measure_spectrum(opened, texts * 3, SpectrumSettings(max_length=11, head_texts=0))
     assert len(alive) == 2 * 15
     assert most == 1
+
+
+def test_an_interrupted_measurement_goes_on_with_the_same_numbers(opened, texts, tmp_path, monkeypatch):
+    from longform.spectrum import measure
+
+    settings, measured = SpectrumSettings(max_length=16, head_texts=2), []
+    whole, whole_kept = measure_spectrum(opened, texts * 3, settings)
+    real = measure.add_batch
+
+    def interrupted(model, batch, sums):
+        measured.extend(batch.indices)
+        if len(measured) > 9:
+            raise KeyboardInterrupt
+        real(model, batch, sums)
+
+    def counted(model, batch, sums):
+        measured.extend(batch.indices)
+        real(model, batch, sums)
+
+    subject = {"model": "tiny", "corpus_key": "a"}
+    path = tmp_path / "sums.safetensors"
+    monkeypatch.setattr(measure, "add_batch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        measure_spectrum(opened, texts * 3, settings, kept=SumsFile(path, subject, every=0.0))
+    before = list(measured)
+    measured.clear()
+    monkeypatch.setattr(measure, "add_batch", counted)
+    with pytest.raises(ConfigurationError, match="corpus_key: a there, b now"):
+        measure_spectrum(opened, texts * 3, settings, kept=SumsFile(path, {**subject, "corpus_key": "b"}))
+    found, found_kept = measure_spectrum(opened, texts * 3, settings, kept=SumsFile(path, subject))
+    assert 0 < len(measured) < 15
+    assert set(measured) | set(before) == set(range(15))
+    for name in ("cumulative", "deviation", "effective_rank"):
+        assert torch.equal(getattr(found, name), getattr(whole, name)), name
+    assert (found.texts, found.tokens, found.cut) == (whole.texts, whole.tokens, whole.cut)
+    assert all(map(torch.equal, found_kept, whole_kept))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match="damaged"):
+        measure_spectrum(opened, texts, settings, kept=SumsFile(path, subject))
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,14 @@ def test_a_report_of_two_models_and_k_for_convert(models, corpus, tmp_path, caps
     assert main(arguments(models, corpus, output, "--total-k", "12")) == 0
     assert "tinybert on corpus, 4 texts" in capsys.readouterr().out
     records = [json.loads(line) for line in (output / "records.jsonl").read_text().splitlines()]
-    assert len(records) == 2 * 2 * 3
-    assert set(records[0]["share"]) == {"4", "8"}
+    assert [row["event"] for row in records] == (["run"] + ["head"] * 2 * 3) * 2
+    assert set(records[1]["share"]) == {"4", "8"}
+    assert records[0]["settings"]["max_length"] == 20
+    assert records[0]["subject"]["model"] == models[0]
+    assert {"machine", "torch", "code", "measured"} <= set(records[0])
     page = (output / "report.html").read_text()
-    for part in ("tinybert on corpus", "tinylong on corpus", "Side by side", "Do heads attend the same?"):
+    for part in ("tinybert on corpus", "tinylong on corpus", "Side by side", "Do heads attend the same?",
+                 "with these versions: "):  # fmt: skip
         assert part in page
     assert page.count("data:image/png;base64,") == 1 + 5 + 4  # ours cannot exchange maps
     assert "http" not in page
@@ -83,11 +87,33 @@ def test_only_what_is_missing_is_measured_again(models, corpus, tmp_path, monkey
     assert len(measured) == 3
     assert main(arguments(models, corpus, output, "--texts", "3")) == 2
     assert "texts: 100 there, 3 now" in capsys.readouterr().err
+    assert main(arguments(models, corpus, output, "--scale", "paper")) == 2
+    assert "texts: 100 there, 10000 now" in capsys.readouterr().err
+    assert main(arguments(models, corpus, output, "--scale", "paper", "--texts", "null")) == 2
+    assert "texts: 100 there, None now" in capsys.readouterr().err
+
+
+def test_a_folder_goes_on_with_the_same_model_texts_and_field_alone(models, corpus, tmp_path, tiny_tokenizer, capsys):
+    output = tmp_path / "out"
+    assert main(arguments(models[:1], corpus, output, "--head-texts", "0")) == 0
+    measured = (output / "runs" / "tinybert-corpus.jsonl").read_bytes()
+    other = str(save_bert(tmp_path / "elsewhere" / "tinybert", tiny_tokenizer))
+    assert main(arguments([other], corpus, output, "--head-texts", "0")) == 2
+    said = capsys.readouterr().err
+    assert f"model: {models[0]} there, {other} now" in said
+    assert main(arguments(models[:1], corpus, output, "--head-texts", "0", "--text-field", "body")) == 2
+    assert "text_field: text there, body now" in capsys.readouterr().err
+    corpus.write_text(corpus.read_text().replace("near", "far"))
+    assert main(arguments(models, corpus, output, "--head-texts", "0")) == 2
+    assert "corpus_key: " in capsys.readouterr().err
+    assert [path.name for path in (output / "runs").iterdir()] == ["tinybert-corpus.jsonl"]  # nothing was measured
+    assert (output / "runs" / "tinybert-corpus.jsonl").read_bytes() == measured
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        (["--scale", "huge"], "there are small and paper"),
         (["--index", "21"], "index 21 is above max_length=20"),
         (["--index", "18", "--texts", "1"], "index 18 is above the 15 tokens of the longest text"),
         (["--total-k", "1"], "total_k=1 cannot be shared out"),

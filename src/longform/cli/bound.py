@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from longform.cli.arguments import command_parser
-from longform.cli.distill import DocumentFiles
 from longform.cli.printing import print_table
 from longform.cli.settings_options import field_helps
 from longform.cli.spectrum import eager_encoder, encoder_source
 from longform.data.text import STANDARD_INPUT
+from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
 
 
@@ -48,6 +48,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Print k; with a folder, measure and say whether the bounds are kept."""
+    from longform.benchmarking.records import commit
     from longform.spectrum.bound import all_guarantees, run_bound
     from longform.training.environment import environment
 
@@ -60,7 +61,11 @@ def run(settings: Any) -> None:
         _print_k(all_guarantees(chosen, chosen.head_size))
         return
     result = run_bound(
-        _subject(settings), chosen, output=Path(settings.output).expanduser(), facts=environment(), progress=True
+        _subject(settings),
+        chosen,
+        output=Path(settings.output).expanduser(),
+        facts={**environment(), "code": commit()},
+        progress=True,
     )
     _print_k(result.guarantees)
     _print_findings(result)
@@ -97,9 +102,9 @@ def _subject(settings: Any) -> Any:
         raise ConfigurationError(f"which texts is {settings.model} to read? Give --text FILE")
     if STANDARD_INPUT in texts:
         raise ConfigurationError('"-" cannot be read again for the next length: name a file')
-    opened = eager_encoder(encoder_source(settings.model), settings.device)
-    names = ", ".join(map(short_name, texts))
-    return BoundSubject(short_name(settings.model), names, opened, DocumentFiles(texts, settings.text_field))
+    source = encoder_source(settings.model)
+    names, corpus = ", ".join(map(short_name, texts)), CorpusFiles(tuple(texts), settings.text_field)
+    return BoundSubject(short_name(settings.model), names, eager_encoder(source, settings.device), corpus, source)
 
 
 def _print_k(guarantees: Any) -> None:

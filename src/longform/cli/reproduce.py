@@ -17,7 +17,8 @@ def parser() -> Any:
     made = command_parser(
         "reproduce", "Measure a table or figure of the Linformer paper (arXiv 2006.04768) here, into a folder with "
         "records, pictures and report.html. Interrupted, it goes on when it is called again with the same folder and "
-        "options; a finished part is a file. Subjects, with the time of --scale small on 2 CPU cores: "
+        "options; a finished part is a file. A training takes one process, no torchrun; the same command several times "
+        "shares a folder's parts out. Subjects, with the time of --scale small on 2 CPU cores: "
         f"{subjects}. --scale paper has the paper's sizes, by the same code, for GPUs and days.",
     )  # fmt: skip
     made.add_argument("subject", type=str, help=", ".join(SUBJECTS))
@@ -111,17 +112,15 @@ def _table2(settings: Any, output: Path) -> int:
 
 def _figure1(settings: Any, output: Path) -> int:
     from longform.cli.spectrum import eager_encoder, encoder_source
-    from longform.laboratory.figure1 import INDEX, reproduce_figure1
+    from longform.laboratory.figure1 import reproduce_figure1, shares
 
     results = reproduce_figure1(
         settings.scale, settings.text, output, text_field=settings.text_field or "text",
         models=[settings.model] if settings.model else (),
         opener=lambda name: eager_encoder(encoder_source(name), settings.device or "auto"),
     )  # fmt: skip
-    for result in results:
-        shares = result.spectrum.cumulative[:, :, min(INDEX, result.spectrum.cumulative.shape[-1]) - 1].mean(1)
-        rows = [{"layer": layer + 1, f"share of the first {INDEX}": float(share)} for layer, share in enumerate(shares)]
-        print_table(f"{result.model} on {result.corpus}, {result.spectrum.texts:,} texts", rows)
+    for title, table in shares(results):
+        _print(title, table.heads, table.rows)
     return 0
 
 

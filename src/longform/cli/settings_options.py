@@ -1,25 +1,29 @@
 """The fields of a settings dataclass as options of a command, with the help that its docstring gives."""
 
 import re
+from collections.abc import Collection
 from dataclasses import fields
 from typing import Any, TypeVar
 
 Settings = TypeVar("Settings")
 
 
-def add_settings(parser: Any, settings: Any) -> None:
-    """One option a field of the dataclass ``settings``: ``--learning-rate`` for ``learning_rate``."""
+def add_settings(parser: Any, settings: Any, *, but: Collection[str] = ()) -> None:
+    """One option a field of the dataclass ``settings``: ``--learning-rate`` for ``learning_rate``; none for ``but``."""
     helps = field_helps(settings)
     for field in fields(settings):
+        if field.name in but:
+            continue
         parser.add_argument(
             f"--{field.name.replace('_', '-')}", type=field.type, default=field.default, help=helps[field.name]
         )
 
 
-def chosen_settings(settings: type[Settings], parsed: Any) -> Settings:
-    """The settings that the parsed options ask for."""
+def chosen_settings(settings: type[Settings], parsed: Any, **others: Any) -> Settings:
+    """The settings that the parsed options ask for, and ``others``."""
     dataclass: Any = settings
-    return settings(**{field.name: getattr(parsed, field.name) for field in fields(dataclass)})
+    asked = {field.name: getattr(parsed, field.name) for field in fields(dataclass) if field.name not in others}
+    return settings(**asked, **others)
 
 
 def field_helps(settings: type) -> dict[str, str]:

@@ -1,13 +1,13 @@
 """``longform spectrum MODEL...``: singular values of attention, k chosen by them, and heads that attend alike."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from longform.cli.arguments import command_parser
-from longform.cli.distill import DocumentFiles
 from longform.cli.printing import print_table
-from longform.cli.settings_options import add_settings, chosen_settings
+from longform.cli.settings_options import add_settings, chosen_settings, field_helps
 from longform.data.text import STANDARD_INPUT
+from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
 
 
@@ -17,9 +17,9 @@ def parser() -> Any:
 
     made = command_parser(
         "spectrum", "The spectrum of attention (Linformer, Figure 1): how much its largest singular values hold, the k "
-        "that each layer needs, and whether heads attend the same. 100 texts of 512 tokens through a model of 6 layers "
-        "and 12 heads take about 4 minutes on one CPU core; time grows with layers x heads x texts x tokens³. "
-        "Interrupted, it goes on with the next model or corpus when it is called again.",
+        "that each layer needs, and whether heads attend the same. --scale small, 100 texts of 512 tokens, takes about "
+        "4 minutes on one CPU core for 6 layers and 12 heads; time grows with layers x heads x texts x tokens³. "
+        "Interrupted, it goes on when it is called again: sums are saved every two minutes.",
     )  # fmt: skip
     made.add_argument("models", nargs="+", help='folders or hub names of encoders; "bundled": the demo\'s MiniLM')
     made.add_argument(
@@ -29,26 +29,36 @@ def parser() -> Any:
     made.add_argument("--output", type=str, required=True, help="folder for records, pictures, k and report.html")
     made.add_argument("--text-field", default="text", help="field of a record that holds its text")
     made.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
-    add_settings(made, SpectrumSettings)
+    made.add_argument("--scale", default="small", help="small: 100 texts of each corpus; paper: 10,000, for a GPU")
+    made.add_argument(
+        "--texts", type=int | Literal["scale"] | None, default="scale",
+        help=f"{field_helps(SpectrumSettings)['texts']}; scale: as many as it says",
+    )  # fmt: skip
+    add_settings(made, SpectrumSettings, but=("texts",))
     add_settings(made, SpectrumView)
     return made
 
 
 def run(settings: Any) -> None:
     """Measure, and say how much the largest singular values hold."""
+    from longform.benchmarking.records import commit
     from longform.spectrum.run import Corpus, run_spectrum
-    from longform.spectrum.settings import SpectrumSettings, SpectrumView
+    from longform.spectrum.settings import SpectrumSettings, SpectrumView, texts_at
+    from longform.training.environment import environment
 
     if STANDARD_INPUT in settings.text:
         raise ConfigurationError('"-" cannot be read again for the next model: name a file')
     view = chosen_settings(SpectrumView, settings)
+    count = texts_at(settings.scale)
+    texts = count if settings.texts == "scale" else settings.texts
     results = run_spectrum(
         [encoder_source(name) for name in settings.models],
-        [Corpus(source, DocumentFiles([source], settings.text_field)) for source in settings.text],
-        chosen_settings(SpectrumSettings, settings),
+        [Corpus(source, CorpusFiles((source,), settings.text_field)) for source in settings.text],
+        chosen_settings(SpectrumSettings, settings, texts=texts),
         view,
         output=Path(settings.output).expanduser(),
         opener=lambda name: eager_encoder(name, settings.device),
+        facts={**environment(), "code": commit()},
         progress=True,
     )
     for result in results:

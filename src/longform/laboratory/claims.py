@@ -6,6 +6,8 @@ from collections.abc import Generator
 from importlib.util import find_spec
 from pathlib import Path
 
+from longform.errors import ConfigurationError
+
 
 @contextlib.contextmanager
 def claimed(path: Path, *, wait: bool = False) -> Generator[bool]:
@@ -29,3 +31,13 @@ def claimed(path: Path, *, wait: bool = False) -> Generator[bool]:
         yield mine
     finally:
         os.close(handle)
+
+
+def refuse_process_groups() -> None:
+    """Raise ConfigurationError in one of several processes of torchrun, which would wait for each other's claims."""
+    size = os.environ.get("WORLD_SIZE", "1")
+    if size not in ("", "1"):
+        raise ConfigurationError(
+            f"longform reproduce takes one process a training, and this is one of WORLD_SIZE={size}: start it without "
+            "torchrun; the same command several times shares the trainings of a folder out"
+        )

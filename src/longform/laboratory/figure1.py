@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from longform.benchmarking.records import commit
+from longform.data.text import atomic_write
 from longform.data.token_store import CorpusFiles
+from longform.laboratory.reproduce_report import TABLE, Table
 from longform.spectrum.results import RunResult
 from longform.spectrum.run import Corpus, run_spectrum
-from longform.spectrum.settings import Opener, SpectrumSettings, SpectrumView
+from longform.spectrum.settings import Opener, SpectrumSettings, SpectrumView, texts_at
+from longform.training.environment import environment
 
 MODELS = {"small": ("bundled",), "paper": ("FacebookAI/roberta-base", "FacebookAI/roberta-large")}
-TEXTS = {"small": 100, "paper": 10_000}
 INDEX = 128  # of 512, as in the paper's heat map
 
 
@@ -17,14 +20,44 @@ def reproduce_figure1(
     scale: str, text: Sequence[str], output: Path, *, opener: Opener, models: Sequence[str] = (),
     text_field: str = "text", texts: int | None = None, max_length: int = 512, progress: bool = True,
 ) -> list[RunResult]:  # fmt: skip
-    """Measure each model on each of ``text`` into ``output``: curves, heat maps and report of ``run_spectrum``.
+    """Measure each model on each of ``text`` into ``output``: curves, heat maps and report of ``run_spectrum``,
+    and the table ``table.md``.
 
     ``opener``: model name -> OpenedModel. ``models``, ``texts``: in place of the scale's. Short texts are passed over,
     so that every map is of ``max_length`` tokens, as in the paper.
     """
     corpora = [Corpus(name, CorpusFiles((name,), text_field)) for name in text]
-    settings = SpectrumSettings(max_length=max_length, texts=texts or TEXTS[scale], min_tokens=max_length)
-    view = SpectrumView(index=min(INDEX, max_length // 4 if max_length < 512 else INDEX))
-    return run_spectrum(
-        models or MODELS[scale], corpora, settings, view, output=output, opener=opener, progress=progress
-    )
+    settings = SpectrumSettings(max_length=max_length, texts=texts or texts_at(scale), min_tokens=max_length)
+    results = run_spectrum(
+        models or MODELS[scale], corpora, settings, SpectrumView(index=_index(max_length)), output=output,
+        opener=opener, facts={**environment(), "code": commit()}, progress=progress,
+    )  # fmt: skip
+    with atomic_write(output / TABLE) as file:
+        file.write("\n".join(f"## {title}\n\n{table.markdown()}" for title, table in shares(results)))
+    return results
+
+
+def shares(results: Sequence[RunResult]) -> list[tuple[str, Table]]:
+    """For each model and corpus its title, and what each layer's largest singular values hold of their sum."""
+    return [
+        (
+            f"{found.model} on {found.corpus}, {found.spectrum.texts:,} texts of {found.spectrum.longest:,} tokens",
+            _share_table(found, _index(found.spectrum.cumulative.shape[-1])),
+        )
+        for found in results
+    ]
+
+
+def _share_table(found: RunResult, index: int) -> Table:
+    at, ranks = found.spectrum.cumulative[:, :, index - 1], found.spectrum.effective_rank.mean(1).tolist()
+    heads = ["layer", f"share of the first {index}, mean", "lowest head", "highest head", "effective rank"]
+    rows = [
+        [str(layer + 1), *(f"{float(share):.1%}" for share in (one.mean(), one.min(), one.max())), f"{rank:,.1f}"]
+        for layer, (one, rank) in enumerate(zip(at, ranks, strict=True))
+    ]
+    return Table(heads, rows)
+
+
+def _index(length: int) -> int:
+    """The singular value that is looked at: the 128th, or that at a quarter of fewer than 512."""
+    return min(INDEX, max(1, length // 4))

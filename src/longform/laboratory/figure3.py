@@ -7,9 +7,9 @@ from typing import Any
 
 from longform.benchmarking.records import Record
 from longform.data.text import STANDARD_INPUT
-from longform.data.token_store import CorpusFiles
+from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError
-from longform.laboratory.claims import claimed
+from longform.laboratory.claims import claimed, refuse_process_groups
 from longform.laboratory.figure3_plan import Curve, Plan
 from longform.laboratory.figure3_report import report_figure3
 from longform.laboratory.parts import CLAIMS, Finished, Part, work_through
@@ -22,6 +22,7 @@ NAME = "pretraining"  # of the records
 UNITS = {"loss": "nats", "unigram_loss": "nats", "seconds": "s"}
 TRAININGS, CACHE = "trainings", "cache"
 WEIGHTS = "model.safetensors"
+LATER = ("corpus_key", "text_field")  # of the identity; folders of an earlier version lack them
 
 
 @dataclass(frozen=True)
@@ -42,32 +43,38 @@ def reproduce_figure3(
     cache and the trainings, which several figures may share, and in which several processes may train at the same
     time; default: ``output``. All models of the first seed come first. ``keep_models``: keep trained weights.
 
-    Raises what ``pretrain`` raises, and ConfigurationError for other settings in the folder.
+    Raises what ``pretrain`` raises, and ConfigurationError for other settings or another corpus in the folder, and
+    under torchrun.
     """
+    refuse_process_groups()
     if not seeds or len(set(seeds)) < len(seeds):
         raise ConfigurationError(f"seeds={list(seeds)}: give one or more, each once")
     if STANDARD_INPUT in text:
         raise ConfigurationError('"-" cannot be read again for the next training: name a file')
     place, corpus = shared or output, CorpusFiles(tuple(text), text_field)
-    identity = _identity(plan, text)
-    open_run_folder(output, "reproduce.json", {"figure": plan.figure, **identity}, what="trainings")
+    identity = _identity(plan, corpus)
+    open_run_folder(
+        output, "reproduce.json", {"figure": plan.figure, **identity}, what="trainings", later=LATER
+    )  # fmt: skip
     _prepare(plan, corpus, place / CACHE, place / CLAIMS, progress)
     parts = []
     for seed in seeds:
         for curve in plan.curves:
             job = Training(curve, plan, seed, corpus, place, keep_models, progress)
-            parts.append(Part(job.name, {**identity, "model": curve.model, "seed": seed}, job.run, job.clean))
+            about = {**identity, "model": curve.model, "seed": seed}
+            parts.append(Part(job.name, about, job.run, job.clean, LATER))
     finished, lacking = work_through(
         parts, place, lambda done: report_figure3(plan, seeds, done, output), described=plan.figure, progress=progress
     )  # fmt: skip
     return Figure3(finished, lacking)
 
 
-def _identity(plan: Plan, text: Sequence[str]) -> dict[str, Any]:
-    """What decides about every training, apart from its model and seed."""
+def _identity(plan: Plan, corpus: CorpusFiles) -> dict[str, Any]:
+    """What decides about every training, apart from its model and seed; ``corpus_key`` is that of the reader."""
+    text = {"corpus_key": corpus_key(corpus, plan.preset.training.max_documents), "text_field": corpus.text_field}
     training = {name: value for name, value in vars(plan.preset.training).items() if name != "seed"}
     base = {name: value for name, value in plan.preset.model.items() if name != "projected_length"}
-    return {"text": list(text), "tokenizer": vars(plan.preset.tokenizer), "base": base, **training}
+    return {**text, "tokenizer": vars(plan.preset.tokenizer), "base": base, **training}
 
 
 def _prepare(plan: Plan, corpus: CorpusFiles, cache: Path, claims: Path, progress: bool) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from longform.errors import ConfigurationError
+from longform.laboratory.claims import refuse_process_groups
 
 SCALES = ("small", "paper")
 
@@ -46,8 +47,12 @@ def subject_of(name: str) -> Subject:
 
 
 def check_options(name: str, given: frozenset[str], scale: str) -> None:
-    """Raise ConfigurationError for an option that the subject needs and did not get, or got and cannot use."""
+    """Raise ConfigurationError for an option that the subject needs and did not get, or got and cannot use.
+
+    Also under torchrun.
+    """
     subject = subject_of(name)
+    refuse_process_groups()
     if scale not in SCALES:
         raise ConfigurationError(f'scale="{scale}"; it is one of {", ".join(SCALES)}')
     missing = [option for option in subject.needs if option not in given]

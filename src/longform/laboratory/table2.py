@@ -1,24 +1,30 @@
 """The paper's Table 2: fine-tuned accuracy of the original and of its Linformers, same texts, budget and seeds."""
 
+import hashlib
+import json
 import shutil
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from longform.benchmarking.records import Record
-from longform.data.token_store import CorpusFiles
+from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError
+from longform.laboratory.claims import refuse_process_groups
 from longform.laboratory.parts import Finished, Part, work_through
 from longform.laboratory.table2_models import LENGTH, Variant, chosen_variants, heal, source_of, variants, with_new_head
 from longform.laboratory.table2_report import report_table2
 from longform.laboratory.table2_tasks import TASKS, Amount, Task, chosen_tasks, read_task
 from longform.spectrum.run_folder import open_run_folder
+from longform.spectrum.subject import model_identity
 from longform.training.finetuning import finetune
 from longform.training.labels import Examples
 from longform.training.settings import FinetuningSettings
 
 NAME = "finetuned"  # of the records
 FINETUNINGS, HEALED = "finetunings", "healed"
+LATER = ("original_key", "healing_key", "texts_key")  # of the identity; folders of an earlier version lack them
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,12 @@ class Table2:
     progress: bool = True
     parts: dict[str, tuple[Examples, Examples]] = field(default_factory=dict)
 
+    @property
+    def healing_corpus(self) -> CorpusFiles:
+        """What converted models are healed on."""
+        return CorpusFiles(self.healing_text, self.text_field)
+
+    @cached_property
     def facts(self) -> dict[str, Any]:
         """What decides about every fine-tuning, apart from model, task and seed."""
         scale = self.scale
@@ -79,6 +91,8 @@ class Table2:
             "learning_rate": scale.learning_rate, "batch_size": scale.batch_size,
             "healing_tokens": scale.healing if self.healing_text else 0,
             "healing_text": [Path(name).name for name in self.healing_text],
+            "original_key": model_identity(source_of(scale.model))["weights_key"],
+            "healing_key": corpus_key(self.healing_corpus) if self.healing_text else None,
         }  # fmt: skip
 
 
@@ -86,17 +100,21 @@ def reproduce_table2(request: Table2) -> tuple[list[Finished], int]:
     """Fine-tune what is lacking, and write records, table, picture and report; returns also how many are lacking.
 
     All models and tasks of the first seed come first. Several processes may work in the same folder. Raises DataError
-    (texts), ConfigurationError (names; other settings in the folder), and what conversion and fine-tuning raise.
+    (texts), ConfigurationError (names; other settings in the folder; torchrun), and what conversion and fine-tuning
+    raise.
     """
+    refuse_process_groups()
     tasks, models = chosen_tasks(request.tasks), chosen_variants(request.models)
     if not request.seeds or len(set(request.seeds)) < len(request.seeds):
         raise ConfigurationError(f"seeds={list(request.seeds)}: give one or more, each once")
     for task in tasks:  # all of them now: a missing file is better known before the first hour
         request.parts[task.name] = read_task(task, request.data, request.scale.amounts[task.name])
-    open_run_folder(request.output, "reproduce.json", {"table": "table2", **request.facts()}, what="fine-tunings")
+    open_run_folder(
+        request.output, "reproduce.json", {"table": "table2", **request.facts}, what="fine-tunings", later=LATER
+    )  # fmt: skip
     jobs = [Finetuning(request, task, variant, seed) for seed in request.seeds for variant in models for task in tasks]
     return work_through(
-        [Part(job.name, job.identity(), job.run, job.clean) for job in jobs], request.output,
+        [Part(job.name, job.identity(), job.run, job.clean, LATER) for job in jobs], request.output,
         lambda done: report_table2(done, request.output, asked=len(jobs)), described="table2",
         progress=request.progress,
     )  # fmt: skip
@@ -123,11 +141,11 @@ class Finetuning:
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for its result to be taken."""
-        amount = self.request.scale.amounts[self.task.name]
+        amount, (train, dev) = self.request.scale.amounts[self.task.name], self.request.parts[self.task.name]
         return {
-            **self.request.facts(), "task": self.task.name, "model": self.variant.key, "seed": self.seed,
-            "train": len(self.request.parts[self.task.name][0].texts), "max_length": amount.max_length,
-            "dev": len(self.request.parts[self.task.name][1].texts),
+            **self.request.facts, "task": self.task.name, "model": self.variant.key, "seed": self.seed,
+            "train": len(train.texts), "max_length": amount.max_length, "dev": len(dev.texts),
+            "texts_key": _texts_key(train, dev),
         }  # fmt: skip
 
     def run(self) -> tuple[Record, Any]:
@@ -137,8 +155,10 @@ class Finetuning:
         source = source_of(scale.model)
         healed = None
         if request.healing_text and self.variant.options is not None:
-            text = CorpusFiles(request.healing_text, request.text_field)
-            healed = heal(source, self.variant, text, scale.healing, request.output / HEALED, progress=request.progress)
+            healed = heal(
+                source, self.variant, request.healing_corpus, scale.healing, request.output / HEALED,
+                progress=request.progress,
+            )  # fmt: skip
         model, tokenizer = with_new_head(source, self.variant, len(set(train.labels)), self.seed, healed)
         settings = FinetuningSettings(
             task="single-label", max_length=scale.amounts[self.task.name].max_length, epochs=scale.epochs,
@@ -162,3 +182,9 @@ class Finetuning:
     def clean(self) -> None:
         """Remove model and checkpoints: the result is kept elsewhere."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _texts_key(train: Examples, dev: Examples) -> str:
+    """A short name for what a task's two parts hold, with their labels."""
+    content = json.dumps([[*part.texts, *(part.pairs or []), *part.labels] for part in (train, dev)])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]

@@ -33,6 +33,7 @@ from longform.spectrum.compression_error import ErrorRow, compression_rows, deco
 from longform.spectrum.monte_carlo import Cell, failure_cells
 from longform.spectrum.run_folder import open_run_folder
 from longform.spectrum.settings import OpenedModel
+from longform.spectrum.subject import subject_identity
 from longform.spectrum.theorems import Guarantee, guarantees, theorem_1, theorem_2
 
 IDENTITY, PARTS = "bound.json", "parts"
@@ -41,12 +42,16 @@ TOGETHER = 2**30  # bytes of logits that are in memory at once
 
 @dataclass(frozen=True)
 class BoundSubject:
-    """A model that is open and texts for it, which can be read from the beginning more than once; with their names."""
+    """A model that is open and texts for it, which can be read from the beginning more than once; with their names.
+
+    ``source``: the hub name or folder that the model was opened from.
+    """
 
     model: str
     texts: str
     opened: OpenedModel
     documents: Iterable[Document | str]
+    source: str
 
     def ids(self, length: int, count: int) -> Tensor:
         """Token ids (count, n)."""
@@ -87,13 +92,16 @@ def run_bound(
 ) -> BoundResult:
     """Compute and measure into ``output``; without a ``subject`` on random maps alone, and without the error.
 
-    ``facts``: about the machine, for the records. Raises ConfigurationError where the folder holds something else,
-    DataError where there are too few texts of n tokens,
+    ``facts``: about the machine, for the records. Raises ConfigurationError where the folder holds something else
+    (other settings, another model or corpus), DataError where there are too few texts of n tokens,
     MissingDependencyError without matplotlib.
     """
     model, texts = (None, None) if subject is None else (subject.model, subject.texts)
     require("matplotlib", extra="train")
-    open_run_folder(output, IDENTITY, {"model": model, "texts": texts, **asdict(settings)}, what="bounds")
+    about = {"texts": texts, **asdict(settings), "model": None}
+    if subject is not None:
+        about |= subject_identity(subject.source, subject.documents)
+    open_run_folder(output, IDENTITY, about, what="bounds")
     head_size = settings.head_size if subject is None else subject.head_size()
     cells = [cell for length in settings.length for cell in _trials(subject, settings, length, output, progress)]
     errors = [] if subject is None else _errors(subject, settings, output, progress)

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from longform.data.batching import Batch, tokenized_batches
+from longform.data.batching import Batch, tokenize, tokenized_batches
 from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError
-from longform.functional.spectrum import cumulative_spectrum, effective_rank, singular_values, valid_part
+from longform.functional.spectrum import singular_values, valid_part
 from longform.spectrum.capture import captured_layers
+from longform.spectrum.running_sums import RunningSums, SumsFile
 from longform.spectrum.settings import OpenedModel, SpectrumSettings
 
 
@@ -39,29 +40,6 @@ class Spectrum:
     shortest: int
     passed_over: int
     cut: int
-
-
-@dataclass
-class _Sums:
-    """Running sums over texts, a row a layer."""
-
-    length: int
-    curves: list[Tensor] = field(default_factory=list)
-    squares: list[Tensor] = field(default_factory=list)
-    ranks: list[Tensor] = field(default_factory=list)
-
-    def add(self, layer: int, values: Tensor) -> None:
-        """One text's singular values (h, m) of a layer."""
-        curve = torch.ones(values.shape[0], self.length, dtype=torch.float64)
-        curve[:, : values.shape[1]] = cumulative_spectrum(values).cpu()
-        rank = effective_rank(values).cpu()
-        if layer == len(self.curves):
-            self.curves.append(torch.zeros_like(curve))
-            self.squares.append(torch.zeros_like(curve))
-            self.ranks.append(torch.zeros_like(rank))
-        self.curves[layer] += curve
-        self.squares[layer] += curve**2
-        self.ranks[layer] += rank
 
 
 @dataclass
@@ -94,20 +72,27 @@ def measure_spectrum(
     *,
     progress: bool = False,
     name: str = "spectrum",
+    kept: SumsFile | None = None,
 ) -> tuple[Spectrum, list[Tensor]]:
     """The spectrum of ``opened`` on ``documents``, and the token ids (m,) of the first ``head_texts`` texts.
 
-    Maps are those of each text's valid tokens alone. Raises ConfigurationError where the model takes fewer tokens
+    Maps are those of each text's valid tokens alone. ``kept``: where sums are saved meanwhile, and gone on with: texts
+    that they hold are read again, but not measured. Raises ConfigurationError where the model takes fewer tokens
     than ``max_length`` or has no attention weights, DataError where there is no text or one has too few tokens.
     """
     if settings.max_length > opened.limit:
         raise ConfigurationError(
             f"{name}: max_length is {settings.max_length:,}, but the model takes {opened.limit:,} tokens: lower it"
         )
-    counts, sums = TextCounts(wanted=settings.head_texts), _Sums(settings.max_length)
+    counts = TextCounts(wanted=settings.head_texts)
+    sums, done = (RunningSums(settings.max_length), 0) if kept is None else kept.load(settings.max_length)
     with tqdm(total=settings.texts, desc=name, unit="text", disable=not progress) as bar:
-        for batch in text_batches(opened.tokenizer, documents, settings, counts):
-            add_batch(opened.model, batch, sums)
+        batches = text_batches(opened.tokenizer, documents, settings, counts)
+        for number, batch in enumerate(batches, start=1):
+            if number > done:
+                add_batch(opened.model, batch, sums)
+                if kept is not None:
+                    kept.keep(sums, number)
             bar.update(len(batch.indices))
     if not counts.texts:
         raise DataError(_nothing(counts, settings, name))
@@ -119,36 +104,32 @@ def text_batches(
 ) -> Iterator[Batch]:
     """Batches of about one longest text each, without the texts that are passed over; ``counts`` grows."""
     own = tokenizer.num_special_tokens_to_add()
-    wanted = islice(documents, settings.texts)
+    wanted = islice(_long_enough(documents, tokenizer, settings.min_tokens, counts), settings.texts)
     for batch in tokenized_batches(
         wanted, tokenizer, max_length=settings.max_length, max_tokens_per_batch=settings.max_length
     ):
-        taken = []
         for row, (place, tokens) in enumerate(zip(batch.indices, batch.tokens, strict=True)):
-            if tokens < (settings.min_tokens or 0):
-                counts.passed_over += 1
-                continue
             if tokens - own < 2:
                 raise DataError(
                     f"text {place:,} (the first is 0) has {max(0, tokens - own)} tokens of its own: there is no "
                     "attention to look at. Take it out, or pass such texts over with min_tokens (--min-tokens)"
                 )
-            taken.append(row)
             counts.take(batch.input_ids[row, :tokens], batch.truncated[row])
-        if taken:
-            yield _rows(batch, taken)
+        yield batch
 
 
-def _rows(batch: Batch, taken: list[int]) -> Batch:
-    if len(taken) == len(batch.indices):
-        return batch
-    return batch._replace(
-        indices=[batch.indices[row] for row in taken], input_ids=batch.input_ids[taken],
-        attention_mask=batch.attention_mask[taken],
-    )  # fmt: skip
+def _long_enough(
+    documents: Iterable[Document | str], tokenizer: Any, least: int | None, counts: TextCounts
+) -> Iterator[Document | str]:
+    """The documents of ``least`` tokens or more, special ones included; the others are counted."""
+    for document in documents:
+        if least is not None and len(tokenize([document], tokenizer, max_length=None)[0].input_ids) < least:
+            counts.passed_over += 1
+        else:
+            yield document
 
 
-def add_batch(model: Any, batch: Batch, sums: _Sums) -> None:
+def add_batch(model: Any, batch: Batch, sums: RunningSums) -> None:
     """Add the spectra of one batch's texts."""
     device = model.device
     mask = batch.attention_mask.bool()
@@ -158,7 +139,7 @@ def add_batch(model: Any, batch: Batch, sums: _Sums) -> None:
             sums.add(captured.layer, singular_values(maps))
 
 
-def _means(sums: _Sums, counts: TextCounts) -> Spectrum:
+def _means(sums: RunningSums, counts: TextCounts) -> Spectrum:
     mean = torch.stack(sums.curves) / counts.texts
     variance = (torch.stack(sums.squares) / counts.texts - mean**2).clamp(min=0.0)
     return Spectrum(
@@ -170,7 +151,10 @@ def _means(sums: _Sums, counts: TextCounts) -> Spectrum:
 
 def _nothing(counts: TextCounts, settings: SpectrumSettings, name: str) -> str:
     if counts.passed_over:
-        return f"{name}: all {counts.passed_over:,} texts are shorter than min_tokens={settings.min_tokens}: lower it"
+        return (
+            f"{name}: all {counts.passed_over:,} texts are shorter than min_tokens={settings.min_tokens}: give longer "
+            "texts, or look at shorter ones with longform spectrum and a lower --min-tokens"
+        )
     return f"{name}: the corpus has no text"
 
 

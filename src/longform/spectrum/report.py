@@ -63,7 +63,7 @@ def _run(result: RunResult, view: SpectrumView, output: Path) -> str:
     facts = (
         f"{spectrum.texts:,} texts, {mean_tokens(spectrum):,} tokens on average ({spectrum.shortest:,} to "
         f"{spectrum.longest:,}); {spectrum.cut:,} were cut, {spectrum.passed_over:,} passed over as too short; "
-        f"measured in {result.seconds:,.0f} s."
+        f"measured in {result.seconds:,.0f} s{_machine(result.facts)}."
     )
     notes = "".join(f"<p>{escape(note)}.</p>" for note in result.notes)
     pictures = "".join(
@@ -74,6 +74,11 @@ def _run(result: RunResult, view: SpectrumView, output: Path) -> str:
         f"<h2>{escape(result.model)} on {escape(result.corpus)}</h2><p class='soft'>{facts}</p>{notes}"
         f"{_table(result, view)}{pictures}{_k(result, view, output)}{_heads(result, output)}"
     )
+
+
+def _machine(facts: Mapping[str, Any]) -> str:
+    said = ", ".join(f"{name} {value}" for name, value in facts.items())
+    return f" on this machine and with these versions: {escape(said)}" if said else ""
 
 
 def _table(result: RunResult, view: SpectrumView) -> str:

@@ -34,7 +34,11 @@ class HeadComparison:
 
 @dataclass(frozen=True)
 class RunResult:
-    """One model on one corpus; ``name`` tells it from the report's others and can be a file name."""
+    """One model on one corpus; ``name`` tells it from the report's others and can be a file name.
+
+    ``subject``: which model and corpus, as ``subject_identity`` has them. ``facts``: when, on what machine, and with
+    what versions it was measured.
+    """
 
     name: str
     model: str
@@ -43,6 +47,8 @@ class RunResult:
     heads: HeadComparison | None = None
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
+    subject: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 def write_result(path: Path, result: RunResult) -> None:
@@ -58,6 +64,7 @@ def _rows(result: RunResult) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {"event": "run", "name": result.name, "model": result.model, "corpus": result.corpus,
          "seconds": round(result.seconds, 1), "notes": result.notes,
+         "subject": result.subject, "facts": result.facts,
          **{number: getattr(spectrum, number) for number in numbers}}
     ]  # fmt: skip
     for layer, curves in enumerate(spectrum.cumulative):
@@ -111,4 +118,7 @@ def _result(rows: list[dict[str, Any]]) -> RunResult:
             torch.tensor(compared["cosines"], dtype=torch.float64), fidelity, compared["texts"],
             sharing[0]["texts"] if sharing else 0,
         )  # fmt: skip
-    return RunResult(run["name"], run["model"], run["corpus"], spectrum, comparison, run["seconds"], run["notes"])
+    return RunResult(
+        run["name"], run["model"], run["corpus"], spectrum, comparison, run["seconds"], run["notes"],
+        run.get("subject", {}), run.get("facts", {}),
+    )  # fmt: skip

@@ -1,30 +1,34 @@
 """``longform spectrum``: models and corpora measured one after another into a folder with records, pictures, a report.
 
-What is measured is a file for each model and corpus, written when it is complete; called again, only what is missing
-is measured, and pictures, k and the report are made anew from the files.
+What is measured is a file for each model and corpus, written when it is complete, and every few minutes before that the
+sums so far; called again, only what is missing is measured, and pictures, k and the report are made anew.
 """
 
-import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 from tqdm import tqdm
 
-from longform.data.text import Document, atomic_write
-from longform.errors import CheckpointError, ConfigurationError, require
+from longform.data.text import Document
+from longform.errors import ConfigurationError, require
 from longform.spectrum.heads import followers, head_similarity, leaders_of, random_followers
 from longform.spectrum.measure import measure_spectrum
 from longform.spectrum.report import write_report
 from longform.spectrum.results import HeadComparison, RunResult, read_result, write_result
+from longform.spectrum.run_folder import open_run_folder
+from longform.spectrum.running_sums import SumsFile
 from longform.spectrum.settings import OpenedModel, Opener, SpectrumSettings, SpectrumView
 from longform.spectrum.shared_maps import can_share_maps, last_states, sharing_fidelity
+from longform.spectrum.subject import check_same_subject, subject_identity
 from longform.spectrum.views import draw, write_chosen, write_records
 
-IDENTITY, RUNS = "spectrum.json", "runs"
+IDENTITY, RUNS, UNFINISHED = "spectrum.json", "runs", "unfinished"
 SHARED = (0.125, 0.25, 0.375, 0.5, 0.75)  # of all heads
 
 
@@ -44,13 +48,15 @@ def run_spectrum(
     *,
     output: Path,
     opener: Opener,
+    facts: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> list[RunResult]:
     """Measure each model on each corpus into ``output``; what the folder has already is not measured again.
 
-    ``opener``: model name -> OpenedModel. Raises ConfigurationError where the folder holds other settings or ``view``
-    asks for what the texts cannot give, MissingDependencyError without matplotlib, and what ``measure_spectrum``
-    raises.
+    ``opener``: model name -> OpenedModel. ``facts``: about machine and versions, for what is measured now. Raises
+    ConfigurationError where the folder holds other settings, or another model or corpus under the same name, or
+    ``view`` asks for what the texts cannot give, MissingDependencyError without matplotlib, and what
+    ``measure_spectrum`` raises.
     """
     if max(view.indices) > settings.max_length:
         raise ConfigurationError(
@@ -58,16 +64,23 @@ def run_spectrum(
             "than tokens"
         )
     require("matplotlib", extra="train")  # before hours of measuring, not after
-    _open_folder(output, settings)
-    for model, corpus, path in _planned(models, corpora, output):
+    open_run_folder(output, IDENTITY, asdict(settings), what="spectra")
+    planned = [(*pair, subject_identity(pair[0], pair[1].documents)) for pair in _planned(models, corpora, output)]
+    for *_, path, subject in planned:  # all of them before the first is measured
+        if path.exists():
+            check_same_subject(path, read_result(path).subject, subject)
+    for model, corpus, path, subject in planned:
         if not path.exists():
-            write_result(path, _measure(model, corpus, path.stem, settings, opener, progress))
+            sums = SumsFile(output / UNFINISHED / f"{path.stem}.safetensors", subject)
+            found = _measure(model, corpus, path.stem, settings, opener, progress, sums)
+            write_result(path, replace(found, subject=subject, facts={**_now(), **(facts or {})}))
+            sums.path.unlink(missing_ok=True)
     results = [read_result(path) for path in sorted((output / RUNS).glob("*.jsonl"))]
     _check_view(results, view)
     for result in results:
         draw(result, view, output)
         write_chosen(result, view, output)
-    write_records(results, view, output)
+    write_records(results, view, asdict(settings), output)
     write_report(results, view, output, asdict(settings))
     return results
 
@@ -93,37 +106,13 @@ def _planned(models: Sequence[str], corpora: Sequence[Corpus], output: Path) -> 
         yield model, corpus, output / RUNS / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.jsonl"
 
 
-def _open_folder(output: Path, settings: SpectrumSettings) -> None:
-    path, wanted = output / IDENTITY, asdict(settings)
-    if path.exists():
-        try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise CheckpointError(f'"{path}" is damaged ({error}): give another --output') from error
-        changed = [
-            f"{name}: {before.get(name)} there, {value} now"
-            for name, value in wanted.items()
-            if before.get(name) != value
-        ]
-        if changed:
-            raise ConfigurationError(
-                f'"{output}" holds spectra that were measured with other settings ({"; ".join(changed)}): give the '
-                "same, or another --output"
-            )
-        return
-    if output.is_dir() and any(output.iterdir()):
-        raise ConfigurationError(f'"{output}" is not empty, and holds no spectra: give another folder (--output)')
-    with atomic_write(path) as file:
-        json.dump(wanted, file, indent=1)
-
-
 def _measure(
-    model: str, corpus: Corpus, name: str, settings: SpectrumSettings, opener: Opener, progress: bool
+    model: str, corpus: Corpus, name: str, settings: SpectrumSettings, opener: Opener, progress: bool, sums: SumsFile
 ) -> RunResult:
-    began = time.perf_counter()
+    began, resumed = time.perf_counter(), sums.path.exists()
     opened = opener(model)
-    spectrum, texts = measure_spectrum(opened, corpus.documents, settings, progress=progress, name=name)
-    heads, notes = None, []
+    spectrum, texts = measure_spectrum(opened, corpus.documents, settings, progress=progress, name=name, kept=sums)
+    heads, notes = None, ["it was interrupted, and the time is that since then"] if resumed else []
     if settings.head_texts and len(texts) < 2:
         notes.append("heads were not compared: that takes two texts")
     elif settings.head_texts:
@@ -159,6 +148,10 @@ def compare_heads(
         found = sharing_fidelity(opened.model, tried, own, leaders_of(kinds[kind][:replaced], count))
         fidelity.append({"pairs": kind, "replaced": replaced, "share": replaced / count, **asdict(found)})
     return HeadComparison(similarity, fidelity, len(compared), len(tried)), []
+
+
+def _now() -> dict[str, str]:
+    return {"measured": datetime.now(UTC).isoformat(timespec="seconds")}
 
 
 def _check_view(results: Sequence[RunResult], view: SpectrumView) -> None:

@@ -15,6 +15,7 @@ class OpenedModel(NamedTuple):
     limit: int
 
 
+TEXTS = {"small": 100, "paper": 10_000}  # of a corpus, by scale
 Opener = Callable[[str], OpenedModel]
 
 
@@ -26,7 +27,7 @@ class SpectrumSettings:
 
     Args:
         max_length: tokens of a text, special ones included; longer texts are cut
-        texts: texts taken of each corpus, the first ones; null: all
+        texts: texts taken of each corpus, the first ones that are not passed over; null: all
         min_tokens: texts of fewer tokens are passed over and counted; null: none are, and one without two tokens of
             its own is an error
         head_texts: texts on which heads are compared, half to find out which are alike, half to let them share
@@ -82,3 +83,10 @@ class SpectrumView:
     def indices(self) -> list[int]:
         """``index`` as a list."""
         return [self.index] if isinstance(self.index, int) else self.index
+
+
+def texts_at(scale: str) -> int:
+    """Texts of a corpus at a scale. Raises ConfigurationError for one that there is not."""
+    if scale not in TEXTS:
+        raise ConfigurationError(f'scale is "{scale}"; there are {" and ".join(TEXTS)}')
+    return TEXTS[scale]

@@ -1,7 +1,7 @@
 """What is made from measured spectra and can be made again: pictures, k for ``longform convert``, records."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +79,14 @@ def write_chosen(result: RunResult, view: SpectrumView, output: Path) -> None:
             json.dump({**content, **about, "corpus": result.corpus, "texts": result.spectrum.texts}, file, indent=1)
 
 
-def write_records(results: Sequence[RunResult], view: SpectrumView, output: Path) -> None:
-    """One line a head of every run: shares at the chosen indices, effective rank, and its smallest k."""
+def write_records(results: Sequence[RunResult], view: SpectrumView, settings: Mapping[str, Any], output: Path) -> None:
+    """A line about every run (what of, settings, machine), then one a head: shares, effective rank, smallest k."""
     with atomic_write(output / RECORDS) as file:
         for result in results:
-            file.writelines(json.dumps(row) + "\n" for row in _head_records(result, view))
+            about = {"model": result.model, "corpus": result.corpus, "texts": result.spectrum.texts}
+            run = {"event": "run", **about, "seconds": round(result.seconds, 1), "subject": result.subject}
+            rows = [{**run, "settings": dict(settings), **result.facts}, *_head_records(result, view)]
+            file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 def _head_records(result: RunResult, view: SpectrumView) -> Iterator[dict[str, Any]]:
@@ -93,7 +96,8 @@ def _head_records(result: RunResult, view: SpectrumView) -> Iterator[dict[str, A
         for head, curve in enumerate(curves.tolist()):
             deviation = spectrum.deviation[layer, head].tolist()
             yield {
-                "model": result.model, "corpus": result.corpus, "texts": spectrum.texts, "layer": layer, "head": head,
+                "event": "head", "model": result.model, "corpus": result.corpus, "texts": spectrum.texts,
+                "layer": layer, "head": head,
                 "share": {str(index): round(curve[index - 1], 6) for index in view.indices},
                 "share_deviation": {str(index): round(deviation[index - 1], 6) for index in view.indices},
                 "effective_rank": round(float(spectrum.effective_rank[layer, head]), 3),
