@@ -53,7 +53,8 @@ def test_the_lines_of_each_figure():
     assert {curve.model["projected_length"] for curve in shared[1:]} == {128}
     assert (shared[5].model["projection"], shared[5].model["attention_window"]) == ("mean", 64)
     lengths = planned("figure3d", paper).curves
-    assert [(curve.length, curve.model["projected_length"]) for curve in lengths] == [
+    assert [(curve.length, curve.is_full) for curve in lengths[:2]] == [(512, True), (1024, True)]
+    assert [(curve.length, curve.model["projected_length"]) for curve in lengths[2:]] == [
         (512, 256), (1024, 256), (2048, 256), (4096, 256)
     ]  # fmt: skip
     small = planned("figure3d", preset_of("small"))

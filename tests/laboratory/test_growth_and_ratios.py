@@ -65,13 +65,22 @@ def test_table_3(tmp_path, monkeypatch):
     tables = dict(table3.reproduce_table3("small", tmp_path, lengths=[512, 2048], slots=[128, 512]))
     time = tables["Time, against unfused attention, the paper's baseline"]
     assert time.heads == ["n", "k = 128", "k = 256", "k = 512"]  # k = 512 of 512 tokens is n / 2
-    assert time.rows[0] == ["512", "40.0x (1.5x)", "20.0x (1.3x)", "–"]
+    assert time.rows[0] == ["512", "40.0x (1.5x)", "20.0x (1.3x)", "k above n/2"]
     memory = tables["Largest batch, against unfused attention, the paper's baseline"]
     assert memory.rows[0][1] == "1.00x (1.7x)"
     assert memory.rows[1][1] == "– (6.1x)"
-    assert "n = 2,048, k = 128, unfused: out of memory." in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "n = 2,048, k = 128, unfused: out of memory." in page
+    assert "k above n/2 is not measured" in page
     record = json.loads((tmp_path / "records.jsonl").read_text().splitlines()[0])
     assert record["name"] == "speed"
+
+
+def test_small_scale_is_of_base_size_beside_both_baselines():
+    cells, names = table3.chosen_cells("table3", "small", device="cpu", threads=1)
+    assert {cell.size for cell in cells} == {"base"}
+    assert sorted({cell.length for cell in cells}) == [512, 1024, 2048, 4096]
+    assert {"sdpa", "unfused", "ours-linear"} == set(names)
 
 
 @pytest.mark.parametrize("name", ["recurrent", "reformer"])

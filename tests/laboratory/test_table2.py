@@ -63,6 +63,33 @@ def test_models_fine_tune_on_the_same_texts_and_go_on(data, source, tmp_path, mo
             reproduce_table2(replace(asked, parts={}, **wrong))
 
 
+def test_converted_models_are_healed_first(data, source, tmp_path, monkeypatch):
+    text = tmp_path / "texts.jsonl"
+    text.write_text("".join(json.dumps({"body": "the long text is good and bad " * 12}) + "\n" for _ in range(90)))
+    scale = Table2Scale(source, {"RTE": Amount(12, 6, 24)}, 1, 1e-3, batch_size=6, healing=2_000)
+    asked = Table2(
+        scale, data, tmp_path / "out", seeds=(0,), tasks=("RTE",), models=("original", "linear-128-layerwise"),
+        healing_text=(str(text),), text_field="body", progress=False,
+    )  # fmt: skip
+    given = []
+    real = module.with_new_head
+    monkeypatch.setattr(module, "with_new_head", lambda *every: given.append((every[1].key, every[4])) or real(*every))
+    finished, lacking = reproduce_table2(asked)
+    place = tmp_path / "out" / "healed" / "linear-128-layerwise"
+    assert lacking == 0
+    assert given == [("original", None), ("linear-128-layerwise", place)]
+    assert {one.record.settings["healing_tokens"] for one in finished} == {2_000}
+    linear = variants()["linear-128-layerwise"]
+    healed, converted = (with_new_head(source, linear, 2, 0, folder)[0] for folder in (place, None))
+    weights = converted.base_model.state_dict()
+    changed = [name for name, value in healed.base_model.state_dict().items() if not torch.equal(value, weights[name])]
+    assert changed
+    assert torch.equal(healed.classifier.out_proj.weight, converted.classifier.out_proj.weight)
+    text.write_text(text.read_text().replace("good", "far"))
+    with pytest.raises(ConfigurationError, match="healing_key: "):
+        reproduce_table2(replace(asked, parts={}))
+
+
 def test_the_same_texts_whoever_asks(data):
     train, dev = read_task(TASKS["RTE"], data, Amount(5, 4))
     assert (train, dev) == read_task(TASKS["RTE"], data, Amount(5, 4))

@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from longform.data.tokenizer_training import TokenizerSettings
 from longform.errors import ConfigurationError, DataError, MissingDependencyError
 from longform.training.pretraining import PretrainingResult, pretrain
+from longform.training.pretraining_data import PretrainingData
 from longform.training.pretraining_model import config_for, full_attention_twin, new_model
 from longform.training.pretraining_settings import PretrainingSettings
 from longform.training.trainer import NumberedStepsTrainer
@@ -69,6 +71,39 @@ def test_it_learns_what_frequencies_do_not_say(config: dict[str, Any], tiny_toke
     assert result.validation_loss < result.unigram_loss - 1.0
     assert [row["step"] for row in result.curve] == [0, 30, 60]
     assert result.tokens == 60 * 256
+
+
+def test_processes_share_each_step_of_one(texts: list[str], tiny_tokenizer: Any) -> None:
+    def steps(rank: int, processes: int) -> list[list[Any]]:
+        data = PretrainingData(texts, tiny_tokenizer, settings, length=16, rank=rank, processes=processes)
+        return list(islice(data.steps(start=2), 3))
+
+    settings = replace(SETTINGS, stream=True, shuffled_blocks=30)
+    alone, ranks = steps(0, 1), [steps(rank, 2) for rank in (0, 1)]
+    for step, whole in enumerate(alone):
+        parts = [part for rank in ranks for part in rank[step]]
+        for name in ("input_ids", "labels"):
+            together = [row.tolist() for part in parts for row in getattr(part, name)]
+            assert together == [row.tolist() for part in whole for row in getattr(part, name)]
+        assert sum(len(part.input_ids) for part in ranks[0][step]) == sum(
+            len(part.input_ids) for part in ranks[1][step]
+        )
+
+
+def test_bfloat16_polynomial_decay_and_gradient_checkpointing(texts: list[str], tmp_path: Path) -> None:
+    settings = replace(
+        SETTINGS, max_steps=3, dtype="bfloat16", schedule="polynomial", power=2.0, warmup=0.0,
+        gradient_checkpointing=True, save_every_steps=None,
+    )  # fmt: skip
+    result = _run(texts, settings, output=tmp_path / "run")
+    assert result.steps == 3
+    assert all(value.dtype == torch.float32 and value.isfinite().all() for value in _weights(result).values())
+    rows = [json.loads(line) for line in (tmp_path / "run" / "records.jsonl").read_text().splitlines()]
+    rates = [row["learning_rate"] for row in rows if "learning_rate" in row and row["event"] != "run"]
+    assert rates
+    assert rates == pytest.approx([3e-3 * (left / 3) ** 2 for left in (3, 2, 1)][-len(rates) :], rel=1e-3)
+    plain = _run(texts, replace(settings, gradient_checkpointing=False))
+    assert result.validation_loss == pytest.approx(plain.validation_loss, rel=1e-3)
 
 
 @pytest.mark.parametrize("stream", [False, True])

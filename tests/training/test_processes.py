@@ -28,6 +28,54 @@ found = {"weights": total, "tokens": result.tokens, "cosine": result.after.cosin
 json.dump(found, open(given["output"] + os.environ["RANK"], "w"))
 """
 
+PRETRAINING = """
+import json, os, sys
+import torch
+torch.set_num_threads(1)
+from longform.data.tokenizer_training import TokenizerSettings
+from longform.training.pretraining import pretrain
+from longform.training.pretraining_settings import PretrainingSettings
+given = json.load(open(sys.argv[1]))
+settings = PretrainingSettings(tokens_per_step=128, tokens_per_forward=64, max_steps=3, learning_rate=3e-3,
+                               evaluations=0, validation_tokens=150, dtype="float32")
+result = pretrain(given["texts"], settings, config=given["model"], tokenizer=TokenizerSettings("wordpiece", 60),
+                  output=given["output"], cache=given["output"] + "-cache", progress=False)
+total = sum(float(value.double().abs().sum()) for value in result.model.state_dict().values())
+found = {"weights": total, "tokens": result.tokens, "loss": result.validation_loss}
+json.dump(found, open(given["output"] + os.environ["RANK"], "w"))
+"""
+TINY = {
+    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
+    "max_position_embeddings": 16, "projected_length": 4, "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}  # fmt: skip
+
+
+def _in_processes(count: int, script: str, given: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """What each process wrote beside ``folder``/run."""
+    (folder / "given.json").write_text(json.dumps({**given, "output": str(folder / "run")}))
+    (folder / "job.py").write_text(script)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    done = subprocess.run(
+        [*launcher, str(folder / "job.py"), str(folder / "given.json")],
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"run{rank}").read_text()) for rank in range(count)]
+
+
+def test_two_processes_pretrain_as_one_does(texts: list[str], tmp_path: Path) -> None:
+    found = []
+    for count in (1, 2):
+        (tmp_path / str(count)).mkdir()
+        found.append(_in_processes(count, PRETRAINING, {"texts": texts, "model": TINY}, tmp_path / str(count)))
+    (alone,), together = found
+    assert together[0] == together[1]
+    assert together[0]["tokens"] == alone["tokens"] == 3 * 128
+    assert together[0]["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+    assert together[0]["weights"] == pytest.approx(alone["weights"], rel=1e-4)
+    assert (tmp_path / "2" / "run" / "model.safetensors").exists()
+
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_two_processes_learn_together(
@@ -45,15 +93,7 @@ def test_two_processes_learn_together(
         "student": str(tmp_path / "student"), "teacher": str(tmp_path / "teacher"), "texts": texts,
         "settings": {"gradient_checkpointing": checkpointing},
     }  # fmt: skip
-    (tmp_path / "given.json").write_text(json.dumps({**given, "output": str(tmp_path / "run")}))
-    (tmp_path / "job.py").write_text(COMMON)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*launcher, str(tmp_path / "job.py"), str(tmp_path / "given.json")],
-        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    said = [json.loads((tmp_path / f"run{rank}").read_text()) for rank in (0, 1)]
+    said = _in_processes(2, COMMON, given, tmp_path)
     assert said[0] == said[1]
     assert 4 * 2 * 150 < said[0]["tokens"] <= 4 * 2 * 200
     assert (tmp_path / "run" / "model.safetensors").exists()

@@ -14,6 +14,7 @@ from longform.laboratory.reproduce_report import Report, Table, write_report
 PICTURE = "figure2.png"
 OURS = "ours-linear"
 BASELINES = {"unfused": "unfused attention, the paper's baseline", "sdpa": "fused attention (SDPA)"}
+TURNS = "A time is the median over rounds in which all models of a cell take turns."
 Point = tuple[int, int]  # n, k
 
 
@@ -35,7 +36,7 @@ def reproduce_table3(scale: str, output: Path, **choices: Any) -> list[tuple[str
     report = Report(
         "Table 3 and Figure 2: time and memory of inference", lead, tables[0][1],
         [(PICTURE, "seconds of a pass against tokens of a text, a line for each k and for full attention")],
-        [*missing_cells(records), "A time is the median over rounds in which all models of a cell take turns."],
+        ["k above n/2 is not measured: such cells say so.", *missing_cells(records), TURNS],
         [(title, table) for title, table in tables[1:]],
     )  # fmt: skip
     write_report(output, report, records)
@@ -68,7 +69,10 @@ def _number(value: Any) -> float | None:
 
 
 def ratio_table(records: Sequence[Record], what: str, baseline: str) -> Table:
-    """A row for each n, a column for each k; the paper's value in brackets beside unfused attention."""
+    """A row for each n, a column for each k; the paper's value in brackets beside unfused attention.
+
+    k above n/2 is not measured.
+    """
     points = sorted({(record.settings["length"], record.settings["slots"]) for record in records})
     lengths, slots = sorted({n for n, _ in points}), sorted({k for _, k in points})
     published = TIME if what == "time" else MEMORY
@@ -78,10 +82,14 @@ def ratio_table(records: Sequence[Record], what: str, baseline: str) -> Table:
         for k in slots:
             found = ratio(records, (n, k), what, baseline) if (n, k) in points else None
             paper = _published(published, n, k) if baseline == "unfused" else None
-            shown = "–" if found is None else f"{found:.1f}x" if found >= 10 else f"{found:.2f}x"
+            shown = _nothing(n, k) if found is None else f"{found:.1f}x" if found >= 10 else f"{found:.2f}x"
             cells.append(shown if paper is None else f"{shown} ({paper:g}x)")
         rows.append([f"{n:,}", *cells])
     return Table(["n", *(f"k = {k:,}" for k in slots)], rows)
+
+
+def _nothing(n: int, k: int) -> str:
+    return "k above n/2" if 2 * k > n else "–"
 
 
 def _published(values: Mapping[int, Sequence[float]], n: int, k: int) -> float | None:
