@@ -51,7 +51,10 @@ def prepare(model: nn.Module, cell: Cell, *, autocast: bool = False) -> nn.Modul
             model = Autocast(model) if autocast else model.to(torch.bfloat16)
         elif cell.dtype == "int8":
             model = _quantised(model)
-    return torch.compile(model, dynamic=False) if cell.mode == "compiled" else model  # ty: ignore[invalid-explicit-return]
+    if cell.mode != "compiled":
+        return model
+    # Longform's own models are one graph, or a fault; other packages may break where they like.
+    return torch.compile(model, dynamic=False, fullgraph=_is_linformer(model))  # ty: ignore[invalid-explicit-return]
 
 
 def input_dtype(cell: Cell) -> torch.dtype:
@@ -79,8 +82,12 @@ def forward_of(prepared: nn.Module, cell: Cell) -> Callable[[Tensor], Tensor]:
 
 def _quantised(model: nn.Module) -> nn.Module:
     """As Longform does it; other architectures likewise, all of their linear layers."""
-    if isinstance(model, FromEmbeddings) and isinstance(model.model, LinformerPreTrainedModel):
-        quantize(model.model)
+    if _is_linformer(model):
+        quantize(model.model)  # ty: ignore[invalid-argument-type]
     else:
         quantize_linears(model, keep=lambda parent, name: False)
     return model
+
+
+def _is_linformer(model: nn.Module) -> bool:
+    return isinstance(model, FromEmbeddings) and isinstance(model.model, LinformerPreTrainedModel)
