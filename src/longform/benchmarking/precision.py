@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from longform.benchmarking.from_embeddings import FromEmbeddings
 from longform.benchmarking.shapes import Cell
+from longform.functional.hardware import native_bfloat16
 from longform.layers.int8_linear import quantize_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.models.quantization import quantize
-from longform.training.settings import native_bfloat16
 
 
 def impossible(cell: Cell) -> str:
