@@ -10,6 +10,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from longform.errors import CheckpointError, ConfigurationError
 from longform.evaluation import loading
+from longform.evaluation.compiling import missing_compiler
 from longform.evaluation.loading import load_pretrained, pick_device, pick_dtype, token_limit
 from longform.training.settings import compute_dtype
 
@@ -107,3 +108,26 @@ def test_a_dtype_that_the_machine_lacks_is_refused_before_the_model_is_read(
     monkeypatch.setattr(loading, "native_bfloat16", lambda device: False)
     with pytest.raises(ConfigurationError, match="does not multiply"):
         load_pretrained(AutoModel, tmp_path / "nothing", dtype="bfloat16", device="cpu")
+
+
+def test_compiling_without_a_compiler(monkeypatch: pytest.MonkeyPatch, longform_folder: Path) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    with monkeypatch.context() as patch:
+        patch.setattr("longform.evaluation.compiling.shutil.which", lambda name: None)
+        with pytest.raises(ConfigurationError, match=r"needs a C\+\+ compiler, and .*apt-get install g\+\+"):
+            load_pretrained(AutoModel, longform_folder, compile=True)
+    monkeypatch.setattr("longform.evaluation.compiling.shutil.which", lambda name: name)
+    monkeypatch.setattr("longform.evaluation.compiling.sysconfig.get_paths", lambda: {"include": "/nowhere"})
+    with pytest.raises(ConfigurationError, match=r"Python\.h.*python3-dev"):
+        load_pretrained(AutoModel, longform_folder, compile=True)
+
+
+def test_compiling_a_gpus_model_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    for found in (False, True):
+        monkeypatch.setattr("longform.evaluation.compiling.has_triton", lambda found=found: found)
+        assert (missing_compiler(torch.device("cuda")) == "") is found
+
+
+def test_only_longforms_are_compiled(bert_folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match="compile is for Longform's own models, not BertModel"):
+        load_pretrained(AutoModel, bert_folder, compile=True)

@@ -1,7 +1,6 @@
 """A float32 model as a cell wants it: its dtype, quantised, compiled."""
 
 import contextlib
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from longform.benchmarking.from_embeddings import FromEmbeddings
 from longform.benchmarking.shapes import Cell
+from longform.evaluation.compiling import missing_compiler
 from longform.functional.hardware import native_bfloat16
 from longform.layers.int8_linear import quantize_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
@@ -25,9 +25,7 @@ def impossible(cell: Cell) -> str:
         return "this machine does not multiply bfloat16 matrices"
     if cell.dtype == "int8" and (cell.work == "train" or device.type != "cpu"):
         return "dynamic int8 quantisation is for inference on CPUs"
-    if cell.mode == "compiled" and device.type == "cpu" and not (shutil.which("g++") or shutil.which("clang++")):
-        return "torch.compile needs a C++ compiler (g++ or clang++), and none was found"
-    return ""
+    return missing_compiler(device) if cell.mode == "compiled" else ""
 
 
 class Autocast(nn.Module):

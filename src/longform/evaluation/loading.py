@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from longform.errors import CheckpointError, ConfigurationError
+from longform.evaluation.compiling import compile_in_place
 from longform.functional.hardware import native_bfloat16
 from longform.models.quantization import quantize
 
@@ -49,12 +50,12 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def load_pretrained(
-    auto_class: Any, source: str | Path, *, dtype: str = "float32", device: str = "auto"
+    auto_class: Any, source: str | Path, *, dtype: str = "float32", device: str = "auto", compile: bool = False
 ) -> tuple[Any, Any]:
     """Model (in eval mode, on its device) and tokenizer of ``source``, a folder or hub name; safetensors only.
 
-    ``dtype`` "int8" is for Longforms on a CPU, which "auto" then is (``longform.quantize``). Raises
-    ConfigurationError for a dtype or device that cannot be had.
+    ``dtype`` "int8" is for Longforms on a CPU, which "auto" then is (``longform.quantize``). ``compile``: Longforms,
+    by torch.compile, when first called. Raises ConfigurationError for what cannot be had of these.
 
     Raises CheckpointError for what is not there, is cut off, is a pickle, is another architecture, or lacks the
     weights of the head that ``auto_class`` asks for.
@@ -79,7 +80,8 @@ def load_pretrained(
             "A head must be trained (longform finetune) before it is used"
         )
     model = model.to(chosen).eval()
-    return quantize(model) if int8 else model, tokenizer
+    model = quantize(model) if int8 else model
+    return compile_in_place(model) if compile else model, tokenizer
 
 
 def token_limit(model: Any, tokenizer: Any) -> int:
