@@ -33,7 +33,7 @@ def near(actual: object, expected: object) -> None:
 
 
 def test_four_graphs_embed_texts_of_every_length(counter, tiny_tokenizer, tmp_path):
-    folder = save_longform(tmp_path, tiny_tokenizer, attention_window=8, memory_budget=6.0)
+    folder = save_longform(tmp_path, tiny_tokenizer, attention_window=8, memory_budget=6.0, num_hidden_layers=1)
     eager, compiled = load_encoder(folder), load_encoder(folder, compile=True)
     assert type(compiled.model) is type(eager.model)
     assert counter.frame_count == 0
@@ -48,7 +48,9 @@ def test_four_graphs_embed_texts_of_every_length(counter, tiny_tokenizer, tmp_pa
 
 def test_the_command_predicts_the_same(counter, tiny_tokenizer, tmp_path: Path):
     names = {0: "bad", 1: "good", 2: "odd"}
-    folder = save_longform(tmp_path / "model", tiny_tokenizer, head="classification", id2label=names)
+    folder = save_longform(
+        tmp_path / "model", tiny_tokenizer, head="classification", num_hidden_layers=1, id2label=names
+    )
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": "good " * n}) + "\n" for n in WORDS))
     scores = []
     for name, option in (("eager", []), ("compiled", ["--compile"])):
