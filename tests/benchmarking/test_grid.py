@@ -134,7 +134,7 @@ def test_cells_that_this_machine_cannot_measure_have_rows_that_say_so(
     tmp_path: Path, fake_children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("longform.benchmarking.precision.native_bfloat16", lambda device: False)
-    monkeypatch.setattr("longform.benchmarking.precision.shutil.which", lambda name: None)
+    monkeypatch.setattr("longform.evaluation.compiling.shutil.which", lambda name: None)
     common = {"size": "tiny", "length": 64, "batch": 1, "slots": 16, "device": "cpu", "threads": 1}
     impossible = [
         Cell(dtype="bfloat16", mode="eager", work="inference", **common),
@@ -145,7 +145,8 @@ def test_cells_that_this_machine_cannot_measure_have_rows_that_say_so(
     assert [record.metrics["missing"] for record in records] == [
         "this machine does not multiply bfloat16 matrices",
         "dynamic int8 quantisation is for inference on CPUs",
-        "torch.compile needs a C++ compiler (g++ or clang++), and none was found",
+        "torch.compile needs a C++ compiler, and g++ was not found: install it (apt-get install g++), or name "
+        "another by the environment variable CXX",
     ]
     assert fake_children.calls == []
 

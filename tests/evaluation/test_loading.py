@@ -9,7 +9,10 @@ import torch
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from longform.errors import CheckpointError, ConfigurationError
+from longform.evaluation import loading
+from longform.evaluation.compiling import missing_compiler
 from longform.evaluation.loading import load_pretrained, pick_device, pick_dtype, token_limit
+from longform.training.settings import compute_dtype
 
 
 @pytest.fixture
@@ -74,13 +77,57 @@ def test_device_and_dtype() -> None:
     for name, message in (("cuda", "sees 0 GPUs"), ("gpu", "it is auto, cpu, cuda")):
         with pytest.raises(ConfigurationError, match=message):
             pick_device(name)
-    assert pick_dtype("bfloat16", torch.device("cpu")) == torch.bfloat16
+    with pytest.raises(ConfigurationError, match='dtype is "half"'):
+        pick_dtype("half", torch.device("cpu"))
 
 
-@pytest.mark.parametrize("amx", [False, True])
-@pytest.mark.parametrize("avx512", [False, True])
-def test_auto_is_bfloat16_where_the_cpu_multiplies_it(monkeypatch, amx, avx512):
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
-    assert pick_dtype("auto", torch.device("cpu")) == (torch.bfloat16 if amx or avx512 else torch.float32)
-    assert pick_dtype("float32", torch.device("cpu")) == torch.float32
+@pytest.mark.parametrize("native", [False, True])
+def test_auto_is_bfloat16_where_it_is_multiplied(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
+    monkeypatch.setattr(loading, "native_bfloat16", lambda device: native)
+    cpu = torch.device("cpu")
+    assert pick_dtype("auto", cpu) == (torch.bfloat16 if native else torch.float32)
+    assert pick_dtype("float32", cpu) == torch.float32
+    if native:
+        assert pick_dtype("bfloat16", cpu) == torch.bfloat16
+        return
+    for device, name in (("cpu", "CPU"), ("cuda", "GPU")):
+        with pytest.raises(ConfigurationError, match=f'this {name} does not multiply.* give "float32", or "auto"'):
+            pick_dtype("bfloat16", torch.device(device))
+    assert pick_dtype("bfloat16", torch.device("mps")) == torch.bfloat16  # nothing is known against it
+
+
+def test_inference_and_training_mean_the_same_by_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+    for flag in ("avx512_bf16", "amx_bf16", "bf16", "avx2"):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda flag=flag: {flag: True}, raising=False)
+        assert pick_dtype("auto", torch.device("cpu")) == compute_dtype("auto", torch.device("cpu"))
+
+
+def test_a_dtype_that_the_machine_lacks_is_refused_before_the_model_is_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(loading, "native_bfloat16", lambda device: False)
+    with pytest.raises(ConfigurationError, match="does not multiply"):
+        load_pretrained(AutoModel, tmp_path / "nothing", dtype="bfloat16", device="cpu")
+
+
+def test_compiling_without_a_compiler(monkeypatch: pytest.MonkeyPatch, longform_folder: Path) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    with monkeypatch.context() as patch:
+        patch.setattr("longform.evaluation.compiling.shutil.which", lambda name: None)
+        with pytest.raises(ConfigurationError, match=r"needs a C\+\+ compiler, and .*apt-get install g\+\+"):
+            load_pretrained(AutoModel, longform_folder, compile=True)
+    monkeypatch.setattr("longform.evaluation.compiling.shutil.which", lambda name: name)
+    monkeypatch.setattr("longform.evaluation.compiling.sysconfig.get_paths", lambda: {"include": "/nowhere"})
+    with pytest.raises(ConfigurationError, match=r"Python\.h.*python3-dev"):
+        load_pretrained(AutoModel, longform_folder, compile=True)
+
+
+def test_compiling_a_gpus_model_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    for found in (False, True):
+        monkeypatch.setattr("longform.evaluation.compiling.has_triton", lambda found=found: found)
+        assert (missing_compiler(torch.device("cuda")) == "") is found
+
+
+def test_only_longforms_are_compiled(bert_folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match="compile is for Longform's own models, not BertModel"):
+        load_pretrained(AutoModel, bert_folder, compile=True)

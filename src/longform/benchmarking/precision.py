@@ -1,7 +1,6 @@
 """A float32 model as a cell wants it: its dtype, quantised, compiled."""
 
 import contextlib
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +9,11 @@ from torch import Tensor, nn
 
 from longform.benchmarking.from_embeddings import FromEmbeddings
 from longform.benchmarking.shapes import Cell
+from longform.evaluation.compiling import missing_compiler
+from longform.functional.hardware import native_bfloat16
 from longform.layers.int8_linear import quantize_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.models.quantization import quantize
-from longform.training.settings import native_bfloat16
 
 
 def impossible(cell: Cell) -> str:
@@ -25,9 +25,7 @@ def impossible(cell: Cell) -> str:
         return "this machine does not multiply bfloat16 matrices"
     if cell.dtype == "int8" and (cell.work == "train" or device.type != "cpu"):
         return "dynamic int8 quantisation is for inference on CPUs"
-    if cell.mode == "compiled" and device.type == "cpu" and not (shutil.which("g++") or shutil.which("clang++")):
-        return "torch.compile needs a C++ compiler (g++ or clang++), and none was found"
-    return ""
+    return missing_compiler(device) if cell.mode == "compiled" else ""
 
 
 class Autocast(nn.Module):
@@ -51,7 +49,10 @@ def prepare(model: nn.Module, cell: Cell, *, autocast: bool = False) -> nn.Modul
             model = Autocast(model) if autocast else model.to(torch.bfloat16)
         elif cell.dtype == "int8":
             model = _quantised(model)
-    return torch.compile(model, dynamic=False) if cell.mode == "compiled" else model  # ty: ignore[invalid-explicit-return]
+    if cell.mode != "compiled":
+        return model
+    # Longform's own models are one graph, or a fault; other packages may break where they like.
+    return torch.compile(model, dynamic=False, fullgraph=_is_linformer(model))  # ty: ignore[invalid-explicit-return]
 
 
 def input_dtype(cell: Cell) -> torch.dtype:
@@ -79,8 +80,12 @@ def forward_of(prepared: nn.Module, cell: Cell) -> Callable[[Tensor], Tensor]:
 
 def _quantised(model: nn.Module) -> nn.Module:
     """As Longform does it; other architectures likewise, all of their linear layers."""
-    if isinstance(model, FromEmbeddings) and isinstance(model.model, LinformerPreTrainedModel):
-        quantize(model.model)
+    if _is_linformer(model):
+        quantize(model.model)  # ty: ignore[invalid-argument-type]
     else:
         quantize_linears(model, keep=lambda parent, name: False)
     return model
+
+
+def _is_linformer(model: nn.Module) -> bool:
+    return isinstance(model, FromEmbeddings) and isinstance(model.model, LinformerPreTrainedModel)

@@ -14,11 +14,14 @@ def command_parser(command: str, description: str) -> Any:
     return parser
 
 
-def add_model_options(parser: Any, *, lengths: bool = True) -> None:
+def add_model_options(parser: Any, *, lengths: bool = True, compiling: bool = False) -> None:
     """Options that say how a model is run."""
     parser.add_argument("--dtype", default="float32", help="float32; bfloat16; auto: bfloat16 where it is fast; int8: "
                         "Longforms on a CPU, linear layers in 8-bit integers")  # fmt: skip
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
+    if compiling:
+        parser.add_argument("--compile", type=bool, nargs="?", const=True, default=False,
+                            help="torch.compile, Longforms only: tens of seconds once, for long runs")  # fmt: skip
     parser.add_argument("--batch-tokens", type=int, default=8192, help="tokens in a batch, padding included")
     if lengths:
         parser.add_argument("--max-length", type=int | None, default=None, help="tokens taken of a text; null: all fit")

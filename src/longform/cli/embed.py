@@ -19,7 +19,7 @@ def parser() -> Any:
     made.add_argument(
         "--normalise", type=bool | None, default=None, help="vectors of length 1; null: as the folder says"
     )
-    add_model_options(made)
+    add_model_options(made, compiling=True)
     return made
 
 

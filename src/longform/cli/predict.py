@@ -12,7 +12,7 @@ def parser() -> Any:
     made.add_argument("model", help="folder or hub name of a model with a trained classification head")
     add_input_options(made)
     made.add_argument("--threshold", type=float, default=0.5, help="multi-label: least probability of a given label")
-    add_model_options(made)
+    add_model_options(made, compiling=True)
     return made
 
 

@@ -98,10 +98,17 @@ class TextClassifier:
 
 
 def load_classifier(
-    source: str | Path, *, max_length: int | None = None, dtype: str = "float32", device: str = "auto"
+    source: str | Path,
+    *,
+    max_length: int | None = None,
+    dtype: str = "float32",
+    device: str = "auto",
+    compile: bool = False,
 ) -> TextClassifier:
     """A TextClassifier of a folder or hub name. Raises CheckpointError when its head was never trained."""
-    model, tokenizer = load_pretrained(AutoModelForSequenceClassification, source, dtype=dtype, device=device)
+    model, tokenizer = load_pretrained(
+        AutoModelForSequenceClassification, source, dtype=dtype, device=device, compile=compile
+    )
     return TextClassifier(model, tokenizer, checked_limit(token_limit(model, tokenizer), max_length, name=str(source)))
 
 

@@ -78,14 +78,16 @@ def load_encoder(
     max_length: int | None = None,
     dtype: str = "float32",
     device: str = "auto",
+    compile: bool = False,
 ) -> TextEncoder:
     """A TextEncoder of a folder or hub name.
 
     ``pooling`` and ``normalise`` default to what a sentence-transformers folder says, else to "mean" and no.
-    ``max_length`` (tokens) may shorten the model's limit, not extend it. Raises CheckpointError, ConfigurationError.
+    ``max_length`` (tokens) may shorten the model's limit, not extend it. ``dtype``, ``device`` and ``compile`` as in
+    ``load_pretrained``. Raises CheckpointError, ConfigurationError.
     """
     saved_pooling, saved_normalise = _sentence_transformers_settings(source)
-    model, tokenizer = load_pretrained(AutoModel, source, dtype=dtype, device=device)
+    model, tokenizer = load_pretrained(AutoModel, source, dtype=dtype, device=device, compile=compile)
     limit = checked_limit(token_limit(model, tokenizer), max_length, name=str(source))
     return TextEncoder(
         model,

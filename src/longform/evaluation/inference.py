@@ -24,7 +24,8 @@ class InferenceSettings:
     """How documents are read and a model is run; the same for prediction and embedding.
 
     Lengths are in tokens. ``strategy``: "whole" (up to ``max_length``, or what the model takes) or "chunk-average".
-    ``on_long``: "truncate" (counted) or "error". ``restart``: forget what an interrupted run left.
+    ``on_long``: "truncate" (counted) or "error". ``compile``: by torch.compile, Longforms only; it costs tens of
+    seconds at the start of a run. ``restart``: forget what an interrupted run left.
     """
 
     text_field: str = "text"
@@ -38,6 +39,7 @@ class InferenceSettings:
     batch_tokens: int = DEFAULT_BATCH_TOKENS
     dtype: str = "float32"
     device: str = "auto"
+    compile: bool = False
     restart: bool = False
     progress: bool = True
 
@@ -75,7 +77,7 @@ def predict(
     settings = settings or InferenceSettings()
     if not 0 <= threshold <= 1:
         raise ConfigurationError(f"threshold is {threshold}; it is a probability")
-    classifier = load_classifier(model, max_length=settings.max_length, dtype=settings.dtype, device=settings.device)
+    classifier = load_classifier(model, **_loading(settings))
     format_record = _prediction_format(classifier, threshold)
     kept = {"command": "predict", "threshold": threshold}
     return _run(classifier, format_record, model, sources, output, settings, kept)
@@ -96,16 +98,13 @@ def embed(
     ``pooling`` and ``normalise`` as in ``load_encoder``. Raises the errors of ``longform.errors``.
     """
     settings = settings or InferenceSettings()
-    encoder = load_encoder(
-        model,
-        pooling=pooling,
-        normalise=normalise,
-        max_length=settings.max_length,
-        dtype=settings.dtype,
-        device=settings.device,
-    )
+    encoder = load_encoder(model, pooling=pooling, normalise=normalise, **_loading(settings))
     kept = {"command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise}
     return _run(encoder, _embedding_record, model, sources, output, settings, kept)
+
+
+def _loading(settings: InferenceSettings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in ("max_length", "dtype", "device", "compile")}
 
 
 def _run(
@@ -215,7 +214,7 @@ def _identity(
 ) -> dict[str, Any]:
     """What must not change between two starts of one run."""
     listed = [sources] if isinstance(sources, str | Path) else sources
-    free = ("batch_tokens", "device", "restart", "progress", "max_length")
+    free = ("batch_tokens", "device", "compile", "restart", "progress", "max_length")
     chosen = {name: value for name, value in asdict(settings).items() if name not in free}
     return {**chosen, "model": _fingerprint(model), "sources": list(map(str, listed)), "limit": limit}
 

@@ -11,6 +11,8 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from longform.errors import CheckpointError, ConfigurationError
+from longform.evaluation.compiling import compile_in_place
+from longform.functional.hardware import native_bfloat16
 from longform.models.quantization import quantize
 
 MISSING = " (there is no such folder)"
@@ -37,27 +39,26 @@ def pick_device(name: str = "auto") -> torch.device:
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     """ "float32", "bfloat16", or "auto": bfloat16 where the GPU or the CPU (AMX, AVX512-bf16) multiplies it faster.
 
-    Measured on one core of a Zen 4 with AVX512-bf16, n = 512, base size: 75 ms a layer in float32, 41 in bfloat16;
-    a training step of MiniLM's size at n = 4,096: 576 and 334 ms a layer.
+    Raises ConfigurationError for another name, and for "bfloat16" on a GPU or CPU that does not multiply it.
     """
-    if name == "auto":
-        if device.type == "cpu":
-            fast = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
-        else:
-            fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.bfloat16 if fast else torch.float32
-    if name not in ("float32", "bfloat16"):
+    if name not in ("auto", "float32", "bfloat16"):
         raise ConfigurationError(f'dtype is "{name}"; it is "float32", "bfloat16", "int8" or "auto"')
-    return getattr(torch, name)
+    native = native_bfloat16(device)
+    if name == "bfloat16" and not native and device.type in ("cpu", "cuda"):
+        raise ConfigurationError(
+            f'dtype is "bfloat16", which this {"CPU" if device.type == "cpu" else "GPU"} does not multiply (emulated, '
+            'it is slower than float32): give "float32", or "auto"'
+        )
+    return torch.bfloat16 if name == "bfloat16" or (name == "auto" and native) else torch.float32
 
 
 def load_pretrained(
-    auto_class: Any, source: str | Path, *, dtype: str = "float32", device: str = "auto"
+    auto_class: Any, source: str | Path, *, dtype: str = "float32", device: str = "auto", compile: bool = False
 ) -> tuple[Any, Any]:
     """Model (in eval mode, on its device) and tokenizer of ``source``, a folder or hub name; safetensors only.
 
-    ``dtype`` "int8" is for Longforms on a CPU, which "auto" then is (``longform.quantize``). Raises
-    ConfigurationError for a dtype or device that cannot be had.
+    ``dtype`` "int8" is for Longforms on a CPU, which "auto" then is (``longform.quantize``). ``compile``: Longforms,
+    by torch.compile, when first called. Raises ConfigurationError for what cannot be had of these.
 
     Raises CheckpointError for what is not there, is cut off, is a pickle, is another architecture, or lacks the
     weights of the head that ``auto_class`` asks for.
@@ -82,7 +83,8 @@ def load_pretrained(
             "A head must be trained (longform finetune) before it is used"
         )
     model = model.to(chosen).eval()
-    return quantize(model) if int8 else model, tokenizer
+    model = quantize(model) if int8 else model
+    return compile_in_place(model) if compile else model, tokenizer
 
 
 def token_limit(model: Any, tokenizer: Any) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from longform.errors import ConfigurationError
+from longform.functional.hardware import native_bfloat16
 from longform.functional.pooling import POOLINGS
 
 BUDGETS = ("max_steps", "max_minutes", "max_tokens")
@@ -210,16 +211,6 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 def as_dict(settings: DistillationSettings | FinetuningSettings) -> dict[str, Any]:
     """The settings by name, as JSON has them."""
     return {field.name: getattr(settings, field.name) for field in fields(settings)}
-
-
-def native_bfloat16(device: torch.device) -> bool:
-    """Whether the device multiplies bfloat16 matrices in hardware."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type == "cpu" and hasattr(torch.cpu, "get_capabilities"):
-        found = torch.cpu.get_capabilities()
-        return bool(found.get("avx512_bf16") or found.get("amx_bf16") or found.get("bf16"))
-    return False
 
 
 def compute_dtype(name: str, device: torch.device) -> torch.dtype:
