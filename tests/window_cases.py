@@ -42,7 +42,7 @@ def cases(draw: st.DrawFn, kinds: tuple[str, ...] = MASK_KINDS):
 
 
 @contextmanager
-def taking(path: str) -> Iterator[None]:
+def taking(path: str) -> Iterator[pytest.MonkeyPatch]:
     """Calls inside go the way of a compiled graph, or of FlexAttention, uncompiled and with gradients on a CPU."""
     with pytest.MonkeyPatch.context() as patch:
         if path == "compiled":
@@ -53,7 +53,7 @@ def taking(path: str) -> Iterator[None]:
             patch.setattr(window_flex, "_compiled", lambda: window_flex.near_and_far)
             patch.setattr(window_flex.flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
             patch.setattr(window_flex.flex, "_validate_device", lambda *heads: None)  # refuses gradients on CPUs
-        yield
+        yield patch
 
 
 class Inputs:

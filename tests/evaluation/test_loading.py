@@ -10,6 +10,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from longform.errors import CheckpointError, ConfigurationError
 from longform.evaluation.loading import load_pretrained, pick_device, pick_dtype, token_limit
+from longform.training.settings import compute_dtype
 
 
 @pytest.fixture
@@ -84,3 +85,12 @@ def test_auto_is_bfloat16_where_the_cpu_multiplies_it(monkeypatch, amx, avx512):
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
     assert pick_dtype("auto", torch.device("cpu")) == (torch.bfloat16 if amx or avx512 else torch.float32)
     assert pick_dtype("float32", torch.device("cpu")) == torch.float32
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_auto_is_bfloat16_where_the_gpu_multiplies_it(monkeypatch, native):
+    """In inference and in training; emulated bfloat16 of older GPUs does not count."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation)
+    expected = torch.bfloat16 if native else torch.float32
+    assert pick_dtype("auto", torch.device("cuda")) == expected
+    assert compute_dtype("auto", torch.device("cuda")) == expected

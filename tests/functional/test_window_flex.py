@@ -6,10 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
 from window_cases import DTYPES, HEADS, Inputs, cases, taking
 
 from longform import LinformerAttention
-from longform.functional import window, window_flex
+from longform.functional import attention, window, window_flex
 from strategies import Text, gradients, seeds
 from tolerances import assert_close
 
@@ -105,7 +106,7 @@ def test_what_the_kernels_take(dim, dtype, taken):
 def test_when_the_kernels_are_not_asked(monkeypatch):
     query = on_a_gpu()
     assert window_flex.has_flex_kernel(query)
-    with torch.utils.flop_counter.FlopCounterMode(display=False):
+    with FlopCounterMode(display=False):
         assert not window_flex.has_flex_kernel(query)
     torch.func.vmap(lambda x: [pytest.fail("taken") for _ in range(window_flex.has_flex_kernel(query))] or x)(
         torch.zeros(2)
@@ -141,9 +142,9 @@ def test_a_kernel_that_does_not_compile_is_not_tried_again(monkeypatch):
     inputs = some_inputs()
     expected, _ = inputs.fast("compiled", 5.0)
     monkeypatch.setattr(window_flex, "HEAD_DIMS", range(1, 9))
-    with taking("flex"):
-        monkeypatch.setattr(window_flex, "_compiled", lambda: broken)
-        monkeypatch.setattr(window, "has_flex_kernel", lambda query: window_flex.has_flex_kernel(seen_on_a_gpu(query)))
+    with taking("flex") as patch:
+        patch.setattr(window_flex, "_compiled", lambda: broken)
+        patch.setattr(window, "has_flex_kernel", lambda query: window_flex.has_flex_kernel(seen_on_a_gpu(query)))
         options = {"window": 4, "memory_bias": inputs.bias, "memory_budget": 5.0}
         with pytest.warns(UserWarning, match="slower path serves instead: no compiler$"):
             out, _ = window.windowed_attention(*inputs.heads, *inputs.memory, inputs.slots, **options)
@@ -157,13 +158,13 @@ def seen_on_a_gpu(query: torch.Tensor) -> torch.Tensor:
     return query.detach().as_subclass(Device)
 
 
-def test_it_never_runs_uncompiled(monkeypatch):
+def test_it_never_runs_uncompiled():
     """Where torch.compile is switched off, the plain path serves."""
     inputs = some_inputs()
     expected, _ = inputs.fast("compiled", None)
-    with taking("flex"):
-        monkeypatch.setattr(window_flex, "_compiled", lambda: window_flex._never_eager)
-        monkeypatch.setattr(window_flex, "near_and_far", lambda *given: pytest.fail("n x n logits"))
+    with taking("flex") as patch:
+        patch.setattr(window_flex, "_compiled", lambda: window_flex._never_eager)
+        patch.setattr(window_flex, "near_and_far", lambda *given: pytest.fail("n x n logits"))
         options = {"window": 4, "memory_bias": inputs.bias}
         out, _ = window.windowed_attention(*inputs.heads, *inputs.memory, inputs.slots, **options)
     assert_close(out, expected)
@@ -176,3 +177,20 @@ def test_weights_and_dropout_go_the_plain_path(monkeypatch, options):
     monkeypatch.setattr(window, "flex_windowed_attention", lambda *given, **named: pytest.fail("taken"))
     out, _ = window.windowed_attention(*inputs.heads, *inputs.memory, inputs.slots, window=4, **options)
     assert out.shape == (2, HEADS, 23, inputs.heads[0].shape[-1])
+
+
+@pytest.mark.parametrize("options", [{}, {"projection": "mean"}, {"projection": "mean", "sink_tokens": 2}])
+@pytest.mark.parametrize("padded", [False, True])
+def test_fused_attention_gets_a_mask_only_where_something_is_padded(monkeypatch, options, padded):
+    """FlashAttention takes none. (A linear E has one for texts below its length too: some rows may have no weight.)"""
+    masks = []
+
+    def attend(query, key, value, *, attn_mask, dropout_p):
+        masks.append(attn_mask)
+        return query
+
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", attend)
+    made = LinformerAttention(32, 2, max_length=60, projected_length=15, **options)
+    mask = torch.arange(60) < torch.tensor([[60], [30]])
+    made(torch.randn(2, 60, 32), mask if padded else None)
+    assert [mask is not None for mask in masks] == [padded]

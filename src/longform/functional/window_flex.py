@@ -14,6 +14,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -83,7 +84,8 @@ def flex_windowed_attention(
     if torch.compiler.is_compiling():
         return near_and_far(*given)
     try:
-        return _compiled()(*given)
+        with _compiling_as_eager_mode_needs():
+            return _compiled()(*given)
     except NotCompiledError:
         return None
     except _compilation_errors() as error:
@@ -140,6 +142,14 @@ def _never_eager(*given: Tensor) -> Tensor:
     if not torch.compiler.is_compiling():
         raise NotCompiledError
     return near_and_far(*given)
+
+
+def _compiling_as_eager_mode_needs() -> AbstractContextManager[None]:
+    """The backward kernel is compiled with the forward one, so that its failure is seen here; and may run twice."""
+    from torch._functorch import config
+
+    wanted = {"force_non_lazy_backward_lowering": True, "donated_buffer": False}
+    return config.patch(**{name: value for name, value in wanted.items() if hasattr(config, name)})
 
 
 def _compilation_errors() -> tuple[type[Exception], ...]:
