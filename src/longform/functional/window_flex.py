@@ -4,7 +4,8 @@ Near: keys in the query's block and its neighbours, by tiles (window_tiles.py). 
 logits. With l the log-sum-exp of each part and c the bias of the memory, out = (1 - p) o_near + p o_far,
 p = sigmoid(l_far + c - l_near). No key is copied and no n x n tensor exists. One call over slots and tokens together
 would need the gradient of c through score_mod, where the kernel adds n S terms to each head's one number in turn;
-here c meets one number a query. Without compilation flex_attention builds all n x n logits, so it never runs so
+here c meets one number a query. As in all that is compiled, a backward pass frees its graph: retain_graph is
+refused, with the way out. Without compilation flex_attention builds all n x n logits, so it never runs so
 outside of tests.
 
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n / w) blocks.
@@ -15,6 +16,7 @@ import inspect
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +28,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 HEAD_DIMS = range(16, 257)
 LOWEST = -1e30
 # The kernel for short queries (flex decoding) would need a graph of its own.
-OPTIONS = {"BACKEND": "TRITON"}
+OPTIONS: Any = {"BACKEND": "TRITON"}
 _refused: set[tuple[torch.dtype, int]] = set()
 
 
@@ -80,11 +82,11 @@ def flex_windowed_attention(
     key_block = (blocks if mask is None else torch.where(mask, blocks, NOWHERE)).expand(batch, -1)
     tiles = near_tiles(mask, length=length, window=window, device=query.device)
     others = (x.to(query.dtype) for x in (key, value, memory_key, memory_value))  # under autocast they may differ
-    given = (query, *others, far, bias, blocks, key_block.contiguous(), tiles)
+    given: tuple[Any, ...] = (query, *others, far, bias, blocks, key_block.contiguous(), tiles)
     if torch.compiler.is_compiling():
         return near_and_far(*given)
     try:
-        with _compiling_as_eager_mode_needs():
+        with _backward_compiled_at_once():
             return _compiled()(*given)
     except NotCompiledError:
         return None
@@ -117,16 +119,22 @@ def near_and_far(
 
     length = query.shape[2]
     near = flex.BlockMask((length, length), *tiles, BLOCK_SIZE=(TILE, TILE), mask_mod=seen)
-    options = {"kernel_options": OPTIONS, "return_aux": flex.AuxRequest(lse=True)}
-    near_out, near_lse = flex.flex_attention(query, key, value, block_mask=near, **options)
-    far_out, far_lse = flex.flex_attention(query, memory_key, memory_value, score_mod=weighed, **options)
-    share = torch.sigmoid(_finite(far_lse.lse) + bias[:, None] - _finite(near_lse.lse))[..., None]
+    asked = flex.AuxRequest(lse=True)
+    near_out, near_rest = flex.flex_attention(
+        query, key, value, block_mask=near, kernel_options=OPTIONS, return_aux=asked
+    )
+    far_out, far_rest = flex.flex_attention(
+        query, memory_key, memory_value, score_mod=weighed, kernel_options=OPTIONS, return_aux=asked
+    )
+    near_lse, far_lse = _finite(near_rest.lse), _finite(far_rest.lse) + bias[:, None]
+    share = torch.sigmoid(far_lse - near_lse)[..., None]
     near_out, far_out = near_out.to(share.dtype), far_out.to(share.dtype)
     return (near_out + share * (far_out - near_out)).to(query.dtype)
 
 
-def _finite(lse: Tensor) -> Tensor:
+def _finite(lse: Tensor | None) -> Tensor:
     """Log-sum-exp (B, h, n), -inf where nothing is seen, so that a difference of two has a gradient."""
+    assert lse is not None
     return lse.masked_fill(lse == -torch.inf, LOWEST)
 
 
@@ -134,22 +142,23 @@ def _finite(lse: Tensor) -> Tensor:
 def _compiled() -> Callable[..., Tensor]:
     """near_and_far as one fused graph for all lengths, made at the first call."""
     # Batches of one, models of other head counts and each dtype have graphs of their own; torch gives up after eight.
-    limit = {"recompile_limit": 64} if "recompile_limit" in inspect.signature(torch.compile).parameters else {}
+    known = "recompile_limit" in inspect.signature(torch.compile).parameters
+    limit: dict[str, Any] = {"recompile_limit": 64} if known else {}
     return torch.compile(_never_eager, fullgraph=True, dynamic=True, **limit)
 
 
-def _never_eager(*given: Tensor) -> Tensor:
+def _never_eager(*given: Any) -> Tensor:
     if not torch.compiler.is_compiling():
         raise NotCompiledError
     return near_and_far(*given)
 
 
-def _compiling_as_eager_mode_needs() -> AbstractContextManager[None]:
-    """The backward kernel is compiled with the forward one, so that its failure is seen here; and may run twice."""
+def _backward_compiled_at_once() -> AbstractContextManager[None]:
+    """The backward kernel is compiled with the forward one, so that its failure is seen where the call is made."""
     from torch._functorch import config
 
-    wanted = {"force_non_lazy_backward_lowering": True, "donated_buffer": False}
-    return config.patch(**{name: value for name, value in wanted.items() if hasattr(config, name)})
+    wanted = {"force_non_lazy_backward_lowering": True}
+    return config.patch({name: value for name, value in wanted.items() if hasattr(config, name)})
 
 
 def _compilation_errors() -> tuple[type[Exception], ...]:
