@@ -15,11 +15,12 @@ COMPILED_TESTS := $(wildcard tests/compiled/test_*.py)
 PEER_TESTS := $(wildcard tests/peers/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-main test-compiled test-peers check bench bench-memory tables clean
+.PHONY: help install demo test test-main test-compiled test-peers test-device check bench bench-memory tables clean
 
 help:
 	@echo "make demo         convert, heal and fine-tune an encoder on licence texts; results in runs/demo"
 	@echo "make test         every test (test-main, test-compiled, test-peers)"
+	@echo "make test-device  what runs on a GPU only"
 	@echo "make check        ruff, ty, import-linter, documented public names, generated tables"
 	@echo "make bench        time and memory against length, beside other encoders (10 minutes); goes on where it was;"
 	@echo "                  appends to benchmarks/records; BENCH_OPTIONS: see longform benchmark --help"
@@ -43,13 +44,16 @@ demo: $(STAMP)
 test: test-main test-compiled test-peers
 
 test-main: $(STAMP)
-	$(PYTEST) tests --ignore=tests/compiled --ignore=tests/peers -n $(TEST_PROCESSES) --dist worksteal
+	$(PYTEST) tests --ignore=tests/compiled --ignore=tests/peers --ignore=tests/device -n $(TEST_PROCESSES) --dist worksteal
 
 test-compiled: $(STAMP)
 	$(if $(COMPILED_TESTS),$(PYTEST) tests/compiled,@echo "no compiled tests")
 
 test-peers: $(STAMP)
 	$(if $(PEER_TESTS),$(PYTEST) tests/peers,@echo "no peer tests")
+
+test-device: $(STAMP)
+	LONGFORM_TEST_DEVICE=1 $(PYTEST) tests/device
 
 check: $(STAMP)
 	$(VENV)/bin/ruff check

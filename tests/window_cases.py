@@ -1,9 +1,13 @@
 """Random heads, memory and masks for attention with a window, and their twin."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 import torch
 from hypothesis import strategies as st
 
+from longform.functional import window, window_flex
 from longform.functional.projection import divisors, make_slots
 from longform.functional.reference import (
     ReferenceSlots,
@@ -35,6 +39,21 @@ def cases(draw: st.DrawFn, kinds: tuple[str, ...] = MASK_KINDS):
     longest = slots * base
     lengths = st.sampled_from(edges(window, longest)) | st.integers(1, longest)
     return window, base, fixed, slots, draw(texts(lengths=lengths, batch=2, kinds=kinds))
+
+
+@contextmanager
+def taking(path: str) -> Iterator[pytest.MonkeyPatch]:
+    """Calls inside go the way of a compiled graph, or of FlexAttention, uncompiled and with gradients on a CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        if path == "compiled":
+            patch.setattr(torch.compiler, "is_compiling", lambda: True)
+        if path == "flex":
+            patch.setattr(window, "has_blockwise_kernel", lambda query: False)
+            patch.setattr(window, "has_flex_kernel", lambda query: True)
+            patch.setattr(window_flex, "_compiled", lambda: window_flex.near_and_far)
+            patch.setattr(window_flex.flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+            patch.setattr(window_flex.flex, "_validate_device", lambda *heads: None)  # refuses gradients on CPUs
+        yield patch
 
 
 class Inputs:
@@ -69,9 +88,7 @@ class Inputs:
         options = {"window": self.window, "memory_budget": budget, "mask": self.mask, "memory_bias": self.bias}
         options["sinks"] = self.sinks
         options["implementation"] = "eager" if path == "eager" else "sdpa"
-        with pytest.MonkeyPatch.context() as patch:
-            if path == "compiled":
-                patch.setattr(torch.compiler, "is_compiling", lambda: True)
+        with taking(path):
             return windowed_attention(*self.heads, *self.memory, self.slots, **options)
 
     def reference_slots(self, x, b: int, i: int) -> ReferenceSlots:

@@ -131,3 +131,12 @@ def test_compiling_a_gpus_model_needs_triton(monkeypatch: pytest.MonkeyPatch) ->
 def test_only_longforms_are_compiled(bert_folder: Path) -> None:
     with pytest.raises(ConfigurationError, match="compile is for Longform's own models, not BertModel"):
         load_pretrained(AutoModel, bert_folder, compile=True)
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_auto_is_bfloat16_where_the_gpu_multiplies_it(monkeypatch, native):
+    """In inference and in training; emulated bfloat16 of older GPUs does not count."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation)
+    expected = torch.bfloat16 if native else torch.float32
+    assert pick_dtype("auto", torch.device("cuda")) == expected
+    assert compute_dtype("auto", torch.device("cuda")) == expected

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from window_cases import DTYPES, HEADS, Inputs, cases
+from window_cases import DTYPES, HEADS, Inputs, cases, taking
 
 from longform.functional.masking import blank_padding
 from longform.functional.projection import make_slots
@@ -19,6 +19,7 @@ from strategies import Text, gradients, seeds
 from tolerances import assert_close
 
 PATHS = ("sdpa", "eager", "compiled")
+ALL_PATHS = (*PATHS, "flex")  # test_window_flex.py has the long tests of the last
 
 
 @settings(max_examples=100)
@@ -96,7 +97,7 @@ def test_weights_give_the_output_and_sum_to_one(case, seed):
         assert_close(mixed * inputs.defined[:, :, t], out[:, :, t])
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", ALL_PATHS)
 @pytest.mark.parametrize("length", [1, 4, 9, 12, 13, 24])
 def test_a_row_of_padding_is_finite_and_leaves_the_others_alone(path, length):
     """Forward and backward."""
@@ -109,7 +110,7 @@ def test_a_row_of_padding_is_finite_and_leaves_the_others_alone(path, length):
     assert_close(out[1], inputs.twin(3.0)[1])
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", ALL_PATHS)
 @pytest.mark.parametrize("bias", [None, -1e4])
 def test_without_a_bias_or_with_the_memory_off(path, bias):
     inputs = Inputs((2, 2, True, 8, Text(2, 15, None)), 3)
@@ -123,7 +124,7 @@ def test_without_a_bias_or_with_the_memory_off(path, bias):
         assert_close(out[0, 0, 0], near[0][0])
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", ALL_PATHS)
 def test_the_budget_is_what_all_slots_stand_for_together(path):
     """Equal logits: all far tokens together weigh as much as min(budget, their number) near ones."""
     length, window = 20, 2
@@ -132,12 +133,9 @@ def test_the_budget_is_what_all_slots_stand_for_together(path):
     far = torch.ones(1, 1, 10, 1).double()
     for budget in (0.5, 6.0, 15.0, 1e9):
         inputs = (zeros, zeros, zeros, torch.zeros_like(far), far, slots)
-        with pytest.MonkeyPatch.context() as patch:
-            if path == "compiled":
-                patch.setattr(torch.compiler, "is_compiling", lambda: True)
-            out, _ = windowed_attention(
-                *inputs, window=window, memory_budget=budget, implementation=path.replace("compiled", "sdpa")
-            )
+        with taking(path):
+            implementation = "eager" if path == "eager" else "sdpa"
+            out, _ = windowed_attention(*inputs, window=window, memory_budget=budget, implementation=implementation)
         for t in range(length):
             near = sum(abs(s // window - t // window) <= 1 for s in range(length))
             stands_for = min(budget, length - near)

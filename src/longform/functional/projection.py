@@ -61,6 +61,10 @@ def make_slots(
     """
     if len(sizes) == 1:
         size, uniform = torch.full((batch,), sizes[0], dtype=torch.long, device=device), sizes[0]
+    elif mask is None and not torch.compiler.is_compiling():  # known without asking the device
+        known = next((size for size in sizes if size * slots >= length), sizes[-1])
+        size = torch.full((batch,), known, dtype=torch.long, device=device)
+        uniform = known if length <= known * slots else None
     else:
         lengths = document_lengths(mask, batch=batch, length=length, device=device)
         size = slot_sizes(lengths, sizes=sizes, slots=slots)

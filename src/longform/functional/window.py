@@ -16,6 +16,7 @@ from torch.nn.functional import dropout as drop
 from longform.functional.blockwise_cpu import BlockwiseAttention, has_blockwise_kernel
 from longform.functional.product_attention import products_are_faster
 from longform.functional.projection import Slots
+from longform.functional.window_flex import flex_windowed_attention, has_flex_kernel
 from longform.functional.window_forward_cpu import DocumentAttention, Part, document_attention, far_of, text_lengths
 from longform.functional.window_products_cpu import document_by_products
 
@@ -112,10 +113,15 @@ def windowed_attention(
             memory = (memory_key, memory_value, slots, sinks, memory_bias, memory_budget, of_tokens)
             return _without_gradient(query, key, value, *memory, lengths, window), None
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
-    valid = torch.ones(batch, length, dtype=torch.bool, device=query.device) if mask is None else mask
-    near = near_bias(valid, window=window, dtype=dtype)
     far = far_bias(slots, length=length, window=window, dtype=dtype, sinks=sinks, budget=memory_budget)
     bias = torch.zeros(heads, dtype=dtype, device=query.device) if memory_bias is None else memory_bias.to(dtype)
+    if implementation == "sdpa" and dropout == 0.0 and has_flex_kernel(query):
+        memory = (memory_key, memory_value, far, bias)
+        out = flex_windowed_attention(query, key, value, *memory, window=window, mask=mask)
+        if out is not None:
+            return _blank(out, mask), None
+    valid = torch.ones(batch, length, dtype=torch.bool, device=query.device) if mask is None else mask
+    near = near_bias(valid, window=window, dtype=dtype)
     weight = bias[:, None].expand(batch, -1, far.shape[1])
     if fused:
         out = BlockwiseAttention.apply(query, key, value, memory_key, memory_value, near, far, weight, window)

@@ -12,6 +12,7 @@ from torch.nn.functional import linear
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import compressed_attention
 from longform.functional.masking import blank_padding, checked_mask
+from longform.functional.projection import Slots
 from longform.functional.sinks import first_tokens, join_slots, rest_mask, sink_counts, without_first
 from longform.functional.window import windowed_attention
 from longform.functional.window_forward_cpu import text_lengths
@@ -280,7 +281,13 @@ class LinformerAttention(nn.Module):
         slots = join_slots(counts, memory.slots)
         keys = torch.cat([key.transpose(1, 2), memory.key], dim=2)
         values = torch.cat([value.transpose(1, 2), memory.value], dim=2)
-        return Memory(keys, values, (slots.count > 0)[:, None], slots)
+        usable = (slots.count > 0)[:, None]
+        return Memory(keys, values, None if self._all_hold_text(slots, mask, length) else usable, slots)
+
+    def _all_hold_text(self, slots: Slots, mask: Tensor | None, length: int) -> bool:
+        """Whether each slot is known to hold a token that is no sink; FlashAttention takes no mask."""
+        known = mask is None and slots.uniform is not None and not torch.compiler.is_compiling()
+        return known and self.sinks < min(length, slots.uniform)
 
     def _by_head(self, x: Tensor) -> Tensor:
         return x.unflatten(2, (self.num_heads, -1))

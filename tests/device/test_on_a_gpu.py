@@ -1,0 +1,53 @@
+"""The paths that CUDA takes, against the plain path on the same GPU."""
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from longform import LinformerAttention
+from longform.functional import window
+from longform.functional.projection import make_slots
+from longform.functional.window_flex import has_flex_kernel
+from strategies import generator, gradients, normal
+from tolerances import assert_close
+
+HEADS, DIM = 3, 64
+GPU = torch.device("cuda")
+
+
+def given(length: int, size: int, dtype: torch.dtype, mask: torch.Tensor | None):
+    """query, key, value, memory and bias as leaves, and the slots of 8 tokens."""
+    source = generator(5)
+    slots = make_slots(mask, batch=2, length=length, device=GPU, sizes=(8,), slots=-(-length // 8))
+    lengths = (length, length, length, slots.count.shape[1], slots.count.shape[1])
+    leaves = [normal(source, 2, HEADS, n, DIM, dtype=dtype).to(GPU).requires_grad_() for n in lengths]
+    return [*leaves, normal(source, HEADS).float().to(GPU).requires_grad_()], slots
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize(("length", "size"), [(100, 16), (1000, 128), (1024, 256), (777, 24)])
+def test_flex_attention_equals_the_plain_path(monkeypatch, length, size, padded, dtype):
+    mask = (torch.arange(length) < torch.tensor([[length], [length // 3]])).to(GPU) if padded else None
+    results = []
+    for taken in (True, False):
+        leaves, slots = given(length, size, dtype, mask)
+        assert has_flex_kernel(leaves[0])
+        if not taken:
+            monkeypatch.setattr(window, "has_flex_kernel", lambda query: False)
+        out, _ = window.windowed_attention(
+            *leaves[:5], slots, window=size, memory_bias=leaves[5], memory_budget=30.0, mask=mask
+        )
+        results.append([out, *gradients(out, torch.ones_like(out), leaves)])
+    for found, expected in zip(*results, strict=True):
+        assert found.dtype == expected.dtype
+        assert torch.isfinite(found).all()
+        assert_close(found, expected, scope="model")
+
+
+@pytest.mark.parametrize("options", [{}, {"projection": "mean"}, {"projection": "mean", "sink_tokens": 2}])
+def test_without_padding_attention_is_flash_attention(options):
+    made = LinformerAttention(128, 2, max_length=1024, projected_length=64, **options).to(GPU, torch.bfloat16).eval()
+    hidden = torch.randn(2, 1024, 128, device=GPU, dtype=torch.bfloat16)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        assert torch.isfinite(made(hidden)).all()
