@@ -4,6 +4,9 @@ torch adds the bias and GELU in passes of their own over the product, and sends 
 pass without gradients one oneDNN call does it all while the tile is in the cache: measured on AVX512-bf16, the wide
 half of a feed-forward part (2,048 x 768 x 3,072, GELU) takes 51 ms instead of 66 in bfloat16, and 5/6 in float32.
 GELU is the exact one (erf), applied to the float32 sums.
+
+Weights packed beforehand (``torch.ops.mkldnn._reorder_linear_weight``) would make a base layer's products 5 to 6 %
+faster at 2,048 tokens (3 to 10 % a product), for a second copy of all weights in memory: not done.
 """
 
 from functools import cache
