@@ -8,8 +8,9 @@ from benchmarks.table_kinds import ComputedTable, Rows
 
 MODELS = ("Longform", "original")
 METRICS = ("accuracy", "macro_f1")
+EARLIER_RATE = 3e-5  # of the records that do not say it
 HEADS = [
-    *("data", "pooling", "model", "tokens read", "training texts", "test texts", "splits"),
+    *("data", "pooling", "rate", "model", "tokens read", "training texts", "test texts", "splits"),
     *("accuracy, %", "macro-F1, %"),
 ]
 
@@ -17,10 +18,10 @@ HEADS = [
 def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """Mean ± standard deviation; the last line of each kind is Longform less the original, paired by split."""
     body = []
-    found: dict[tuple[str, str], dict[str, dict[int, Any]]] = {}
+    found: dict[tuple[str, str, str], dict[str, dict[int, Any]]] = {}
     for row in rows:
         settings = row["settings"]
-        kind = settings["data"], settings["pooling"]
+        kind = settings["data"], settings["pooling"], f"{settings.get('learning_rate', EARLIER_RATE):g}"
         found.setdefault(kind, {}).setdefault(settings["model"], {})[settings["split"]] = row
     for kind, models in found.items():
         common = sorted(set.intersection(*(set(models.get(name, {})) for name in MODELS)))
@@ -49,7 +50,7 @@ CLASSIFICATION_TABLES = {
         make=over_splits,
         records="classification",
         having=("settings.split",),
-        row=("settings.data", "settings.pooling", "settings.model", "settings.split"),
+        row=("settings.data", "settings.pooling", "settings.learning_rate", "settings.model", "settings.split"),
         order=("settings.data",),
     ),
 }
