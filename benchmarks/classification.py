@@ -3,10 +3,10 @@
     python -m benchmarks.classification licences --output runs/licences --splits 1 2 3 4 5
     python -m benchmarks.classification contracts --data FOLDER --output runs/contracts --heal-tokens 200000
 
-The recipe is the demo's on all training texts, with a higher rate for licences; contracts are read whole in training,
-and pooled by "cls_lead". Both models get the same texts, steps and rates. A split is its own draw of training,
-validation and test texts, of the order and of the healing. Each model of each split appends a record to
-benchmarks/records/classification.jsonl; called again, it goes on with what is missing.
+The recipe is the demo's on all training texts; contracts are read whole in training, and pooled by "cls_lead". Both
+models get the same texts, steps and rates. A split is its own draw of training, validation and test texts, of the order
+and of the healing. Each model of each split appends a record to benchmarks/records/classification.jsonl; called again,
+it goes on with what is missing.
 """
 
 import argparse
@@ -47,19 +47,20 @@ def contract_material(data: Path, split: int) -> Material:
     )
 
 
-def scale_of(data: str, split: int, tokens: int) -> Scale:
-    """The demo's scale, healed on ``tokens``, with what each set has of its own."""
+def scale_of(options: argparse.Namespace, split: int) -> Scale:
+    """The demo's scale with the chosen rates and healing, and with what contracts have of their own."""
     scale = scale_named("full", seed=split)
-    if data == "contracts":
+    if options.set == "contracts":
         scale = replace(scale, train_length=scale.length, pooling="cls_lead")
-    else:
-        scale = replace(scale, finetune=replace(scale.finetune, learning_rate=1e-4, head_learning_rate=3e-4))
-    return replace(scale, heal=replace(scale.heal, max_tokens=tokens))
+    rates = {"learning_rate": options.learning_rate, "head_learning_rate": options.head_learning_rate}
+    return replace(
+        scale, heal=replace(scale.heal, max_tokens=options.heal_tokens), finetune=replace(scale.finetune, **rates)
+    )
 
 
 def run_split(options: argparse.Namespace, split: int) -> None:
     """Convert, heal, fit heads, fine-tune and test both models on one split."""
-    scale = scale_of(options.set, split, options.heal_tokens)
+    scale = scale_of(options, split)
     folder = options.output / f"split-{split}"
     rate = scale.finetune.learning_rate
     said = f"{options.set}, healed on {options.heal_tokens:,} tokens, pooled by {scale.pooling}, rate {rate:g}"
@@ -117,6 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--splits", type=int, nargs="+", default=[1, 2, 3], help="seeds of the splits")
     parser.add_argument("--heal-tokens", type=int, default=100_000)
+    parser.add_argument("--learning-rate", type=float, default=3e-5)
+    parser.add_argument("--head-learning-rate", type=float, default=1e-4)
     options = parser.parse_args(arguments)
     if options.set == "contracts" and options.data is None:
         parser.error("contracts needs --data FOLDER")
