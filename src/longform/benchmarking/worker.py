@@ -11,6 +11,7 @@ go to standard output, a JSON object a line with "event" as its first key: begin
 import copy
 import gc
 import json
+import os
 import sys
 import time
 import traceback
@@ -28,6 +29,7 @@ from longform.benchmarking.competitors import all_competitors
 from longform.benchmarking.floor import Floor, window_floor
 from longform.benchmarking.measuring import alternate
 from longform.benchmarking.memory import is_out_of_memory, limit_memory, peak_growth, process_peak
+from longform.benchmarking.orphans import end_with_parent
 from longform.benchmarking.passes import make_pass, random_states, wait
 from longform.benchmarking.precision import forward_of, prepare
 from longform.benchmarking.records import hardware
@@ -178,8 +180,11 @@ def job_for(
     """What ``main`` takes."""
     return {
         "task": task, "cell": asdict(cell), "repeats": repeats, "floored": list(floored), "memory_limit": memory_limit,
+        "parent": os.getpid(),
     }  # fmt: skip
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    asked = json.loads(sys.argv[1])
+    end_with_parent(asked["parent"])
+    main(asked)
