@@ -65,7 +65,7 @@ def _full(seed: int) -> Scale:
             save_every_steps=25,
         ),
         train_length=2048, texts_per_group=1, validation_texts=48, heldout_texts=12,
-        finetune_minutes=3.2,
+        finetune_minutes=3.8, repetitions=2,
         measured={
             "longform": (256, 512, 1024, 2048, 4096, 8192, 16384),
             "original": (256, 512),
