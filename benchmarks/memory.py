@@ -14,10 +14,8 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks.records import RECORDS, ROOT, Record, append_record
+from longform.benchmarking.memory import ALLOCATOR, peak_growth
 
 LENGTHS = (4_096, 8_192, 16_384, 32_768, 65_536)
 LARGEST_DEVIATION = 0.10  # of the memory ratio from the length ratio
@@ -67,47 +66,6 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-def resident_bytes() -> int:
-    """What the process holds in memory now."""
-    import psutil
-
-    return psutil.Process().memory_info().rss
-
-
-def peak_growth(action: Callable[[], object]) -> int:
-    """Bytes by which resident memory rises above its present value while the action runs.
-
-    Linux counts the peak itself (VmHWM, reset through clear_refs); elsewhere a thread samples every millisecond.
-    """
-    before = resident_bytes()
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return _sampled_peak(action) - before
-    action()
-    status = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1_024 for line in status if line.startswith("VmHWM")) - before
-
-
-def _sampled_peak(action: Callable[[], object]) -> int:
-    peak = resident_bytes()
-    done = threading.Event()
-
-    def sample() -> None:
-        nonlocal peak
-        while not done.wait(0.001):
-            peak = max(peak, resident_bytes())
-
-    thread = threading.Thread(target=sample)
-    thread.start()
-    try:
-        action()
-    finally:
-        done.set()
-        thread.join()
-    return max(peak, resident_bytes())
-
-
 def measure(length: int) -> dict[str, Any]:
     """One forward pass over random tokens; memory in MiB and KiB a token, the largest tensor in elements, seconds."""
     from longform import LinformerConfig, LinformerModel
@@ -125,7 +83,9 @@ def measure(length: int) -> dict[str, Any]:
     with torch.no_grad(), LargestTensor([]):
         model(input_ids=tokens[:, :512])  # loads the kernels, and the modules that watching imports (70 MiB)
     start = time.perf_counter()
-    growth = peak_growth(forward)
+    growth = peak_growth(forward, "cpu")
+    if growth is None:
+        raise SystemExit("this system does not say how much memory a process used at most: run it on Linux")
     return {
         "peak_mib": growth / MIB,
         "kib_per_token": growth / 1_024 / length,
@@ -138,9 +98,10 @@ def measure(length: int) -> dict[str, Any]:
 
 def measure_in_fresh_process(length: int) -> dict[str, Any]:
     """The same in a process of its own, with an allocator that gives freed memory back at once."""
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     command = [sys.executable, "-m", "benchmarks.memory", "--one", str(length)]
-    output = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(
+        command, cwd=ROOT, env=os.environ | ALLOCATOR, check=True, capture_output=True, text=True
+    ).stdout
     return json.loads(output.splitlines()[-1])
 
 

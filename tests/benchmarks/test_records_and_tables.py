@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import table_definitions, tables
-from benchmarks.memory import LargestTensor, failures, peak_growth
+from benchmarks.memory import LargestTensor, failures
 from benchmarks.records import Record, append_record, read_records
 from benchmarks.table_kinds import Column, ComputedTable, TableDefinition
 
@@ -127,11 +127,6 @@ def test_the_largest_tensor_counts_storage_made_inside_and_nothing_else() -> Non
         existing[:1].add(1).expand(1_000)
         torch.zeros(7, dtype=torch.float64).unsqueeze(0)
     assert watch.elements == 7
-
-
-def test_peak_growth_sees_memory_that_is_freed_again() -> None:
-    size = 64 * 2**20
-    assert 0.9 * size < peak_growth(lambda: bytearray(b"x" * 2**20) * 64) < 1.5 * size
 
 
 def test_memory_that_grows_faster_than_the_length_is_a_failure() -> None:

@@ -1,6 +1,5 @@
 """Figure 3: which models are trained, that an interruption costs nothing finished, that other settings are refused."""
 
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -14,7 +13,6 @@ from longform.laboratory.claims import claimed
 from longform.laboratory.figure3 import reproduce_figure3
 from longform.laboratory.figure3_plan import planned, preset_of
 from longform.laboratory.figure3_report import final_values, ratios_to_twin
-from longform.laboratory.parts import read_part
 from longform.training.presets import Preset
 from longform.training.pretraining_settings import PretrainingSettings
 
@@ -128,25 +126,6 @@ def test_processes_of_torchrun_are_refused(corpus, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigurationError, match="one process a training"):
         reproduce_figure3(planned("figure3a", PRESET), [corpus], tmp_path, seeds=[0], progress=False)
-
-
-def test_folders_of_an_earlier_version_go_on(corpus, tmp_path, monkeypatch):
-    plan = planned("figure3a", PRESET)
-    monkeypatch.setattr(module, "work_through", lambda parts, *_, **__: (parts, 0))
-    parts = reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False).finished
-    path = tmp_path / "reproduce.json"
-    before = {name: value for name, value in json.loads(path.read_text()).items() if name not in module.LATER}
-    path.write_text(json.dumps({**before, "text": [corpus]}))
-    assert reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False).finished
-    identity = {name: value for name, value in parts[0].identity.items() if name not in module.LATER}
-    record = {"name": "pretraining", "metrics": {"loss": 1.0}}
-    finished = tmp_path / "finished" / f"{parts[0].name}.json"
-    finished.parent.mkdir()
-    for steps, taken in ((2, True), (3, False)):
-        then = {**identity, "text": [corpus], "max_steps": steps}
-        finished.write_text(json.dumps({"identity": then, "record": record, "kept": None}))
-        with contextlib.nullcontext() if taken else pytest.raises(ConfigurationError, match="max_steps: 3 -> 2"):
-            assert read_part(tmp_path, parts[0]).record.metrics == {"loss": 1.0}
 
 
 def _row(curve, seed, loss, n=16):

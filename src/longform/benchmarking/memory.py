@@ -13,17 +13,18 @@ ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536
 KEPT_FREE = 0.06  # of available memory, for everyone else
 
 
-def peak_growth(action: Callable[[], object], device: str) -> int | None:
+def peak_growth(action: Callable[[], object], device: str | torch.device) -> int | None:
     """Bytes by which memory rises above its present level while the action runs; None where the system cannot say it.
 
     On CUDA what the allocator has handed out; on Linux the kernel's own record (VmHWM, reset through clear_refs). The
     process should run with ``ALLOCATOR`` in its environment.
     """
-    if device != "cpu":
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
+    place = torch.device(device)
+    if place.type != "cpu":
+        before = torch.cuda.memory_allocated(place)
+        torch.cuda.reset_peak_memory_stats(place)
         action()
-        return torch.cuda.max_memory_allocated() - before
+        return torch.cuda.max_memory_allocated(place) - before
     try:
         Path("/proc/self/clear_refs").write_text("5")
         resident = _kilobytes("VmRSS")

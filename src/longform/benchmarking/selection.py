@@ -10,7 +10,7 @@ import torch
 from longform.benchmarking.competitors import FAMILIES
 from longform.benchmarking.shapes import Cell
 from longform.errors import ConfigurationError
-from longform.training.settings import native_bfloat16
+from longform.functional.hardware import native_bfloat16
 
 LENGTHS = tuple(2**power for power in range(7, 17))
 LONGEST = 1_048_576  # Longform alone

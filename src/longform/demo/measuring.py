@@ -4,19 +4,17 @@
 
     python -m longform.demo.measuring ENCODER MODEL '{"longform": [256, 512], ...}' REPETITIONS
 
-Peak memory is how far the process's resident memory rises above its level before the document (Linux: the kernel's own
-record, VmHWM; elsewhere getrusage's). "original, longer table" is the original encoder with more positions, so that
+Peak memory is how far the process's resident memory rises above its level before the document (the kernel's own record
+on Linux; elsewhere there is none). "original, longer table" is the original encoder with more positions, so that
 its full attention can be timed on long documents; their values mean nothing, and time and memory do not depend on it.
 """
 
 import gc
 import json
 import os
-import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +23,21 @@ from tqdm import tqdm
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.utils import logging
 
+from longform.benchmarking.memory import ALLOCATOR, peak_growth
 from longform.training.settings import compute_dtype
 
 MIB = 2**20
 LONG_PASS = 2.0  # seconds; passes that take longer are not repeated
 LONG, ORIGINAL, LONGER = "longform", "original", "original, longer table"
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}  # freed memory goes back at once
 
 
 def measure_lengths(
     encoder: str, model: Path, lengths: dict[str, tuple[int, ...]], repetitions: int
 ) -> list[dict[str, Any]]:
-    """A row for each model and length: "model", "length", "seconds" (median), "mib" (peak); in a process of its own."""
+    """A row for each model and length, in a process of its own: "model", "length", "seconds" (median), "mib" (peak).
+
+    "mib" is None where the system does not say it.
+    """
     command = [sys.executable, "-m", "longform.demo.measuring", encoder, str(model), json.dumps(lengths)]
     rows = []
     with subprocess.Popen(
@@ -85,7 +86,7 @@ def _pass(network: PreTrainedModel, length: int) -> None:
         network(input_ids=ids)
 
 
-def _measure(network: PreTrainedModel, length: int, repetitions: int) -> dict[str, float]:
+def _measure(network: PreTrainedModel, length: int, repetitions: int) -> dict[str, float | None]:
     seconds: list[float] = []
 
     def timed() -> None:
@@ -93,40 +94,12 @@ def _measure(network: PreTrainedModel, length: int, repetitions: int) -> dict[st
         _pass(network, length)
         seconds.append(time.perf_counter() - began)
 
-    growth = peak_growth(timed)
+    growth = peak_growth(timed, "cpu")
     if seconds[0] < LONG_PASS:
         seconds.clear()  # the first pass of a length finds no memory at hand
         for _ in range(repetitions):
             timed()
-    return {"seconds": sorted(seconds)[len(seconds) // 2], "mib": growth / MIB}
-
-
-def peak_growth(action: Callable[[], None]) -> int:
-    """Bytes by which resident memory rises above its present level while the action runs."""
-    status = Path("/proc/self/status")
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return _rusage_growth(action)
-    before = _kilobytes(status.read_text(), "VmRSS")
-    action()
-    return (_kilobytes(status.read_text(), "VmHWM") - before) * 1024
-
-
-def _kilobytes(status: str, name: str) -> int:
-    found = re.search(rf"{name}:\s*(\d+) kB", status)
-    assert found is not None, f"/proc/self/status has no {name}"
-    return int(found[1])
-
-
-def _rusage_growth(action: Callable[[], None]) -> int:
-    """Where the kernel cannot reset its record: only what passes the highest level so far is seen."""
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    action()
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit
+    return {"seconds": sorted(seconds)[len(seconds) // 2], "mib": None if growth is None else growth / MIB}
 
 
 if __name__ == "__main__":

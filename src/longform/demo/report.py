@@ -145,7 +145,7 @@ def _lengths(results: Results) -> str:
     def lines(value: str) -> list[Line]:
         return [
             Line(NAMES[name], style, [(row["length"], row[value]) for row in rows if row["model"] == name
-                                      and row[value] > 0], marks=True, dashed=name == LONGER)
+                                      and (row[value] or 0) > 0], marks=True, dashed=name == LONGER)
             for name, style in STYLES.items()
         ]  # fmt: skip
 
@@ -174,9 +174,13 @@ def growth(rows: Sequence[Mapping[str, Any]]) -> str:
     if both:
         at = both[-1]
         long, full = table[LONG, at], table[LONGER, at]
-        parts.append(f"at {at:,} tokens {long['seconds']:.2f} s and {long['mib']:,.0f} MiB instead of "
-                     f"{full['seconds']:.2f} s and {full['mib']:,.0f} MiB with full attention")  # fmt: skip
+        parts.append(f"at {at:,} tokens {_cost(long)} instead of {_cost(full)} with full attention")
     return "; ".join(parts) + "."
+
+
+def _cost(row: Mapping[str, Any]) -> str:
+    memory = "" if row["mib"] is None else f" and {row['mib']:,.0f} MiB"
+    return f"{row['seconds']:.2f} s{memory}"
 
 
 def _panels(charts: Sequence[str]) -> str:

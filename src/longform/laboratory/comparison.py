@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from longform.benchmarking.memory import is_out_of_memory
 from longform.errors import ConfigurationError, InputError, MissingDependencyError
 from longform.evaluation.loading import pick_device
 from longform.laboratory.architectures import ARCHITECTURES, build
@@ -101,17 +102,12 @@ def _attempt(
     except (MissingDependencyError, ConfigurationError, InputError) as error:
         reason = str(error)
     except (MemoryError, RuntimeError) as error:
-        if not out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         reason = f"out of memory on {device}: a smaller --batch-size or --length needs less"
     if device.type == "cuda":
         torch.cuda.empty_cache()
     return Result(name, row.title, row.family, row.source, row.pads, skipped=reason)
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether that is what went wrong; torch has a class for it on a GPU, and words alone on a CPU."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _with_memory(result: Result, sizes: Sizes, learning: LearningSettings, device: torch.device) -> Result:

@@ -22,7 +22,6 @@ NAME = "pretraining"  # of the records
 UNITS = {"loss": "nats", "unigram_loss": "nats", "seconds": "s"}
 TRAININGS, CACHE = "trainings", "cache"
 WEIGHTS = "model.safetensors"
-LATER = ("corpus_key", "text_field")  # of the identity; folders of an earlier version lack them
 
 
 @dataclass(frozen=True)
@@ -53,16 +52,14 @@ def reproduce_figure3(
         raise ConfigurationError('"-" cannot be read again for the next training: name a file')
     place, corpus = shared or output, CorpusFiles(tuple(text), text_field)
     identity = _identity(plan, corpus)
-    open_run_folder(
-        output, "reproduce.json", {"figure": plan.figure, **identity}, what="trainings", later=LATER
-    )  # fmt: skip
+    open_run_folder(output, "reproduce.json", {"figure": plan.figure, **identity}, what="trainings")
     _prepare(plan, corpus, place / CACHE, place / CLAIMS, progress)
     parts = []
     for seed in seeds:
         for curve in plan.curves:
             job = Training(curve, plan, seed, corpus, place, keep_models, progress)
             about = {**identity, "model": curve.model, "seed": seed}
-            parts.append(Part(job.name, about, job.run, job.clean, LATER))
+            parts.append(Part(job.name, about, job.run, job.clean))
     finished, lacking = work_through(
         parts, place, lambda done: report_figure3(plan, seeds, done, output), described=plan.figure, progress=progress
     )  # fmt: skip

@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from longform.benchmarking.memory import ALLOCATOR, peak_growth
 from longform.laboratory.architectures import build
 from longform.laboratory.sizes import Sizes
-from longform.laboratory.surroundings import peak_growth
 
 MIB = 2**20
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}  # freed memory goes back at once
 
 
 class StepMemory(NamedTuple):
@@ -51,13 +50,8 @@ def measured(name: str, sizes: Sizes, texts: int, device: torch.device) -> float
     """The same, in this process."""
     model = build(name, sizes, seed=0).to(device).train()
     _step(model, _inputs(sizes, 1, device))  # loads the kernels
-    if device.type == "cuda":
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        _step(model, _inputs(sizes, texts, device))
-        return (torch.cuda.max_memory_allocated(device) - before) / MIB
     inputs = _inputs(sizes, texts, device)
-    growth = peak_growth(lambda: _step(model, inputs))
+    growth = peak_growth(lambda: _step(model, inputs), device)
     return None if growth is None else growth / MIB
 
 

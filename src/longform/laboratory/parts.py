@@ -1,7 +1,7 @@
 """Parts of a long reproduction, each a finished file: what is lacking is done, one process a part."""
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,13 @@ class Part:
     """``name``: of its files. ``identity``: what must be the same for its result to be taken.
 
     ``work``: does it, and returns the record and anything else that is to be kept (JSON). ``clean``: removes what is
-    not needed when the result is on the disk. ``later``: fields of the identity that results of an earlier version
-    lack; they are compared where they are there.
+    not needed when the result is on the disk.
     """
 
     name: str
     identity: Mapping[str, Any]
     work: Callable[[], tuple[Record, Any]]
     clean: Callable[[], None] = lambda: None
-    later: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -85,8 +83,7 @@ def read_part(folder: Path, part: Part) -> Finished | None:
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f'"{path}" is damaged ({error}): delete it to do {part.name} again') from error
     wanted = json.loads(json.dumps(part.identity))
-    same = [name for name in wanted if name in identity or name not in part.later]
-    changed = differences({name: identity.get(name) for name in same}, {name: wanted[name] for name in same})
+    changed = differences({name: identity.get(name) for name in wanted}, wanted)
     if changed:
         raise ConfigurationError(
             f'"{path}" was made with other settings:\n  ' + "\n  ".join(changed) + "\nGive the same, or another folder"

@@ -24,7 +24,6 @@ from longform.training.settings import FinetuningSettings
 
 NAME = "finetuned"  # of the records
 FINETUNINGS, HEALED = "finetunings", "healed"
-LATER = ("original_key", "healing_key", "texts_key")  # of the identity; folders of an earlier version lack them
 
 
 @dataclass(frozen=True)
@@ -109,12 +108,10 @@ def reproduce_table2(request: Table2) -> tuple[list[Finished], int]:
         raise ConfigurationError(f"seeds={list(request.seeds)}: give one or more, each once")
     for task in tasks:  # all of them now: a missing file is better known before the first hour
         request.parts[task.name] = read_task(task, request.data, request.scale.amounts[task.name])
-    open_run_folder(
-        request.output, "reproduce.json", {"table": "table2", **request.facts}, what="fine-tunings", later=LATER
-    )  # fmt: skip
+    open_run_folder(request.output, "reproduce.json", {"table": "table2", **request.facts}, what="fine-tunings")
     jobs = [Finetuning(request, task, variant, seed) for seed in request.seeds for variant in models for task in tasks]
     return work_through(
-        [Part(job.name, job.identity(), job.run, job.clean, LATER) for job in jobs], request.output,
+        [Part(job.name, job.identity(), job.run, job.clean) for job in jobs], request.output,
         lambda done: report_table2(done, request.output, asked=len(jobs)), described="table2",
         progress=request.progress,
     )  # fmt: skip

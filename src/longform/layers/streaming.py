@@ -1,8 +1,9 @@
 """Window and memory for some queries at a time, where no gradient is wanted: a long text's Q, K, V are never whole.
 
-At 65,536 tokens of a base encoder queries, keys, values, copies of the last two without the sinks, and the context
-are 100 MB each, and every layer has them mapped anew: an eighth of its time, and most of its memory. Here slots come
-from the hidden states (a mean commutes with a linear layer), and keys are formed as the window moves over the text.
+At 65,536 tokens of a base encoder in bfloat16 queries, keys, values, copies of the last two without the sinks, and the
+context are 100 MB each, and every layer has them mapped anew: 200,000 page faults, which take 13 of 116 us a token on
+one core of a Zen 4. Here, with 80,000 and 2.4 us, slots come from the hidden states (a mean commutes with a linear
+layer), and keys are formed as the window moves over the text.
 
 Axes: B batch, n tokens, c queries at a time, D hidden, h heads, d head dimension.
 """

@@ -1,7 +1,7 @@
 """The folder of a run: begun with some settings, gone on with only by the same."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,11 @@ from longform.errors import CheckpointError, ConfigurationError
 from longform.spectrum.subject import changed_fields
 
 
-def open_run_folder(
-    output: Path, identity: str, wanted: Mapping[str, Any], *, what: str, later: Collection[str] = ()
-) -> None:
+def open_run_folder(output: Path, identity: str, wanted: Mapping[str, Any], *, what: str) -> None:
     """Write ``wanted`` into the file ``identity`` of a new folder, or see that an old one was begun with the same.
 
-    ``what``: what such a folder holds, for messages. ``later``: fields that folders of an earlier version lack;
-    compared where they are there. Raises ConfigurationError that shows the difference, or for a folder of something
-    else; CheckpointError for a damaged file.
+    ``what``: what such a folder holds, for messages. Raises ConfigurationError that shows the difference, or for a
+    folder of something else; CheckpointError for a damaged file.
     """
     path, now = output / identity, json.loads(json.dumps(wanted))
     if path.exists():
@@ -25,7 +22,7 @@ def open_run_folder(
             before = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise CheckpointError(f'"{path}" is damaged ({error}): give another --output') from error
-        changed = changed_fields(before, {name: now[name] for name in now if name in before or name not in later})
+        changed = changed_fields(before, now)
         if changed:
             raise ConfigurationError(
                 f'"{output}" holds {what} that were made with other settings ({"; ".join(changed)}): give the same, or '
