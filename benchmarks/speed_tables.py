@@ -101,6 +101,19 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
         make=by_precision, records="speed", having=("metrics.seconds",),
         where={"settings.batch": 1, "settings.device": "cpu", "settings.work": "inference"},
     ),
+    "packing": TableDefinition(
+        columns=(
+            Column(header="size", value="settings.size"),
+            Column(header="dtype", value="settings.dtype"),
+            Column(header="tokens", value="settings.tokens", form=",d"),
+            Column(header="plain (ms)", value="metrics.plain_ms", form=".1f"),
+            Column(header="packed (ms)", value="metrics.packed_ms", form=".1f"),
+            Column(header="plain / packed", value="metrics.ratio", form=".2f"),
+            Column(header="lowest", value="metrics.lowest_ratio", form=".2f"),
+            Column(header="highest", value="metrics.highest_ratio", form=".2f"),
+        ),
+        row=("settings.size", "settings.dtype", "settings.tokens"),
+    ),
     "int8": TableDefinition(
         columns=(
             Column(header="texts", value="settings.texts", form="d"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from longform.layers.attention import LinformerAttention
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel
+from longform.models.packing import pack_weights
 from longform.models.quantization import quantize
 from longform.models.registration import register as _register
 from longform.models.task_heads import (
@@ -35,6 +36,7 @@ __all__ = [
     "LinformerForTokenClassification",
     "LinformerModel",
     "convert",
+    "pack_weights",
     "quantize",
 ]
 

@@ -13,6 +13,7 @@ from longform.evaluation.compiling import missing_compiler
 from longform.functional.hardware import native_bfloat16
 from longform.layers.int8_linear import quantize_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.models.packing import pack_weights
 from longform.models.quantization import quantize
 
 
@@ -50,6 +51,8 @@ def prepare(model: nn.Module, cell: Cell, *, autocast: bool = False) -> nn.Modul
         elif cell.dtype == "int8":
             model = _quantised(model)
     if cell.mode != "compiled":
+        if cell.work == "inference" and cell.dtype != "int8" and _is_linformer(model):
+            pack_weights(model.model)  # ty: ignore[invalid-argument-type]
         return model
     # Longform's own models are one graph, or a fault; other packages may break where they like.
     return torch.compile(model, dynamic=False, fullgraph=_is_linformer(model))  # ty: ignore[invalid-explicit-return]

@@ -13,6 +13,8 @@ from transformers.utils import logging
 from longform.errors import CheckpointError, ConfigurationError
 from longform.evaluation.compiling import compile_in_place
 from longform.functional.hardware import native_bfloat16
+from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.models.packing import pack_weights
 from longform.models.quantization import quantize
 
 MISSING = " (there is no such folder)"
@@ -83,7 +85,10 @@ def load_pretrained(
             "A head must be trained (longform finetune) before it is used"
         )
     model = model.to(chosen).eval()
-    model = quantize(model) if int8 else model
+    if int8:
+        model = quantize(model)
+    elif isinstance(model, LinformerPreTrainedModel) and not compile:
+        pack_weights(model)
     return compile_in_place(model) if compile else model, tokenizer
 
 

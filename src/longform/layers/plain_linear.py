@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as all_modules
 
 from longform.functional.fused_linear import fused_linear
+from longform.layers.packed_linear import PackedLinear
 
 
 def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
@@ -26,4 +27,6 @@ def apply_linear(layer: nn.Module, x: Tensor, *, with_gelu: bool = False) -> Ten
     if is_plain(layer, nn.Linear):
         assert isinstance(layer, nn.Linear)
         return fused_linear(x, layer.weight, layer.bias, with_gelu=with_gelu)
+    if is_plain(layer, PackedLinear):
+        return layer(x, with_gelu=with_gelu)
     return nn.functional.gelu(layer(x)) if with_gelu else layer(x)

@@ -1,0 +1,65 @@
+"""A linear layer whose weight is in the layout of the CPU's matrix products, for inference.
+
+Axes: D inputs, F outputs.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from longform.errors import ConfigurationError, InputError
+from longform.functional.fused_linear import can_pack, onednn_linear, pack
+
+
+class _Packed(NamedTuple):
+    weight: Tensor  # opaque
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Packed":
+        return self  # nobody can write to it
+
+
+class PackedLinear(nn.Module):
+    """What ``layer`` computes, its weight (F, D) laid out once; the plain weight is not kept. CPU, no gradient.
+
+    It is not saved: ``state_dict`` raises ConfigurationError.
+    """
+
+    bias: Tensor | None
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+        self.dtype = layer.weight.dtype
+        self._packed = _Packed(pack(layer.weight))  # no buffer: opaque tensors cannot be moved or cast
+        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach(), persistent=False)
+
+    def forward(self, x: Tensor, *, with_gelu: bool = False) -> Tensor:
+        """x (..., D) -> (..., F), then exact GELU ``with_gelu``.
+
+        Raises InputError where a gradient is wanted, in torch.compile, and for another dtype or device.
+        """
+        if torch.compiler.is_compiling():
+            raise InputError("a packed layer is not compiled: compile the model without packing its weights")
+        if torch.is_grad_enabled() and x.requires_grad:
+            raise InputError("a packed layer has no gradient: use torch.no_grad(), or train before packing")
+        if x.dtype != self.dtype or x.device.type != "cpu":
+            raise InputError(
+                f"packed for {self.dtype} on the CPU, and given {x.dtype} on {x.device.type}: load the model again, "
+                "move or cast it, then pack"
+            )
+        if not x.numel():
+            return x.new_empty(*x.shape[:-1], self.out_features)
+        return onednn_linear(x, self._packed.weight, self.bias, with_gelu=with_gelu)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        raise ConfigurationError("a packed model is not saved: save it before packing")
+
+
+def pack_linears(model: nn.Module, *, keep: Callable[[nn.Module, str], bool]) -> None:
+    """Put a PackedLinear in the place of each nn.Linear that can be packed, unless ``keep(its parent, its name)``."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear and can_pack(child.weight) and not keep(parent, name):
+                setattr(parent, name, PackedLinear(child))

@@ -1,0 +1,34 @@
+"""A model whose weights are laid out for the CPU's matrix products, for inference."""
+
+from typing import TypeVar
+
+from torch import nn
+
+from longform.errors import ConfigurationError
+from longform.layers.attention import LinformerAttention
+from longform.layers.packed_linear import pack_linears
+from longform.models.modeling_linformer import LinformerPreTrainedModel
+
+Model = TypeVar("Model", bound=LinformerPreTrainedModel)
+
+
+def pack_weights(model: Model) -> Model:
+    """Lay the encoder's weights (F, D) out for oneDNN once, instead of in every product; returns the same model.
+
+    The shorter the text, the more it brings (docs/costs.md). The packed model gives what it gave, computes without
+    gradients, and is not saved, moved, cast or compiled. Keys' and values' layers stay as they are: the memory wants
+    their weights. On a GPU, and where torch has no oneDNN, nothing changes. ``longform embed``, ``predict`` and
+    ``evaluate`` do it by themselves.
+
+    Raises ConfigurationError for a model that is not a Linformer.
+    """
+    if not isinstance(model, LinformerPreTrainedModel):
+        raise ConfigurationError(
+            f"weights are packed for Longform's own models, not {type(model).__name__}: convert it first"
+        )
+    pack_linears(model.base_model.get_submodule("encoder"), keep=_kept)
+    return model.eval()
+
+
+def _kept(parent: nn.Module, name: str) -> bool:
+    return isinstance(parent, LinformerAttention) and name in ("key", "value")

@@ -1,0 +1,84 @@
+"""A packed layer against float64, and what it cannot do."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import gelu, linear
+
+from longform.errors import ConfigurationError, InputError
+from longform.functional.fused_linear import can_pack
+from longform.layers.packed_linear import PackedLinear, pack_linears
+from longform.layers.plain_linear import apply_linear
+from strategies import generator, normal
+from tolerances import assert_close
+
+
+def given(*shape, inner, outer, dtype=torch.float32, bias=True):
+    layer = nn.Linear(inner, outer, bias=bias, dtype=dtype)
+    return normal(generator(0), *shape, inner, dtype=dtype), layer
+
+
+@pytest.mark.parametrize("with_gelu", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("shape", "inner", "outer"), [((1, 1), 1, 1), ((2, 5), 7, 3), ((3, 33), 48, 65), ((4,), 5, 2)])
+@torch.no_grad()
+def test_equals_float64(shape, inner, outer, dtype, bias, with_gelu):
+    x, layer = given(*shape, inner=inner, outer=outer, dtype=dtype, bias=bias)
+    expected = linear(x.double(), layer.weight.double(), layer.bias.double() if bias else None)
+    found = apply_linear(PackedLinear(layer), x, with_gelu=with_gelu)
+    assert found.dtype == dtype
+    assert_close(found, gelu(expected) if with_gelu else expected)
+
+
+@torch.no_grad()
+def test_views_and_an_empty_batch():
+    x, layer = given(4, 5, inner=6, outer=3)
+    packed = PackedLinear(layer)
+    for view in (x[:, 1:4], x.transpose(0, 1), x[..., :1].expand_as(x)):
+        assert_close(packed(view), layer(view).double())
+    assert packed(x[:0]).shape == (0, 5, 3)
+
+
+@torch.no_grad()
+def test_the_layer_it_came_from_may_change_and_it_can_be_copied():
+    x, layer = given(4, inner=6, outer=3)
+    expected, packed = layer(x).double(), PackedLinear(layer)
+    layer.weight.zero_()
+    assert_close(packed(x), expected)
+    assert_close(copy.deepcopy(packed)(x), expected)
+
+
+@torch.no_grad()
+def test_somebody_who_looks_on_sees_what_comes_before_gelu():
+    x, layer = given(4, inner=6, outer=3)
+    packed, seen = PackedLinear(layer), []
+    packed.register_forward_hook(lambda *passed: seen.append(passed[2]))
+    found = apply_linear(packed, x, with_gelu=True)
+    assert_close(seen[0], layer(x).double())
+    assert_close(found, gelu(layer(x).double()))
+
+
+def test_what_it_cannot_do_is_said():
+    x, layer = given(4, inner=6, outer=3)
+    packed = PackedLinear(layer)
+    with pytest.raises(InputError, match="no gradient"):
+        packed(x.requires_grad_())
+    with torch.no_grad(), pytest.raises(InputError, match=r"given torch\.bfloat16"):
+        packed(x.bfloat16())
+    with pytest.raises(ConfigurationError, match="not saved"):
+        packed.state_dict()
+
+
+def test_what_cannot_be_packed_stays():
+    assert can_pack(torch.ones(3, 6))
+    assert not can_pack(torch.ones(3, 6, dtype=torch.float64))
+    assert not can_pack(torch.ones(0, 6))
+    assert not can_pack(torch.ones(3, 6, device="meta"))
+    network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2).double(), nn.Sequential(nn.Linear(2, 2)))
+    pack_linears(network, keep=lambda parent, name: name == "0" and parent is network)
+    assert [type(part).__name__ for part in network.modules() if isinstance(part, nn.Linear | PackedLinear)] == [
+        "Linear", "Linear", "PackedLinear",
+    ]  # fmt: skip

@@ -1,0 +1,45 @@
+"""A model with packed weights gives what it gave; what it cannot do is said."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from model_kinds import KINDS, config
+from torch import nn
+
+import longform
+from longform import LinformerForSequenceClassification, LinformerModel
+from longform.errors import ConfigurationError, InputError
+from longform.layers.packed_linear import PackedLinear
+from tolerances import assert_close
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    mask = torch.ones(3, 31, dtype=torch.long)
+    mask[0, 20:] = 0
+    return torch.randint(5, 40, (3, 31)), mask
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_every_kind_of_attention_gives_the_same(kind: str, dtype: torch.dtype) -> None:
+    model = LinformerModel(config(kind, hidden_size=32, intermediate_size=48, initializer_range=0.2)).eval().to(dtype)
+    ids, mask = inputs()
+    expected = model(ids, mask).last_hidden_state
+    assert longform.pack_weights(model) is model
+    assert sum(isinstance(part, PackedLinear) for part in model.modules()) == 4 * model.config.num_hidden_layers
+    assert_close(model(ids, mask).last_hidden_state, expected.double())
+    assert_close(model(ids[:1, :5]).last_hidden_state, model(ids[:1, :5]).last_hidden_state.double())
+
+
+def test_heads_stay_and_what_it_cannot_do_is_said(tmp_path: Path) -> None:
+    model = longform.pack_weights(LinformerForSequenceClassification(config("mean-window")))
+    assert isinstance(model.classifier.out_proj, nn.Linear)
+    assert not model.training
+    with pytest.raises(ConfigurationError, match="is not saved"):
+        model.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="no gradient"):
+        model(*inputs())
+    with pytest.raises(ConfigurationError, match="not Linear"):
+        longform.pack_weights(nn.Linear(2, 2))  # ty: ignore[invalid-argument-type]
