@@ -6,8 +6,10 @@ import pytest
 from longform.benchmarking import worker
 from longform.benchmarking.checks import WrongOutput
 from longform.benchmarking.competitors import all_competitors
+from longform.benchmarking.precision import prepare, weight_bytes
 from longform.benchmarking.shapes import Cell, Shape
 from longform.benchmarking.worker import job_for, main
+from longform.layers.packed_linear import PackedLinear
 
 CELL = Cell(
     size="tiny", length=64, batch=1, slots=16, dtype="float32", mode="eager", work="train", device="cpu", threads=1
@@ -55,3 +57,14 @@ def test_one_that_fails_does_not_stop_the_others(task: str, monkeypatch: pytest.
         "unfused": "out of memory", "bert-sdpa": "its output is wrong: relative error 1",
     }  # fmt: skip
     assert list(of(events, task)) == ["ours-mean"]
+
+
+def test_packed_weights_are_counted() -> None:
+    cell = Cell(size="tiny", length=16, batch=1, slots=4, dtype="float32", mode="eager", work="inference", device="cpu",
+                threads=1)  # fmt: skip
+    for name in ("ours-window", "sdpa"):
+        model = all_competitors()[name].build(cell.shape)
+        plain = sum(x.nbytes for x in (*model.parameters(), *model.buffers()))
+        prepared = prepare(model, cell)
+        assert any(isinstance(part, PackedLinear) for part in prepared.modules())
+        assert weight_bytes(prepared) == plain

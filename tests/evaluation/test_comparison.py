@@ -113,3 +113,11 @@ def test_masked_lm(masked_lm_folder: Path, tmp_path: Path) -> None:
     cut, chunked = compare_masked_lm(contenders(longform=None, original=str(masked_lm_folder)), data, SETTINGS)
     assert 0 < cut["masked_tokens"] < chunked["masked_tokens"]
     assert cut["perplexity"] > 1
+
+
+def test_an_id_is_one_documents(models: list[Any], tmp_path: Path) -> None:
+    queries, documents = tmp_path / "q.jsonl", tmp_path / "d.jsonl"
+    queries.write_text('{"query": "a text", "relevant": "x"}\n')
+    documents.write_text('{"id": "x", "text": "a text"}\n{"id": "y", "text": "b"}\n{"id": "x", "text": "another"}\n')
+    with pytest.raises(DataError, match='the id "x" occurs twice'):
+        compare_retrieval(models, str(queries), str(documents), SETTINGS, **RETRIEVAL)

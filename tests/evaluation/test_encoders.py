@@ -165,3 +165,10 @@ def test_options_that_make_no_sense(bert_folder: Path) -> None:
         encoder.embed(["a"], strategy="guess")
     with pytest.raises(DataError, match="pairs"):
         encoder.embed([("a", "b")], strategy="chunk-average")
+
+
+def test_a_maximum_does_not_hide_what_is_not_finite(bert_folder: Path) -> None:
+    encoder = load_encoder(bert_folder, pooling="max")
+    with torch.no_grad():
+        encoder.model.embeddings.word_embeddings.weight.fill_(torch.nan)
+    assert np.isnan(encoder.embed(["a text"])).all()

@@ -64,3 +64,8 @@ def test_bad_input(masked_lm_folder: Path, tiny_tokenizer: Any) -> None:
 
     with pytest.raises(ConfigurationError, match="no mask token"):
         mask_texts(["a"], Maskless())
+
+
+def test_a_length_without_room_for_text(tiny_tokenizer: Any) -> None:
+    with pytest.raises(ConfigurationError, match="2 tokens leave no room for text beside 2 special ones"):
+        masked_lm_scores(None, tiny_tokenizer, mask_texts(["a text"], tiny_tokenizer), limit=2)

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 from sklearn.metrics import ndcg_score
 
-from longform.errors import DataError
+from longform.errors import ConfigurationError, DataError
 from longform.evaluation.classification import (
     classification_scores,
     label_ids,
@@ -116,3 +116,15 @@ def test_numbers_of_predictions_and_labels_differ() -> None:
         classification_scores(np.ones((2, 2)), np.array([0]), ["a", "b"])
     with pytest.raises(DataError, match="0 predictions for 0 labels"):
         multi_label_scores(np.ones((0, 2)), np.ones((0, 2)))
+
+
+def test_a_number_is_a_name_where_names_are_numbers() -> None:
+    stars = {str(count): place for place, count in enumerate(range(1, 6))}
+    assert label_ids([1, 5], stars).tolist() == [0, 4]
+    with pytest.raises(DataError, match="no label '0'"):
+        label_ids([0, 1, 5], stars)
+
+
+def test_a_depth_is_one_or_more() -> None:
+    with pytest.raises(ConfigurationError, match="depth is 0"):
+        retrieval_scores(np.eye(2), np.eye(2), [{0}, {1}], depth=0)

@@ -89,3 +89,12 @@ def test_a_measuring_process_that_fails_is_a_reason():
     found = step_memory("linformer", SIZES, 1, torch.device("meta"))
     assert found.mib is None
     assert found.reason.startswith("the measuring process failed: ")
+
+
+def test_many_buckets_of_reformer_are_two_factors():
+    def buckets(length):
+        sizes = Sizes(length=length, vocabulary=20, labels=2, window=64)
+        return build("reformer", sizes, seed=0).encoder.config.num_buckets
+
+    assert buckets(2048) == 64
+    assert buckets(8192) == [16, 16]

@@ -6,6 +6,7 @@ import pytest
 from tiny_models import save_bert
 
 from longform.cli.spectrum import eager_encoder
+from longform.errors import ConfigurationError
 from longform.laboratory.figure1 import reproduce_figure1
 
 
@@ -30,3 +31,8 @@ def test_a_spectrum_and_its_report(tmp_path, tiny_tokenizer):
         "small", [str(texts)], tmp_path / "out", opener=lambda name: pytest.fail("measured again"), **options
     )
     assert (again[0].spectrum.cumulative == found[0].spectrum.cumulative).all()
+
+
+def test_standard_input_is_not_read_twice(tmp_path):
+    with pytest.raises(ConfigurationError, match="cannot be read again"):
+        reproduce_figure1("small", ["-"], tmp_path, opener=lambda name: None, models=["a", "b"])

@@ -58,6 +58,11 @@ def test_table_1(tmp_path, monkeypatch):
     assert len((tmp_path / "records.jsonl").read_text().splitlines()) == len(table.rows)
     with pytest.raises(ConfigurationError, match="two lengths"):
         table1.reproduce_table1("small", tmp_path, lengths=[512], progress=False)
+    for other in ({"dtype": "float32" if "bfloat16" in page else "bfloat16"}, {"slots": [32]}):
+        with pytest.raises(ConfigurationError, match="holds measurements that were made with other settings"):
+            table1.reproduce_table1(
+                "small", tmp_path, lengths=[512, 1024, 2048], progress=False, **{"slots": [64], **other}
+            )
 
 
 def test_table_3(tmp_path, monkeypatch):

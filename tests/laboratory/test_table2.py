@@ -12,7 +12,7 @@ from longform.errors import ConfigurationError, DataError
 from longform.laboratory import table2 as module
 from longform.laboratory.table2 import Table2, Table2Scale, reproduce_table2
 from longform.laboratory.table2_models import variants, with_new_head
-from longform.laboratory.table2_report import accuracy_table, gaps, scores_of
+from longform.laboratory.table2_report import _notes, accuracy_table, gaps, scores_of
 from longform.laboratory.table2_tasks import TASKS, Amount, read_task
 
 
@@ -126,3 +126,18 @@ def test_gaps_are_of_averages_seed_by_seed():
     assert heads == ["model", "A", "B", "average", "against the original", "seeds"]
     assert cells[1] == ["x", "75.0 ± 7.1", "90.0", "85.00", "-5.00", "2"]
     assert cells[2] == ["y", "50.0", "–", "–", "–", "1"]
+
+
+def test_texts_within_the_window_are_said_and_left_out():
+    def row(model, task, length, accuracy):
+        return {
+            "settings": {"model": model, "label": model, "task": task, "seed": 0, "max_length": length, "train": 5,
+                         "dev": 4},
+            "metrics": {"accuracy": accuracy},
+        }  # fmt: skip
+
+    short = [row("original", "SST-2", 64, 0.9), row("window", "SST-2", 64, 0.9)]
+    said = " ".join(_notes([*short, row("original", "IMDB", 512, 0.8), row("window", "IMDB", 512, 0.79)]))
+    assert "SST-2: no text is longer than 128 tokens" in said
+    assert "over IMDB alone, in points: window -1.00" in said
+    assert "alone" not in " ".join(_notes(short))

@@ -1,6 +1,7 @@
 """A packed layer against float64, and what it cannot do."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -82,3 +83,13 @@ def test_what_cannot_be_packed_stays():
     assert [type(part).__name__ for part in network.modules() if isinstance(part, nn.Linear | PackedLinear)] == [
         "Linear", "Linear", "PackedLinear",
     ]  # fmt: skip
+
+
+@torch.no_grad()
+def test_autocast_and_pickles_are_refused():
+    x, layer = given(4, inner=6, outer=3)
+    packed = PackedLinear(layer)
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(InputError, match="under autocast"):
+        packed(x)
+    with pytest.raises(ConfigurationError, match="not pickled"):
+        pickle.dumps(packed)

@@ -41,5 +41,7 @@ def test_heads_stay_and_what_it_cannot_do_is_said(tmp_path: Path) -> None:
         model.save_pretrained(tmp_path)
     with pytest.raises(InputError, match="no gradient"):
         model(*inputs())
+    with pytest.raises(ConfigurationError, match="weights are packed"):
+        longform.quantize(model)
     with pytest.raises(ConfigurationError, match="not Linear"):
         longform.pack_weights(nn.Linear(2, 2))  # ty: ignore[invalid-argument-type]

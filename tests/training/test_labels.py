@@ -112,3 +112,11 @@ def test_records_without_what_is_needed(name: str, content: str, named: str, tmp
 def test_a_file_that_is_not_there(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a file"):
         read_examples(tmp_path / name)
+
+
+def test_decimals_of_a_csv_file_are_values(tmp_path: Path) -> None:
+    for name, labels, task in (("a", ("3.5", "2", "1"), "regression"), ("b", ("3", "2", "1"), "single-label"),
+                               ("c", ("3.5", "x", "1"), "single-label")):  # fmt: skip
+        path = tmp_path / f"{name}.csv"
+        path.write_text("text,label\n" + "".join(f"some text,{label}\n" for label in labels))
+        assert learn_scheme(read_examples(path, text_field="text", label_field="label").labels, "auto").task == task

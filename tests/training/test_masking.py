@@ -55,3 +55,9 @@ def test_the_validation_set_asks_for_the_same_tokens_at_every_length() -> None:
         asked.append(sorted(label for part in parts for label in part.labels.tolist()))
     assert asked[0] == asked[1] == asked[2]
     assert len(asked[0]) == round(0.15 * 300) + round(0.15 * 480)
+
+
+def test_texts_without_tokens_ask_for_nothing() -> None:
+    blocks = Blocks(TokenStore(np.zeros(0, np.int32), np.zeros(2, np.int64)), np.arange(2), FRAME, length=8,
+                    packing="full", keep_rest=True)  # fmt: skip
+    assert fixed_masked_set(blocks, HIDING, blocks_at_once=2) == []

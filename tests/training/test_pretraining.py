@@ -7,17 +7,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from longform.data.token_store import TokenStore
 from longform.data.tokenizer_training import TokenizerSettings
 from longform.errors import ConfigurationError, DataError, MissingDependencyError
 from longform.training.pretraining import PretrainingResult, pretrain
-from longform.training.pretraining_data import PretrainingData
+from longform.training.pretraining_data import PretrainingData, split_documents
 from longform.training.pretraining_model import config_for, full_attention_twin, new_model
 from longform.training.pretraining_settings import PretrainingSettings
+from longform.training.run_folder import RunFolder
 from longform.training.trainer import NumberedStepsTrainer
 
 SETTINGS = PretrainingSettings(
@@ -232,3 +235,59 @@ def test_a_missing_package_is_named_before_anything_is_trained(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingDependencyError, match=r'pip install "longform\[train\]"'):
         _run(texts)
+
+
+def _store(*lengths: int) -> TokenStore:
+    return TokenStore(np.arange(sum(lengths), dtype=np.int32) % 50, np.cumsum(lengths))
+
+
+@pytest.mark.parametrize("place", range(12))
+def test_no_more_than_a_tenth_is_held_out(place: int) -> None:
+    lengths = [100] * 12
+    lengths[place] = 9_000
+    split = split_documents(_store(*lengths), 10_000)
+    held = split.store.lengths()[split.validation]
+    assert 0 < held.sum() <= 1_010
+    assert sorted([*split.train, *split.validation]) == list(range(12))
+
+
+def test_the_shortest_is_held_out_where_all_are_longer_than_asked_for() -> None:
+    split = split_documents(_store(*range(110, 99, -1)), 5)
+    assert split.validation.tolist() == [10]
+
+
+def test_what_a_stream_holds_out_is_said_where_nothing_is_left(texts: list[str]) -> None:
+    with pytest.raises(DataError, match="are held out to measure on: lower validation_tokens"):
+        _run(texts, replace(SETTINGS, stream=True, validation_tokens=10**6))
+
+
+def test_a_streams_frequencies_are_those_around_the_hidden_tokens(texts: list[str], tiny_tokenizer: Any) -> None:
+    found = PretrainingData(texts, tiny_tokenizer, replace(SETTINGS, stream=True), length=16)
+    held: list[int] = []
+    for text in texts:
+        held += tiny_tokenizer(text, add_special_tokens=False)["input_ids"]
+        if len(held) >= 150:
+            break
+    hidden = np.concatenate([part.labels.numpy() for part in found.validation])
+    counts = np.bincount(held, minlength=len(tiny_tokenizer)) - np.bincount(hidden, minlength=len(tiny_tokenizer))
+    share = (counts + 1) / (counts.sum() + len(counts))
+    assert found.unigram_loss == pytest.approx(-np.log(share[hidden]).mean())
+
+
+def test_a_run_killed_before_its_steps_are_known_says_everything_once(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "fix_steps", _stop)
+        with pytest.raises(KeyboardInterrupt):
+            _run(file, output=tmp_path / "run")
+    _run(file, output=tmp_path / "run")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "records.jsonl").read_text().splitlines()]
+    assert [row["event"] for row in rows].count("run") == 1
+    assert [row["step"] for row in rows if row["event"] == "validation"].count(0) == 1
+    seconds = [row["seconds"] for row in rows if "seconds" in row]
+    assert seconds == sorted(seconds)
+
+
+def _stop(*_arguments: Any, **_options: Any) -> None:
+    raise KeyboardInterrupt

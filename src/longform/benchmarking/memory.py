@@ -1,7 +1,6 @@
 """Peak memory of one pass: resident memory on a CPU, the allocator's count on CUDA; and limits on it."""
 
 import re
-import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +19,14 @@ def peak_growth(action: Callable[[], object], device: str | torch.device) -> int
     process should run with ``ALLOCATOR`` in its environment.
     """
     place = torch.device(device)
-    if place.type != "cpu":
+    if place.type == "cuda":
         before = torch.cuda.memory_allocated(place)
         torch.cuda.reset_peak_memory_stats(place)
         action()
         return torch.cuda.max_memory_allocated(place) - before
     try:
+        if place.type != "cpu":
+            raise OSError(f"nobody counts the memory of {place.type}")
         Path("/proc/self/clear_refs").write_text("5")
         resident = _kilobytes("VmRSS")
     except OSError:
@@ -39,6 +40,8 @@ def process_peak() -> int:
     """The most bytes that the process had resident, since the last ``peak_growth`` began where there was one."""
     if STATUS.exists():
         return _kilobytes("VmHWM") * 1024
+    import resource  # there is none on Windows
+
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
@@ -58,7 +61,11 @@ def free_bytes(device: str) -> int | None:
 
 def limit_memory(limit: int | None) -> None:
     """Make allocations fail above ``limit`` bytes, so that one process's excess ends in an error and not in a kill."""
-    if limit is not None and hasattr(resource, "RLIMIT_DATA"):
+    if limit is None or sys.platform == "win32":
+        return
+    import resource
+
+    if hasattr(resource, "RLIMIT_DATA"):
         resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 

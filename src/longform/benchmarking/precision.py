@@ -12,6 +12,7 @@ from longform.benchmarking.shapes import Cell
 from longform.evaluation.compiling import missing_compiler
 from longform.functional.hardware import native_bfloat16
 from longform.layers.int8_linear import quantize_linears
+from longform.layers.packed_linear import PackedLinear, pack_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.models.packing import pack_weights
 from longform.models.quantization import quantize
@@ -51,8 +52,8 @@ def prepare(model: nn.Module, cell: Cell, *, autocast: bool = False) -> nn.Modul
         elif cell.dtype == "int8":
             model = _quantised(model)
     if cell.mode != "compiled":
-        if cell.work == "inference" and cell.dtype != "int8" and _is_linformer(model):
-            pack_weights(model.model)  # ty: ignore[invalid-argument-type]
+        if cell.work == "inference" and cell.dtype != "int8" and not autocast:
+            _pack(model)
         return model
     # Longform's own models are one graph, or a fault; other packages may break where they like.
     return torch.compile(model, dynamic=False, fullgraph=_is_linformer(model))  # ty: ignore[invalid-explicit-return]
@@ -88,6 +89,20 @@ def _quantised(model: nn.Module) -> nn.Module:
     else:
         quantize_linears(model, keep=lambda parent, name: False)
     return model
+
+
+def _pack(model: nn.Module) -> None:
+    """As Longform does it; other architectures likewise, all of their linear layers."""
+    if _is_linformer(model):
+        pack_weights(model.model)  # ty: ignore[invalid-argument-type]
+    else:
+        pack_linears(model, keep=lambda parent, name: False)
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Of parameters and buffers, packed ones too."""
+    packed = sum(part.weight_bytes for part in model.modules() if isinstance(part, PackedLinear))
+    return packed + sum(x.nbytes for x in (*model.parameters(), *model.buffers()))
 
 
 def _is_linformer(model: nn.Module) -> bool:

@@ -13,6 +13,7 @@ import platform
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,12 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}}
 
 
+@cache
 def commit() -> str:
-    """The commit of the working tree, with "+" when tracked code differs from it; "unknown" outside a checkout."""
+    """The commit of the working tree, with "+" when tracked code differs from it; "unknown" outside a checkout.
+
+    As it was when this process first asked: long measurements ask before they begin.
+    """
     if not (CHECKOUT / ".git").exists():
         return "unknown"
     try:

@@ -31,7 +31,7 @@ from longform.benchmarking.measuring import alternate
 from longform.benchmarking.memory import is_out_of_memory, limit_memory, peak_growth, process_peak
 from longform.benchmarking.orphans import end_with_parent
 from longform.benchmarking.passes import make_pass, random_states, wait
-from longform.benchmarking.precision import forward_of, prepare
+from longform.benchmarking.precision import forward_of, prepare, weight_bytes
 from longform.benchmarking.records import hardware
 from longform.benchmarking.shapes import Cell
 from longform.benchmarking.timed_floor import TimedFloor
@@ -60,7 +60,7 @@ def measure_memory(cell: Cell, names: list[str], emit: Emit) -> None:
         with Attempt(name, emit):
             torch.manual_seed(0)
             model = prepare(every[name].build(cell.shape).eval(), cell, autocast=every[name].autocast)
-            weights = sum(x.numel() * x.element_size() for x in (*model.parameters(), *model.buffers()))
+            weights = weight_bytes(model)
             run = make_pass(model, cell)
             hidden = random_states(cell)
             if cell.mode == "compiled":

@@ -129,4 +129,6 @@ def _print_findings(result: Any) -> None:
             for row in result.errors if row.k in (ks[0], ks[len(ks) // 2], ks[-1])
         ]  # fmt: skip
         print_table("relative error on held-out texts", rows)
-        print(f"the SVD's map error is the lowest: the nearest other map is {result.closest_to_best():.2g} above it")
+        closest = result.closest_to_best()
+        said = "the lowest: the nearest other map is" if closest >= 0 else "not the lowest: the best other map is"
+        print(f"the SVD's map error is {said} {abs(closest):.2g} {'above' if closest >= 0 else 'below'} it")

@@ -47,13 +47,13 @@ def run(settings: Any) -> None:
     else:
         options = {name: task[name] for name in ("text_field", "probability", "seed", "max_tokens")}
         records = comparison.compare_masked_lm(models, task.data, how, **options)
-    if task.output is not None:
-        with atomic_write(task.output) as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
     print_table(settings.task, [{k: v for k, v in record.items() if k not in HIDDEN} for record in records])
     for record in records:
         if "confusion" in record:
             _print_confusion(record)
+    if task.output is not None:  # last: what was measured is on the screen whatever happens here
+        with atomic_write(task.output) as file:
+            file.writelines(json.dumps(record) + "\n" for record in records)
 
 
 def _print_confusion(record: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -101,6 +102,9 @@ def compare_retrieval(
     """nDCG and recall x 100; ``relevant_field``: the id, or list of ids, of a query's documents."""
     corpus = list(read_documents(documents, text_field=text_field, id_field=id_field))
     places = {document.id: place for place, document in enumerate(corpus)}
+    if len(places) < len(corpus):
+        twice = next(name for name, count in Counter(document.id for document in corpus).items() if count > 1)
+        raise DataError(f'{documents}: the {id_field} "{twice}" occurs twice: a document\'s is its own')
     asked = list(read_records(queries))
     questions = [_text(row, query_field) for row in asked]
     relevant = [_places(row, relevant_field, places) for row in asked]

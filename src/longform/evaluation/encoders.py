@@ -48,7 +48,8 @@ class TextEncoder:
         mask = inputs["attention_mask"].bool()
         if self.pooling in POOLINGS:
             return pooled(hidden, mask, kind=self.pooling)
-        return hidden.masked_fill(~mask[..., None], -torch.inf).amax(dim=1).nan_to_num(neginf=0.0)
+        peaks = hidden.masked_fill(~mask[..., None], -torch.inf).amax(dim=1)
+        return torch.where(mask.any(dim=1, keepdim=True), peaks, 0.0)
 
     def outcomes(self, texts: Iterable[Text], **options: Any) -> Iterator[Outcome]:
         """Embeddings in order, streamed; ``options`` are those of ``run_texts``."""

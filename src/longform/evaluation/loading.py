@@ -60,7 +60,8 @@ def load_pretrained(
     """Model (in eval mode, on its device) and tokenizer of ``source``, a folder or hub name; safetensors only.
 
     ``dtype`` "int8" is for Longforms on a CPU, which "auto" then is (``longform.quantize``). ``compile``: Longforms,
-    by torch.compile, when first called. Raises ConfigurationError for what cannot be had of these.
+    by torch.compile, when first called. Longforms on a CPU that are neither come with packed weights
+    (``longform.pack_weights``): for inference alone. Raises ConfigurationError for what cannot be had of these.
 
     Raises CheckpointError for what is not there, is cut off, is a pickle, is another architecture, or lacks the
     weights of the head that ``auto_class`` asks for.

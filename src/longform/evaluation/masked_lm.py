@@ -74,6 +74,10 @@ def masked_lm_scores(
         raise ConfigurationError(f'strategy is "{strategy}"; it is one of {", ".join(STRATEGIES)}')
     before, after = special_frame(tokenizer)
     size = limit - len(before) - len(after)
+    if size < 1:
+        raise ConfigurationError(
+            f"{limit} tokens leave no room for text beside {len(before) + len(after)} special ones: give more"
+        )
     pieces: list[TokenizedText] = []
     labels: list[list[int]] = []
     for text in masked:

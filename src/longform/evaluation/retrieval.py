@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from longform.errors import DataError
+from longform.errors import ConfigurationError, DataError
 
 QUERIES_AT_A_TIME = 512
 
@@ -30,8 +30,11 @@ def retrieval_scores(
     """Rank ``documents`` (N, D) by cosine for each of ``queries`` (Q, D); ``relevant``: rows of the right ones.
 
     nDCG is binary: gain 1 for a relevant document, discounted by log2(rank + 1), over the best that is possible.
-    Equal cosines keep the documents' order. Raises DataError for a query without a relevant document.
+    Equal cosines keep the documents' order. Raises DataError for a query without a relevant document,
+    ConfigurationError for a depth below 1.
     """
+    if depth < 1:
+        raise ConfigurationError(f"depth is {depth}; it is 1 or more")
     if len(relevant) != len(queries) or len(queries) == 0:
         raise DataError(
             f"{len(queries)} queries for {len(relevant)} sets of relevant documents; at least one is needed"

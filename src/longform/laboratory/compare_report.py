@@ -7,6 +7,8 @@ from typing import Any
 
 from longform.data.pictures import inline_picture
 from longform.data.text import atomic_write
+from longform.laboratory.architectures import ARCHITECTURES
+from longform.laboratory.memory import texts_at_once
 from longform.laboratory.results import Result
 from longform.laboratory.sequences import SequenceTask
 
@@ -64,7 +66,7 @@ def write_report(results: Sequence[Result], task: SequenceTask, settings: dict[s
     parts = [
         f"<h1>Architectures side by side: {escape(task.name)}</h1>", _lead(task, settings), picture,
         f"<h2>Results</h2><div class='wide'>{_table(results)}</div>", _skipped(results),
-        f"<h2>Who is who</h2><div class='wide'>{_sources(results)}</div>", _settings(results, settings),
+        f"<h2>Who is who</h2><div class='wide'>{_sources(results, settings)}</div>", _settings(results, settings),
     ]  # fmt: skip
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
@@ -78,14 +80,16 @@ def write_report(results: Sequence[Result], task: SequenceTask, settings: dict[s
 def _lead(task: SequenceTask, settings: dict[str, Any]) -> str:
     counts = [len(part.labels) for part in (task.train, task.validation, task.test)]
     lengths = task.train.lengths
+    at_once = texts_at_once(settings["batch_size"], settings["tokens_per_forward"], settings["length"])
     return (
         f"<p>{counts[0]:,} sequences to train on, {counts[1]:,} to choose the best weights, {counts[2]:,} to test; "
         f"{len(task.train.names)} classes; {min(lengths):,} to {max(lengths):,} tokens, "
         f"{sum(lengths) / counts[0]:,.0f} on average. All architectures have {settings['layers']} layers of width "
         f"{settings['hidden_size']} with {settings['heads']} heads, the same vocabulary, mean pooling and the same "
         f"head, and see the same {settings['steps']:,} batches of {settings['batch_size']}, from random weights. Time "
-        "is that of the training steps; memory the peak of one forward and backward pass over one batch of full "
-        "length.</p>"
+        "is that of the training steps; memory the peak of one float32 forward and backward pass over the texts "
+        f"of full length that go through the model at once ({at_once}). Reformer's head is twice as wide, as its "
+        "output is. Not the same is where the architectures normalise: see below.</p>"
     )
 
 
@@ -102,12 +106,23 @@ def _skipped(results: Sequence[Result]) -> str:
     return "".join(f"<p>{escape(said)}</p>" for said in left_out(results))
 
 
-def _sources(results: Sequence[Result]) -> str:
-    rows = "".join(
-        f"<tr><td>{escape(result.title)}</td><td>{escape(result.source)}</td><td>{escape(result.pads)}</td></tr>"
+def _sources(results: Sequence[Result], settings: dict[str, Any]) -> str:
+    heads = ("", "code from", "pads a batch to", "normalises")
+    rows = [
+        (result.title, result.source, result.pads, _normalises(result.name, settings["normalization"]))
         for result in results
-    )
-    return f"<table><thead><tr><th></th><th>code from</th><th>pads a batch to</th></tr></thead>{rows}</table>"
+    ]
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead>{body}</table>"
+
+
+def _normalises(name: str, ours: str) -> str:
+    """Where an architecture has its layer norms; ``ours``: "pre" or "post", of Longform's own models."""
+    if name not in ARCHITECTURES:
+        return "–"
+    kind = {"reformer": "pre", "performer": "pre"}.get(name, "post") if ARCHITECTURES[name].family == "others" else ours
+    return "before each part" if kind == "pre" else "after each part"
 
 
 def _settings(results: Sequence[Result], settings: dict[str, Any]) -> str:

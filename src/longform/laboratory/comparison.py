@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from longform.benchmarking.memory import is_out_of_memory
+from longform.benchmarking.records import commit
 from longform.errors import ConfigurationError, InputError, MissingDependencyError
 from longform.evaluation.loading import pick_device
 from longform.laboratory.architectures import ARCHITECTURES, build
@@ -16,7 +17,7 @@ from longform.laboratory.compare_plots import draw_comparison
 from longform.laboratory.compare_report import write_report
 from longform.laboratory.humble import logistic_regression
 from longform.laboratory.learning import CHECKPOINT, Learner, LearningSettings
-from longform.laboratory.memory import step_memory
+from longform.laboratory.memory import step_memory, texts_at_once
 from longform.laboratory.results import Result, folder_of, read_result, write_records, write_result
 from longform.laboratory.sequences import SequenceTask
 from longform.laboratory.sizes import Sizes
@@ -55,6 +56,7 @@ def compare(
         raise ConfigurationError(f"architectures {unknown or 'none'}: choose among {', '.join(EVERY)}")
     output = Path(output)
     place = pick_device(device)
+    commit()  # of the code that runs, whatever is checked out by the end
     settings = {
         **(described or {}), "task": task.name, "device": place.type, **task.counts(), **asdict(sizes),
         **asdict(learning),
@@ -111,7 +113,7 @@ def _attempt(
 
 
 def _with_memory(result: Result, sizes: Sizes, learning: LearningSettings, device: torch.device) -> Result:
-    texts = max(1, min(learning.batch_size, learning.tokens_per_forward // sizes.length))
+    texts = texts_at_once(learning.batch_size, learning.tokens_per_forward, sizes.length)
     found = step_memory(result.name, sizes, texts, device)
     return replace(result, memory_mib=found.mib, memory_reason=found.reason)
 
@@ -138,6 +140,11 @@ def _train(
     )  # fmt: skip
 
 
+def _fitted_rows(classes: int) -> int:
+    """Of scikit-learn's logistic regression: one where there are two classes."""
+    return classes if classes > 2 else 1
+
+
 def _humble(task: SequenceTask) -> Result:
     validation, test, spent = logistic_regression(task)
     pixels = task.raw is not None and not isinstance(task.raw[0], list)
@@ -145,6 +152,6 @@ def _humble(task: SequenceTask) -> Result:
         HUMBLE, "pixels + logistic regression" if pixels else "TF-IDF + logistic regression", source="scikit-learn",
         pads="nothing, and cuts nothing", accuracy=test.accuracy, macro_f1=test.macro_f1,
         validation_accuracy=validation.accuracy, seconds=spent["seconds"], cpu_seconds=spent["cpu_seconds"],
-        parameters=int(spent["features"] + 1) * len(test.labels), confusion=test.confusion, labels=test.labels,
-        surroundings=surroundings(torch.device("cpu")),
+        parameters=int(spent["features"] + 1) * _fitted_rows(len(test.labels)), confusion=test.confusion,
+        labels=test.labels, surroundings=surroundings(torch.device("cpu")),
     )  # fmt: skip

@@ -50,7 +50,9 @@ def reformer(sizes: Sizes) -> Encoder:
     """Locality-sensitive hashing in every layer; its two reversible streams make the output 2 D wide."""
     chunk = min(sizes.window, max(2, sizes.length // 4))
     padded = multiple(chunk, 2)
-    buckets = 2 ** max(1, (2 * padded(sizes.length) // chunk).bit_length() - 1)
+    power = max(1, (2 * padded(sizes.length) // chunk).bit_length() - 1)
+    limit = 2 * max(int((padded(sizes.length) // chunk) ** 0.5), chunk)  # above it factors, as Reformer's own rule is
+    buckets = 2**power if 2**power <= limit else [2 ** (power // 2), 2 ** (power - power // 2)]
     config = ReformerConfig(
         vocab_size=max(1, sizes.vocabulary), hidden_size=sizes.hidden_size, attn_layers=["lsh"] * sizes.layers,
         num_attention_heads=sizes.heads, attention_head_size=sizes.hidden_size // sizes.heads,

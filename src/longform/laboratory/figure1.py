@@ -6,6 +6,7 @@ from pathlib import Path
 from longform.benchmarking.records import commit
 from longform.data.text import atomic_write
 from longform.data.token_store import CorpusFiles
+from longform.errors import ConfigurationError
 from longform.laboratory.reproduce_report import TABLE, Table
 from longform.spectrum.results import RunResult
 from longform.spectrum.run import Corpus, run_spectrum
@@ -24,8 +25,11 @@ def reproduce_figure1(
     and the table ``table.md``.
 
     ``opener``: model name -> OpenedModel. ``models``, ``texts``: in place of the scale's. Short texts are passed over,
-    so that every map is of ``max_length`` tokens, as in the paper.
+    so that every map is of ``max_length`` tokens, as in the paper. Raises ConfigurationError for standard input ("-")
+    where it would be read twice.
     """
+    if "-" in text and (len(text) > 1 or len(models or MODELS[scale]) > 1):
+        raise ConfigurationError('"-" cannot be read again for the next model: name a file')
     corpora = [Corpus(name, CorpusFiles((name,), text_field)) for name in text]
     settings = SpectrumSettings(max_length=max_length, texts=texts or texts_at(scale), min_tokens=max_length)
     results = run_spectrum(

@@ -84,6 +84,7 @@ def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int
         training = replace(training, **{**dict.fromkeys(BUDGETS), "max_steps": steps})
     if training.tokens_per_step < longest:
         training = replace(training, tokens_per_step=longest)
+        curves = [replace(curve, key=f"step{longest}-{curve.key}") for curve in curves]  # a folder may be shared
     if training.tokens_per_forward < longest:
         training = replace(training, tokens_per_forward=longest)
     return Plan(figure, curves, replace(preset, training=training))

@@ -17,6 +17,7 @@ from longform.benchmarking.selection import (
 )
 from longform.benchmarking.shapes import Cell
 from longform.errors import ConfigurationError
+from longform.spectrum.run_folder import open_run_folder
 
 GRID = "grid"  # the folder of what the grid measured
 RIVALS = ("ours-linear", "sdpa", "unfused")
@@ -54,6 +55,18 @@ def chosen_cells(
     if len(chosen.sizes) > 1:
         raise ConfigurationError(f"sizes={', '.join(chosen.sizes)}: one at a time, in a folder of its own")
     return cells_of(chosen, device=chosen_device(device), threads=chosen_threads(threads)), chosen.competitors
+
+
+def open_grid(output: Path, table: str, scale: str, cells: Sequence[Cell]) -> None:
+    """See that ``output`` is for this table alone: the same scale, lengths, k, size, dtype, device and threads.
+
+    Raises ConfigurationError that shows the difference.
+    """
+    wanted = {
+        "table": table, "scale": scale, "lengths": sorted({cell.length for cell in cells}),
+        "slots": sorted({cell.slots for cell in cells}), **common_settings(cells[0]),
+    }  # fmt: skip
+    open_run_folder(output, "reproduce.json", wanted, what="measurements")
 
 
 def measured_cells(cells: Sequence[Cell], names: Sequence[str], scale: str, output: Path) -> list[Record]:

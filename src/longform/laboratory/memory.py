@@ -24,6 +24,11 @@ from longform.laboratory.sizes import Sizes
 MIB = 2**20
 
 
+def texts_at_once(batch_size: int, tokens_per_forward: int, length: int) -> int:
+    """Texts of full length that go through a model together in training."""
+    return max(1, min(batch_size, tokens_per_forward // length))
+
+
 class StepMemory(NamedTuple):
     """``mib``, or None and the ``reason``."""
 

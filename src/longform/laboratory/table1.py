@@ -12,7 +12,14 @@ from longform.benchmarking.records import Record
 from longform.benchmarking.shapes import Cell
 from longform.data.pictures import new_figure, save_figure
 from longform.errors import ConfigurationError
-from longform.laboratory.grid_scales import EFFORTS, chosen_cells, common_settings, described, measured_cells
+from longform.laboratory.grid_scales import (
+    EFFORTS,
+    chosen_cells,
+    common_settings,
+    described,
+    measured_cells,
+    open_grid,
+)
 from longform.laboratory.growth import BUILDERS, measured_apart
 from longform.laboratory.parts import Part, work_through
 from longform.laboratory.reproduce_report import Report, Table, write_report
@@ -57,6 +64,7 @@ def reproduce_table1(scale: str, output: Path, *, progress: bool = True, **choic
     cells, names = chosen_cells("table1", scale, **choices)
     if len(cells) < 2:
         raise ConfigurationError("an exponent needs two lengths or more (--lengths), and one k (--slots)")
+    open_grid(output, "table1", scale, cells)
     measured = [*measured_cells(cells, names, scale, output), *_others(cells, scale, output, progress)]
     found = sorted(_grown(measured), key=lambda one: list(STATED).index(one.key))
     records = [_record(one, cells) for one in found]

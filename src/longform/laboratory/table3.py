@@ -8,7 +8,7 @@ from longform.benchmarking.paper_table import MEMORY, SLOTS, TIME
 from longform.benchmarking.records import Record
 from longform.benchmarking.shapes import Cell
 from longform.data.pictures import new_figure, save_figure
-from longform.laboratory.grid_scales import chosen_cells, described, measured_cells
+from longform.laboratory.grid_scales import chosen_cells, described, measured_cells, open_grid
 from longform.laboratory.reproduce_report import Report, Table, write_report
 
 PICTURE = "figure2.png"
@@ -24,6 +24,7 @@ def reproduce_table3(scale: str, output: Path, **choices: Any) -> list[tuple[str
     ``choices``: lengths, sizes, slots, dtype, device, threads, in place of the scale's.
     """
     cells, names = chosen_cells("table3", scale, **choices)
+    open_grid(output, "table3", scale, cells)
     records = measured_cells(cells, names, scale, output)
     tables = [(title, ratio_table(records, what, baseline)) for title, what, baseline in _wanted()]
     draw_times(records, cells[0], output / PICTURE)

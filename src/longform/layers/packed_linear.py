@@ -19,6 +19,9 @@ class _Packed(NamedTuple):
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Packed":
         return self  # nobody can write to it
 
+    def __reduce__(self) -> Any:
+        raise ConfigurationError("a packed model is not pickled: send the model, and pack it where it arrives")
+
 
 class PackedLinear(nn.Module):
     """What ``layer`` computes, its weight (F, D) laid out once; the plain weight is not kept. CPU, no gradient.
@@ -31,17 +34,19 @@ class PackedLinear(nn.Module):
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.dtype = layer.weight.dtype
+        self.dtype, self.weight_bytes = layer.weight.dtype, layer.weight.nbytes
         self._packed = _Packed(pack(layer.weight))  # no buffer: opaque tensors cannot be moved or cast
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach(), persistent=False)
 
     def forward(self, x: Tensor, *, with_gelu: bool = False) -> Tensor:
         """x (..., D) -> (..., F), then exact GELU ``with_gelu``.
 
-        Raises InputError where a gradient is wanted, in torch.compile, and for another dtype or device.
+        Raises InputError where a gradient is wanted, in torch.compile, under autocast, for another dtype or device.
         """
         if torch.compiler.is_compiling():
             raise InputError("a packed layer is not compiled: compile the model without packing its weights")
+        if torch.is_autocast_enabled("cpu"):
+            raise InputError(f"packed for {self.dtype}, and called under autocast: cast the model, then pack it")
         if torch.is_grad_enabled() and x.requires_grad:
             raise InputError("a packed layer has no gradient: use torch.no_grad(), or train before packing")
         if x.dtype != self.dtype or x.device.type != "cpu":

@@ -16,9 +16,9 @@ def pack_weights(model: Model) -> Model:
     """Lay the encoder's weights (F, D) out for oneDNN once, instead of in every product; returns the same model.
 
     The shorter the text, the more it brings (docs/costs.md). The packed model gives what it gave, computes without
-    gradients, and is not saved, moved, cast or compiled. Keys' and values' layers stay as they are: the memory wants
-    their weights. On a GPU, and where torch has no oneDNN, nothing changes. ``longform embed``, ``predict`` and
-    ``evaluate`` do it by themselves.
+    gradients or autocast, and is not saved, pickled, moved, cast or compiled. Keys' and values' layers stay as they
+    are: the memory wants their weights. On a GPU, and where torch has no oneDNN, nothing changes. The commands that
+    load a Longform for inference do it by themselves.
 
     Raises ConfigurationError for a model that is not a Linformer.
     """

@@ -8,6 +8,7 @@ from torch import nn
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
 from longform.layers.int8_linear import quantize_linears
+from longform.layers.packed_linear import PackedLinear
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 Model = TypeVar("Model", bound=LinformerPreTrainedModel)
@@ -20,7 +21,7 @@ def quantize(model: Model) -> Model:
     Where keys are formed from the shortened text (no window) their layers stay, too; they have few rows. What it costs
     in quality and time is in docs/costs.md. The model computes without gradients and is not saved.
 
-    Raises ConfigurationError for a model that is not a Linformer, not in float32 or not on a CPU.
+    Raises ConfigurationError for a model that is not a Linformer, not in float32, not on a CPU, or packed.
     """
     if not isinstance(model, LinformerPreTrainedModel):
         raise ConfigurationError(f"int8 is for Longform's own models, not {type(model).__name__}: convert it first")
@@ -28,6 +29,8 @@ def quantize(model: Model) -> Model:
         raise ConfigurationError(
             f"int8 starts from float32 on a CPU; the model is {model.dtype} on {model.device.type}"
         )
+    if any(isinstance(part, PackedLinear) for part in model.modules()):
+        raise ConfigurationError("the model's weights are packed (pack_weights): quantise a model as it was loaded")
     quantize_linears(model.base_model.get_submodule("encoder"), keep=_kept)
     return model.eval()
 

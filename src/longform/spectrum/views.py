@@ -91,7 +91,7 @@ def write_records(results: Sequence[RunResult], view: SpectrumView, settings: Ma
 
 def _head_records(result: RunResult, view: SpectrumView) -> Iterator[dict[str, Any]]:
     spectrum = result.spectrum
-    chosen = k_per_head(spectrum.cumulative, view.keep, pooled=False)
+    chosen = k_per_head(spectrum.cumulative, view.keep, pooled=view.pooled)
     for layer, curves in enumerate(spectrum.cumulative):
         for head, curve in enumerate(curves.tolist()):
             deviation = spectrum.deviation[layer, head].tolist()

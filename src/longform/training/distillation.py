@@ -121,6 +121,7 @@ def _train(lesson: Lesson, run: RunFolder, *, progress: bool) -> None:
 
     if run.steps is None:
         began = time.perf_counter()
+        records.begin()  # of a run that was killed before this had an end
         measured(0)
         run.fix_steps(_steps(lesson, time.perf_counter() - began, shown=progress), lesson.process)
     steps = run.steps
@@ -139,7 +140,11 @@ def _train(lesson: Lesson, run: RunFolder, *, progress: bool) -> None:
     trainer.run(run.checkpoint)
     if (records.last("agreement") or {}).get("step") != steps:
         measured(steps)
-    records.add("end", steps, tokens=lesson.source.tokens)
+    # A run that lacked only its end has read nothing now.
+    tokens = max(
+        lesson.source.tokens, *(row.get("tokens", 0) for row in records.rows if row["event"] != "agreement"), 0
+    )
+    records.add("end", steps, tokens=tokens)
 
 
 def _steps(lesson: Lesson, seconds_to_measure: float, *, shown: bool) -> int:

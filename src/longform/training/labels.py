@@ -68,7 +68,18 @@ def read_examples(
         if label is None or label == "" or label != label:
             raise DataError(f'{record.location}: the field "{label_field}" is empty; every text needs a label')
         labels.append(label)
+    if Path(source).suffix.lower() == ".csv":  # where everything is text
+        labels = _decimals(labels) or labels
     return Examples(texts, labels, None if pair_field is None else pairs)
+
+
+def _decimals(labels: Sequence[str]) -> list[float] | None:
+    """Numbers, where all are numbers and not all of them whole."""
+    try:
+        found = [float(label) for label in labels]
+    except ValueError:
+        return None
+    return None if all(label.strip().lstrip("-").isdecimal() for label in labels) else found
 
 
 def _records(source: str | Path) -> Iterator[Record]:

@@ -101,6 +101,8 @@ def fixed_masked_set(blocks: Blocks, hiding: Hiding, *, blocks_at_once: int) -> 
         where, put = hiding.draw(inside, np.random.default_rng((FIXED, document)))
         places.append(where)
         puts.append(put)
+    if not sum(map(len, places)):
+        return []
     hidden, put = np.concatenate(places), np.concatenate(puts)
     masked = [_with_fixed(blocks, number, hidden, put) for number in range(len(blocks))]
     kept = [block for block in masked if len(block[1])]

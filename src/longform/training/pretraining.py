@@ -196,22 +196,26 @@ def _train(job: PretrainingJob, run: RunFolder, *, progress: bool) -> None:
             began = time.perf_counter()
             first = job.measure()
             seconds = time.perf_counter() - began
-            run.fix_steps(_steps(job, seconds, shown=progress), job.process)
+            records.begin()  # of a run that was killed between these lines
             records.add("run", 0, **job.data.facts(), environment=environment())
             records.add("validation", 0, **first, tokens=0, seconds=0.0)
+            run.fix_steps(_steps(job, seconds, shown=progress), job.process)
         steps = run.steps
         assert steps is not None
-        clock = _Clock((records.last("validation") or {}).get("seconds", 0.0))
+        clock = _Clock(max((row.get("seconds", 0.0) for row in records.rows), default=0.0))
 
         def measured() -> dict[str, float]:
             found, step = job.measure(), trainer.state.global_step
             records.add("validation", step, **found, tokens=step * job.data.step_tokens, seconds=clock.seconds())
             return found
 
+        def reached() -> dict[str, float]:
+            return {"tokens": job.data.tokens, "seconds": round(clock.seconds(), 2)}
+
         trainer = NumberedStepsTrainer(
             job.model, _arguments(run, settings, steps), source=job.data, part_loss=job.part_loss, measure=measured,
             dtype=job.dtype,
-            callbacks=[RecordingCallback(records, "pre-training", lambda: {"tokens": job.data.tokens}, shown=progress)],
+            callbacks=[RecordingCallback(records, "pre-training", reached, shown=progress)],
         )  # fmt: skip
         set_seed(settings.seed)  # of dropout; a checkpoint brings its own
         trainer.run(run.checkpoint)

@@ -1,7 +1,7 @@
 """The batches of every step of a pre-training, by number, and the tokens that measure it.
 
 A step's blocks and masks depend on the documents, the settings and its number alone: not on the model, nor on how many
-processes share the work.
+processes share the work, where their number divides the blocks of a step.
 """
 
 from collections.abc import Iterator
@@ -54,9 +54,10 @@ class Split(NamedTuple):
 
 
 def split_documents(store: TokenStore, validation_tokens: int) -> Split:
-    """Hold out random documents, the same at every seed: about ``validation_tokens``, at most a tenth of the corpus.
+    """Hold out random documents, the same at every seed: at most ``validation_tokens`` and a tenth of the corpus.
 
-    Of a corpus of few documents the last tenth of each is held out.
+    Longer documents are passed over; where all are longer, the shortest is held out. Of a corpus of few documents the
+    last tenth of each is held out.
     """
     lengths = store.lengths()
     if len(store.ends) < FEW_DOCUMENTS:
@@ -65,8 +66,10 @@ def split_documents(store: TokenStore, validation_tokens: int) -> Split:
         return Split(TokenStore(store.tokens, ends), np.arange(0, len(ends), 2), np.arange(1, len(ends), 2))
     order = np.random.default_rng(FIXED).permutation(len(store.ends))
     wanted = min(validation_tokens, len(store.tokens) // 10)
-    count = 1 + int(np.searchsorted(np.cumsum(lengths[order]), wanted))
-    return Split(store, np.sort(order[count:]), np.sort(order[:count]))
+    fitting = order[lengths[order] <= max(wanted, int(lengths.min()))]
+    count = max(1, int(np.searchsorted(np.cumsum(lengths[fitting]), wanted, side="right")))
+    held = np.sort(fitting[:count])
+    return Split(store, np.setdiff1d(order, held), held)
 
 
 class PretrainingData:
@@ -105,6 +108,9 @@ class PretrainingData:
         self.validation = fixed_masked_set(held, self._hiding(*STANDARD), blocks_at_once=self.at_once)
         if not self.validation:
             raise DataError("no text to measure on: give more documents, or a validation text of their own")
+        if counts is None:  # of a stream: what stands around the tokens that are asked for
+            counts = np.bincount(held.store.tokens, minlength=len(tokenizer))
+            counts = counts - np.bincount(self._asked_for(), minlength=len(tokenizer))
         self.unigram_loss = self._unigram_loss(counts)
 
     def _hiding(self, fraction: float, mask_share: float, random_share: float) -> Hiding:
@@ -145,13 +151,21 @@ class PretrainingData:
         if validation is None:
             validation = _first_documents(supply, chosen.validation_tokens)
             supply.held_out = len(validation.ends)
-        next(supply.steps(0, self.step_blocks))  # fails early on a corpus that is too small
+        try:
+            next(supply.steps(0, self.step_blocks))
+        except DataError as error:
+            if not supply.held_out:
+                raise
+            held = f"{supply.held_out:,} documents of the stream ({len(validation.tokens):,} tokens)"
+            way = "lower validation_tokens, or give a validation text"
+            raise DataError(f"{error}. The first {held} are held out to measure on: {way}") from error
         return self._blocks(validation, np.arange(len(validation.ends)), keep_rest=True)
 
-    def _unigram_loss(self, counts: np.ndarray | None) -> float:
-        wanted = np.concatenate([part.labels.numpy() for part in self.validation])
-        if counts is None:
-            counts = np.bincount(wanted, minlength=len(self.tokenizer))
+    def _asked_for(self) -> np.ndarray:
+        return np.concatenate([part.labels.numpy() for part in self.validation])
+
+    def _unigram_loss(self, counts: np.ndarray) -> float:
+        wanted = self._asked_for()
         share = (counts + 1.0) / (counts.sum() + len(counts))
         return float(-np.log(share[wanted]).mean())
 

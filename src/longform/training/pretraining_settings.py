@@ -38,7 +38,8 @@ class PretrainingSettings:
         mask_fraction: part of the content tokens (0 to 1) that the model is asked for.
         mask_share: part of these (0 to 1) that become the mask token.
         random_share: part of these (0 to 1) that become another token; the rest stays as it is.
-        validation_tokens: tokens held out for measuring, whole documents, at most a tenth of the corpus.
+        validation_tokens: tokens held out for measuring, whole documents, at most a tenth of the corpus; of
+            a stream, whose size nobody knows, the first documents.
         evaluations: how often the validation loss is measured while training, at even distances (before and after
             come on top).
         save_every_steps: steps between two checkpoints; default: a tenth of the run.

@@ -79,7 +79,7 @@ def show_measures(description: str, step: int, values: dict[str, float]) -> None
 class RecordingCallback(TrainerCallback):
     """Shows progress and evaluations, and turns what the Trainer logs into records.
 
-    ``extra``: more values at each log.
+    ``extra``: more values at each log; "seconds" among them stand in place of those since training began here.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class RecordingCallback(TrainerCallback):
             )
         values = {name: logs[name] for name in ("loss", "grad_norm", "learning_rate") if name in logs}
         seconds = round(time.perf_counter() - self.began, 2)
-        self.records.add("train", state.global_step, **values, **self.extra(), seconds=seconds)
+        self.records.add("train", state.global_step, **values, **{"seconds": seconds, **self.extra()})
         if self.bar is not None:
             self.bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
 
