@@ -35,6 +35,9 @@ class SequenceClassifier(nn.Module):
             classifier_activation="relu",
         )  # fmt: skip
         self.head = ClassificationHead(config, sizes.labels)
+        for layer in (self.head.dense, self.head.out_proj):  # as in our own models
+            nn.init.normal_(layer.weight, std=sizes.initial_deviation)
+            nn.init.zeros_(layer.bias)
 
     def forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
         """Ids long (B, n) or vectors float (B, n, F), mask long (B, n) -> logits (B, labels)."""
@@ -91,7 +94,8 @@ def _ours(**attention: Any) -> Callable[[Sizes], nn.Module]:
             num_attention_heads=sizes.heads, intermediate_size=sizes.intermediate_size, type_vocab_size=0,
             hidden_dropout_prob=sizes.dropout, attention_probs_dropout_prob=sizes.attention_dropout,
             max_position_embeddings=sizes.length, normalization=sizes.normalization, use_pooler=False,
-            classifier_pooling="mean", classifier_activation="relu", **labels, **chosen,
+            classifier_pooling="mean", classifier_activation="relu", initializer_range=sizes.initial_deviation,
+            **labels, **chosen,
         )  # fmt: skip
         return OurClassifier(config, sizes)
 

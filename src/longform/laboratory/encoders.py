@@ -42,6 +42,7 @@ def _shared(sizes: Sizes, *, positions: int) -> dict[str, Any]:
         "num_attention_heads": sizes.heads, "intermediate_size": sizes.intermediate_size,
         "hidden_dropout_prob": sizes.dropout, "attention_probs_dropout_prob": sizes.attention_dropout,
         "max_position_embeddings": positions, "type_vocab_size": 1, "pad_token_id": 0, "hidden_act": "gelu",
+        "initializer_range": sizes.initial_deviation,
         "bos_token_id": None, "eos_token_id": None, "sep_token_id": None,
     }  # fmt: skip
 
@@ -57,8 +58,8 @@ def reformer(sizes: Sizes) -> Encoder:
         vocab_size=max(1, sizes.vocabulary), hidden_size=sizes.hidden_size, attn_layers=["lsh"] * sizes.layers,
         num_attention_heads=sizes.heads, attention_head_size=sizes.hidden_size // sizes.heads,
         feed_forward_size=sizes.intermediate_size, hidden_act="gelu", hidden_dropout_prob=sizes.dropout,
-        lsh_attention_probs_dropout_prob=sizes.attention_dropout, axial_pos_embds=False,
-        eos_token_id=None,
+        lsh_attention_probs_dropout_prob=sizes.attention_dropout, axial_pos_embds=False, eos_token_id=None,
+        initializer_range=sizes.initial_deviation,
         max_position_embeddings=padded(sizes.length), lsh_attn_chunk_length=chunk, num_buckets=buckets,
         num_hashes=sizes.hashes, is_decoder=False, use_cache=False, pad_token_id=0,
     )  # fmt: skip

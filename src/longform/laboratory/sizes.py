@@ -27,6 +27,9 @@ class Sizes:
         random_features: of Performer.
         hashes: rounds of Reformer's hashing.
         normalization: "pre" or "post" for full, Longform, Linformer. Reformer and Performer are "pre", the rest "post".
+        initializer_range: standard deviation of initial weights, for every architecture that has this option (all but
+            Performer, whose package uses torch's own); 0: 1 / sqrt(hidden_size). BERT's 0.02 is for widths of 768 and
+            more; with it a model of width 64 had learned next to nothing of ListOps after 2,000 steps.
     """
 
     length: int
@@ -46,6 +49,12 @@ class Sizes:
     random_features: int = 64
     hashes: int = 2
     normalization: str = "pre"
+    initializer_range: float = 0.0
+
+    @property
+    def initial_deviation(self) -> float:
+        """Of the weights."""
+        return self.initializer_range or self.hidden_size**-0.5
 
     def __post_init__(self) -> None:
         if self.hidden_size % self.heads:
