@@ -15,11 +15,11 @@ def test_digits_through_the_command(tmp_path, monkeypatch, capsys):
     assert names == {"architectures", "run.json", "records.jsonl", "comparison.png", "report.html", "table.md"}
 
 
-def test_scales_are_the_published_setup_of_listops():
+def test_listops_is_the_published_setup_but_for_the_rate():
     found = compare_tasks.scale("listops", "paper", learning_rate=None, steps=None)
     assert (found.sizes["length"], found.sizes["hidden_size"], found.sizes["layers"]) == (2000, 64, 2)
-    assert (found.learning.steps, found.learning.batch_size, found.learning.learning_rate) == (5000, 32, 1e-4)
-    assert found.learning.warmup * found.learning.steps == 1000
+    assert (found.learning.steps, found.learning.batch_size, found.learning.learning_rate) == (5000, 32, 1e-3)
+    assert found.learning.warmup * found.learning.steps == 250
     assert found.examples == (96_000, 2_000, 2_000)
 
 
