@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import ConfigurationError, InputError
-from longform.layers.int8_linear import ROWS, Int8Linear, quantize_linears
+from longform.layers.int8_linear import ROWS, Int8Linear
+from longform.layers.replacing import replace_linears
 
 
 def layer_and_rows(*, inputs: int = 19, outputs: int = 23, bias: bool = True, batch: int = 3, length: int = 5) -> Any:
@@ -70,7 +71,7 @@ def test_a_constant_row_and_no_row() -> None:
 def test_no_gradient_and_no_saving() -> None:
     layer, x = layer_and_rows()
     quantised = nn.Sequential(layer, nn.GELU())
-    quantize_linears(quantised, keep=lambda parent, name: False)
+    replace_linears(quantised, Int8Linear)
     with pytest.raises(InputError, match="no gradient"):
         quantised(x.requires_grad_())
     with pytest.raises(ConfigurationError, match="is not saved"):

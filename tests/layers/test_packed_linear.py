@@ -10,8 +10,9 @@ from torch.nn.functional import gelu, linear
 
 from longform.errors import ConfigurationError, InputError
 from longform.functional.fused_linear import can_pack
-from longform.layers.packed_linear import PackedLinear, pack_linears
+from longform.layers.packed_linear import PackedLinear, pack_linear
 from longform.layers.plain_linear import apply_linear
+from longform.layers.replacing import replace_linears
 from strategies import generator, normal
 from tolerances import assert_close
 
@@ -79,7 +80,7 @@ def test_what_cannot_be_packed_stays():
     assert not can_pack(torch.ones(0, 6))
     assert not can_pack(torch.ones(3, 6, device="meta"))
     network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2).double(), nn.Sequential(nn.Linear(2, 2)))
-    pack_linears(network, keep=lambda parent, name: name == "0" and parent is network)
+    replace_linears(network, pack_linear, keep=lambda parent, name: name == "0" and parent is network)
     assert [type(part).__name__ for part in network.modules() if isinstance(part, nn.Linear | PackedLinear)] == [
         "Linear", "Linear", "PackedLinear",
     ]  # fmt: skip

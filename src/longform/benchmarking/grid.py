@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from longform.benchmarking.cell_run import CellRun, Effort
 from longform.benchmarking.competitor import Competitor
-from longform.benchmarking.records import Record, append_records, read_records
+from longform.benchmarking.records import Record, append_records, commit, read_records
 from longform.benchmarking.rows import say
 from longform.benchmarking.shapes import Cell
 from longform.errors import CheckpointError
@@ -36,13 +36,14 @@ def run_grid(
     is missing, unless a package or memory was. ``also``: another file that gets each new record. Raises CheckpointError
     where the records cannot be read.
     """
+    commit()  # of the code that runs, whatever is checked out by the end
     path = output / RECORDS
     records = _read(path)
     there = {key_of(record.settings): record for record in records}
     wanted = [key_of(cell.settings(name)) for cell in cells for name in competitors]
     kept = {key for key in wanted if key in there and not worth_another_try(there[key])}
-    for commit, count in Counter(there[key].commit for key in wanted if key in kept).items():
-        tell(f"{count} rows kept from commit {commit}")
+    for earlier, count in Counter(there[key].commit for key in wanted if key in kept).items():
+        tell(f"{count} rows kept from commit {earlier}")
     with tqdm(total=len(cells) * len(competitors), unit="row", desc="benchmark") as bar:
         for cell in cells:
             lacking = [name for name in competitors if key_of(cell.settings(name)) not in kept]

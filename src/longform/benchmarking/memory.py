@@ -24,16 +24,18 @@ def peak_growth(action: Callable[[], object], device: str | torch.device) -> int
         torch.cuda.reset_peak_memory_stats(place)
         action()
         return torch.cuda.max_memory_allocated(place) - before
-    try:
-        if place.type != "cpu":
-            raise OSError(f"nobody counts the memory of {place.type}")
-        Path("/proc/self/clear_refs").write_text("5")
-        resident = _kilobytes("VmRSS")
-    except OSError:
-        action()
-        return None
+    resident = _resident_from_now() if place.type == "cpu" else None
     action()
-    return max(0, _kilobytes("VmHWM") - resident) * 1024
+    return None if resident is None else max(0, _kilobytes("VmHWM") - resident) * 1024
+
+
+def _resident_from_now() -> int | None:
+    """Kilobytes now, from where the kernel's record of the highest begins anew; None where there is no such record."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        return _kilobytes("VmRSS")
+    except OSError:
+        return None
 
 
 def process_peak() -> int:

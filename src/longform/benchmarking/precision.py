@@ -11,8 +11,9 @@ from longform.benchmarking.from_embeddings import FromEmbeddings
 from longform.benchmarking.shapes import Cell
 from longform.evaluation.compiling import missing_compiler
 from longform.functional.hardware import native_bfloat16
-from longform.layers.int8_linear import quantize_linears
-from longform.layers.packed_linear import PackedLinear, pack_linears
+from longform.layers.int8_linear import Int8Linear
+from longform.layers.packed_linear import PackedLinear, pack_linear
+from longform.layers.replacing import replace_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.models.packing import pack_weights
 from longform.models.quantization import quantize
@@ -50,10 +51,10 @@ def prepare(model: nn.Module, cell: Cell, *, autocast: bool = False) -> nn.Modul
         if cell.dtype == "bfloat16":
             model = Autocast(model) if autocast else model.to(torch.bfloat16)
         elif cell.dtype == "int8":
-            model = _quantised(model)
+            _replaced(model, quantize, Int8Linear)
     if cell.mode != "compiled":
         if cell.work == "inference" and cell.dtype != "int8" and not autocast:
-            _pack(model)
+            _replaced(model, pack_weights, pack_linear)
         return model
     # Longform's own models are one graph, or a fault; other packages may break where they like.
     return torch.compile(model, dynamic=False, fullgraph=_is_linformer(model))  # ty: ignore[invalid-explicit-return]
@@ -82,27 +83,18 @@ def forward_of(prepared: nn.Module, cell: Cell) -> Callable[[Tensor], Tensor]:
     return forward
 
 
-def _quantised(model: nn.Module) -> nn.Module:
-    """As Longform does it; other architectures likewise, all of their linear layers."""
+def _replaced(model: nn.Module, ours: Callable[[Any], object], others: Callable[[nn.Linear], nn.Module]) -> None:
+    """Other linear layers: Longform chooses them by ``ours``; of other architectures all become ``others``."""
     if _is_linformer(model):
-        quantize(model.model)  # ty: ignore[invalid-argument-type]
+        ours(model.model)
     else:
-        quantize_linears(model, keep=lambda parent, name: False)
-    return model
-
-
-def _pack(model: nn.Module) -> None:
-    """As Longform does it; other architectures likewise, all of their linear layers."""
-    if _is_linformer(model):
-        pack_weights(model.model)  # ty: ignore[invalid-argument-type]
-    else:
-        pack_linears(model, keep=lambda parent, name: False)
+        replace_linears(model, others)
 
 
 def weight_bytes(model: nn.Module) -> int:
     """Of parameters and buffers, packed ones too."""
-    packed = sum(part.weight_bytes for part in model.modules() if isinstance(part, PackedLinear))
-    return packed + sum(x.nbytes for x in (*model.parameters(), *model.buffers()))
+    opaque = sum(part.weight_bytes for part in model.modules() if isinstance(part, PackedLinear))
+    return opaque + sum(x.nbytes for x in (*model.parameters(), *model.buffers()))
 
 
 def _is_linformer(model: nn.Module) -> bool:

@@ -5,8 +5,7 @@ pass without gradients one oneDNN call does it all while the tile is in the cach
 half of a feed-forward part (2,048 x 768 x 3,072, GELU) takes 51 ms instead of 66 in bfloat16, and 5/6 in float32.
 GELU is the exact one (erf), applied to the float32 sums.
 
-oneDNN lays a plain weight out anew in every call. Packed once instead, products of 768 and 3,072 are 16 to 26 % faster
-at 64 rows, 9 to 12 % at 128 and 4 to 7 % from 256 to 2,048 (one AVX512-bf16 core; float32 alike within a few points).
+oneDNN lays a plain weight out anew in every call, unless it was packed (``pack``; what it brings: docs/costs.md).
 """
 
 from functools import cache

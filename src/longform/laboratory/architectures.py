@@ -73,6 +73,7 @@ class Architecture:
     """One row of the table. ``build``: a new model for some sizes; ``source``: where its code is from.
 
     ``pads``: what it needs n to be, in words. ``family``: "full", "ours" or "others", for the plot's colours.
+    ``norm``: layer norms "pre" or "post" attention and feed-forward; "": where Sizes.normalization says.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Architecture:
     source: str
     pads: str
     build: Callable[[Sizes], nn.Module]
+    norm: str = ""
 
 
 def _ours(**attention: Any) -> Callable[[Sizes], nn.Module]:
@@ -145,23 +147,23 @@ ARCHITECTURES = {
         ),
         Architecture(
             "reformer", "Reformer (LSH)", "others", TRANSFORMERS, "a multiple of the chunk",
-            _other(encoders.reformer),
+            _other(encoders.reformer), "pre",
         ),
         Architecture(
             "longformer", "Longformer", "others", TRANSFORMERS, "a multiple of the window",
-            _other(encoders.longformer),
+            _other(encoders.longformer), "post",
         ),
         Architecture(
             "bigbird", "BigBird (sparse)", "others", TRANSFORMERS, "a multiple of the block, 12 blocks or more",
-            _other(encoders.bigbird),
+            _other(encoders.bigbird), "post",
         ),
         Architecture(
             "nystromformer", "Nyströmformer", "others", TRANSFORMERS, "the longest length, always",
-            _other(encoders.nystromformer),
+            _other(encoders.nystromformer), "post",
         ),
         Architecture(
             "performer", "Performer", "others", "performer-pytorch", "nothing (its mask hides values, not keys)",
-            _other(encoders.performer),
+            _other(encoders.performer), "pre",
         ),
     )
 }  # fmt: skip

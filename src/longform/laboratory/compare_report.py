@@ -121,8 +121,7 @@ def _normalises(name: str, ours: str) -> str:
     """Where an architecture has its layer norms; ``ours``: "pre" or "post", of Longform's own models."""
     if name not in ARCHITECTURES:
         return "–"
-    kind = {"reformer": "pre", "performer": "pre"}.get(name, "post") if ARCHITECTURES[name].family == "others" else ours
-    return "before each part" if kind == "pre" else "after each part"
+    return "before each part" if (ARCHITECTURES[name].norm or ours) == "pre" else "after each part"
 
 
 def _settings(results: Sequence[Result], settings: dict[str, Any]) -> str:

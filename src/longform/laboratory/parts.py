@@ -8,7 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from longform.benchmarking.records import Record
+from longform.benchmarking.records import Record, commit
 from longform.data.text import atomic_write
 from longform.errors import CheckpointError, ConfigurationError
 from longform.laboratory.claims import claimed
@@ -53,6 +53,7 @@ def work_through(
 
     Raises ConfigurationError where a part was finished with another identity, CheckpointError for a damaged file.
     """
+    commit()  # of the code that runs, whatever is checked out by the end
     finished = [read_part(folder, part) for part in parts]
     with tqdm(total=len(parts), unit="part", desc=described, disable=not progress) as bar:
         for place, part in enumerate(parts):

@@ -21,7 +21,7 @@ class Scale:
 
 
 # Long Range Arena as Nyströmformer (arXiv 2102.03902) ran it: 2 layers, width 64, feed-forward 128, 2 heads, mean
-# pooling; ListOps at ten times its rate, at which too little was learned here. Attention weights have no dropout,
+# pooling; ListOps at ten times its rate. Attention weights have no dropout,
 # because with it there is no fused attention: on a CPU 2 (Linformer) to 3 times (full attention) the time, float32.
 _ARENA: dict[str, Any] = {"hidden_size": 64, "layers": 2, "heads": 2, "intermediate_size": 128, "dropout": 0.1}
 _TABLE: dict[tuple[str, str], Scale] = {

@@ -3,7 +3,6 @@
 Axes: n rows (tokens), D inputs, F outputs.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -63,11 +62,3 @@ class Int8Linear(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         raise ConfigurationError("a quantised model is not saved: save the float32 model, quantise after loading it")
-
-
-def quantize_linears(model: nn.Module, *, keep: Callable[[nn.Module, str], bool]) -> None:
-    """Put an Int8Linear in the place of each nn.Linear of ``model``, unless ``keep(its parent, its name there)``."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear and not keep(parent, name):
-                setattr(parent, name, Int8Linear(child))

@@ -3,7 +3,6 @@
 Axes: D inputs, F outputs.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -62,9 +61,6 @@ class PackedLinear(nn.Module):
         raise ConfigurationError("a packed model is not saved: save it before packing")
 
 
-def pack_linears(model: nn.Module, *, keep: Callable[[nn.Module, str], bool]) -> None:
-    """Put a PackedLinear in the place of each nn.Linear that can be packed, unless ``keep(its parent, its name)``."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear and can_pack(child.weight) and not keep(parent, name):
-                setattr(parent, name, PackedLinear(child))
+def pack_linear(layer: nn.Linear) -> nn.Module:
+    """A PackedLinear of ``layer``, weight of shape (F, D); the layer itself where packing brings nothing."""
+    return PackedLinear(layer) if can_pack(layer.weight) else layer

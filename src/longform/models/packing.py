@@ -6,7 +6,8 @@ from torch import nn
 
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
-from longform.layers.packed_linear import pack_linears
+from longform.layers.packed_linear import pack_linear
+from longform.layers.replacing import replace_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 Model = TypeVar("Model", bound=LinformerPreTrainedModel)
@@ -26,7 +27,7 @@ def pack_weights(model: Model) -> Model:
         raise ConfigurationError(
             f"weights are packed for Longform's own models, not {type(model).__name__}: convert it first"
         )
-    pack_linears(model.base_model.get_submodule("encoder"), keep=_kept)
+    replace_linears(model.base_model.get_submodule("encoder"), pack_linear, keep=_kept)
     return model.eval()
 
 

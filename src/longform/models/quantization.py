@@ -7,8 +7,9 @@ from torch import nn
 
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
-from longform.layers.int8_linear import quantize_linears
+from longform.layers.int8_linear import Int8Linear
 from longform.layers.packed_linear import PackedLinear
+from longform.layers.replacing import replace_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 Model = TypeVar("Model", bound=LinformerPreTrainedModel)
@@ -31,7 +32,7 @@ def quantize(model: Model) -> Model:
         )
     if any(isinstance(part, PackedLinear) for part in model.modules()):
         raise ConfigurationError("the model's weights are packed (pack_weights): quantise a model as it was loaded")
-    quantize_linears(model.base_model.get_submodule("encoder"), keep=_kept)
+    replace_linears(model.base_model.get_submodule("encoder"), Int8Linear, keep=_kept)
     return model.eval()
 
 

@@ -75,7 +75,7 @@ class RunFolder:
             self.records.begin()
         elif self.complete:
             self.records.restore(self.steps or 0)
-        else:
+        elif self.steps is not None:
             self.records.restore((checkpoint_step(self.checkpoint) or 0) if self.checkpoint else 0)
 
     def fix_steps(self, steps: int, process: Any) -> None:
