@@ -94,14 +94,14 @@ def test_a_model_in_chunks_is_the_model(monkeypatch, kind, normalization):
     made, given = model(kind, LinformerModel, normalization=normalization), text(2, 32)
     with torch.no_grad():
         whole = made(**given).last_hidden_state
-        monkeypatch.setattr(row_chunks, "CPU_ROWS", 10)
+        monkeypatch.setattr(row_chunks, "CPU_ROWS", range(10, 11))
         assert_close(made(**given).last_hidden_state, whole, scope="model")
         shapes = []
         handle = made.encoder.layers[0].feed_forward.register_forward_hook(lambda _, x, __: shapes.append(x[0].shape))
         made(**given)
         handle.remove()
     assert shapes == [(2, 32, 8)]  # who looks is shown the whole
-    monkeypatch.setattr(row_chunks, "CPU_ROWS", 2048)
+    monkeypatch.setattr(row_chunks, "CPU_ROWS", range(256, 2049))
     for layer in made.encoder.layers:
         layer.chunk_size = 5
     assert_close(made(**given).last_hidden_state, whole, scope="model")
@@ -110,3 +110,10 @@ def test_a_model_in_chunks_is_the_model(monkeypatch, kind, normalization):
 def test_nothing_is_plain_in_a_compiled_graph(monkeypatch):
     monkeypatch.setattr(plain_linear.torch.compiler, "is_compiling", lambda: True)
     assert not is_plain(nn.Linear(4, 3), nn.Linear)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rows"), [(1, 2048), (4095, 2048), (4096, 256), (8192, 512), (20000, 1250), (32768, 2048), (10**6, 2048)]
+)
+def test_a_long_texts_chunk_is_in_proportion_to_it(tokens, rows):
+    assert row_chunks.cpu_rows(tokens) == rows

@@ -33,7 +33,8 @@ def layer(seed: int = 0, *, sinks: int = 1, budget: float | None = 5.0, **option
 @pytest.fixture
 def short_parts(monkeypatch):
     """Two blocks of queries at a time, from 17 tokens on."""
-    monkeypatch.setattr(streaming, "ROWS", 8)
+    monkeypatch.setattr(streaming, "LONG", 17)
+    monkeypatch.setattr(streaming, "ROWS", range(8, 9))
 
 
 @pytest.fixture
@@ -69,7 +70,8 @@ def test_it_equals_all_queries_at_once(monkeypatch, short_parts, length, data, s
 
 
 def test_parts_may_be_shorter_than_a_block(monkeypatch, streams):
-    monkeypatch.setattr(streaming, "ROWS", 3)
+    monkeypatch.setattr(streaming, "LONG", 17)
+    monkeypatch.setattr(streaming, "ROWS", range(3, 4))
     module, hidden = layer(), normal(generator(1), 2, 43, HIDDEN)
     with torch.no_grad():
         assert_close(module(hidden), whole(module, hidden, None))
@@ -115,3 +117,8 @@ def test_where_something_stands_in_the_way_the_text_is_whole(short_parts, stream
         assert not streams
         module.eval()(hidden)
     assert streams == [1]
+
+
+@pytest.mark.parametrize(("length", "rows"), [(4096, 512), (10000, 1250), (16384, 2048), (10**6, 2048)])
+def test_queries_at_a_time_are_in_proportion_to_the_text(length, rows):
+    assert streaming.rows_at_a_time(length) == rows

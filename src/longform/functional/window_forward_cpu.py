@@ -9,7 +9,7 @@ Axes: n tokens of one document, S slots, h heads, d head dimension, w block, c b
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -68,9 +68,18 @@ class DocumentAttention(Protocol):
     """The form of ``document_attention``."""
 
     def __call__(
-        self, query: Tensor, key: Tensor, value: Tensor, far: Far, out: Tensor, *, window: int, part: Part
-    ) -> None:
-        """Write into ``out``."""
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        far: Far,
+        out: Tensor,
+        *,
+        window: int,
+        part: Part,
+        carried: Any = None,
+    ) -> Any:
+        """Write into ``out``. ``carried``: what the call for the part of the document before this one returned."""
 
 
 def far_of(
@@ -104,7 +113,15 @@ def text_lengths(mask: Tensor | None, *, batch: int, length: int) -> list[int] |
 
 
 def document_attention(
-    query: Tensor, key: Tensor, value: Tensor, far: Far, out: Tensor, *, window: int, part: Part
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    far: Far,
+    out: Tensor,
+    *,
+    window: int,
+    part: Part,
+    carried: None = None,
 ) -> None:
     """Write the attention of one document's query (h, c, d) to its key, value (h, m, d) into ``out`` (c, h, d)."""
     last = -(-part.length // window) - 1

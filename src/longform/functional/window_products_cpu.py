@@ -19,29 +19,41 @@ SINGLE_TOKENS = 512  # so many at most are looked at in one table of all pairs
 
 
 def document_by_products(
-    query: Tensor, key: Tensor, value: Tensor, far: Far, out: Tensor, *, window: int, part: Part
-) -> None:
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    far: Far,
+    out: Tensor,
+    *,
+    window: int,
+    part: Part,
+    carried: "_MovingKeys | None" = None,
+) -> "_MovingKeys | None":
     """Write the attention of one document's query (h, c, d) to its key, value (h, m, d) into ``out`` (c, h, d).
 
-    ``window`` is a multiple of the slot size.
+    ``window`` is a multiple of the slot size. Returns what the document's next part takes as ``carried``.
     """
     length = part.length
     if far.size == 1 and length <= SINGLE_TOKENS and far.of_tokens and query.shape[1] == length:
-        return _single_tokens(query, key, value, far, out, window)
+        _single_tokens(query, key, value, far, out, window)
+        return None
     blocks, own = -(-length // window), part.blocks(window)
     # From the first block that reaches no sink to the last one whose right neighbour is whole.
-    begin = max(1, -(-far.sinks // window) + 1 if far.sinks else 1)
-    run = range(max(begin, own.start), max(begin, own.start, min(length // window - 1, own.stop)))
+    begin, end = max(1, -(-far.sinks // window) + 1 if far.sinks else 1), length // window - 1
+    run = range(max(begin, own.start), max(begin, own.start, min(end, own.stop)))
     shares = _shares(far, blocks, window)
     for block in own:
         if block not in run:
             _one_block(query, key, value, far, out, part, block, window, shares[block])
-    if run:
-        keys = _MovingKeys(key, value, far, part, run, window)
-        for block in run:
-            rows = part.queries(block, block + 1, window)
-            keys.move_to(block, shares[block])
-            attend(query[:, rows], keys.key.transpose(1, 2), keys.value, keys.bias, out[rows])
+    if not run:
+        return carried
+    keys = carried or _MovingKeys(key, value, far, part, range(run.start, end), window)
+    keys.source, keys.part = (key, value), part
+    for block in run:
+        rows = part.queries(block, block + 1, window)
+        keys.move_to(block, shares[block])
+        attend(query[:, rows], keys.key.transpose(1, 2), keys.value, keys.bias, out[rows])
+    return keys
 
 
 def _single_tokens(query: Tensor, key: Tensor, value: Tensor, far: Far, out: Tensor, window: int) -> None:
@@ -91,7 +103,7 @@ def _one_block(
 
 
 class _MovingKeys:
-    """Keys and values (h, F, d) of one block after the other: 3 w tokens, the sinks, the slots out of reach.
+    """Keys and values (h, F, d) of one of ``blocks`` after the other: 3 w tokens, the sinks, the slots out of reach.
 
     A block of tokens stands at its number modulo 3; ``place`` says where the slots of a block stand.
     """

@@ -1,7 +1,8 @@
 """What looks at each token alone, done for some tokens at a time: a wide intermediate result is never whole in memory.
 
-On a CPU the chunk also stays in the cache and its buffers are used again instead of being mapped anew. Without
-gradients the size is chosen here; where gradients are kept it saves nothing, and a config says it or nobody does.
+On a CPU the chunk also stays in the cache and its buffers are used again instead of being mapped anew. A long text's
+chunk is in proportion to it, and so is all the memory that a pass takes. Without gradients the size is chosen here;
+where gradients are kept it saves nothing, and a config says it or nobody does.
 
 Axes: B batch, n tokens, D hidden.
 """
@@ -13,13 +14,19 @@ from torch import Tensor, nn
 
 from longform.layers.plain_linear import is_watched
 
-CPU_ROWS = 2048  # tokens at a time, in all documents together
+LONG = 4096  # tokens from which on the chunk is in proportion to them
+CPU_ROWS = range(256, 2049)  # tokens at a time, in all documents together
 DEVICE_ROWS = 65536
 
 
 def chunk_size(hidden: Tensor) -> int:
     """Tokens at a time, in all documents together, for ``hidden`` (B, n, D)."""
-    return CPU_ROWS if hidden.device.type == "cpu" else DEVICE_ROWS
+    return cpu_rows(hidden.shape[0] * hidden.shape[1]) if hidden.device.type == "cpu" else DEVICE_ROWS
+
+
+def cpu_rows(tokens: int) -> int:
+    """Of so many tokens a sixteenth, 256 to 2,048 on a CPU; 2,048 of those of a short text."""
+    return CPU_ROWS[-1] if tokens < LONG else min(max(tokens // 16, CPU_ROWS[0]), CPU_ROWS[-1])
 
 
 def has_hooks(module: nn.Module) -> bool:

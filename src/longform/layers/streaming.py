@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from longform.functional.blockwise_cpu import has_blockwise_kernel
 from longform.functional.window import window_kernel
-from longform.functional.window_forward_cpu import Far, Part, far_of
+from longform.functional.window_forward_cpu import DocumentAttention, Far, Part, far_of
 from longform.layers.plain_linear import apply_linear
-from longform.layers.row_chunks import CPU_ROWS, has_hooks
+from longform.layers.row_chunks import LONG, has_hooks
 from longform.layers.sequence_projection import Memory
 
-ROWS = CPU_ROWS  # queries at a time, or one block
+ROWS = range(512, 2049)  # queries at a time, or one block
 
 
 class WindowedLayer(NamedTuple):
@@ -40,8 +40,13 @@ class WindowedLayer(NamedTuple):
 
 def can_stream(attention: nn.Module, hidden: Tensor) -> bool:
     """Whether hidden (B, n, D) is long enough, on a CPU, without gradients, and nobody looks inside ``attention``."""
-    long = hidden.shape[1] > 2 * ROWS and not torch.is_grad_enabled()
+    long = hidden.shape[1] >= LONG and not torch.is_grad_enabled()
     return long and has_blockwise_kernel(hidden) and not has_hooks(attention)
+
+
+def rows_at_a_time(length: int) -> int:
+    """Queries at a time of a text of ``length`` tokens: an eighth of it, 512 to 2,048."""
+    return min(max(length // 8, ROWS[0]), ROWS[-1])
 
 
 def stream(layer: WindowedLayer, hidden: Tensor, memory: Memory, lengths: list[int]) -> Tensor:
@@ -63,9 +68,10 @@ def stream(layer: WindowedLayer, hidden: Tensor, memory: Memory, lengths: list[i
 def _parts(layer: WindowedLayer, hidden: Tensor, far: Far) -> Iterator[tuple[Part, Tensor]]:
     """One document, hidden (1, n, D), cut up: each part and its context (c, h, d)."""
     length, window = hidden.shape[1], layer.window
-    rows = -(-ROWS // window) * window
+    rows = -(-rows_at_a_time(length) // window) * window
     keys = values = _heads(layer, layer.key, hidden[:, :0])
-    formed = 0  # keys and values up to this token
+    kernel: DocumentAttention | None = None
+    formed, carried = 0, None  # keys and values up to this token; what the kernel goes on with
     for start in range(0, length, rows):
         stop, first = min(start + rows, length), max(0, start - window)
         reach = min(stop + window, length)
@@ -77,9 +83,10 @@ def _parts(layer: WindowedLayer, hidden: Tensor, far: Far) -> Iterator[tuple[Par
         )
         formed = reach
         query = _heads(layer, layer.query, hidden[:, start:stop])
+        kernel = kernel or window_kernel(query, keys, values)
         context = query.new_empty(stop - start, layer.num_heads, query.shape[2])
         part = Part(length=length, start=start, stop=stop, key_start=first)
-        window_kernel(query, keys, values)(query, keys, values, far, context, window=window, part=part)
+        carried = kernel(query, keys, values, far, context, window=window, part=part, carried=carried)
         yield part, context
 
 
