@@ -84,10 +84,16 @@ def test_fewer_texts_on_a_slow_machine(tmp_path, monkeypatch):
     def rows(pace):
         return {"rows": [{"event": "train", "tokens": n * 100, "seconds": n * 100 * pace} for n in range(4)]}
 
-    assert choose_texts(None, scale, rows(1e-4))["texts"] == 50
-    # 60 s; a text costs 96 tokens of the one (0.7) and 48 of the other (0.7)
-    assert choose_texts(None, scale, rows(0.05))["texts"] == math.floor(60 / (0.05 * ((96 + 48) * 0.7)))
-    assert choose_texts(None, scale, rows(10.0))["texts"] == 2 * scale.finetune.batch_size
+    def chosen(pace):
+        found = choose_texts(None, scale, rows(pace))
+        return found["heads"], found["texts"]
+
+    assert chosen(1e-4) == (50, 50)
+    # 60 s; a text is 96 tokens for the one and 48 for the other; read for a head (0.18), then to learn from (0.85)
+    assert chosen(0.02) == (50, math.floor((60 - 50 * 0.02 * 144 * 0.18) / (0.02 * 144 * 0.85)))
+    heads = math.floor(30 / (0.025 * 144 * 0.18))
+    assert chosen(0.025) == (heads, math.floor((60 - heads * 0.025 * 144 * 0.18) / (0.025 * 144 * 0.85)))
+    assert chosen(10.0) == (2 * scale.finetune.batch_size, 2 * scale.finetune.batch_size)
 
 
 def test_the_pace_ignores_where_a_run_was_taken_up_again():

@@ -50,10 +50,11 @@ def test_the_kind_is_chosen_by_name():
     assert torch.equal(pooled(x, None, kind="cls"), x[:, 0])
 
 
-def test_the_first_state_stands_beside_the_mean_and_padding_is_blank():
+@pytest.mark.parametrize(("kind", "mean"), [("cls_mean", masked_mean), ("cls_lead", lead_mean)])
+def test_the_first_state_stands_beside_the_mean_and_padding_is_blank(kind, mean):
     x = normal(generator(3), 2, 80, 3)
     mask = torch.arange(80) < torch.tensor([[70], [0]])
-    found = pooled(torch.where(mask[..., None], x, math.nan), mask, kind="cls_lead")
-    assert found.shape == (2, pooled_width("cls_lead", 3))
-    assert torch.equal(found[0], torch.cat([x[0, 0], lead_mean(x, mask)[0]]))
+    found = pooled(torch.where(mask[..., None], x, math.nan), mask, kind=kind)
+    assert found.shape == (2, pooled_width(kind, 3))
+    assert torch.equal(found[0], torch.cat([x[0, 0], mean(x, mask)[0]]))
     assert torch.equal(found[1], torch.zeros(6))

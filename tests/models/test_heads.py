@@ -29,7 +29,7 @@ def test_masked_lm():
     assert made.lm_head.decoder.weight is made.linformer.embeddings.word_embeddings.weight
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "lead", "cls_lead"])
+@pytest.mark.parametrize("pooling", POOLINGS)
 def test_single_label(pooling):
     made = model("mean", LinformerForSequenceClassification, num_labels=4, classifier_pooling=pooling)
     labels = torch.tensor([3, 0, 1])
@@ -69,7 +69,7 @@ def test_question_answering():
     assert_close(out.loss, (cross_entropy(out.start_logits, start) + cross_entropy(out.end_logits, end)) / 2)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "lead", "cls_lead"])
+@pytest.mark.parametrize("pooling", POOLINGS)
 def test_multiple_choice(pooling):
     made = model("mean", LinformerForMultipleChoice, classifier_pooling=pooling)
     given = {name: value.view(2, 3, 11) for name, value in text(6, 11).items()}

@@ -75,7 +75,7 @@ def _add_task(made: Any) -> None:
     made.add_argument(
         "--classifier-pooling", type=Literal[POOLINGS] | None, default=None,  # ty: ignore[invalid-type-form]
         help="what a classification head reads: the first token, the mean of all, lead: a mean in which early tokens "
-        "weigh more, or cls_lead: the first token and that mean side by side",
+        "weigh more, cls_mean or cls_lead: the first token and one of the means side by side",
     )  # fmt: skip
 
 

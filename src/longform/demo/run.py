@@ -67,8 +67,9 @@ def _all_steps(progress: Progress, scale: Scale, seed: int, folder: Path, say: C
     say(f"cosine to the original {healed['before']['cosine']:.4f} before, {healed['after']['cosine']:.4f} after")
     chosen = progress.step("choose", lambda: steps.choose_texts(progress, scale, healed))
     if chosen["texts"] < chosen["of"]:
-        say(f"This machine has time for {chosen['texts']} of the {chosen['of']} training texts.")
-    progress.step("start", lambda: steps.start(progress, scale, texts=chosen["texts"]))
+        say(f"Of {chosen['of']} training texts there is time to fit heads to {chosen['heads']} and to fine-tune on "
+            f"{chosen['texts']}.")  # fmt: skip
+    progress.step("start", lambda: steps.start(progress, scale, texts=chosen["heads"]))
     for number, name, length in ((3, "longform", scale.train_length), (4, "original", scale.original_length)):
         head(number, f"Fine-tuning ({name}): {chosen['texts']} labelled texts, up to {length:,} tokens")
         progress.step(f"train {name}", lambda name=name: steps.train(progress, scale, name, texts=chosen["texts"]))
@@ -111,7 +112,8 @@ def summary(results: dict[str, dict[str, Any]], folder: Path) -> str:
     part = gain["long"]
     lines = [
         f"Longform demo: {report['source_length']:,} -> {report['max_length']:,} tokens, {minutes:.1f} minutes",
-        f"  data        {facts['texts']:,} texts, {len(long['labels'])} categories; fine-tuned on {tuned['texts']}, "
+        f"  data        {facts['texts']:,} texts, {len(long['labels'])} categories; heads fitted to "
+        f"{results['choose']['heads']}, fine-tuned on {tuned['texts']}, "
         f"tested on {len(long['truth'])}",
         f"  accuracy    Longform {long['accuracy']:.1%}   original {original['accuracy']:.1%}   "
         f"({100 * gain['accuracy']:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f})",

@@ -24,7 +24,7 @@ from longform.training.settings import FinetuningSettings
 from longform.training.trainer import without_bars
 
 CHARACTERS_A_TOKEN = 4.6  # in licence texts, roughly
-FINETUNING_COST = {"longform": 0.7, "original": 0.7}  # of a token, against one of healing, whose teacher reads it too
+EMBEDDING_COST, FINETUNING_COST = 0.18, 0.85  # of a token, against one of healing, whose teacher reads it too
 MODEL_FILES = ("*.safetensors", "config.json", "tokenizer*", "special_tokens_map.json", "vocab*", "generation_config*")
 KEPT = ("step", "loss", "learning_rate", "tokens", "seconds", "macro_f1", "accuracy", "cosine", "layer_errors")
 
@@ -89,21 +89,31 @@ def _rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def choose_texts(progress: Progress, scale: Scale, healing: dict[str, Any]) -> dict[str, Any]:
-    """How many training texts fit into the time, judging by how fast healing was."""
+    """How many training texts fit into the time, judging by how fast healing was: for the heads, and to fine-tune."""
     material = material_of(progress)
-    pace = _seconds_a_token(healing["rows"])
+    pace, seconds = _seconds_a_token(healing["rows"]), scale.learning_minutes * 60
+    heads, spent = _fitting(material, scale, pace * EMBEDDING_COST, seconds / 2)
+    texts, _ = _fitting(material, scale, pace * FINETUNING_COST, seconds - spent)
+    return {
+        "heads": heads, "texts": min(texts, heads), "of": len(material.train),
+        "tokens_per_second_healing": 1 / pace if pace else None,
+    }  # fmt: skip
+
+
+def _fitting(material: Material, scale: Scale, seconds_a_token: float, seconds: float) -> tuple[int, float]:
+    """How many training texts both models read in that time, and the time; never less than teaches every label."""
     spent, count = 0.0, 0
     labels: set[str] = set()
     for _, text, label in material.train:
         tokens = len(text) / CHARACTERS_A_TOKEN
-        for name, length in (("longform", scale.train_length), ("original", scale.original_length)):
-            spent += pace * FINETUNING_COST[name] * min(tokens, length)
+        read = min(tokens, scale.train_length) + min(tokens, scale.original_length)
         enough = count >= 2 * scale.finetune.batch_size and labels == set(material.labels)
-        if enough and spent > scale.finetune_minutes * 60:
+        if enough and spent + seconds_a_token * read > seconds:
             break
+        spent += seconds_a_token * read
         labels.add(label)
         count += 1
-    return {"texts": count, "of": len(material.train), "tokens_per_second_healing": 1 / pace if pace else None}
+    return count, spent
 
 
 def _seconds_a_token(rows: Sequence[dict[str, Any]]) -> float:
@@ -118,7 +128,7 @@ def _seconds_a_token(rows: Sequence[dict[str, Any]]) -> float:
 
 
 def start(progress: Progress, scale: Scale, *, texts: int) -> dict[str, Any]:
-    """Each model with a head fitted to its own embeddings of the texts that both are fine-tuned on."""
+    """Each model with a head fitted to its own embeddings of the first ``texts`` training texts."""
     material = material_of(progress)
     chosen = examples(material.train[:texts])
     fits = {}

@@ -42,7 +42,7 @@ class TextEncoder:
             raise ConfigurationError(f'pooling is "{self.pooling}"; it is one of {", ".join(KINDS)}')
 
     def forward(self, batch: Batch) -> Tensor:
-        """Pooled hidden states (B, D), with "cls_lead" (B, 2 D), not normalised."""
+        """Pooled hidden states (B, D), with "cls_mean" or "cls_lead" (B, 2 D), not normalised."""
         inputs = {name: tensor.to(self.model.device) for name, tensor in batch.model_inputs().items()}
         hidden = self.model(**inputs).last_hidden_state.float()  # a mean in bfloat16 would have three digits
         mask = inputs["attention_mask"].bool()

@@ -9,7 +9,7 @@ from torch import Tensor
 from longform.functional.masking import blank_padding, masked_mean
 
 LEAD = 64  # tokens after which a token's weight is half of the first one's
-POOLINGS = ("cls", "mean", "lead", "cls_lead")
+POOLINGS = ("cls", "mean", "lead", "cls_mean", "cls_lead")
 
 
 def lead_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
@@ -33,15 +33,16 @@ def first_state(hidden: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def pooled(hidden: Tensor, mask: Tensor | None, *, kind: str) -> Tensor:
-    """hidden (B, n, D), bool mask (B, n) or None -> (B, D), or (B, 2 D) where ``kind`` is "cls_lead".
+    """hidden (B, n, D), bool mask (B, n) or None -> (B, D), or (B, 2 D) where ``kind`` names two.
 
-    ``kind``: "cls" (the first token), "mean", "lead" (``lead_mean``), or "cls_lead" (both, side by side).
+    ``kind``: "cls" (the first token), "mean", "lead" (``lead_mean``), or two of them side by side, "cls_mean" and
+    "cls_lead".
     """
-    if kind == "cls_lead":
-        return torch.cat([first_state(hidden, mask), lead_mean(hidden, mask)], dim=1)
-    return {"cls": first_state, "mean": masked_mean, "lead": lead_mean}[kind](hidden, mask)
+    single = {"cls": first_state, "mean": masked_mean, "lead": lead_mean}
+    vectors = [single[name](hidden, mask) for name in kind.split("_")]
+    return vectors[0] if len(vectors) == 1 else torch.cat(vectors, dim=1)
 
 
 def pooled_width(kind: str, features: int) -> int:
     """Numbers of a pooled vector, from ``features`` D of a token's state."""
-    return 2 * features if kind == "cls_lead" else features
+    return len(kind.split("_")) * features

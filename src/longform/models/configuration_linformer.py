@@ -33,7 +33,7 @@ class LinformerConfig(PreTrainedConfig):
     ``memory_budget``: how many tokens all slots together stand for at most beside a window; None for no limit.
     ``sink_tokens``: leading tokens that every query sees exactly, beside the slots (rows of E for a dense projection).
     ``normalization``: "post" (BERT) or "pre". ``classifier_pooling``: "cls" (first token), "mean",
-    "lead" (a mean in which early tokens weigh more), or "cls_lead" (both, side by side).
+    "lead" (a mean in which early tokens weigh more), or the first with one of the others, "cls_mean", "cls_lead".
     ``classifier_activation``: of the classification head's dense layer. ``use_pooler``: BERT's pooler on the base.
 
     Raises ConfigurationError, with the values and the way out, where options do not go together.

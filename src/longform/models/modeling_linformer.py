@@ -200,7 +200,7 @@ class LinformerModel(LinformerPreTrainedModel):
     """The bare encoder: last_hidden_state (B, n, D), and with ``config.use_pooler`` pooler_output.
 
     pooler_output (B, D): BERT's pooler with ``classifier_pooling="cls"``, else that pooling of the hidden states, which
-    has no weights; (B, 2 D) with "cls_lead".
+    has no weights; (B, 2 D) with "cls_mean" or "cls_lead".
     """
 
     # Older checkpoints have a pooler's weights whatever the pooling.
