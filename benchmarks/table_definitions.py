@@ -47,6 +47,20 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
             Column(header="of the original's", value="metrics.sts_ratio", form=".1%"),
         ),
     ),
+    "heads": TableDefinition(
+        columns=(
+            Column(header="pooling", value="settings.pooling"),
+            Column(header="draws", value="settings.draws", form="d"),
+            Column(header="accuracy of the original's head, %", value="metrics.original_accuracy", form=".1f"),
+            Column(header="of Longform's", value="metrics.longform_accuracy", form=".1f"),
+            Column(header="difference", value="metrics.accuracy_difference", form="+.1f"),
+            Column(header="±", value="metrics.accuracy_difference_sd", form=".1f"),
+            Column(header="macro-F1 of the original's head, %", value="metrics.original_macro_f1", form=".1f"),
+            Column(header="of Longform's", value="metrics.longform_macro_f1", form=".1f"),
+            Column(header="difference", value="metrics.macro_f1_difference", form="+.1f"),
+            Column(header="±", value="metrics.macro_f1_difference_sd", form=".1f"),
+        ),
+    ),
     "retrieval": TableDefinition(
         columns=(
             Column(header="data", value="settings.data"),
