@@ -3,7 +3,7 @@
     python -m benchmarks.classification licences --output runs/licences --splits 1 2 3 4 5
     python -m benchmarks.classification contracts --data FOLDER --output runs/contracts --heal-tokens 200000
 
-The recipe is the demo's on all training texts; contracts are read whole in training, and pooled by "cls_lead". Both
+The recipe is the demo's, but on all training texts and at a higher rate; contracts are pooled by "cls_lead". Both
 models get the same texts, steps and rates. A split is its own draw of training, validation and test texts, of the order
 and of the healing. Each model of each split appends a record to benchmarks/records/classification.jsonl; called again,
 it goes on with what is missing.
@@ -51,7 +51,7 @@ def scale_of(options: argparse.Namespace, split: int) -> Scale:
     """The demo's scale with the chosen rates and healing, and with what contracts have of their own."""
     scale = scale_named("full", seed=split)
     if options.set == "contracts":
-        scale = replace(scale, train_length=scale.length, pooling="cls_lead")
+        scale = replace(scale, pooling="cls_lead")
     rates = {"learning_rate": options.learning_rate, "head_learning_rate": options.head_learning_rate}
     return replace(
         scale, heal=replace(scale.heal, max_tokens=options.heal_tokens), finetune=replace(scale.finetune, **rates)

@@ -50,8 +50,7 @@ def embed(folder: Path, texts: Sequence[str], length: int) -> np.ndarray:
 
 def embeddings(demo: Path, output: Path, material: Material) -> dict[str, dict[str, np.ndarray]]:
     """Of both models, computed once."""
-    scale = scale_named("full", seed=0)
-    lengths = {"longform": scale.train_length, "original": scale.original_length}
+    lengths = scale_named("full", seed=0).lengths
     found = {}
     for name, folder in MODELS.items():
         file = output / f"{name}.npy"

@@ -70,11 +70,11 @@ def _all_steps(progress: Progress, scale: Scale, seed: int, folder: Path, say: C
         say(f"Of {chosen['of']} training texts there is time to fit heads to {chosen['heads']} and to fine-tune on "
             f"{chosen['texts']}.")  # fmt: skip
     progress.step("start", lambda: steps.start(progress, scale, texts=chosen["heads"]))
-    for number, name, length in ((3, "longform", scale.train_length), (4, "original", scale.original_length)):
+    for number, (name, length) in enumerate(scale.lengths.items(), start=3):
         head(number, f"Fine-tuning ({name}): {chosen['texts']} labelled texts, up to {length:,} tokens")
         progress.step(f"train {name}", lambda name=name: steps.train(progress, scale, name, texts=chosen["texts"]))
     head(5, "Testing both on texts that neither has seen")
-    for name, length in (("longform", scale.length), ("original", scale.original_length)):
+    for name, length in scale.lengths.items():
         scores = progress.step(f"test {name}", lambda name=name: steps.score(progress, name))
         say(f"{name} at {length:,} tokens: accuracy {scores['accuracy']:.4f}, macro-F1 {scores['macro_f1']:.4f}")
     progress.step("difference", lambda: steps.difference(progress, seed=seed))

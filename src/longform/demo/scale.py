@@ -17,12 +17,11 @@ class Scale:
         original_length: of the encoder it is converted from. ``original_window``: covers all of it from the middle.
         heal: the distillation; it sees texts without their labels.
         finetune: the fine-tuning of both models, which differ in ``max_length`` alone.
-        train_length: longest text in the Longform's fine-tuning; longer ones are cut there, in training only.
         texts_per_group: most training texts from one group of near duplicates.
         validation_texts: measured while fine-tuning, to choose the best checkpoint.
         heldout_texts: validation texts on which the agreement with the original is measured.
-        learning_minutes: for fitting both heads and fine-tuning both models: at most half of it goes to the heads, and
-            fewer texts are used where the machine is too slow for all of them.
+        learning_minutes: for fitting both heads and fine-tuning both models; fewer texts are used where the machine is
+            too slow for all of them.
         measured: lengths at which time and memory are measured, for each model. ``repetitions``: of each.
         pooling: what the classifiers of both models see (``classifier_pooling``).
     """
@@ -35,7 +34,6 @@ class Scale:
     attention_window: int | str
     heal: DistillationSettings
     finetune: FinetuningSettings
-    train_length: int
     texts_per_group: int
     validation_texts: int
     heldout_texts: int
@@ -43,6 +41,11 @@ class Scale:
     measured: dict[str, tuple[int, ...]] = field(default_factory=dict)
     repetitions: int = 3
     pooling: str = "lead"
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Tokens that the two models read, in training and in testing."""
+        return {"longform": self.length, "original": self.original_length}
 
 
 def scale_named(name: str, *, seed: int) -> Scale:
@@ -60,13 +63,14 @@ def _full(seed: int) -> Scale:
             length=4096, min_length=512, tokens_per_step=4096, tokens_per_forward=8192, max_tokens=100_000,
             optimizer="adamw", learning_rate=4e-5, evaluations=0, seed=seed,
         ),
-        # Few tokens_per_forward: a text shares a pass with texts as long only; padding would cost a third.
+        # Few tokens_per_forward: a text shares a pass with texts as long only; padding would cost a third. The rate is
+        # low because the heads are fitted to all texts and fine-tuning sees a part of them.
         finetune=_finetuning(
-            seed, batch_size=8, learning_rate=3e-5, head_learning_rate=1e-4, tokens_per_forward=1024,
+            seed, batch_size=8, learning_rate=1e-5, head_learning_rate=3e-5, tokens_per_forward=1024,
             save_every_steps=25,
         ),
-        train_length=2048, texts_per_group=1, validation_texts=48, heldout_texts=12,
-        learning_minutes=5.7, repetitions=2, pooling="cls_mean",
+        texts_per_group=1, validation_texts=48, heldout_texts=12,
+        learning_minutes=6.0, repetitions=2, pooling="cls_mean",
         measured={
             "longform": (256, 512, 1024, 2048, 4096, 8192, 16384),
             "original": (256, 512),
@@ -84,7 +88,7 @@ def _tiny(seed: int) -> Scale:
             save_every_steps=2, seed=seed,
         ),
         finetune=_finetuning(seed, batch_size=4, learning_rate=5e-3, head_learning_rate=2e-2, tokens_per_forward=512),
-        train_length=96, texts_per_group=2, validation_texts=8, heldout_texts=2,
+        texts_per_group=2, validation_texts=8, heldout_texts=2,
         learning_minutes=1.0, repetitions=1,
         measured={"longform": (24, 48, 96), "original": (24, 48), "original, longer table": (96,)},
     )  # fmt: skip

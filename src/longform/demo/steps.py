@@ -24,6 +24,7 @@ from longform.training.settings import FinetuningSettings
 from longform.training.trainer import without_bars
 
 CHARACTERS_A_TOKEN = 4.6  # in licence texts, roughly
+HEADS_SHARE = 0.6  # of the time for learning, at most
 EMBEDDING_COST, FINETUNING_COST = 0.18, 0.85  # of a token, against one of healing, whose teacher reads it too
 MODEL_FILES = ("*.safetensors", "config.json", "tokenizer*", "special_tokens_map.json", "vocab*", "generation_config*")
 KEPT = ("step", "loss", "learning_rate", "tokens", "seconds", "macro_f1", "accuracy", "cosine", "layer_errors")
@@ -92,7 +93,7 @@ def choose_texts(progress: Progress, scale: Scale, healing: dict[str, Any]) -> d
     """How many training texts fit into the time, judging by how fast healing was: for the heads, and to fine-tune."""
     material = material_of(progress)
     pace, seconds = _seconds_a_token(healing["rows"]), scale.learning_minutes * 60
-    heads, spent = _fitting(material, scale, pace * EMBEDDING_COST, seconds / 2)
+    heads, spent = _fitting(material, scale, pace * EMBEDDING_COST, seconds * HEADS_SHARE)
     texts, _ = _fitting(material, scale, pace * FINETUNING_COST, seconds - spent)
     return {
         "heads": heads, "texts": min(texts, heads), "of": len(material.train),
@@ -106,7 +107,7 @@ def _fitting(material: Material, scale: Scale, seconds_a_token: float, seconds: 
     labels: set[str] = set()
     for _, text, label in material.train:
         tokens = len(text) / CHARACTERS_A_TOKEN
-        read = min(tokens, scale.train_length) + min(tokens, scale.original_length)
+        read = sum(min(tokens, length) for length in scale.lengths.values())
         enough = count >= 2 * scale.finetune.batch_size and labels == set(material.labels)
         if enough and spent + seconds_a_token * read > seconds:
             break
@@ -134,7 +135,7 @@ def start(progress: Progress, scale: Scale, *, texts: int) -> dict[str, Any]:
     fits = {}
     for name, source in (("longform", "healed"), ("original", "original-converted")):
         folder, target = progress.work / source, progress.work / f"start-{name}"
-        vectors = embeddings(folder, chosen.texts, length=_training_length(scale, name), pooling=scale.pooling)
+        vectors = embeddings(folder, chosen.texts, length=scale.lengths[name], pooling=scale.pooling)
         fitted = fit_head(vectors, chosen.labels, material.labels)
         model = AutoModelForSequenceClassification.from_pretrained(folder)
         model.get_submodule("classifier").load_state_dict(fitted.state)
@@ -147,14 +148,10 @@ def start(progress: Progress, scale: Scale, *, texts: int) -> dict[str, Any]:
     return fits
 
 
-def _training_length(scale: Scale, name: str) -> int:
-    return {"longform": scale.train_length, "original": scale.original_length}[name]
-
-
 def train(progress: Progress, scale: Scale, name: str, *, texts: int) -> dict[str, Any]:
     """Fine-tune "longform" or "original": the same texts, steps and rates; only the lengths differ."""
     material = material_of(progress)
-    length = _training_length(scale, name)
+    length = scale.lengths[name]
     settings: FinetuningSettings = replace(scale.finetune, max_length=length)
     result = finetune(
         progress.work / f"start-{name}", None, examples(material.train[:texts]), settings,
