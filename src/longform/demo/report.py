@@ -89,7 +89,7 @@ def _comparison(results: Results) -> str:
         f"<p class='soft' style='margin-top:10px'>{len(long['truth'])} test texts: the difference in accuracy is "
         f"{100 * gain['accuracy']:+.1f} points, 95&nbsp;% interval {low:+.1f} to {high:+.1f} (paired bootstrap). "
         f"{'It includes zero: one run of this size cannot tell the two apart. ' if low <= 0 <= high else ''}"
-        "Both models have the same kind of head (of the first token and the mean of all; it starts as logistic "
+        "Both models have the same kind of head (a mean of all tokens, early ones weigh more; it starts as logistic "
         "regression on the model's own embeddings), texts, order, rates and number of steps.</p>"
     )
 
