@@ -89,10 +89,10 @@ def test_fewer_texts_on_a_slow_machine(tmp_path, monkeypatch):
         return found["heads"], found["texts"]
 
     assert chosen(1e-4) == (50, 50)
-    # 60 s; a text is 96 tokens for the one and 48 for the other; read for a head (0.18), then to learn from (0.85)
-    assert chosen(0.02) == (50, math.floor((60 - 50 * 0.02 * 144 * 0.18) / (0.02 * 144 * 0.85)))
-    heads = math.floor(36 / (0.03 * 144 * 0.18))
-    assert chosen(0.03) == (heads, max(8, math.floor((60 - heads * 0.03 * 144 * 0.18) / (0.03 * 144 * 0.85))))
+    # 60 s; a text is 96 tokens for the one and 48 for the other; read for a head (0.2), then to learn from (1.05)
+    assert chosen(0.02) == (50, math.floor((60 - 50 * 0.02 * 144 * 0.2) / (0.02 * 144 * 1.05)))
+    heads = math.floor(30 / (0.03 * 144 * 0.2))
+    assert chosen(0.03) == (heads, max(8, math.floor((60 - heads * 0.03 * 144 * 0.2) / (0.03 * 144 * 1.05))))
     assert chosen(10.0) == (2 * scale.finetune.batch_size, 2 * scale.finetune.batch_size)
 
 

@@ -70,7 +70,7 @@ def _full(seed: int) -> Scale:
             save_every_steps=25,
         ),
         texts_per_group=1, validation_texts=48, heldout_texts=12,
-        learning_minutes=6.0, repetitions=2,
+        learning_minutes=5.0, repetitions=2,
         measured={
             "longform": (256, 512, 1024, 2048, 4096, 8192, 16384),
             "original": (256, 512),

@@ -24,8 +24,8 @@ from longform.training.settings import FinetuningSettings
 from longform.training.trainer import without_bars
 
 CHARACTERS_A_TOKEN = 4.6  # in licence texts, roughly
-HEADS_SHARE = 0.6  # of the time for learning, at most
-EMBEDDING_COST, FINETUNING_COST = 0.18, 0.85  # of a token, against one of healing, whose teacher reads it too
+HEADS_SHARE = 0.5  # of the time for learning, at most
+EMBEDDING_COST, FINETUNING_COST = 0.2, 1.05  # of a token, against one of healing, whose teacher reads it too
 MODEL_FILES = ("*.safetensors", "config.json", "tokenizer*", "special_tokens_map.json", "vocab*", "generation_config*")
 KEPT = ("step", "loss", "learning_rate", "tokens", "seconds", "macro_f1", "accuracy", "cosine", "layer_errors")
 
