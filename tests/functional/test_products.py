@@ -10,8 +10,8 @@ from window_cases import Inputs, cases
 from longform.functional import product_attention as subject
 from longform.functional import window, window_products_cpu
 from longform.functional.attention import compressed_attention, usable_slots
+from longform.functional.moving_keys import rounded_bias
 from longform.functional.product_attention import attention_by_products, products_are_faster
-from longform.functional.window_products_cpu import rounded_bias
 from longform.layers.attention import LinformerAttention
 from strategies import Text, generator, normal, seeds
 from tolerances import assert_close

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from window_cases import DTYPES, Inputs, cases
 
 from longform.functional import window_forward_cpu as subject
+from longform.functional.masking import text_lengths
 from longform.functional.projection import make_slots
 from longform.functional.window import windowed_attention
-from longform.functional.window_forward_cpu import text_lengths
 from strategies import Text, generator, normal, seeds
 from tolerances import assert_close
 
@@ -67,7 +67,7 @@ def test_bfloat16(monkeypatch, bias_size):
 
 def test_it_serves_padding_on_the_right_and_no_gradient(monkeypatch):
     served = []
-    monkeypatch.setattr("longform.functional.window.document_attention", lambda *_, **__: served.append(1))
+    monkeypatch.setattr(subject.FusedDocument, "__call__", lambda *_: served.append(1))
     inputs = long_text(4, 2, [20, 13], 20)
     inputs.fast("sdpa", None)
     assert not served

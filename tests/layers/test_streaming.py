@@ -34,7 +34,7 @@ def layer(seed: int = 0, *, sinks: int = 1, budget: float | None = 5.0, **option
 def short_parts(monkeypatch):
     """Two blocks of queries at a time, from 17 tokens on."""
     monkeypatch.setattr(streaming, "LONG", 17)
-    monkeypatch.setattr(streaming, "ROWS", range(8, 9))
+    monkeypatch.setattr(streaming, "FEWEST", 8)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_it_equals_all_queries_at_once(monkeypatch, short_parts, length, data, s
 
 def test_parts_may_be_shorter_than_a_block(monkeypatch, streams):
     monkeypatch.setattr(streaming, "LONG", 17)
-    monkeypatch.setattr(streaming, "ROWS", range(3, 4))
+    monkeypatch.setattr(streaming, "FEWEST", 3)
     module, hidden = layer(), normal(generator(1), 2, 43, HIDDEN)
     with torch.no_grad():
         assert_close(module(hidden), whole(module, hidden, None))
@@ -119,6 +119,6 @@ def test_where_something_stands_in_the_way_the_text_is_whole(short_parts, stream
     assert streams == [1]
 
 
-@pytest.mark.parametrize(("length", "rows"), [(4096, 512), (10000, 1250), (16384, 2048), (10**6, 2048)])
+@pytest.mark.parametrize(("length", "rows"), [(4096, 512), (10000, 1280), (16384, 2048), (10**6, 2048)])
 def test_queries_at_a_time_are_in_proportion_to_the_text(length, rows):
-    assert streaming.rows_at_a_time(length) == rows
+    assert streaming.queries_at_a_time(length, window=64) == rows

@@ -50,3 +50,13 @@ def document_lengths(mask: Tensor | None, *, batch: int, length: int, device: to
         return torch.full((batch,), length, dtype=torch.long, device=device)
     positions = torch.arange(1, length + 1, device=device)
     return (positions * mask).amax(dim=1)
+
+
+def text_lengths(mask: Tensor | None, *, batch: int, length: int) -> list[int] | None:
+    """Tokens of each row where all padding is on the right, else None; ``mask`` bool (B, n)."""
+    if mask is None:
+        return [length] * batch
+    lengths = mask.sum(dim=1)
+    if not torch.equal(mask, torch.arange(length, device=mask.device) < lengths[:, None]):
+        return None
+    return lengths.tolist()

@@ -14,11 +14,13 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 
 from longform.functional.blockwise_cpu import BlockwiseAttention, has_blockwise_kernel
+from longform.functional.document import DocumentAttention, Part, far_of
+from longform.functional.masking import text_lengths
 from longform.functional.product_attention import products_are_faster
 from longform.functional.projection import Slots
 from longform.functional.window_flex import flex_windowed_attention, has_flex_kernel
-from longform.functional.window_forward_cpu import DocumentAttention, Part, document_attention, far_of, text_lengths
-from longform.functional.window_products_cpu import document_by_products
+from longform.functional.window_forward_cpu import FusedDocument
+from longform.functional.window_products_cpu import ProductDocument
 
 HIDDEN = float("-inf")
 
@@ -159,14 +161,13 @@ def _without_gradient(
         far = far_of(
             b, n, memory_key, memory_value, slots, sinks=sinks, bias=memory_bias, budget=budget, of_tokens=of_tokens
         )
-        part = Part(length=n, start=0, stop=n, key_start=0)
-        attention(query[b, :, :n], key[b, :, :n], value[b, :, :n], far, out[b, :n], window=window, part=part)
+        attention(far)(Part(query[b, :, :n], key[b, :, :n], value[b, :, :n], n, window), out[b, :n])
     return out.transpose(1, 2)
 
 
-def window_kernel(query: Tensor, key: Tensor, value: Tensor) -> DocumentAttention:
+def window_kernel(query: Tensor, key: Tensor, value: Tensor) -> type[DocumentAttention]:
     """For query, key, value (h, ., d): what computes a document's window and memory on a CPU without gradients."""
-    return document_by_products if products_are_faster(query, key, value) else document_attention
+    return ProductDocument if products_are_faster(query, key, value) else FusedDocument
 
 
 def _blockwise(

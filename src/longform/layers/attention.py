@@ -11,11 +11,10 @@ from torch.nn.functional import linear
 
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import compressed_attention
-from longform.functional.masking import blank_padding, checked_mask
+from longform.functional.masking import blank_padding, checked_mask, text_lengths
 from longform.functional.projection import Slots
 from longform.functional.sinks import first_tokens, join_slots, rest_mask, sink_counts, without_first
 from longform.functional.window import windowed_attention
-from longform.functional.window_forward_cpu import text_lengths
 from longform.layers.geometry import POOLED, check_attention
 from longform.layers.plain_linear import apply_linear, is_plain
 from longform.layers.sequence_projection import (

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from longform.layers.plain_linear import is_watched
 
 LONG = 4096  # tokens from which on the chunk is in proportion to them
-CPU_ROWS = range(256, 2049)  # tokens at a time, in all documents together
+FEWEST, MOST = 256, 2048  # tokens at a time on a CPU, in all documents together
 DEVICE_ROWS = 65536
 
 
@@ -26,7 +26,12 @@ def chunk_size(hidden: Tensor) -> int:
 
 def cpu_rows(tokens: int) -> int:
     """Of so many tokens a sixteenth, 256 to 2,048 on a CPU; 2,048 of those of a short text."""
-    return CPU_ROWS[-1] if tokens < LONG else min(max(tokens // 16, CPU_ROWS[0]), CPU_ROWS[-1])
+    return MOST if tokens < LONG else share_of(tokens, 1 / 16, FEWEST, MOST)
+
+
+def share_of(tokens: int, share: float, fewest: int, most: int) -> int:
+    """``share`` of so many tokens, but not less than ``fewest`` nor more than ``most``."""
+    return min(max(int(tokens * share), fewest), most)
 
 
 def has_hooks(module: nn.Module) -> bool:

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from longform.functional.blockwise_cpu import has_blockwise_kernel
+from longform.functional.document import DocumentAttention, Far, Part, far_of
 from longform.functional.window import window_kernel
-from longform.functional.window_forward_cpu import DocumentAttention, Far, Part, far_of
 from longform.layers.plain_linear import apply_linear
-from longform.layers.row_chunks import LONG, has_hooks
+from longform.layers.row_chunks import LONG, has_hooks, share_of
 from longform.layers.sequence_projection import Memory
 
-ROWS = range(512, 2049)  # queries at a time, or one block
+SHARE = 1 / 8  # of a text's queries at a time,
+FEWEST, MOST = 512, 2048  # within these bounds and a block at least
 
 
 class WindowedLayer(NamedTuple):
@@ -44,9 +45,9 @@ def can_stream(attention: nn.Module, hidden: Tensor) -> bool:
     return long and has_blockwise_kernel(hidden) and not has_hooks(attention)
 
 
-def rows_at_a_time(length: int) -> int:
-    """Queries at a time of a text of ``length`` tokens: an eighth of it, 512 to 2,048."""
-    return min(max(length // 8, ROWS[0]), ROWS[-1])
+def queries_at_a_time(length: int, window: int) -> int:
+    """Of a text of ``length`` tokens, in whole blocks of ``window``."""
+    return -(-share_of(length, SHARE, FEWEST, MOST) // window) * window
 
 
 def stream(layer: WindowedLayer, hidden: Tensor, memory: Memory, lengths: list[int]) -> Tensor:
@@ -59,19 +60,19 @@ def stream(layer: WindowedLayer, hidden: Tensor, memory: Memory, lengths: list[i
             b, n, memory.key, memory.value, memory.slots,
             sinks=layer.sinks, bias=layer.bias, budget=layer.budget, of_tokens=False,
         )  # fmt: skip
-        for part, context in _parts(layer, hidden[b : b + 1, :n], far):
-            out[b, part.start : part.stop] = apply_linear(layer.output, context.flatten(1)[None])[0]
+        for tokens, context in _parts(layer, hidden[b : b + 1, :n], far):
+            out[b, tokens] = apply_linear(layer.output, context.flatten(1)[None])[0]
         out[b, n:] = blank[0]
     return out
 
 
-def _parts(layer: WindowedLayer, hidden: Tensor, far: Far) -> Iterator[tuple[Part, Tensor]]:
-    """One document, hidden (1, n, D), cut up: each part and its context (c, h, d)."""
+def _parts(layer: WindowedLayer, hidden: Tensor, far: Far) -> Iterator[tuple[slice, Tensor]]:
+    """One document, hidden (1, n, D), cut up: which tokens, and their context (c, h, d)."""
     length, window = hidden.shape[1], layer.window
-    rows = -(-rows_at_a_time(length) // window) * window
+    rows = queries_at_a_time(length, window)
     keys = values = _heads(layer, layer.key, hidden[:, :0])
-    kernel: DocumentAttention | None = None
-    formed, carried = 0, None  # keys and values up to this token; what the kernel goes on with
+    attend: DocumentAttention | None = None
+    formed = 0  # there are keys and values of the tokens before this one
     for start in range(0, length, rows):
         stop, first = min(start + rows, length), max(0, start - window)
         reach = min(stop + window, length)
@@ -83,11 +84,10 @@ def _parts(layer: WindowedLayer, hidden: Tensor, far: Far) -> Iterator[tuple[Par
         )
         formed = reach
         query = _heads(layer, layer.query, hidden[:, start:stop])
-        kernel = kernel or window_kernel(query, keys, values)
+        attend = attend or window_kernel(query, keys, values)(far)
         context = query.new_empty(stop - start, layer.num_heads, query.shape[2])
-        part = Part(length=length, start=start, stop=stop, key_start=first)
-        carried = kernel(query, keys, values, far, context, window=window, part=part, carried=carried)
-        yield part, context
+        attend(Part(query, keys, values, length, window, start, first), context)
+        yield slice(start, stop), context
 
 
 def _heads(layer: WindowedLayer, side: nn.Module, hidden: Tensor) -> Tensor:

@@ -154,8 +154,8 @@ class FinetuningSettings:
         metric: the one that says which checkpoint is best: "accuracy", "macro_f1", "micro_f1", "spearman", "loss";
             default: macro_f1 for labels, spearman for regression.
         classifier_pooling: what a Longform's new head sees: "cls" (the first token), "mean", "lead" (a mean in which
-            early tokens weigh more), "cls_mean" or "cls_lead" (both, side by side); default: as its configuration says,
-            "cls" for a converted encoder. A head that the model has keeps its own.
+            early tokens weigh more), "cls_mean" or "cls_lead" (the first token beside that mean); default: as its
+            configuration says, "cls" for a converted encoder. A head that the model has keeps its own.
         early_stopping: evaluations without improvement after which training stops; default: never.
         gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
         seed: of the split, the order of texts, the new head and dropout.

@@ -1,0 +1,104 @@
+"""One document on a CPU, where no gradient is wanted: the part of it that is at hand, and the slots of all of it.
+
+Axes: n tokens of the document, c queries and m keys at hand, S slots, h heads, d head dimension, w block.
+"""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from longform.functional.projection import Slots
+
+
+class Part(NamedTuple):
+    """Some queries of a document and the keys that they reach; blocks and positions are those of the document.
+
+    ``query`` (h, c, d): from token ``start``, a block's first, on. ``key``, ``value`` (h, m, d): from token
+    ``key_start`` on, which is in the block before the queries or the document's first, to the end of the block after.
+    ``length``: the document's tokens; ``window``: those of a block.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    length: int
+    window: int
+    start: int = 0
+    key_start: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no query is missing."""
+        return self.query.shape[1] == self.length
+
+    def blocks(self) -> range:
+        """Of the queries."""
+        return range(self.start // self.window, -(-(self.start + self.query.shape[1]) // self.window))
+
+    def all_blocks(self) -> int:
+        """Of the document."""
+        return -(-self.length // self.window)
+
+    def queries(self, first: int, end: int) -> slice:
+        """Where the queries of blocks ``first`` to ``end`` are."""
+        return slice(first * self.window - self.start, min(end * self.window, self.length) - self.start)
+
+    def keys(self, first: int, end: int) -> slice:
+        """Where the keys of blocks ``first`` to ``end`` are, as far as there are such blocks."""
+        stop = min(end * self.window, self.length)
+        return slice(max(0, first) * self.window - self.key_start, stop - self.key_start)
+
+
+class Far(NamedTuple):
+    """The slots of one document: ``key``, ``value`` (h, S, d), ``count`` (S) real, ``size`` tokens a slot.
+
+    ``sinks`` of them stand for one leading token each; ``bias`` (h) or None and ``budget`` weigh them. ``of_tokens``:
+    where ``size`` is 1, a slot is its token.
+    """
+
+    key: Tensor
+    value: Tensor
+    count: Tensor
+    size: int
+    sinks: int
+    bias: Tensor | None
+    budget: float | None
+    of_tokens: bool = False
+
+
+class DocumentAttention(ABC):
+    """The attention of one document to its neighbours and to ``far``, part after part from its start."""
+
+    def __init__(self, far: Far) -> None:
+        self.far = far
+
+    @abstractmethod
+    def __call__(self, part: Part, out: Tensor) -> None:
+        """Write the context of the part's queries into ``out`` (c, h, d)."""
+
+
+def far_of(
+    document: int,
+    length: int,
+    memory_key: Tensor,
+    memory_value: Tensor,
+    slots: Slots,
+    *,
+    sinks: int,
+    bias: Tensor | None,
+    budget: float | None,
+    of_tokens: bool,
+) -> Far:
+    """The slots of one document of ``length`` tokens, from the batch's memory_key, memory_value (B, h, S, d)."""
+    size = int(slots.size[document]) if slots.uniform is None else slots.uniform
+    used = slice(0, min(sinks + -(-length // size), memory_key.shape[2]))
+    count = slots.count[document, used].to(torch.float64 if memory_key.dtype == torch.float64 else torch.float32)
+    key, value = memory_key[document, :, used], memory_value[document, :, used]
+    return Far(key, value, count, size, sinks, bias, budget, of_tokens)
+
+
+def slot_logits(far: Far) -> Tensor:
+    """log(count) of each slot, -inf where it is empty: shape (S)."""
+    return torch.where(far.count > 0, far.count.clamp(min=1.0).log(), -torch.inf)
