@@ -7,6 +7,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import mode
 from typing import Any
 
 from benchmarks.records import RECORDS, ROOT, Record, read_records
@@ -36,7 +37,14 @@ def chosen(records: Sequence[Record], size: str, metric: str) -> list[Record]:
             continue
         if is_standard(settings) and settings["competitor"] in SHOWN and record.metrics.get(metric) is not None:
             found[settings["length"], settings["competitor"]] = record
-    return list(found.values())
+    return of_one_machine(list(found.values()))
+
+
+def of_one_machine(records: list[Record]) -> list[Record]:
+    """Those of the processor and number of threads that most of them have: others' seconds do not compare."""
+    machines = [(record.hardware["cpu"], record.hardware["threads"]) for record in records]
+    usual = mode(machines) if machines else None
+    return [record for record, machine in zip(records, machines, strict=True) if machine == usual]
 
 
 def draw(records: Sequence[Record], folder: Path) -> list[Path]:

@@ -177,3 +177,9 @@ def test_the_papers_table_3_stands_beside_ours() -> None:
     assert tables.render_table("paper_table_3", records).splitlines()[2] == (
         "| 512 | 128 | 1 | base, bfloat16 | 1.60 | 1.5 | yes | 1.25 | 1.7 | no |"
     )
+
+
+def test_a_picture_holds_what_was_measured_with_one_number_of_threads() -> None:
+    records = [speed_record("sdpa", n, min(n // 2, 256), seconds=n * 1e-3) for n in (128, 256, 512)]
+    records[1] = dataclasses.replace(records[1], hardware={**HARDWARE, "threads": HARDWARE["threads"] + 1})
+    assert speed_pictures.chosen(records, "base", "seconds") == [records[0], records[2]]
