@@ -18,6 +18,7 @@ WRONG = [
     ({"projected_length": [8, 4], "projection_sharing": "layerwise"}, r"differs between layers.*use 'headwise'"),
     ({"projection": "median"}, r"projection='median' is not known; choose one of 'linear', 'mean', 'max'"),
     ({"projection_sharing": "all"}, r"projection_sharing='all' is not known; choose one of 'none', 'headwise'"),
+    ({"position_init": "zero"}, r"position_init='zero' is not known; choose one of 'normal', 'sinusoidal'"),
     ({"projection_init": "zero"}, r"projection_init='zero' is not known; choose one of 'normal', 'block_mean'"),
     ({"projection": "mean", "projection_sharing": "layerwise"}, r"has no parameters to share.*at 'headwise'"),
     ({"projection": "max", "projection_sharing": "key_value"}, r"has no parameters to share.*at 'headwise'"),

@@ -3,6 +3,7 @@
 Outputs are compared within rounding: how a product is summed depends on where in memory its factors lie.
 """
 
+import math
 import resource
 import shutil
 
@@ -27,6 +28,7 @@ import longform
 from longform import LinformerConfig, LinformerForMaskedLM, LinformerForSequenceClassification, LinformerModel
 from longform.errors import CheckpointError, ConfigurationError
 from longform.models.modeling_linformer import Pooler
+from longform.training.pretraining_model import new_model
 from tolerances import assert_close
 
 AUTO = {
@@ -131,6 +133,18 @@ def test_fresh_weights_have_their_laws():
     made = LinformerModel(config("linear", projection_init="block_mean"))
     first = made.encoder.layers[0].attention.groups[0].matrices()[0]
     assert first[0, 1].tolist() == [0] * 4 + [0.25] * 4 + [0] * 24
+
+
+@pytest.mark.parametrize("offset", [0, 2])
+@pytest.mark.parametrize("make", [LinformerModel, lambda config: new_model(config, seed=0).base_model])
+def test_positions_may_begin_as_sines(make, offset):
+    """Position p, feature i: sin or cos of p / 10,000^(2 floor(i / 2) / D), sqrt(2) times as large as a word."""
+    made = make(config("linear", position_init="sinusoidal", position_offset=offset, initializer_range=0.1))
+    table, features = made.embeddings.position_embeddings.weight[offset:], made.config.hidden_size
+    for place, feature in [(0, 0), (0, 1), (5, 0), (5, 3), (9, 6)]:
+        angle = place / 10_000 ** (2 * (feature // 2) / features)
+        wave = math.cos(angle) if feature % 2 else math.sin(angle)
+        assert table[place, feature].item() == pytest.approx(0.1 * math.sqrt(2) * wave, abs=1e-6)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ MODEL_OPTIONS = {
     "projection": (str, "linear (the paper's learned E and F), mean, max, convolution or random"),
     "projection_sharing": (str, "none, headwise, key_value or layerwise"),
     "projection_init": (str, "normal or block_mean, for a linear projection"),
+    "position_init": (str, "normal or sinusoidal: how the table of learned positions begins"),
     "attention_window": (int, "tokens seen exactly on each side, beside the slots; needs mean, max or convolution"),
     "hidden_size": (int, "features of a token"),
     "num_hidden_layers": (int, "layers"),

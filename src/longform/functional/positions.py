@@ -10,6 +10,7 @@ from torch.nn.functional import interpolate
 from longform.errors import ConfigurationError
 
 METHODS = ("tile", "interpolate")
+INITIALISATIONS = ("normal", "sinusoidal")
 
 
 def tiled_positions(*, known: int, length: int) -> Tensor:
@@ -38,3 +39,15 @@ def extend_positions(table: Tensor, *, length: int, offset: int = 0, method: str
         return torch.cat([head, known[tiled_positions(known=known.shape[0], length=length).to(table.device)]])
     wide = interpolate(known.T[None].float(), size=length, mode="linear", align_corners=True)[0].T
     return torch.cat([head, wide.to(table.dtype)])
+
+
+def sinusoidal_positions(rows: int, features: int, *, first: int, deviation: float) -> Tensor:
+    """Sines (even features) and cosines (odd ones) of the positions ``first`` on, float32 (rows, features).
+
+    Wavelengths from 2 pi to 10,000 x 2 pi (Vaswani et al., 2017, section 3.5); the root of the mean square of a row is
+    ``deviation``.
+    """
+    place = torch.arange(first, first + rows)[:, None]
+    pair = torch.arange(features) // 2
+    angle = place * 10_000.0 ** (-2.0 * pair / features)
+    return deviation * 2**0.5 * torch.where(torch.arange(features) % 2 == 0, angle.sin(), angle.cos())

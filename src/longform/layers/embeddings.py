@@ -6,6 +6,10 @@ from torch import Tensor, nn
 from longform.errors import InputError
 
 
+class PositionEmbedding(nn.Embedding):
+    """A position table, which a model may begin otherwise than its words."""
+
+
 class Embeddings(nn.Module):
     """LayerNorm(words + positions [+ token types]), then dropout.
 
@@ -28,7 +32,7 @@ class Embeddings(nn.Module):
         super().__init__()
         self.position_offset = position_offset
         self.word_embeddings = nn.Embedding(vocab_size, embedding_size, padding_idx=pad_token_id)
-        self.position_embeddings = nn.Embedding(max_length + position_offset, embedding_size)
+        self.position_embeddings = PositionEmbedding(max_length + position_offset, embedding_size)
         self.token_type_embeddings = nn.Embedding(type_vocab_size, embedding_size) if type_vocab_size else None
         self.LayerNorm = nn.LayerNorm(embedding_size, eps=layer_norm_eps)
         self.dropout = nn.Dropout(dropout)

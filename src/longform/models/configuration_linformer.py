@@ -8,6 +8,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from longform.errors import ConfigurationError
 from longform.functional.pooling import POOLINGS
+from longform.functional.positions import INITIALISATIONS
 from longform.layers.geometry import check_attention, check_choice, layer_slots
 
 LEAST = {
@@ -23,6 +24,8 @@ class LinformerConfig(PreTrainedConfig):
 
     ``max_position_embeddings``: n, the tokens that fit, whatever the position table's offset.
     ``position_offset``: unused rows at the head of the position table (2 for RoBERTa).
+    ``position_init``: "normal", as words begin, or "sinusoidal", sines and cosines of the same size: in training from
+    scratch attention then finds neighbours sooner.
     ``type_vocab_size``: 0 for no token types. ``embedding_size``: of word vectors, where it is not ``hidden_size``.
     ``projected_length``: k, an int, a list per layer, or a list per layer of lists per head.
     ``projection``: "linear", "mean", "max", "convolution" or "random".
@@ -53,6 +56,7 @@ class LinformerConfig(PreTrainedConfig):
     classifier_dropout: float | None = None
     max_position_embeddings: int = 512
     position_offset: int = 0
+    position_init: str = "normal"
     type_vocab_size: int = 2
     embedding_size: int | None = None
     layer_norm_eps: float = 1e-12
@@ -83,6 +87,7 @@ class LinformerConfig(PreTrainedConfig):
         """Check what a type cannot say."""
         self._check_numbers()
         check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
+        check_choice("position_init", self.position_init, INITIALISATIONS)
         check_choice("normalization", self.normalization, ("post", "pre"))
         check_choice("classifier_pooling", self.classifier_pooling, POOLINGS)
         check_choice("classifier_activation", self.classifier_activation, ("tanh", "relu", "gelu"))

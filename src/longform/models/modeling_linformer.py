@@ -17,8 +17,9 @@ from transformers.utils.generic import can_return_tuple
 from longform.errors import InputError
 from longform.functional.masking import blank_padding, checked_mask
 from longform.functional.pooling import pooled
+from longform.functional.positions import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
-from longform.layers.embeddings import Embeddings
+from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.feed_forward import FeedForward
 from longform.layers.row_chunks import chunk_size, has_hooks, in_chunks
 from longform.layers.sequence_projection import (
@@ -178,6 +179,11 @@ class LinformerPreTrainedModel(PreTrainedModel):
         if isinstance(module, DenseProjection):
             for matrix in module.matrices():
                 init.copy_(matrix, module.initial(matrix))
+        elif isinstance(module, PositionEmbedding) and self.config.position_init == "sinusoidal":
+            table = sinusoidal_positions(
+                *module.weight.shape, first=-self.config.position_offset, deviation=self.config.initializer_range
+            )
+            init.copy_(module.weight, table)
         elif isinstance(module, ConvolutionProjection):
             for kernel in module.kernels():
                 init.constant_(kernel, 1.0 / module.base_size)
