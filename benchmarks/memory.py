@@ -6,8 +6,8 @@
     python -m benchmarks.memory --lengths 4096 8192 --no-record
 
 Each length runs in a process of its own. Growth is the process's peak resident memory during the pass less what it
-held before it (model loaded, one pass over 4,096 tokens done, which loads the kernels that all lengths use once and
-for all). The pass runs without gradients, batch 1, float32; another one shows the largest tensor.
+held before it: the model, and what a first pass, over 4,096 tokens, leaves behind for good. The pass runs without
+gradients, batch 1, float32; another one shows the largest tensor.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def measure(length: int) -> dict[str, Any]:
         model(input_ids=tokens)
 
     with torch.no_grad():
-        model(input_ids=tokens[:, : LENGTHS[0]])  # loads the kernels
+        model(input_ids=tokens[:, : LENGTHS[0]])  # leaves kernels and buffers behind
     start = time.perf_counter()
     growth = peak_growth(forward, "cpu")
     seconds = time.perf_counter() - start

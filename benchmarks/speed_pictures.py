@@ -6,13 +6,13 @@
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from statistics import mode
-from typing import Any
 
 from benchmarks.records import RECORDS, ROOT, Record, read_records
 from benchmarks.speed_shapes import PICTURES, is_standard
-from benchmarks.speed_tables import SHOWN, SPEED
+from benchmarks.speed_tables import speed
+from benchmarks.tables import chosen_rows
 from longform.benchmarking.competitors import all_competitors
 from longform.benchmarking.plots import plot_memory, plot_times
 
@@ -26,25 +26,10 @@ SHAPES = {"base": "12 layers x 768", "minilm": "6 layers x 384"}
 def chosen(records: Sequence[Record], size: str, metric: str) -> list[Record]:
     """The latest record with the metric of each length and competitor: inference, one text, bfloat16, k = 256 (n / 2).
 
-    Variants of ours that have a table of their own are left out.
+    Variants of ours that have a table of their own are left out, and what another machine measured.
     """
-    wanted: dict[str, Any] = {path.partition(".")[2]: value for path, value in SPEED.items()}
-    wanted |= {"size": size, "work": "inference"}
-    found: dict[tuple[int, str], Record] = {}
-    for record in sorted(records, key=lambda record: record.date):
-        settings = record.settings
-        if record.name != "speed" or any(settings.get(name) != value for name, value in wanted.items()):
-            continue
-        if is_standard(settings) and settings["competitor"] in SHOWN and record.metrics.get(metric) is not None:
-            found[settings["length"], settings["competitor"]] = record
-    return of_one_machine(list(found.values()))
-
-
-def of_one_machine(records: list[Record]) -> list[Record]:
-    """Those of the processor and number of threads that most of them have: others' seconds do not compare."""
-    machines = [(record.hardware["cpu"], record.hardware["threads"]) for record in records]
-    usual = mode(machines) if machines else None
-    return [record for record, machine in zip(records, machines, strict=True) if machine == usual]
+    definition = replace(speed(metric, "", size=size), one_machine=True)
+    return [Record(**row) for row in chosen_rows(metric, definition, records) if is_standard(row["settings"])]
 
 
 def draw(records: Sequence[Record], folder: Path) -> list[Path]:

@@ -55,6 +55,7 @@ class ComputedTable:
         having: what it must have, whatever its value; ``having_any``: of these one or more.
         row: what tells records apart; of those that agree in it, the latest is taken. Empty: all settings.
         order: by what records are sorted, ascending.
+        one_machine: only those of the processor, GPU and threads that most have: others' seconds do not compare.
     """
 
     make: Callable[[Rows], tuple[list[str], list[list[str]]]]
@@ -64,3 +65,4 @@ class ComputedTable:
     having_any: tuple[str, ...] = ()
     row: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
+    one_machine: bool = False

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from statistics import mode
 from typing import Any
 
 from benchmarks.records import RECORDS, ROOT, Record, read_records
@@ -56,10 +57,16 @@ def chosen_rows(
         kind = [look_up(record, path) for path in definition.row] if definition.row else record["settings"]
         rows[json.dumps(kind, sort_keys=True)] = record
 
+    chosen = list(rows.values())
+    if isinstance(definition, ComputedTable) and definition.one_machine and chosen:
+        machines = [[row["hardware"][part] for part in ("cpu", "gpu", "threads")] for row in chosen]
+        usual = mode(map(str, machines))
+        chosen = [row for row, machine in zip(chosen, machines, strict=True) if str(machine) == usual]
+
     def sort_key(row: Mapping[str, Any]) -> list[tuple[bool, Any]]:
         return [(value is None, value) for value in (look_up(row, path) for path in definition.order)]
 
-    return sorted(rows.values(), key=sort_key) if definition.order else list(rows.values())
+    return sorted(chosen, key=sort_key) if definition.order else chosen
 
 
 def belongs(record: Mapping[str, Any], definition: TableDefinition | ComputedTable) -> bool:

@@ -15,9 +15,9 @@ from longform.functional.projection import Slots
 class Part(NamedTuple):
     """Some queries of a document and the keys that they reach; blocks and positions are those of the document.
 
-    ``query`` (h, c, d): from token ``start``, a block's first, on. ``key``, ``value`` (h, m, d): from token
-    ``key_start`` on, which is in the block before the queries or the document's first, to the end of the block after.
-    ``length``: the document's tokens; ``window``: those of a block.
+    ``query`` (h, c, d): from token ``start``, a block's first, on. ``key``, ``value`` (h, m, d): from the block before
+    the queries to the end of the block after, as far as there are such blocks. ``length``: the document's tokens;
+    ``window``: those of a block.
     """
 
     query: Tensor
@@ -26,7 +26,11 @@ class Part(NamedTuple):
     length: int
     window: int
     start: int = 0
-    key_start: int = 0
+
+    @property
+    def key_start(self) -> int:
+        """The token of the first key."""
+        return max(0, self.start - self.window)
 
     @property
     def is_whole(self) -> bool:

@@ -21,13 +21,13 @@ class MovingKeys:
     """
 
     def __init__(self, part: Part, far: Far, blocks: range) -> None:
-        self.part, self.far, self.window, self.block = part, far, part.window, blocks[0]
+        self.far, self.block = far, blocks[0]
         self.run, self.near = part.window // far.size, 3 * part.window
         around = sorted(range(self.block - 1, self.block + 2), key=lambda block: block % 3)
         outside = torch.ones(far.count.shape[0], dtype=torch.bool)
         outside[self._slots_of(self.block - 1).start : self._slots_of(self.block + 1).stop] = False
         self.key, self.value = (
-            torch.cat([*(x[:, self._tokens_of(block)] for block in around), y[:, outside]], dim=1)
+            torch.cat([*(x[:, part.keys(block, block + 1)] for block in around), y[:, outside]], dim=1)
             for x, y in ((part.key, far.key), (part.value, far.value))
         )
         behind = range(self.block + 2, blocks[-1] + 2)
@@ -37,36 +37,33 @@ class MovingKeys:
         self.logits = slot_logits(far)
         self.held, self.share, self.bias = self.logits[outside], None, None
 
-    def move_to(self, block: int, share: float) -> None:
-        """Take the next block; ``share``: what is added to the logits of its slots, sinks excepted."""
+    def move_to(self, part: Part, block: int, share: float) -> None:
+        """Take the next block, of ``part``; ``share``: what is added to the logits of its slots, sinks excepted."""
         changed = share != self.share
         while self.block < block:
             self.block += 1
-            changed |= self._step()
+            changed |= self._step(part)
         if changed:
             logits = self.held.clone()
             logits[self.far.sinks :] += share
             self.bias = rounded_bias(logits, self.far.bias, near=self.near, dtype=self.key.dtype)
             self.share = share
 
-    def _step(self) -> bool:
+    def _step(self, part: Part) -> bool:
         """Into reach comes the block after ``self.block``, out of it goes that two before; whether logits changed."""
         gone, come = self.block - 2, self.block + 1
-        tokens = slice(come % 3 * self.window, (come % 3 + 1) * self.window)
+        tokens = slice(come % 3 * part.window, (come % 3 + 1) * part.window)
         place = self.place[gone] = self.place.pop(come)
         slots = self._slots_of(gone)
-        sources = (self.key, self.part.key, self.far.key), (self.value, self.part.value, self.far.value)
+        sources = (self.key, part.key, self.far.key), (self.value, part.value, self.far.value)
         for own, x, y in sources:
-            own[:, tokens] = x[:, self._tokens_of(come)]
+            own[:, tokens] = x[:, part.keys(come, come + 1)]
             own[:, place] = y[:, slots]
         held = self.held[place.start - self.near : place.stop - self.near]
         if torch.equal(held, self.logits[slots]):
             return False
         held.copy_(self.logits[slots])
         return True
-
-    def _tokens_of(self, block: int) -> slice:
-        return self.part.keys(block, block + 1)
 
     def _slots_of(self, block: int) -> slice:
         return slice(self.far.sinks + block * self.run, self.far.sinks + (block + 1) * self.run)

@@ -35,8 +35,7 @@ class ProductDocument(DocumentAttention):
                 _one_block(part, far, block, shares[block], out)
                 continue
             keys = self._keys = self._keys or MovingKeys(part, far, range(block, end))
-            keys.part = part
-            keys.move_to(block, shares[block])
+            keys.move_to(part, block, shares[block])
             rows = part.queries(block, block + 1)
             attend(part.query[:, rows], keys.key.transpose(1, 2), keys.value, keys.bias, out[rows])
 

@@ -21,8 +21,7 @@ from longform.layers.plain_linear import apply_linear
 from longform.layers.row_chunks import LONG, has_hooks, share_of
 from longform.layers.sequence_projection import Memory
 
-SHARE = 1 / 8  # of a text's queries at a time,
-FEWEST, MOST = 512, 2048  # within these bounds and a block at least
+SHARE, FEWEST, MOST = 1 / 8, 512, 2048  # of a text, and queries, at a time
 
 
 class WindowedLayer(NamedTuple):
@@ -86,7 +85,7 @@ def _parts(layer: WindowedLayer, hidden: Tensor, far: Far) -> Iterator[tuple[sli
         query = _heads(layer, layer.query, hidden[:, start:stop])
         attend = attend or window_kernel(query, keys, values)(far)
         context = query.new_empty(stop - start, layer.num_heads, query.shape[2])
-        attend(Part(query, keys, values, length, window, start, first), context)
+        attend(Part(query, keys, values, length, window, start), context)
         yield slice(start, stop), context
 
 

@@ -24,8 +24,8 @@ class LinformerConfig(PreTrainedConfig):
 
     ``max_position_embeddings``: n, the tokens that fit, whatever the position table's offset.
     ``position_offset``: unused rows at the head of the position table (2 for RoBERTa).
-    ``position_init``: "normal", as words begin, or "sinusoidal", sines and cosines of the same size: in training from
-    scratch attention then finds neighbours sooner.
+    ``position_init``: how the learned positions begin: "normal", as words do, or "sinusoidal", sines and cosines of the
+    same size.
     ``type_vocab_size``: 0 for no token types. ``embedding_size``: of word vectors, where it is not ``hidden_size``.
     ``projected_length``: k, an int, a list per layer, or a list per layer of lists per head.
     ``projection``: "linear", "mean", "max", "convolution" or "random".
