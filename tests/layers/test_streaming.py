@@ -1,4 +1,4 @@
-"""A long text attended some queries at a time: the same as all at once, and where it is not done."""
+"""A long text attended some tokens at a time: the same as all at once, and where it is not done."""
 
 import math
 
@@ -41,7 +41,7 @@ def short_parts(monkeypatch):
 def streams(monkeypatch):
     """How many times a text went through some queries at a time."""
     calls = []
-    monkeypatch.setattr(subject, "stream", lambda *given: calls.append(1) or streaming.stream(*given))
+    monkeypatch.setattr(subject, "windowed_parts", lambda *given: calls.append(1) or streaming.windowed_parts(*given))
     return calls
 
 
@@ -86,6 +86,51 @@ def test_bfloat16(short_parts, streams):
     expected = whole(module.double(), hidden.double(), None)
     assert (out.double() - expected).norm() < 0.02 * expected.norm()
     assert streams == [1]
+
+
+ALONE = (
+    {"projection": "linear", "sharing": "headwise"}, {"projection": "linear", "sharing": "key_value"},
+    {"projection": "linear", "sharing": "none", "projected_length": [7, 5, 7]}, {"projection": "random"},
+    {"projection": "mean", "sinks": 1}, {"projection": "mean", "projected_length": [9, 5, 9], "sharing": "none"},
+    {"projection": "max", "sinks": 3}, {"projection": "convolution", "sinks": 1},
+)  # fmt: skip
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(17, LONGEST), st.data(), seeds, st.sampled_from(ALONE))
+def test_slots_alone_equal_all_queries_at_once(monkeypatch, short_parts, length, data, seed, options):
+    """Without a window; the parts' own tokens may be overwritten as soon as the next part is asked for."""
+    monkeypatch.setattr(subject, "cpu_rows", lambda tokens: 20)
+    rows = [data.draw(mask_rows(length, ("full", "right", "holes", "empty"))) for _ in range(3)]
+    mask = torch.tensor(rows) if data.draw(st.booleans()) else None
+    options = {"projected_length": 8, "sinks": 0, **options}
+    module = layer(seed % 1000, attention_window=None, budget=None, **options)
+    hidden = normal(generator(seed), 3, length, HIDDEN)
+    expected = whole(module, hidden, mask)
+    if mask is not None:
+        hidden = hidden.masked_fill(mask[..., None] == 0, math.nan)
+    with torch.no_grad():
+        assert_close(module(hidden, mask), expected)
+        parts = module.in_parts(hidden, mask)
+        assert parts is not None
+        for where, part in parts:
+            assert_close(part, expected[where])
+            hidden[where] = math.inf
+
+
+def test_a_window_reads_no_token_whose_output_was_given_out(short_parts):
+    module, hidden = layer(), normal(generator(1), 3, 43, HIDDEN)
+    mask = torch.arange(43) < torch.tensor([43, 30, 0])[:, None]
+    expected = whole(module, hidden, mask)
+    with torch.no_grad():
+        parts = module.in_parts(hidden, mask)
+        assert parts is not None
+        seen = torch.zeros(3, 43, dtype=torch.int)
+        for where, part in parts:
+            assert_close(part, expected[where])
+            hidden[where] = math.inf
+            seen[where] += 1
+    assert (seen == 1).all()
 
 
 @pytest.mark.parametrize(

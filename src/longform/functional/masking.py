@@ -52,6 +52,17 @@ def document_lengths(mask: Tensor | None, *, batch: int, length: int, device: to
     return (positions * mask).amax(dim=1)
 
 
+def without_first(x: Tensor, sinks: int) -> Tensor:
+    """x (B, n, ...) with zeros at its first ``sinks`` positions; x itself where there are none."""
+    if not sinks:
+        return x
+    if torch.compiler.is_compiling():  # a slice would tie the graph to lengths
+        outside = torch.arange(x.shape[1], device=x.device) >= sinks
+        return torch.where(outside.view(-1, *(1,) * (x.dim() - 2)), x, 0.0)
+    rest = x[:, sinks:]
+    return torch.cat([x.new_zeros(x.shape[0], x.shape[1] - rest.shape[1], *x.shape[2:]), rest], dim=1)
+
+
 def text_lengths(mask: Tensor | None, *, batch: int, length: int) -> list[int] | None:
     """Tokens of each row where all padding is on the right, else None; ``mask`` bool (B, n)."""
     if mask is None:

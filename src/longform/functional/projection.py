@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from longform.functional.masking import document_lengths
+from longform.functional.masking import document_lengths, without_first
 
 SHORT_RUN = 8
 
@@ -101,28 +101,49 @@ def _slot_of_position(x: Tensor, size: Tensor, last: int) -> Tensor:
     return index[..., None].expand(x.shape)
 
 
-def segment_sum(x: Tensor, size: Tensor, uniform: int | None, *, limit: int) -> Tensor:
+def segment_sum(x: Tensor, size: Tensor, uniform: int | None, *, limit: int, sinks: int = 0) -> Tensor:
     """Sum of x (B, n, F) over runs of ``size`` long (B,) positions -> (B, S, F), S <= ``limit``.
 
-    ``uniform``: the size as an int where all rows share it. Accumulates in at least float32.
+    ``uniform``: the size as an int where all rows share it. The first ``sinks`` positions are left out. Accumulates in
+    at least float32.
     """
-    if uniform == 1 and not torch.compiler.is_compiling():
-        return x
+    if uniform is not None and not torch.compiler.is_compiling():
+        return without_first(x, sinks) if uniform == 1 else _sums_of_runs(x, uniform, sinks)
+    x = without_first(x, sinks)
     if uniform is not None:
-        # torch sums few bfloat16 values slower than it does in float32, and many of them faster.
-        short = x.dtype == torch.bfloat16 and uniform <= SHORT_RUN
-        return _runs(x, uniform, 0.0).sum(dim=2, dtype=torch.float32 if short else None).to(x.dtype)
+        return _totals(_runs(x, uniform, 0.0))
     wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     index = _slot_of_position(x, size, limit - 1)
     return wide.new_zeros(x.shape[0], limit, x.shape[2]).scatter_add(1, index, wide).to(x.dtype)
 
 
-def mean_pool(x: Tensor, slots: Slots, *, limit: int) -> Tensor:
+def _sums_of_runs(x: Tensor, size: int, sinks: int) -> Tensor:
+    """segment_sum of runs of one size, with no copy of ``x``: runs with sinks, whole runs, and what is left."""
+    whole, first = x.shape[1] // size * size, -(-sinks // size) * size
+    parts = (without_first(x[:, :first], sinks), x[:, first:whole], x[:, max(first, whole) :])
+    sums = [_totals(_runs(part, size, 0.0)) for part in parts if part.shape[1]]
+    return sums[0] if len(sums) == 1 else torch.cat(sums, dim=1)
+
+
+def _totals(runs: Tensor) -> Tensor:
+    """(B, S, size, F) -> (B, S, F). Few bfloat16 values are summed slowly by torch, and copied if in float32."""
+    size = runs.shape[2]
+    if runs.dtype != torch.bfloat16 or size > SHORT_RUN:
+        return runs.sum(dim=2)
+    if runs.requires_grad or torch.compiler.is_compiling():
+        return runs.sum(dim=2, dtype=torch.float32).to(runs.dtype)
+    total = runs[:, :, 0].float()
+    for place in range(1, size):
+        total += runs[:, :, place]
+    return total.to(runs.dtype)
+
+
+def mean_pool(x: Tensor, slots: Slots, *, limit: int, sinks: int = 0) -> Tensor:
     """Mean of each slot's valid tokens: x (B, n, F) with padding blanked -> (B, S, F); an empty slot gives zeros.
 
-    ``limit``: the most slots there can be (k).
+    ``limit``: the most slots there can be (k). ``sinks``: leading tokens to leave out, which ``slots`` does not count.
     """
-    total = segment_sum(x, slots.size, slots.uniform, limit=limit)
+    total = segment_sum(x, slots.size, slots.uniform, limit=limit, sinks=sinks)
     return total / slots.count.clamp(min=1.0).to(total.dtype)[..., None]
 
 

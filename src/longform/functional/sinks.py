@@ -39,15 +39,6 @@ def first_tokens(x: Tensor, sinks: int) -> Tensor:
     return x.index_select(1, torch.arange(sinks, device=x.device).clamp(max=x.shape[1] - 1))
 
 
-def without_first(x: Tensor, sinks: int) -> Tensor:
-    """x (B, n, ...) with zeros at its first ``sinks`` positions."""
-    if torch.compiler.is_compiling():  # a slice would tie the graph to lengths
-        outside = torch.arange(x.shape[1], device=x.device) >= sinks
-        return torch.where(outside.view(-1, *(1,) * (x.dim() - 2)), x, 0.0)
-    rest = x[:, sinks:]
-    return torch.cat([x.new_zeros(x.shape[0], x.shape[1] - rest.shape[1], *x.shape[2:]), rest], dim=1)
-
-
 def join_slots(counts: Tensor, slots: Slots) -> Slots:
     """Slots of one token each in front: ``counts`` (B, s) of sink_counts."""
     return Slots(torch.cat([counts, slots.count], dim=1), slots.size, slots.uniform)

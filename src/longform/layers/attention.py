@@ -3,6 +3,7 @@
 Axes: B batch, n tokens, D hidden, h heads, d head dimension.
 """
 
+from collections.abc import Iterator
 from typing import Literal, overload
 
 import torch
@@ -13,10 +14,11 @@ from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import compressed_attention
 from longform.functional.masking import blank_padding, checked_mask, text_lengths
 from longform.functional.projection import Slots
-from longform.functional.sinks import first_tokens, join_slots, rest_mask, sink_counts, without_first
+from longform.functional.sinks import first_tokens, join_slots, rest_mask, sink_counts
 from longform.functional.window import windowed_attention
 from longform.layers.geometry import POOLED, check_attention
 from longform.layers.plain_linear import apply_linear, is_plain
+from longform.layers.row_chunks import cpu_rows
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
     MeanProjection,
@@ -25,7 +27,7 @@ from longform.layers.sequence_projection import (
     Weights,
     make_projection,
 )
-from longform.layers.streaming import WindowedLayer, can_stream, stream
+from longform.layers.streaming import OutputPart, WindowedLayer, assembled, can_stream, windowed_parts
 
 
 class LinformerAttention(nn.Module):
@@ -128,24 +130,46 @@ class LinformerAttention(nn.Module):
         ``shared_projection``: the one projection of all layers, with sharing "layerwise" only.
         Raises InputError on a longer input or a mask of another shape.
         """
-        batch, length, _ = hidden_states.shape
-        if length > self.max_length:
-            raise InputError(f"the input has n={length} tokens, this layer takes at most max_length={self.max_length}")
-        mask = attention_mask
-        if mask is not None and (mask.dtype != torch.bool or mask.shape != (batch, length)):
-            mask = checked_mask(mask, batch=batch, length=length)
-        hidden = blank_padding(hidden_states, mask)
-        if self._in_reach(length, eager=output_attentions):
+        hidden, mask = self._checked(hidden_states, attention_mask)
+        if self._in_reach(hidden.shape[1], eager=output_attentions):
             context, weights = self._full(hidden, mask, output_attentions)
         else:
             projections = self._projections(shared_projection)
-            streamed = None if output_attentions else self._streamed(hidden, mask, projections)
-            if streamed is not None:
-                return streamed
+            parts = None if output_attentions else self._parts(hidden, mask, projections)
+            if parts is not None:
+                return assembled(parts, hidden.shape)
             context, weights = self._attend(hidden, mask, projections, output_attentions)
         out = apply_linear(self.output, context.transpose(1, 2).flatten(2))
         # Eager attention always has weights.
         return (out, weights) if output_attentions else out  # ty: ignore[invalid-explicit-return]
+
+    def in_parts(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        shared_projection: SequenceProjection | None = None,
+    ) -> Iterator[OutputPart] | None:
+        """What ``forward`` returns, for some tokens after others; None where it can only be had whole.
+
+        Each part comes with the documents and tokens that it is of; when the next one is asked for, these tokens of
+        ``hidden_states`` may have been overwritten. Texts of 4,096 tokens and more, on a CPU without gradients.
+        """
+        if not can_stream(self, hidden_states):
+            return None
+        hidden, mask = self._checked(hidden_states, attention_mask)
+        if self._in_reach(hidden.shape[1], eager=False):
+            return None
+        return self._parts(hidden, mask, self._projections(shared_projection))
+
+    def _checked(self, hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The hidden states with padding blanked, and the mask as bool."""
+        batch, length, _ = hidden_states.shape
+        if length > self.max_length:
+            raise InputError(f"the input has n={length} tokens, this layer takes at most max_length={self.max_length}")
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != (batch, length)):
+            mask = checked_mask(mask, batch=batch, length=length)
+        return blank_padding(hidden_states, mask), mask
 
     def _in_reach(self, length: int, *, eager: bool) -> bool:
         """Whether every query sees every token exactly, so that the memory is empty."""
@@ -177,10 +201,14 @@ class LinformerAttention(nn.Module):
         # nn.ModuleList forgets what its modules are.
         return list(self.groups) if shared is None else [shared]  # ty: ignore[invalid-explicit-return]
 
-    def _streamed(self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection]) -> Tensor | None:
-        """The output, where a long text goes through this layer some queries at a time; else None."""
-        if self.window is None or (self.training and self.dropout) or not can_stream(self, hidden):
+    def _parts(
+        self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection]
+    ) -> Iterator[OutputPart] | None:
+        """The output for some tokens after others, where a long text can go through this layer so; else None."""
+        if (self.training and self.dropout) or not can_stream(self, hidden):
             return None
+        if self.window is None:
+            return self._compressed_parts(hidden, mask, projections)
         plain = is_plain(self.key, nn.Linear) and is_plain(self.value, nn.Linear)
         if not plain or len(projections) > 1 or not isinstance(projections[0], MeanProjection):
             return None
@@ -192,47 +220,65 @@ class LinformerAttention(nn.Module):
             self.query, self.key, self.value, self.output, num_heads=self.num_heads, window=self.window,
             sinks=self.sinks, bias=self.memory_bias, budget=self.memory_budget,
         )  # fmt: skip
-        return stream(layer, hidden, memory, lengths)
+        return windowed_parts(layer, hidden, memory, lengths)
+
+    def _compressed_parts(
+        self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection]
+    ) -> Iterator[OutputPart]:
+        memories = [
+            self._memory(hidden, mask, projection, heads)
+            for heads, projection in zip(self.head_groups, projections, strict=True)
+        ]
+        batch, length, _ = hidden.shape
+        rows = cpu_rows(batch * length) // batch
+        for start in range(0, length, rows):
+            tokens = slice(start, start + rows)
+            context, _ = self._compressed(hidden[:, tokens], memories, eager=False)
+            yield (slice(None), tokens), apply_linear(self.output, context.transpose(1, 2).flatten(2))
 
     def _attend(
         self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection], eager: bool
     ) -> tuple[Tensor, Tensor | None]:
-        query = self._by_head(apply_linear(self.query, hidden)).transpose(1, 2)
-        full = None
-        if self.window is not None:
-            full = tuple(
-                self._by_head(blank_padding(apply_linear(layer, hidden), mask)) for layer in (self.key, self.value)
-            )
+        groups = list(zip(self.head_groups, projections, strict=True))
+        if self.window is None:
+            memories = [self._memory(hidden, mask, projection, heads) for heads, projection in groups]
+            return self._compressed(hidden, memories, eager)
+        query = self._queries(hidden)
+        keys, values = (
+            self._by_head(blank_padding(apply_linear(layer, hidden), mask)) for layer in (self.key, self.value)
+        )
         parts = []
-        for heads, projection in zip(self.head_groups, projections, strict=True):
-            whole = len(heads) == self.num_heads
-            own_query = query if whole else query[:, heads]
-            if full is None:
-                parts.append(self._compressed(own_query, hidden, mask, projection, heads, eager))
-            else:
-                keys, values = full if whole else (x[:, :, heads] for x in full)
-                parts.append(self._windowed(own_query, keys, values, mask, projection, heads, eager))
-        return self._in_head_order([p[0] for p in parts]), self._in_head_order(_same_width([p[1] for p in parts]))
+        for heads, projection in groups:
+            own = slice(None) if len(heads) == self.num_heads else heads
+            parts.append(
+                self._windowed(query[:, own], keys[:, :, own], values[:, :, own], mask, projection, heads, eager)
+            )
+        return self._joined(parts)
 
-    def _compressed(
-        self,
-        query: Tensor,
-        hidden: Tensor,
-        mask: Tensor | None,
-        projection: SequenceProjection,
-        heads: list[int],
-        eager: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        memory = self._memory(hidden, mask, projection, heads)
-        return compressed_attention(
-            query, memory.key, memory.value, slot_mask=memory.usable,
-            implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
-        )  # fmt: skip
+    def _compressed(self, hidden: Tensor, memories: list[Memory], eager: bool) -> tuple[Tensor, Tensor | None]:
+        """hidden (B, c, D) attended to the slots of each group of heads: (B, h, c, d), and weights or None."""
+        query = self._queries(hidden)
+        return self._joined([
+            compressed_attention(
+                query if len(heads) == self.num_heads else query[:, heads], memory.key, memory.value,
+                slot_mask=memory.usable, implementation="eager" if eager else "sdpa",
+                dropout=self.dropout if self.training else 0.0,
+            )
+            for heads, memory in zip(self.head_groups, memories, strict=True)
+        ])  # fmt: skip
+
+    def _queries(self, hidden: Tensor) -> Tensor:
+        return self._by_head(apply_linear(self.query, hidden)).transpose(1, 2)
+
+    def _joined(self, parts: list[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
+        """Contexts and weights of all heads, from those of the groups."""
+        return self._in_head_order([p[0] for p in parts]), self._in_head_order(_same_width([p[1] for p in parts]))
 
     def _memory(self, hidden: Tensor, mask: Tensor | None, projection: SequenceProjection, heads: list[int]) -> Memory:
         """Slots of ``heads`` from the hidden states, sinks in front."""
         key, value = (self._weights_of(layer, heads) for layer in (self.key, self.value))
-        memory = projection.from_hidden(*self._rest(hidden, mask), key, value, len(heads))
+        rest = self._rest_mask(mask, hidden)
+        memory = projection.from_hidden(hidden, rest, key, value, len(heads), sinks=self.sinks)
         if self.sinks:
             first = first_tokens(hidden, self.sinks)
             leading = (linear(first, *side).unflatten(2, (len(heads), -1)) for side in (key, value))
@@ -251,8 +297,7 @@ class LinformerAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         assert self.window is not None
         assert self.memory_bias is not None
-        keys, rest = self._rest(key, mask)
-        memory = projection.from_heads(keys, self._rest(value, mask)[0], rest)
+        memory = projection.from_heads(key, value, self._rest_mask(mask, key), sinks=self.sinks)
         if self.sinks:
             leading = (first_tokens(x, self.sinks) for x in (key, value))
             memory = self._with_sinks(memory, *leading, mask, key.shape[1])
@@ -265,13 +310,11 @@ class LinformerAttention(nn.Module):
             implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
 
-    def _rest(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """x (B, n, ...) without its sinks, blanked, and the mask without them."""
+    def _rest_mask(self, mask: Tensor | None, x: Tensor) -> Tensor | None:
+        """The mask (B, n) of x (B, n, ...) without the sinks."""
         if not self.sinks:
-            return x, mask
-        batch, length = x.shape[:2]
-        rest = rest_mask(mask, batch=batch, length=length, sinks=self.sinks, device=x.device)
-        return without_first(x, self.sinks), rest
+            return mask
+        return rest_mask(mask, batch=x.shape[0], length=x.shape[1], sinks=self.sinks, device=x.device)
 
     def _with_sinks(self, memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None, length: int) -> Memory:
         """Keys and values (B, s, h, d) of the sinks in front of the slots."""

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import InputError
+from longform.layers.row_chunks import cpu_rows, may_overwrite
 
 
 class PositionEmbedding(nn.Embedding):
@@ -46,15 +47,37 @@ class Embeddings(nn.Module):
         position_ids: Tensor | None = None,
     ) -> Tensor:
         """input_ids long (B, n) or inputs_embeds (B, n, D) -> (B, n, D); position_ids count from 0."""
-        words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        assert given is not None
+        batch, length = given.shape[:2]
         if position_ids is None:
-            position_ids = torch.arange(words.shape[1], device=words.device)
+            position_ids = torch.arange(length, device=given.device)
+        if self.token_type_embeddings is not None and token_type_ids is None:
+            token_type_ids = torch.zeros(batch, length, dtype=torch.long, device=given.device)
+        elif self.token_type_embeddings is None and token_type_ids is not None:
+            self._refuse_types(token_type_ids)
+        if not may_overwrite(self, given):
+            return self._embed(given, position_ids, token_type_ids)
+        rows, out = cpu_rows(batch * length) // batch, None
+        for start in range(0, length, rows):
+            tokens = slice(start, start + rows)
+            kinds = None if token_type_ids is None else token_type_ids[:, tokens]
+            part = self._embed(given[:, tokens], position_ids[..., tokens], kinds)
+            out = part.new_empty(batch, length, part.shape[2]) if out is None else out
+            out[:, tokens] = part
+        assert out is not None
+        return out
+
+    def _embed(self, given: Tensor, position_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
+        """Of token numbers (B, c) or word vectors (B, c, D), with their positions (B or none, c): (B, c, D)."""
+        words = given if given.dim() == 3 else self.word_embeddings(given)
         total = words + self.position_embeddings(position_ids + self.position_offset)
         if self.token_type_embeddings is not None:
-            kinds = torch.zeros(words.shape[:2], dtype=torch.long, device=words.device)
-            total = total + self.token_type_embeddings(kinds if token_type_ids is None else token_type_ids)
-        elif token_type_ids is not None and not torch.compiler.is_compiling() and bool(token_type_ids.any()):
+            total = total + self.token_type_embeddings(token_type_ids)
+        return self.dropout(self.LayerNorm(total))
+
+    def _refuse_types(self, token_type_ids: Tensor) -> None:
+        if not torch.compiler.is_compiling() and bool(token_type_ids.any()):
             raise InputError(
                 "token_type_ids holds values other than 0, but this model has no token types (type_vocab_size=0)"
             )
-        return self.dropout(self.LayerNorm(total))

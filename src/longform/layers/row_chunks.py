@@ -39,12 +39,24 @@ def has_hooks(module: nn.Module) -> bool:
     return any(is_watched(part) for part in module.modules())
 
 
+def may_overwrite(module: nn.Module, hidden: Tensor) -> bool:
+    """Whether what ``module`` holds may put results for long ``hidden`` (B, n, D) where others were.
+
+    On a CPU without gradients, in eager mode, and where nobody looks inside.
+    """
+    if hidden.shape[1] < LONG or hidden.device.type != "cpu" or torch.is_grad_enabled():
+        return False
+    return not torch.compiler.is_compiling() and not torch.jit.is_tracing() and not has_hooks(module)
+
+
 def in_chunks(function: Callable[..., Tensor], *tensors: Tensor, rows: int) -> Tensor:
     """function(*tensors) for ``rows`` tokens at a time; all tensors and the result are (B, n, D).
 
     ``function`` takes and gives (1, m, D).
     """
     flat = [x.reshape(1, -1, x.shape[-1]) for x in tensors]
+    if flat[0].shape[1] <= rows:
+        return function(*flat).view(tensors[0].shape)
     starts = range(0, flat[0].shape[1], rows)
     parts = (function(*(x[:, start : start + rows] for x in flat)) for start in starts)
     if torch.is_grad_enabled():

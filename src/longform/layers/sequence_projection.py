@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from longform.functional.dense import dense_project, keys_come_last, project_shortened, select_rows, shortened_heads
 from longform.functional.fused_linear import fused_linear
-from longform.functional.masking import blank_padding
+from longform.functional.masking import blank_padding, without_first
 from longform.functional.projection import Slots, base_slot_size, convolve, divisors, make_slots, max_pool, mean_pool
 
 
@@ -36,11 +36,16 @@ class SequenceProjection(nn.Module, ABC):
     """Shortens keys and values from n tokens to at most k slots."""
 
     @abstractmethod
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int) -> Memory:
-        """Keys and values of ``heads`` heads from hidden states (B, n, D), padding blanked; mask bool (B, n)."""
+    def from_hidden(
+        self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
+    ) -> Memory:
+        """Keys and values of ``heads`` heads from hidden states (B, n, D), padding blanked; mask bool (B, n).
+
+        ``sinks``: leading tokens to leave out, where the mask has False.
+        """
 
     @abstractmethod
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
         """The same from full keys and values (B, n, h, d), padding blanked; only for local support."""
 
     @abstractmethod
@@ -113,7 +118,9 @@ class DenseProjection(SequenceProjection):
         for matrix in self.matrices():
             matrix.copy_(self.initial(matrix))
 
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int) -> Memory:
+    def from_hidden(
+        self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
+    ) -> Memory:
         """E'(X W_K) and F'(X W_V), in the cheaper order of products; E X is formed once where E = F."""
         length = hidden.shape[1]
         rows = [select_rows(matrix, mask, length=length) for matrix in self.matrices()]
@@ -129,7 +136,7 @@ class DenseProjection(SequenceProjection):
         values = shortened_heads(hidden, *value, rows[-1], heads=heads)
         return Memory(keys, values, usable, None)
 
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
         """Not for dense matrices: their slots cover no run of tokens."""
         raise NotImplementedError("a dense projection has no local support")
 
@@ -144,17 +151,19 @@ class MeanProjection(SequenceProjection):
     def reset_parameters(self) -> None:
         """Nothing to draw."""
 
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int) -> Memory:
+    def from_hidden(
+        self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
+    ) -> Memory:
         """Means of hidden states, then W: the mean commutes with a linear layer."""
         slots = _slots(hidden, mask, self.sizes, self.slots)
-        short = mean_pool(hidden, slots, limit=self.slots)
+        short = mean_pool(hidden, slots, limit=self.slots, sinks=sinks)
         keys, values = (fused_linear(short, *side).unflatten(2, (heads, -1)).transpose(1, 2) for side in (key, value))
         return Memory(keys, values, _usable(slots, mask), slots)
 
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
         """Means of keys and of values."""
         slots = _slots(key, mask, self.sizes, self.slots)
-        means = (mean_pool(x.flatten(2), slots, limit=self.slots) for x in (key, value))
+        means = (mean_pool(x.flatten(2), slots, limit=self.slots, sinks=sinks) for x in (key, value))
         keys, values = (x.unflatten(2, key.shape[2:]).transpose(1, 2) for x in means)
         return Memory(keys, values, _usable(slots, mask), slots)
 
@@ -169,11 +178,13 @@ class MaxProjection(SequenceProjection):
     def reset_parameters(self) -> None:
         """Nothing to draw."""
 
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int) -> Memory:
+    def from_hidden(
+        self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
+    ) -> Memory:
         """W first: a maximum does not commute with it."""
         return self.from_heads(*_full_heads(hidden, key, value, mask, heads), mask)
 
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
         """Maxima of keys and of values."""
         slots = _slots(key, mask, self.sizes, self.slots)
         peaks = (max_pool(x.flatten(2), slots, mask, limit=self.slots) for x in (key, value))
@@ -207,16 +218,21 @@ class ConvolutionProjection(SequenceProjection):
         for kernel in self.kernels():
             kernel.fill_(1.0 / self.base_size)
 
-    def from_hidden(self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int) -> Memory:
+    def from_hidden(
+        self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
+    ) -> Memory:
         """W first: each channel of a head has taps of its own."""
         return self.from_heads(*_full_heads(hidden, key, value, mask, heads), mask)
 
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None) -> Memory:
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
         """Convolved keys and values."""
         slots = _slots(key, mask, (self.base_size,), self.slots)
         kernels = self.kernels()
-        keys = convolve(key, kernels[0], mask).transpose(1, 2)
-        return Memory(keys, convolve(value, kernels[-1], mask).transpose(1, 2), _usable(slots, mask), slots)
+        keys, values = (
+            convolve(without_first(x, sinks), kernel, mask).transpose(1, 2)
+            for x, kernel in ((key, kernels[0]), (value, kernels[-1]))
+        )
+        return Memory(keys, values, _usable(slots, mask), slots)
 
 
 def _slots(x: Tensor, mask: Tensor | None, sizes: tuple[int, ...], slots: int) -> Slots:

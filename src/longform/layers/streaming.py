@@ -1,14 +1,14 @@
-"""Window and memory for some queries at a time, where no gradient is wanted: a long text's Q, K, V are never whole.
+"""Attention for some tokens at a time, where no gradient is wanted: a long text's Q, K, V and output are never whole.
 
-At 65,536 tokens of a base encoder in bfloat16 queries, keys, values, copies of the last two without the sinks, and the
-context are 100 MB each, and every layer has them mapped anew: 200,000 page faults, which take 13 of 116 us a token on
-one core of a Zen 4. Here, with 80,000 and 2.4 us, slots come from the hidden states (a mean commutes with a linear
-layer), and keys are formed as the window moves over the text.
+Each is 100 MB at 65,536 tokens of a base encoder in bfloat16. The system maps as much anew for each of them, page by
+page: on a virtual machine that took 200 ms, fifty times a copy into memory that is there. The slots come from the
+hidden states (a mean commutes with a linear layer), the keys of a window are formed as it moves over the text, and who
+asks for the output may write what follows from it into the hidden states, whose tokens up to there are read no more.
 
-Axes: B batch, n tokens, c queries at a time, D hidden, h heads, d head dimension.
+Axes: B batch, n tokens, c tokens at a time, D hidden, h heads, d head dimension, S slots.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -21,6 +21,7 @@ from longform.layers.plain_linear import apply_linear
 from longform.layers.row_chunks import LONG, has_hooks, share_of
 from longform.layers.sequence_projection import Memory
 
+OutputPart = tuple[tuple[slice, slice], Tensor]  # of which documents and tokens; the output (b, c, D)
 SHARE, FEWEST, MOST = 1 / 8, 512, 2048  # of a text, and queries, at a time
 
 
@@ -38,6 +39,16 @@ class WindowedLayer(NamedTuple):
     budget: float | None
 
 
+def assembled(parts: Iterable[OutputPart], shape: torch.Size) -> Tensor:
+    """The whole output (B, n, D) from all its parts."""
+    out = None
+    for where, part in parts:
+        out = part.new_empty(shape) if out is None else out
+        out[where] = part
+    assert out is not None
+    return out
+
+
 def can_stream(attention: nn.Module, hidden: Tensor) -> bool:
     """Whether hidden (B, n, D) is long enough, on a CPU, without gradients, and nobody looks inside ``attention``."""
     long = hidden.shape[1] >= LONG and not torch.is_grad_enabled()
@@ -49,27 +60,27 @@ def queries_at_a_time(length: int, window: int) -> int:
     return -(-share_of(length, SHARE, FEWEST, MOST) // window) * window
 
 
-def stream(layer: WindowedLayer, hidden: Tensor, memory: Memory, lengths: list[int]) -> Tensor:
-    """Hidden (B, n, D), of which the first ``lengths`` tokens of each document are text, attended -> (B, n, D)."""
+def windowed_parts(layer: WindowedLayer, hidden: Tensor, memory: Memory, lengths: list[int]) -> Iterator[OutputPart]:
+    """The output for hidden (B, n, D), of which the first ``lengths`` tokens of each document are text."""
     assert memory.slots is not None
     blank = apply_linear(layer.output, hidden.new_zeros(1, 1, hidden.shape[2]))
-    out = blank.new_empty(hidden.shape)
     for b, n in enumerate(lengths):
+        document = slice(b, b + 1)
         far = far_of(
             b, n, memory.key, memory.value, memory.slots,
             sinks=layer.sinks, bias=layer.bias, budget=layer.budget, of_tokens=False,
         )  # fmt: skip
-        for tokens, context in _parts(layer, hidden[b : b + 1, :n], far):
-            out[b, tokens] = apply_linear(layer.output, context.flatten(1)[None])[0]
-        out[b, n:] = blank[0]
-    return out
+        for tokens, context in _parts(layer, hidden[document, :n], far):
+            yield (document, tokens), apply_linear(layer.output, context.flatten(1)[None])
+        if n < hidden.shape[1]:
+            yield (document, slice(n, None)), blank.expand(1, hidden.shape[1] - n, -1)
 
 
 def _parts(layer: WindowedLayer, hidden: Tensor, far: Far) -> Iterator[tuple[slice, Tensor]]:
     """One document, hidden (1, n, D), cut up: which tokens, and their context (c, h, d)."""
     length, window = hidden.shape[1], layer.window
     rows = queries_at_a_time(length, window)
-    keys = values = _heads(layer, layer.key, hidden[:, :0])
+    keys = values = apply_linear(layer.key, hidden[:, :0])[0]
     attend: DocumentAttention | None = None
     formed = 0  # there are keys and values of the tokens before this one
     for start in range(0, length, rows):
@@ -78,17 +89,13 @@ def _parts(layer: WindowedLayer, hidden: Tensor, far: Far) -> Iterator[tuple[sli
         kept = formed - first
         new = hidden[:, formed:reach]
         keys, values = (
-            torch.cat([old[:, old.shape[1] - kept :], _heads(layer, side, new)], dim=1)
+            torch.cat([old[len(old) - kept :], apply_linear(side, new)[0]])
             for old, side in ((keys, layer.key), (values, layer.value))
         )
         formed = reach
-        query = _heads(layer, layer.query, hidden[:, start:stop])
-        attend = attend or window_kernel(query, keys, values)(far)
-        context = query.new_empty(stop - start, layer.num_heads, query.shape[2])
-        attend(Part(query, keys, values, length, window, start), context)
+        query = apply_linear(layer.query, hidden[:, start:stop])[0]
+        by_head = [x.unflatten(1, (layer.num_heads, -1)).transpose(0, 1) for x in (query, keys, values)]
+        attend = attend or window_kernel(*by_head)(far)
+        context = query.new_empty(stop - start, layer.num_heads, by_head[0].shape[2])
+        attend(Part(*by_head, length, window, start), context)
         yield slice(start, stop), context
-
-
-def _heads(layer: WindowedLayer, side: nn.Module, hidden: Tensor) -> Tensor:
-    """(1, n, D) -> (h, n, d)."""
-    return apply_linear(side, hidden)[0].unflatten(1, (layer.num_heads, -1)).transpose(0, 1)

@@ -3,6 +3,7 @@
 Axes: B batch, n tokens, D hidden, h heads, L layers.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -21,13 +22,14 @@ from longform.functional.positions import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.feed_forward import FeedForward
-from longform.layers.row_chunks import chunk_size, has_hooks, in_chunks
+from longform.layers.row_chunks import chunk_size, has_hooks, in_chunks, may_overwrite
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
     DenseProjection,
     SequenceProjection,
     make_projection,
 )
+from longform.layers.streaming import OutputPart
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import reading_weights, refuse_foreign
 from longform.models.resizing import resize_sequence_length
@@ -65,17 +67,37 @@ class LinformerLayer(GradientCheckpointingLayer):
         attention_mask: Tensor | None,
         shared_projection: SequenceProjection | None,
         output_attentions: bool,
+        *,
+        overwrite: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """hidden_states (B, n, D), checked bool mask (B, n) -> (B, n, D) and attention weights or None."""
+        """hidden_states (B, n, D), checked bool mask (B, n) -> (B, n, D) and attention weights or None.
+
+        ``overwrite``: nobody needs ``hidden_states`` afterwards; the output of a long text is then in their memory.
+        """
         source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
+        rows = self._rows_at_a_time(hidden_states)
+        if rows is not None and not output_attentions and isinstance(self.attention, LinformerAttention):
+            parts = self.attention.in_parts(source, attention_mask, shared_projection=shared_projection)
+            if parts is not None:
+                return self._by_parts(hidden_states, parts, rows, overwrite), None
         attended = self.attention(
             source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions
         )
         context, weights = attended if output_attentions else (attended, None)
-        rows = self._rows_at_a_time(hidden_states)
         if rows is None:
             return self._after_attention(hidden_states, context), weights
         return in_chunks(self._after_attention, hidden_states, context, rows=rows), weights
+
+    def _by_parts(self, hidden: Tensor, parts: Iterable[OutputPart], rows: int, overwrite: bool) -> Tensor:
+        """The layer's output (B, n, D) from the attention's, part after part."""
+        out = hidden if overwrite else None
+        for where, context in parts:
+            part = in_chunks(self._after_attention, hidden[where], context, rows=rows)
+            if out is None or out.dtype != part.dtype:
+                out = part.new_empty(hidden.shape)
+            out[where] = part
+        assert out is not None
+        return out
 
     def _after_attention(self, hidden: Tensor, context: Tensor) -> Tensor:
         """Residual, feed-forward and norms, which look at each token alone: (B, m, D) twice -> the same."""
@@ -120,14 +142,30 @@ class LinformerEncoder(nn.Module):
         self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre_norm else None
 
     def forward(
-        self, hidden: Tensor, mask: Tensor | None, *, output_hidden_states: bool, output_attentions: bool
+        self,
+        hidden: Tensor,
+        mask: Tensor | None,
+        *,
+        output_hidden_states: bool,
+        output_attentions: bool,
+        overwrite: bool = False,
     ) -> BaseModelOutput:
-        """hidden (B, n, D) with padding blanked, checked bool mask (B, n) or None."""
+        """hidden (B, n, D) with padding blanked, checked bool mask (B, n) or None.
+
+        ``overwrite``: nobody needs ``hidden`` afterwards.
+        """
         states, attentions = [], []
+        reusable = not output_hidden_states and may_overwrite(self, hidden)
         for layer in self.layers:
             if output_hidden_states:  # otherwise one layer's states at a time are alive
                 states.append(hidden)
-            hidden, weights = layer(hidden, mask, self.shared_projection, output_attentions)
+            in_place = reusable and overwrite and type(layer) is LinformerLayer
+            options = {"overwrite": True} if in_place else {}
+            before, (hidden, weights) = (
+                hidden,
+                layer(hidden, mask, self.shared_projection, output_attentions, **options),
+            )
+            overwrite = overwrite or hidden.untyped_storage().data_ptr() != before.untyped_storage().data_ptr()
             attentions.append(weights)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
@@ -264,9 +302,9 @@ class LinformerModel(LinformerPreTrainedModel):
             hidden = self.embeddings_project(hidden)
         wants = self.config.output_attentions if output_attentions is None else output_attentions
         keeps = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        out = self.encoder(
-            blank_padding(hidden, mask), mask, output_hidden_states=bool(keeps), output_attentions=bool(wants)
-        )
+        own = type(self.embeddings) is Embeddings and may_overwrite(self, hidden)
+        hidden = blank_padding(hidden, mask)
+        out = self.encoder(hidden, mask, output_hidden_states=bool(keeps), output_attentions=bool(wants), overwrite=own)
         return BaseModelOutputWithPooling(
             last_hidden_state=out.last_hidden_state,
             pooler_output=self._pooled(out.last_hidden_state, mask),
