@@ -113,7 +113,7 @@ def test_nothing_is_plain_in_a_compiled_graph(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "rows"), [(1, 2048), (4095, 2048), (4096, 256), (8192, 512), (20000, 1250), (32768, 2048), (10**6, 2048)]
+    ("tokens", "rows"), [(1, 4096), (4095, 4096), (4096, 256), (8192, 512), (20000, 1250), (65536, 4096), (10**6, 4096)]
 )
 def test_a_long_texts_chunk_is_in_proportion_to_it(tokens, rows):
     assert row_chunks.cpu_rows(tokens) == rows

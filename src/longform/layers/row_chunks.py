@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from longform.layers.plain_linear import is_watched
 
 LONG = 4096  # tokens from which on the chunk is in proportion to them
-FEWEST, MOST = 256, 2048  # tokens at a time on a CPU, in all documents together
+FEWEST, MOST = 256, 4096  # tokens at a time on a CPU, in all documents together
 DEVICE_ROWS = 65536
 
 
@@ -25,7 +25,7 @@ def chunk_size(hidden: Tensor) -> int:
 
 
 def cpu_rows(tokens: int) -> int:
-    """Of so many tokens a sixteenth, 256 to 2,048 on a CPU; 2,048 of those of a short text."""
+    """Of so many tokens a sixteenth, 256 to 4,096 on a CPU; a short text whole."""
     return MOST if tokens < LONG else share_of(tokens, 1 / 16, FEWEST, MOST)
 
 

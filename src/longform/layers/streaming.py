@@ -22,7 +22,7 @@ from longform.layers.row_chunks import LONG, has_hooks, share_of
 from longform.layers.sequence_projection import Memory
 
 OutputPart = tuple[tuple[slice, slice], Tensor]  # of which documents and tokens; the output (b, c, D)
-SHARE, FEWEST, MOST = 1 / 8, 512, 2048  # of a text, and queries, at a time
+SHARE, FEWEST, MOST = 1 / 8, 512, 4096  # of a text, and queries, at a time
 
 
 class WindowedLayer(NamedTuple):
