@@ -8,6 +8,7 @@ from torch.nn.functional import dropout as drop
 from torch.nn.functional import scaled_dot_product_attention, softmax
 
 from longform.functional.product_attention import attention_by_products, products_are_faster
+from longform.functional.product_gradient import ProductAttention, products_train_faster
 
 
 def usable_slots(slot_mask: Tensor | None) -> Tensor | None:
@@ -44,8 +45,11 @@ def compressed_attention(
         slot_mask = slot_mask[:, None]
     usable = usable_slots(slot_mask)
     if implementation == "sdpa":
-        if products and dropout == 0.0 and products_are_faster(query, key, value):
-            return attention_by_products(query, key, value, usable), None
+        if products and dropout == 0.0:
+            if products_are_faster(query, key, value):
+                return attention_by_products(query, key, value, usable), None
+            if products_train_faster(query, key, value):
+                return ProductAttention.apply(query, key, value, usable), None
         out = scaled_dot_product_attention(query, key, value, attn_mask=usable, dropout_p=dropout)
         return out, None
     logits = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5

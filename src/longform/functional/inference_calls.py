@@ -1,4 +1,4 @@
-"""When a function may take kernels that know no gradient, no graph and no onlooker."""
+"""When a function may take kernels that know no graph and no onlooker, and no gradient."""
 
 import torch
 from torch import Tensor
@@ -6,14 +6,20 @@ from torch.nn import Parameter
 
 
 def is_plain_inference(*tensors: Tensor | None) -> bool:
-    """Whether ``tensors`` are plain CPU tensors of one dtype, in eager mode, watched by nobody, without gradients."""
+    """Whether ``tensors`` are plain, and without gradients."""
+    return is_plain(*tensors) and not (
+        torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    )
+
+
+def is_plain(*tensors: Tensor | None) -> bool:
+    """Whether ``tensors`` are plain CPU tensors of one dtype, in eager mode, watched by nobody."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
     given = [x for x in tensors if x is not None]
     first = given[0].dtype
     return bool(
         all(type(x) in (Tensor, Parameter) and x.device.type == "cpu" and x.dtype == first for x in given)
-        and not (torch.is_grad_enabled() and any(x.requires_grad for x in given))
         and torch._C._functorch.maybe_current_level() is None
         and torch._C._len_torch_dispatch_stack() == 0
     )

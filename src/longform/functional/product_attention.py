@@ -43,18 +43,22 @@ def attention_by_products(query: Tensor, key: Tensor, value: Tensor, usable: Ten
     batch, heads, length, dim = query.shape
     out = query.new_empty(batch, length, heads, dim)
     for b in range(batch):
-        stop, bias = key.shape[2], None
-        if usable is not None:
-            seen = usable[b if usable.shape[0] > 1 else 0]
-            stop = int(seen.flatten(0, 1).any(dim=0).nonzero()[-1]) + 1
-            seen = seen[..., :stop]
-            bias = None if seen.all() else query.new_zeros(seen.shape).masked_fill_(~seen, -torch.inf)
+        stop, bias = seen_keys(None if usable is None else usable[b if usable.shape[0] > 1 else 0], key[b])
         keys, values = key[b, :, :stop].contiguous().transpose(1, 2), value[b, :, :stop].contiguous()
         size = rows_at_a_time(heads, stop)
         for start in range(0, length, size):
             part = query[b, :, start : start + size]
             attend(part, keys, values, bias, out[b, start : start + size])
     return out.transpose(1, 2)
+
+
+def seen_keys(seen: Tensor | None, key: Tensor) -> tuple[int, Tensor | None]:
+    """Of key (h, S, d) under ``seen`` bool (g, 1, S): how many until the last that is seen, and the bias of these."""
+    if seen is None:
+        return key.shape[1], None
+    stop = int(seen.flatten(0, 1).any(dim=0).nonzero()[-1]) + 1
+    seen = seen[..., :stop]
+    return stop, None if seen.all() else key.new_zeros(seen.shape).masked_fill_(~seen, -torch.inf)
 
 
 def rows_at_a_time(heads: int, keys: int) -> int:
@@ -67,16 +71,21 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, out
 
     ``bias`` (g, 1 or c, S) in their dtype, or None. As many heads at a time as the cache holds the logits of.
     """
-    heads, rows, dim = query.shape
+    heads, rows, _ = query.shape
     several = max(1, min(heads, LOGITS // (rows * keys.shape[2])))
     logits = query.new_empty(several, rows, keys.shape[2])
     for first in range(0, heads, several):
         part = slice(first, min(first + several, heads))
         room = logits[: part.stop - first]
-        if bias is None:
-            torch.baddbmm(room, query[part], keys[part], beta=0, alpha=dim**-0.5, out=room)
-        else:
-            shift = bias if len(bias) == 1 else bias[part]
-            torch.baddbmm(shift, query[part], keys[part], alpha=dim**-0.5, out=room)
-        torch.softmax(room, -1, out=room)
+        weigh(query[part], keys[part], bias if bias is None or len(bias) == 1 else bias[part], room)
         out[:, part] = torch.bmm(room, values[part]).transpose(0, 1)
+
+
+def weigh(query: Tensor, keys: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    """softmax(Q Kᵀ / sqrt(d) + bias) -> ``out`` (h, c, S): query (h, c, d), keys (h, d, S), ``bias`` (g, 1 or c, S)."""
+    scale = query.shape[2] ** -0.5
+    if bias is None:
+        torch.baddbmm(out, query, keys, beta=0, alpha=scale, out=out)
+    else:
+        torch.baddbmm(bias, query, keys, alpha=scale, out=out)
+    torch.softmax(out, -1, out=out)
