@@ -117,3 +117,8 @@ def test_nothing_is_plain_in_a_compiled_graph(monkeypatch):
 )
 def test_a_long_texts_chunk_is_in_proportion_to_it(tokens, rows):
     assert row_chunks.cpu_rows(tokens) == rows
+
+
+@pytest.mark.parametrize(("batch", "length", "rows"), [(1, 4096, 256), (3, 4096, 256), (8, 8192, 512), (9999, 4096, 1)])
+def test_each_document_of_a_batch_has_its_part_of_a_chunk(batch, length, rows):
+    assert row_chunks.rows_of_each(batch, length) == rows

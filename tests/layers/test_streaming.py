@@ -100,7 +100,7 @@ ALONE = (
 @given(st.integers(17, LONGEST), st.data(), seeds, st.sampled_from(ALONE))
 def test_slots_alone_equal_all_queries_at_once(monkeypatch, short_parts, length, data, seed, options):
     """Without a window; the parts' own tokens may be overwritten as soon as the next part is asked for."""
-    monkeypatch.setattr(subject, "cpu_rows", lambda tokens: 20)
+    monkeypatch.setattr(subject, "rows_of_each", lambda batch, length: 6)
     rows = [data.draw(mask_rows(length, ("full", "right", "holes", "empty"))) for _ in range(3)]
     mask = torch.tensor(rows) if data.draw(st.booleans()) else None
     options = {"projected_length": 8, "sinks": 0, **options}

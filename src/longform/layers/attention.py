@@ -18,7 +18,7 @@ from longform.functional.sinks import first_tokens, join_slots, rest_mask, sink_
 from longform.functional.window import windowed_attention
 from longform.layers.geometry import POOLED, check_attention
 from longform.layers.plain_linear import apply_linear, is_plain
-from longform.layers.row_chunks import cpu_rows
+from longform.layers.row_chunks import rows_of_each
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
     MeanProjection,
@@ -230,7 +230,7 @@ class LinformerAttention(nn.Module):
             for heads, projection in zip(self.head_groups, projections, strict=True)
         ]
         batch, length, _ = hidden.shape
-        rows = cpu_rows(batch * length) // batch
+        rows = rows_of_each(batch, length)
         for start in range(0, length, rows):
             tokens = slice(start, start + rows)
             context, _ = self._compressed(hidden[:, tokens], memories, eager=False)

@@ -29,6 +29,11 @@ def cpu_rows(tokens: int) -> int:
     return MOST if tokens < LONG else share_of(tokens, 1 / 16, FEWEST, MOST)
 
 
+def rows_of_each(batch: int, length: int) -> int:
+    """The same of each of ``batch`` documents of ``length`` tokens, at least 1."""
+    return max(1, cpu_rows(batch * length) // batch)
+
+
 def share_of(tokens: int, share: float, fewest: int, most: int) -> int:
     """``share`` of so many tokens, but not less than ``fewest`` nor more than ``most``."""
     return min(max(int(tokens * share), fewest), most)

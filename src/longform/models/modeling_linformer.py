@@ -161,11 +161,9 @@ class LinformerEncoder(nn.Module):
                 states.append(hidden)
             in_place = reusable and overwrite and type(layer) is LinformerLayer
             options = {"overwrite": True} if in_place else {}
-            before, (hidden, weights) = (
-                hidden,
-                layer(hidden, mask, self.shared_projection, output_attentions, **options),
-            )
-            overwrite = overwrite or hidden.untyped_storage().data_ptr() != before.untyped_storage().data_ptr()
+            new, weights = layer(hidden, mask, self.shared_projection, output_attentions, **options)
+            overwrite = overwrite or (reusable and not _share_memory(new, hidden))
+            hidden = new
             attentions.append(weights)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
@@ -174,6 +172,10 @@ class LinformerEncoder(nn.Module):
             hidden_states=(*states, hidden) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
+
+
+def _share_memory(first: Tensor, second: Tensor) -> bool:
+    return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
 
 
 class Pooler(nn.Module):
