@@ -17,7 +17,7 @@ def few_tokens_are_long(monkeypatch):
     """From 17 tokens on, 4 at a time."""
     for module in (row_chunks, streaming):
         monkeypatch.setattr(module, "LONG", 17)
-        monkeypatch.setattr(module, "FEWEST", 8)
+        monkeypatch.setattr(module, "CPU_ROWS", 8)
 
 
 def whole(made: LinformerModel, given: dict[str, Tensor], **options) -> Tensor:

@@ -229,9 +229,8 @@ class LinformerAttention(nn.Module):
             self._memory(hidden, mask, projection, heads)
             for heads, projection in zip(self.head_groups, projections, strict=True)
         ]
-        batch, length, _ = hidden.shape
-        rows = rows_of_each(batch, length)
-        for start in range(0, length, rows):
+        rows = rows_of_each(hidden.shape[0])
+        for start in range(0, hidden.shape[1], rows):
             tokens = slice(start, start + rows)
             context, _ = self._compressed(hidden[:, tokens], memories, eager=False)
             yield (slice(None), tokens), apply_linear(self.output, context.transpose(1, 2).flatten(2))

@@ -58,7 +58,7 @@ class Embeddings(nn.Module):
             self._refuse_types(token_type_ids)
         if not may_overwrite(self, given):
             return self._embed(given, position_ids, token_type_ids)
-        rows, out = rows_of_each(batch, length), None
+        rows, out = rows_of_each(batch), None
         for start in range(0, length, rows):
             tokens = slice(start, start + rows)
             kinds = None if token_type_ids is None else token_type_ids[:, tokens]

@@ -1,8 +1,7 @@
 """What looks at each token alone, done for some tokens at a time: a wide intermediate result is never whole in memory.
 
-On a CPU the chunk also stays in the cache and its buffers are used again instead of being mapped anew. A long text's
-chunk is in proportion to it, and so is all the memory that a pass takes. Without gradients the size is chosen here;
-where gradients are kept it saves nothing, and a config says it or nobody does.
+On a CPU the chunk also stays in the cache and its buffers are used again instead of being mapped anew. Without
+gradients the size is chosen here; where gradients are kept it saves nothing, and a config says it or nobody does.
 
 Axes: B batch, n tokens, D hidden.
 """
@@ -14,29 +13,18 @@ from torch import Tensor, nn
 
 from longform.layers.plain_linear import is_watched
 
-LONG = 4096  # tokens from which on the chunk is in proportion to them
-FEWEST, MOST = 256, 4096  # tokens at a time on a CPU, in all documents together
-DEVICE_ROWS = 65536
+LONG = 4096  # tokens from which on a text passes through a whole layer so
+CPU_ROWS, DEVICE_ROWS = 1024, 65536  # tokens at a time, in all documents together
 
 
 def chunk_size(hidden: Tensor) -> int:
     """Tokens at a time, in all documents together, for ``hidden`` (B, n, D)."""
-    return cpu_rows(hidden.shape[0] * hidden.shape[1]) if hidden.device.type == "cpu" else DEVICE_ROWS
+    return CPU_ROWS if hidden.device.type == "cpu" else DEVICE_ROWS
 
 
-def cpu_rows(tokens: int) -> int:
-    """Of so many tokens a sixteenth, 256 to 4,096 on a CPU; a short text whole."""
-    return MOST if tokens < LONG else share_of(tokens, 1 / 16, FEWEST, MOST)
-
-
-def rows_of_each(batch: int, length: int) -> int:
-    """The same of each of ``batch`` documents of ``length`` tokens, at least 1."""
-    return max(1, cpu_rows(batch * length) // batch)
-
-
-def share_of(tokens: int, share: float, fewest: int, most: int) -> int:
-    """``share`` of so many tokens, but not less than ``fewest`` nor more than ``most``."""
-    return min(max(int(tokens * share), fewest), most)
+def rows_of_each(batch: int) -> int:
+    """Tokens at a time of each of ``batch`` documents on a CPU, at least 1."""
+    return max(1, CPU_ROWS // batch)
 
 
 def has_hooks(module: nn.Module) -> bool:

@@ -18,11 +18,10 @@ from longform.functional.blockwise_cpu import has_blockwise_kernel
 from longform.functional.document import DocumentAttention, Far, Part, far_of
 from longform.functional.window import window_kernel
 from longform.layers.plain_linear import apply_linear
-from longform.layers.row_chunks import LONG, has_hooks, share_of
+from longform.layers.row_chunks import CPU_ROWS, LONG, has_hooks
 from longform.layers.sequence_projection import Memory
 
 OutputPart = tuple[tuple[slice, slice], Tensor]  # of which documents and tokens; the output (b, c, D)
-SHARE, FEWEST, MOST = 1 / 8, 512, 4096  # of a text, and queries, at a time
 
 
 class WindowedLayer(NamedTuple):
@@ -55,9 +54,9 @@ def can_stream(attention: nn.Module, hidden: Tensor) -> bool:
     return long and has_blockwise_kernel(hidden) and not has_hooks(attention)
 
 
-def queries_at_a_time(length: int, window: int) -> int:
-    """Of a text of ``length`` tokens, in whole blocks of ``window``."""
-    return -(-share_of(length, SHARE, FEWEST, MOST) // window) * window
+def queries_at_a_time(window: int) -> int:
+    """In whole blocks of ``window``."""
+    return -(-CPU_ROWS // window) * window
 
 
 def windowed_parts(layer: WindowedLayer, hidden: Tensor, memory: Memory, lengths: list[int]) -> Iterator[OutputPart]:
@@ -79,7 +78,7 @@ def windowed_parts(layer: WindowedLayer, hidden: Tensor, memory: Memory, lengths
 def _parts(layer: WindowedLayer, hidden: Tensor, far: Far) -> Iterator[tuple[slice, Tensor]]:
     """One document, hidden (1, n, D), cut up: which tokens, and their context (c, h, d)."""
     length, window = hidden.shape[1], layer.window
-    rows = queries_at_a_time(length, window)
+    rows = queries_at_a_time(window)
     keys = values = apply_linear(layer.key, hidden[:, :0])[0]
     attend: DocumentAttention | None = None
     formed = 0  # there are keys and values of the tokens before this one
