@@ -6,7 +6,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from longform.functional import attention, product_attention
 from longform.functional import product_gradient as subject
-from longform.functional.attention import compressed_attention, usable_slots
+from longform.functional.attention import usable_slots
 from longform.functional.product_gradient import ProductAttention, products_train_faster
 from longform.layers.attention import LinformerAttention
 from strategies import generator, normal
@@ -110,8 +110,3 @@ def test_a_layer_is_trained_through_it(monkeypatch):
     monkeypatch.setattr(attention, "products_train_faster", lambda *_: calls.append(1) or True)
     layer.train()(hidden)
     assert not calls
-
-
-def test_eager_attention_still_gives_weights():
-    heads, _ = given_heads(3, 3)
-    assert compressed_attention(*heads, implementation="eager")[1] is not None

@@ -13,6 +13,7 @@ from longform.functional.projection import (
     make_slots,
     max_pool,
     mean_pool,
+    segment_sum,
     slot_sizes,
 )
 from longform.functional.reference import (
@@ -199,3 +200,20 @@ def test_what_a_document_gets_does_not_depend_on_the_batch(kind):
     used = math.ceil(4 / (3 if kind == "convolution" else 1))
     assert_close(both[1, :used], alone[0, :used])
     assert counts[1].sum() == count.sum() == 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(("length", "size"), [(3, 4), (12, 4), (14, 4), (14, 1), (30, 10), (33, 10)])
+@pytest.mark.parametrize("sinks", [0, 1, 4, 5])
+def test_sums_leave_leading_tokens_out(length, size, sinks, dtype):
+    """Whether a run has some of them, is one of them, or is cut short; with gradients and without."""
+    x = normal(generator(1), 2, length, 3, dtype=dtype)
+    expected = x.double().clone()
+    expected[:, :sinks] = 0.0
+    expected = torch.stack([run.sum(dim=1) for run in expected.split(size, dim=1)], dim=1)
+    given_size, options = torch.tensor([size, size]), {"limit": length, "sinks": sinks}
+    for grad in (False, True):
+        found = segment_sum(x.clone().requires_grad_(grad), given_size, size, **options)
+        assert_close(found, expected)
+    by_index = segment_sum(x, given_size, None, **options)
+    assert_close(by_index[:, : expected.shape[1]], expected)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from longform.functional import window as dispatch
 from longform.layers import attention as subject
-from longform.layers import streaming
+from longform.layers import row_chunks, streaming
 from longform.layers.attention import LinformerAttention
 from strategies import generator, mask_rows, normal, seeds
 from tolerances import assert_close
@@ -33,7 +33,7 @@ def layer(seed: int = 0, *, sinks: int = 1, budget: float | None = 5.0, **option
 @pytest.fixture
 def short_parts(monkeypatch):
     """Two blocks of queries at a time, from 17 tokens on."""
-    monkeypatch.setattr(streaming, "LONG", 17)
+    monkeypatch.setattr(row_chunks, "LONG", 17)
     monkeypatch.setattr(streaming, "CPU_ROWS", 8)
 
 
@@ -51,6 +51,14 @@ def whole(module: LinformerAttention, hidden: Tensor, mask: Tensor | None) -> Te
         return module(hidden, mask).detach()
 
 
+def masked(data, length: int, seed: int, kinds: tuple[str, ...]) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Hidden states of three documents, a mask of ``kinds`` or none, and the states with NaN in padding."""
+    rows = [data.draw(mask_rows(length, kinds)) for _ in range(3)]
+    mask = torch.tensor(rows) if data.draw(st.booleans()) else None
+    hidden = normal(generator(seed), 3, length, HIDDEN)
+    return hidden, mask, hidden.clone() if mask is None else hidden.masked_fill(mask[..., None] == 0, math.nan)
+
+
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.integers(17, LONGEST), st.data(), seeds, st.sampled_from([0, 1, 3, 5]), st.sampled_from([None, 3.5, 1e4]),
@@ -58,19 +66,14 @@ def whole(module: LinformerAttention, hidden: Tensor, mask: Tensor | None) -> Te
 )  # fmt: skip
 def test_it_equals_all_queries_at_once(monkeypatch, short_parts, length, data, seed, sinks, budget, products):
     monkeypatch.setattr(dispatch, "products_are_faster", lambda *_: products)
-    rows = [data.draw(mask_rows(length, ("full", "right", "empty"))) for _ in range(3)]
-    mask = torch.tensor(rows) if data.draw(st.booleans()) else None
+    hidden, mask, dirty = masked(data, length, seed, ("full", "right", "empty"))
     module = layer(seed % 1000, sinks=sinks, budget=budget)
-    hidden = normal(generator(seed), 3, length, HIDDEN)
-    expected = whole(module, hidden, mask)
-    if mask is not None:
-        hidden = hidden.masked_fill(mask[..., None] == 0, math.nan)
     with torch.no_grad():
-        assert_close(module(hidden, mask), expected)
+        assert_close(module(dirty, mask), whole(module, hidden, mask))
 
 
 def test_parts_may_be_shorter_than_a_block(monkeypatch, streams):
-    monkeypatch.setattr(streaming, "LONG", 17)
+    monkeypatch.setattr(row_chunks, "LONG", 17)
     monkeypatch.setattr(streaming, "CPU_ROWS", 3)
     module, hidden = layer(), normal(generator(1), 2, 43, HIDDEN)
     with torch.no_grad():
@@ -101,21 +104,17 @@ ALONE = (
 def test_slots_alone_equal_all_queries_at_once(monkeypatch, short_parts, length, data, seed, options):
     """Without a window; the parts' own tokens may be overwritten as soon as the next part is asked for."""
     monkeypatch.setattr(subject, "rows_of_each", lambda batch: 6)
-    rows = [data.draw(mask_rows(length, ("full", "right", "holes", "empty"))) for _ in range(3)]
-    mask = torch.tensor(rows) if data.draw(st.booleans()) else None
+    hidden, mask, dirty = masked(data, length, seed, ("full", "right", "holes", "empty"))
     options = {"projected_length": 8, "sinks": 0, **options}
     module = layer(seed % 1000, attention_window=None, budget=None, **options)
-    hidden = normal(generator(seed), 3, length, HIDDEN)
     expected = whole(module, hidden, mask)
-    if mask is not None:
-        hidden = hidden.masked_fill(mask[..., None] == 0, math.nan)
     with torch.no_grad():
-        assert_close(module(hidden, mask), expected)
-        parts = module.in_parts(hidden, mask)
+        assert_close(module(dirty, mask), expected)
+        parts = module.in_parts(dirty, mask)
         assert parts is not None
         for where, part in parts:
             assert_close(part, expected[where])
-            hidden[where] = math.inf
+            dirty[where] = math.inf
 
 
 def test_a_window_reads_no_token_whose_output_was_given_out(short_parts):

@@ -15,8 +15,8 @@ LENGTH = 32
 @pytest.fixture(autouse=True)
 def few_tokens_are_long(monkeypatch):
     """From 17 tokens on, 4 at a time."""
+    monkeypatch.setattr(row_chunks, "LONG", 17)
     for module in (row_chunks, streaming):
-        monkeypatch.setattr(module, "LONG", 17)
         monkeypatch.setattr(module, "CPU_ROWS", 8)
 
 

@@ -45,7 +45,7 @@ class ProductAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of query, key and value."""
         query, key, value, usable = ctx.saved_tensors
-        slopes = [torch.zeros_like(x) for x in (query, key, value)]
+        slopes = [torch.empty_like(query), torch.zeros_like(key), torch.zeros_like(value)]
         for b in range(query.shape[0]):
             seen = None if usable is None else usable[b if usable.shape[0] > 1 else 0]
             _document(query[b], key[b], value[b], seen, gradient[b], *(x[b] for x in slopes))

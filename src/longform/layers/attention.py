@@ -18,7 +18,7 @@ from longform.functional.sinks import first_tokens, join_slots, rest_mask, sink_
 from longform.functional.window import windowed_attention
 from longform.layers.geometry import POOLED, check_attention
 from longform.layers.plain_linear import apply_linear, is_plain
-from longform.layers.row_chunks import rows_of_each
+from longform.layers.row_chunks import OutputPart, assembled, can_stream, rows_of_each
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
     MeanProjection,
@@ -27,7 +27,7 @@ from longform.layers.sequence_projection import (
     Weights,
     make_projection,
 )
-from longform.layers.streaming import OutputPart, WindowedLayer, assembled, can_stream, windowed_parts
+from longform.layers.streaming import WindowedLayer, windowed_parts
 
 
 class LinformerAttention(nn.Module):
@@ -130,15 +130,15 @@ class LinformerAttention(nn.Module):
         ``shared_projection``: the one projection of all layers, with sharing "layerwise" only.
         Raises InputError on a longer input or a mask of another shape.
         """
+        if not output_attentions:
+            parts = self.in_parts(hidden_states, attention_mask, shared_projection=shared_projection)
+            if parts is not None:
+                return assembled(parts, (hidden_states.shape[0], hidden_states.shape[1]))
         hidden, mask = self._checked(hidden_states, attention_mask)
         if self._in_reach(hidden.shape[1], eager=output_attentions):
             context, weights = self._full(hidden, mask, output_attentions)
         else:
-            projections = self._projections(shared_projection)
-            parts = None if output_attentions else self._parts(hidden, mask, projections)
-            if parts is not None:
-                return assembled(parts, hidden.shape)
-            context, weights = self._attend(hidden, mask, projections, output_attentions)
+            context, weights = self._attend(hidden, mask, self._projections(shared_projection), output_attentions)
         out = apply_linear(self.output, context.transpose(1, 2).flatten(2))
         # Eager attention always has weights.
         return (out, weights) if output_attentions else out  # ty: ignore[invalid-explicit-return]
@@ -155,12 +155,30 @@ class LinformerAttention(nn.Module):
         Each part comes with the documents and tokens that it is of; when the next one is asked for, these tokens of
         ``hidden_states`` may have been overwritten. Texts of 4,096 tokens and more, on a CPU without gradients.
         """
-        if not can_stream(self, hidden_states):
+        if not can_stream(self, hidden_states) or (self.training and self.dropout):
+            return None
+        if self._in_reach(hidden_states.shape[1], eager=False):
+            return None
+        projections = self._projections(shared_projection)
+        if self.window is not None and not self._slots_are_means(projections):
             return None
         hidden, mask = self._checked(hidden_states, attention_mask)
-        if self._in_reach(hidden.shape[1], eager=False):
+        if self.window is None:
+            return self._compressed_parts(hidden, mask, projections)
+        lengths = text_lengths(mask, batch=hidden.shape[0], length=hidden.shape[1])
+        if lengths is None:
             return None
-        return self._parts(hidden, mask, self._projections(shared_projection))
+        memory = self._memory(hidden, mask, projections[0], list(range(self.num_heads)))
+        layer = WindowedLayer(
+            self.query, self.key, self.value, self.output, num_heads=self.num_heads, window=self.window,
+            sinks=self.sinks, bias=self.memory_bias, budget=self.memory_budget,
+        )  # fmt: skip
+        return windowed_parts(layer, hidden, memory, lengths)
+
+    def _slots_are_means(self, projections: list[SequenceProjection]) -> bool:
+        """Whether the slots of all heads can be formed from the hidden states at the cost of a mean."""
+        plain = is_plain(self.key, nn.Linear) and is_plain(self.value, nn.Linear)
+        return plain and len(projections) == 1 and isinstance(projections[0], MeanProjection)
 
     def _checked(self, hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The hidden states with padding blanked, and the mask as bool."""
@@ -200,27 +218,6 @@ class LinformerAttention(nn.Module):
             )
         # nn.ModuleList forgets what its modules are.
         return list(self.groups) if shared is None else [shared]  # ty: ignore[invalid-explicit-return]
-
-    def _parts(
-        self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection]
-    ) -> Iterator[OutputPart] | None:
-        """The output for some tokens after others, where a long text can go through this layer so; else None."""
-        if (self.training and self.dropout) or not can_stream(self, hidden):
-            return None
-        if self.window is None:
-            return self._compressed_parts(hidden, mask, projections)
-        plain = is_plain(self.key, nn.Linear) and is_plain(self.value, nn.Linear)
-        if not plain or len(projections) > 1 or not isinstance(projections[0], MeanProjection):
-            return None
-        lengths = text_lengths(mask, batch=hidden.shape[0], length=hidden.shape[1])
-        if lengths is None:
-            return None
-        memory = self._memory(hidden, mask, projections[0], list(range(self.num_heads)))
-        layer = WindowedLayer(
-            self.query, self.key, self.value, self.output, num_heads=self.num_heads, window=self.window,
-            sinks=self.sinks, bias=self.memory_bias, budget=self.memory_budget,
-        )  # fmt: skip
-        return windowed_parts(layer, hidden, memory, lengths)
 
     def _compressed_parts(
         self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection]

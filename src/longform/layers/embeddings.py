@@ -1,10 +1,12 @@
 """Token, position and type embeddings, in BERT's and RoBERTa's geometry."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
 from longform.errors import InputError
-from longform.layers.row_chunks import may_overwrite, rows_of_each
+from longform.layers.row_chunks import OutputPart, assembled, can_stream, rows_of_each
 
 
 class PositionEmbedding(nn.Embedding):
@@ -56,17 +58,16 @@ class Embeddings(nn.Module):
             token_type_ids = torch.zeros(batch, length, dtype=torch.long, device=given.device)
         elif self.token_type_embeddings is None and token_type_ids is not None:
             self._refuse_types(token_type_ids)
-        if not may_overwrite(self, given):
+        if not can_stream(self, given):
             return self._embed(given, position_ids, token_type_ids)
-        rows, out = rows_of_each(batch), None
-        for start in range(0, length, rows):
+        return assembled(self._parts(given, position_ids, token_type_ids), (batch, length))
+
+    def _parts(self, given: Tensor, position_ids: Tensor, token_type_ids: Tensor | None) -> Iterator[OutputPart]:
+        rows = rows_of_each(given.shape[0])
+        for start in range(0, given.shape[1], rows):
             tokens = slice(start, start + rows)
             kinds = None if token_type_ids is None else token_type_ids[:, tokens]
-            part = self._embed(given[:, tokens], position_ids[..., tokens], kinds)
-            out = part.new_empty(batch, length, part.shape[2]) if out is None else out
-            out[:, tokens] = part
-        assert out is not None
-        return out
+            yield (slice(None), tokens), self._embed(given[:, tokens], position_ids[..., tokens], kinds)
 
     def _embed(self, given: Tensor, position_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """Of token numbers (B, c) or word vectors (B, c, D), with their positions (B or none, c): (B, c, D)."""

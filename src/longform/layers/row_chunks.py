@@ -6,14 +6,16 @@ gradients the size is chosen here; where gradients are kept it saves nothing, an
 Axes: B batch, n tokens, D hidden.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
 
+from longform.functional.blockwise_cpu import has_blockwise_kernel
 from longform.layers.plain_linear import is_watched
 
 LONG = 4096  # tokens from which on a text passes through a whole layer so
+OutputPart = tuple[tuple[slice, slice], Tensor]  # of which documents and tokens; values (b, c, D)
 CPU_ROWS, DEVICE_ROWS = 1024, 65536  # tokens at a time, in all documents together
 
 
@@ -32,14 +34,24 @@ def has_hooks(module: nn.Module) -> bool:
     return any(is_watched(part) for part in module.modules())
 
 
-def may_overwrite(module: nn.Module, hidden: Tensor) -> bool:
-    """Whether what ``module`` holds may put results for long ``hidden`` (B, n, D) where others were.
+def can_stream(module: nn.Module, given: Tensor) -> bool:
+    """Whether ``given`` (B, n, ...) may pass through ``module`` some tokens at a time, and results take its place.
 
-    On a CPU without gradients, in eager mode, and where nobody looks inside.
+    Long texts, on a CPU without gradients, in eager mode, where nobody looks inside.
     """
-    if hidden.shape[1] < LONG or hidden.device.type != "cpu" or torch.is_grad_enabled():
+    if given.shape[1] < LONG or torch.is_grad_enabled() or not has_blockwise_kernel(given):
         return False
-    return not torch.compiler.is_compiling() and not torch.jit.is_tracing() and not has_hooks(module)
+    return not has_hooks(module)
+
+
+def assembled(parts: Iterable[OutputPart], size: tuple[int, int], out: Tensor | None = None) -> Tensor:
+    """The whole (B, n, D), ``size`` (B, n), from all its parts; in the memory of ``out`` if it has their dtype."""
+    for where, part in parts:
+        if out is None or out.dtype != part.dtype:
+            out = part.new_empty(*size, part.shape[-1])
+        out[where] = part
+    assert out is not None
+    return out
 
 
 def in_chunks(function: Callable[..., Tensor], *tensors: Tensor, rows: int) -> Tensor:
@@ -48,15 +60,15 @@ def in_chunks(function: Callable[..., Tensor], *tensors: Tensor, rows: int) -> T
     ``function`` takes and gives (1, m, D).
     """
     flat = [x.reshape(1, -1, x.shape[-1]) for x in tensors]
-    if flat[0].shape[1] <= rows:
-        return function(*flat).view(tensors[0].shape)
-    starts = range(0, flat[0].shape[1], rows)
-    parts = (function(*(x[:, start : start + rows] for x in flat)) for start in starts)
+    length, shape = flat[0].shape[1], tensors[0].shape
+    if length <= rows:
+        return function(*flat).view(shape)
+
+    def parts() -> Iterator[OutputPart]:
+        for start in range(0, length, rows):
+            tokens = slice(start, start + rows)
+            yield (slice(None), tokens), function(*(x[:, tokens] for x in flat))
+
     if torch.is_grad_enabled():
-        return torch.cat(list(parts), dim=1).view(tensors[0].shape)
-    out = None
-    for start, part in zip(starts, parts, strict=True):
-        out = part.new_empty(flat[0].shape) if out is None else out
-        out[:, start : start + rows] = part
-    assert out is not None
-    return out.view(tensors[0].shape)
+        return torch.cat([part for _, part in parts()], dim=1).view(shape)
+    return assembled(parts(), (1, length)).view(shape)

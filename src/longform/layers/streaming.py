@@ -8,20 +8,17 @@ asks for the output may write what follows from it into the hidden states, whose
 Axes: B batch, n tokens, c tokens at a time, D hidden, h heads, d head dimension, S slots.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from longform.functional.blockwise_cpu import has_blockwise_kernel
 from longform.functional.document import DocumentAttention, Far, Part, far_of
 from longform.functional.window import window_kernel
 from longform.layers.plain_linear import apply_linear
-from longform.layers.row_chunks import CPU_ROWS, LONG, has_hooks
+from longform.layers.row_chunks import CPU_ROWS, OutputPart
 from longform.layers.sequence_projection import Memory
-
-OutputPart = tuple[tuple[slice, slice], Tensor]  # of which documents and tokens; the output (b, c, D)
 
 
 class WindowedLayer(NamedTuple):
@@ -36,22 +33,6 @@ class WindowedLayer(NamedTuple):
     sinks: int
     bias: Tensor | None
     budget: float | None
-
-
-def assembled(parts: Iterable[OutputPart], shape: torch.Size) -> Tensor:
-    """The whole output (B, n, D) from all its parts."""
-    out = None
-    for where, part in parts:
-        out = part.new_empty(shape) if out is None else out
-        out[where] = part
-    assert out is not None
-    return out
-
-
-def can_stream(attention: nn.Module, hidden: Tensor) -> bool:
-    """Whether hidden (B, n, D) is long enough, on a CPU, without gradients, and nobody looks inside ``attention``."""
-    long = hidden.shape[1] >= LONG and not torch.is_grad_enabled()
-    return long and has_blockwise_kernel(hidden) and not has_hooks(attention)
 
 
 def queries_at_a_time(window: int) -> int:

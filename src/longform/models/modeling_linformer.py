@@ -22,14 +22,13 @@ from longform.functional.positions import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.feed_forward import FeedForward
-from longform.layers.row_chunks import chunk_size, has_hooks, in_chunks, may_overwrite
+from longform.layers.row_chunks import OutputPart, assembled, can_stream, chunk_size, has_hooks, in_chunks
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
     DenseProjection,
     SequenceProjection,
     make_projection,
 )
-from longform.layers.streaming import OutputPart
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import reading_weights, refuse_foreign
 from longform.models.resizing import resize_sequence_length
@@ -90,14 +89,8 @@ class LinformerLayer(GradientCheckpointingLayer):
 
     def _by_parts(self, hidden: Tensor, parts: Iterable[OutputPart], rows: int, overwrite: bool) -> Tensor:
         """The layer's output (B, n, D) from the attention's, part after part."""
-        out = hidden if overwrite else None
-        for where, context in parts:
-            part = in_chunks(self._after_attention, hidden[where], context, rows=rows)
-            if out is None or out.dtype != part.dtype:
-                out = part.new_empty(hidden.shape)
-            out[where] = part
-        assert out is not None
-        return out
+        chunked = ((where, in_chunks(self._after_attention, hidden[where], x, rows=rows)) for where, x in parts)
+        return assembled(chunked, (hidden.shape[0], hidden.shape[1]), hidden if overwrite else None)
 
     def _after_attention(self, hidden: Tensor, context: Tensor) -> Tensor:
         """Residual, feed-forward and norms, which look at each token alone: (B, m, D) twice -> the same."""
@@ -155,15 +148,14 @@ class LinformerEncoder(nn.Module):
         ``overwrite``: nobody needs ``hidden`` afterwards.
         """
         states, attentions = [], []
-        reusable = not output_hidden_states and may_overwrite(self, hidden)
+        known = all(type(layer) is LinformerLayer for layer in self.layers)  # their output is no part of their input
+        in_place = known and not output_hidden_states and can_stream(self, hidden)
         for layer in self.layers:
             if output_hidden_states:  # otherwise one layer's states at a time are alive
                 states.append(hidden)
-            in_place = reusable and overwrite and type(layer) is LinformerLayer
-            options = {"overwrite": True} if in_place else {}
-            new, weights = layer(hidden, mask, self.shared_projection, output_attentions, **options)
-            overwrite = overwrite or (reusable and not _share_memory(new, hidden))
-            hidden = new
+            options = {"overwrite": True} if in_place and overwrite else {}
+            hidden, weights = layer(hidden, mask, self.shared_projection, output_attentions, **options)
+            overwrite = True
             attentions.append(weights)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
@@ -172,10 +164,6 @@ class LinformerEncoder(nn.Module):
             hidden_states=(*states, hidden) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
-
-
-def _share_memory(first: Tensor, second: Tensor) -> bool:
-    return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
 
 
 class Pooler(nn.Module):
@@ -304,7 +292,7 @@ class LinformerModel(LinformerPreTrainedModel):
             hidden = self.embeddings_project(hidden)
         wants = self.config.output_attentions if output_attentions is None else output_attentions
         keeps = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        own = type(self.embeddings) is Embeddings and may_overwrite(self, hidden)
+        own = type(self.embeddings) is Embeddings and can_stream(self, hidden)
         hidden = blank_padding(hidden, mask)
         out = self.encoder(hidden, mask, output_hidden_states=bool(keeps), output_attentions=bool(wants), overwrite=own)
         return BaseModelOutputWithPooling(
