@@ -12,6 +12,7 @@ from longform.laboratory.comparison import EVERY, HUMBLE
 from longform.laboratory.results import Result
 
 MISSING = "–"
+WINDOWED = {"longform", "longformer", "reformer"}
 PUBLISHED = {"full": 37.10, "linformer": 37.25}  # ListOps of 2,000 symbols: Nyströmformer's runs (arXiv 2102.03902)
 PUBLISHED_LENGTH = 2_000
 
@@ -48,14 +49,16 @@ def picture_name(settings: Mapping[str, Any]) -> str:
     return f"compare-{data}-{settings['scale']}-{budget}.png"
 
 
-def caption(settings: Mapping[str, Any]) -> str:
+def caption(group: Rows) -> str:
     """What was compared, in two sentences."""
+    settings = group[0]["settings"]
+    windowed = not WINDOWED.isdisjoint(row["settings"]["architecture"] for row in group)
     vocabulary = f"{settings['vocabulary']:,} tokens" if settings["vocabulary"] else "vectors"
     return (
         f"**{settings['task']}**, scale {settings['scale']}: {settings['layers']} layers of width "
         f"{settings['hidden_size']}, {settings['heads']} heads, feed-forward {settings['intermediate_size']}, "
-        f"vocabulary {vocabulary}, at most {settings['length']:,} tokens a text, k = {settings['projected_length']}, "
-        f"window {settings['window']}; {settings['steps']:,} steps of {settings['batch_size']} texts, rate "
+        f"vocabulary {vocabulary}, at most {settings['length']:,} tokens a text, k = {settings['projected_length']}"
+        f"{', window ' + str(settings['window']) if windowed else ''}; {settings['steps']:,} steps of {settings['batch_size']} texts, rate "
         f"{settings['learning_rate']:g}, seed {settings['seed']}. {settings['train_texts']:,} texts to train on, "
         f"{settings['validation_texts']:,} to choose the best weights, {settings['test_texts']:,} to test, of which "
         f"the most frequent class has {settings['most_frequent_class']:.1%}."
@@ -68,7 +71,7 @@ def comparisons(rows: Rows) -> tuple[list[str], list[list[str]]]:
     for group in groups(rows):
         settings = group[0]["settings"]
         picture = f"![test accuracy against training time: {settings['task']}](pictures/{picture_name(settings)})"
-        said += [caption(settings), picture, _markdown(group)]
+        said += [caption(group), picture, _markdown(group)]
     return [], [[paragraph] for paragraph in said]
 
 
