@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from longform.benchmarking import checks
-from longform.benchmarking.checks import WrongOutput, check_output, verify
+from longform.benchmarking.checks import WrongOutput, check_output, checkable, verify
 from longform.benchmarking.competitors import all_competitors, chosen_competitors
 from longform.benchmarking.passes import make_pass, random_states
 from longform.benchmarking.precision import forward_of, prepare
@@ -49,6 +49,16 @@ def test_a_training_step_changes_weights_and_leaves_no_gradient(name: str) -> No
     changed = [key for key, value in prepared.state_dict().items() if not torch.equal(value, before[key])]
     assert len([key for key in changed if "attention" in key]) >= 4 * 2
     assert all(parameter.grad is None for parameter in prepared.parameters())
+
+
+@pytest.mark.parametrize(("name", "length"), [("ours-linear", 640), ("weights-first", 512), ("lucidrains", 640)])
+def test_models_of_one_length_are_checked_on_whole_texts(name: str, length: int) -> None:
+    competitor = all_competitors()[name]
+    short = checkable(competitor, replace(CELL, length=640))
+    assert short.length == length
+    if name not in PEERS:
+        assert checked(name, short)[1] < 1e-4
+    assert checkable(competitor, replace(CELL, length=5_000)).length == (5_000 if name == "ours-linear" else 512)
 
 
 def test_a_wrong_weight_is_noticed() -> None:

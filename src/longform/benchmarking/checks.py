@@ -12,7 +12,8 @@ from longform.benchmarking.shapes import Cell, Shape
 from longform.errors import LongformError
 
 CHECKED_TOKENS = 512  # of a longer text
-LONGEST_WHOLE = 4_096  # tokens; a model that takes nothing but whole texts, and longer ones, is checked by a short twin
+# Tokens; families that take nothing but whole texts are checked on longer ones by a short twin.
+LONGEST_WHOLE = {"peer": 4_096, "order": CHECKED_TOKENS}
 VERIFIED_TOKENS, VERIFIED_SLOTS = 64, 16
 # After all layers of random weights. What int8 loses is recorded; on a trained model it is less (docs/costs.md).
 LARGEST_ERROR = {"float32": 1e-4, "bfloat16": 6e-2, "int8": 3e-1}
@@ -62,10 +63,9 @@ def check_output(
 
 
 def checkable(competitor: Competitor, cell: Cell) -> Cell:
-    """The cell in which a competitor is checked: its own; for other implementations, at long texts, a shorter one."""
-    if competitor.family != "peer" or cell.length <= LONGEST_WHOLE:
-        return cell
-    return replace(cell, length=CHECKED_TOKENS, batch=1)
+    """The cell in which a competitor is checked: its own, or a shorter one where it takes nothing but whole texts."""
+    longest = LONGEST_WHOLE.get(competitor.family, cell.length)
+    return cell if cell.length <= longest else replace(cell, length=CHECKED_TOKENS, batch=1)
 
 
 def verify(competitor: Competitor, shape: Shape) -> None:
