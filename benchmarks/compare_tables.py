@@ -53,12 +53,13 @@ def caption(group: Rows) -> str:
     """What was compared, in two sentences."""
     settings = group[0]["settings"]
     windowed = not WINDOWED.isdisjoint(row["settings"]["architecture"] for row in group)
+    window = f", window {settings['window']}" if windowed else ""
     vocabulary = f"{settings['vocabulary']:,} tokens" if settings["vocabulary"] else "vectors"
     return (
         f"**{settings['task']}**, scale {settings['scale']}: {settings['layers']} layers of width "
         f"{settings['hidden_size']}, {settings['heads']} heads, feed-forward {settings['intermediate_size']}, "
         f"vocabulary {vocabulary}, at most {settings['length']:,} tokens a text, k = {settings['projected_length']}"
-        f"{', window ' + str(settings['window']) if windowed else ''}; {settings['steps']:,} steps of {settings['batch_size']} texts, rate "
+        f"{window}; {settings['steps']:,} steps of {settings['batch_size']} texts, rate "
         f"{settings['learning_rate']:g}, seed {settings['seed']}. {settings['train_texts']:,} texts to train on, "
         f"{settings['validation_texts']:,} to choose the best weights, {settings['test_texts']:,} to test, of which "
         f"the most frequent class has {settings['most_frequent_class']:.1%}."
