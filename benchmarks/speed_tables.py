@@ -22,6 +22,8 @@ ORDERS = tuple(name for name, each in all_competitors().items() if each.family i
 PEERS = tuple(name for name, each in all_competitors().items() if each.family == "peer")
 SHOWN = ("ours-window", "ours-linear", *(name for name in EVERY if name not in ORDERS))  # others have their own table
 CELL = ("settings.length", "settings.competitor", "settings.slots")
+# Seconds of one length compare with each other where all were measured in turns: beside these, if such a row exists.
+BESIDE = ("metrics.against_sdpa", "metrics.against_ours-window")
 FULL_BATCHES = tuple(2**power for power in range(1, 15))
 
 
@@ -31,13 +33,14 @@ def speed(
 ) -> ComputedTable:  # fmt: skip
     """One metric of the benchmark's rows: batch 1, bfloat16, k = 256 (n / 2 where that is less).
 
-    ``layout``: of ``by_competitor``. The latest record that has the metric counts: presets differ in what they measure.
+    ``layout``: of ``by_competitor``. The latest record that has the metric counts: presets differ in what they measure;
+    one measured beside full attention before others.
     """
     return ComputedTable(
         make=partial(by_competitor, metric=metric, form=form, **layout), records="speed",
         where={**ONE_TEXT, "settings.device": device, "settings.size": size, "settings.work": work,
                "settings.competitor": competitors},
-        having=(f"metrics.{metric}",), row=CELL, order=("settings.length",),
+        having=(f"metrics.{metric}",), row=CELL, prefer=BESIDE, order=("settings.length",),
     )  # fmt: skip
 
 

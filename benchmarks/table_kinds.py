@@ -54,6 +54,8 @@ class ComputedTable:
         where: values that a record must have; a tuple: one of them.
         having: what it must have, whatever its value; ``having_any``: of these one or more.
         row: what tells records apart; of those that agree in it, the latest is taken. Empty: all settings.
+        prefer: of those that agree in it, one that has the first of these is taken before any that has not, then one
+            that has the second, and so on; the latest of these.
         order: by what records are sorted, ascending.
         one_machine: only those of the processor, GPU and threads that most have: others' seconds do not compare.
     """
@@ -64,5 +66,6 @@ class ComputedTable:
     having: tuple[str, ...] = ()
     having_any: tuple[str, ...] = ()
     row: tuple[str, ...] = ()
+    prefer: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
     one_machine: bool = False

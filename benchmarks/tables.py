@@ -48,10 +48,15 @@ def cell(record: Mapping[str, Any], column: Column) -> str:
 def chosen_rows(
     name: str, definition: TableDefinition | ComputedTable, records: Sequence[Record]
 ) -> list[dict[str, Any]]:
-    """The records of a table as dicts: filtered, the latest of each kind, sorted."""
+    """The records of a table as dicts: filtered, the preferred and latest of each kind, sorted."""
     wanted = definition.records or name
+    prefer = definition.prefer if isinstance(definition, ComputedTable) else ()
+
+    def rank(row: Mapping[str, Any]) -> tuple[list[bool], str]:
+        return [look_up(row, path) is not None for path in prefer], row["date"]
+
     rows: dict[str, dict[str, Any]] = {}
-    for record in sorted((asdict(record) for record in records if record.name == wanted), key=lambda row: row["date"]):
+    for record in sorted((asdict(record) for record in records if record.name == wanted), key=rank):
         if not belongs(record, definition):
             continue
         kind = [look_up(record, path) for path in definition.row] if definition.row else record["settings"]

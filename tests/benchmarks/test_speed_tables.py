@@ -52,8 +52,10 @@ def test_what_another_preset_does_not_measure_hides_nothing() -> None:
             "| 512 | 256 | 1 | base, bfloat16 | 1.75 | 1.3 | yes | 1.25 | 1.5 | no |"
         ]
         assert [len(speed_pictures.chosen(records, "base", metric)) for metric in ("seconds", "peak_mib")] == [1, 1]
-        (latest,) = speed_pictures.chosen(records, "base", "seconds")
-        assert latest.date == "2026-01-02"
+        (beside,) = speed_pictures.chosen(records, "base", "seconds")
+        assert beside.metrics["seconds"] == 0.2
+    (latest,) = speed_pictures.chosen(both_orders(paper, paper)[0], "base", "seconds")
+    assert latest.date == "2026-01-02"
 
 
 def test_another_k_takes_no_row_from_where_the_time_goes() -> None:
