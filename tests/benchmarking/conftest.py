@@ -26,7 +26,7 @@ class FakeChildren:
 
     def __call__(
         self, task: str, cell: Cell, repeats: dict[str, int], *, seconds: float, log: Path,
-        tell: Callable[[str], None], floored: Sequence[str] = (),
+        tell: Callable[[str], None], floored: Sequence[str] = (), turns: float = 0.0,
     ) -> Outcome:  # fmt: skip
         self.calls.append((task, cell.length, tuple(repeats)))
         self.floored.append(list(floored))

@@ -29,6 +29,19 @@ def test_short_passes_are_repeated_within_a_turn(monkeypatch: pytest.MonkeyPatch
     assert seconds["a"] == [pytest.approx(1e-3 / measuring.MOST_PASSES)] * 2
 
 
+def test_a_competitor_stops_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody could predict takes one round, and others go on."""
+    clock = [0.0]
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock[0])
+
+    def takes(seconds: float) -> None:
+        clock[0] += seconds
+
+    actions = {name: (lambda seconds=seconds: takes(seconds)) for name, seconds in (("a", 300.0), ("b", 1.0))}
+    seconds = alternate(actions, {"a": 5, "b": 5}, lambda: None, limit=4.0)
+    assert {name: len(values) for name, values in seconds.items()} == {"a": 1, "b": 4}
+
+
 def test_spread_is_the_distance_of_quartiles_over_the_median() -> None:
     assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
     assert spread([1.0, 9.0]) is None

@@ -18,7 +18,7 @@ CELL = Cell(
 
 def run(task: str, names: list[str]) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
-    job = job_for(task, CELL, dict.fromkeys(names, 2), names, None)
+    job = job_for(task, CELL, dict.fromkeys(names, 2), names, 60.0, None)
     main(job, lambda event, **values: events.append({"event": event, **values}))
     return events
 

@@ -144,7 +144,14 @@ class CellRun:
                 if name in lacking and self.effort.floors in ("all", self.competitors[name].family)
             ]  # fmt: skip
             outcome = run_child(
-                "time", self.cell, repeats, floored=floored, seconds=seconds, log=self.log, tell=self.tell
+                "time",
+                self.cell,
+                repeats,
+                floored=floored,
+                seconds=seconds,
+                turns=self.effort.cell_seconds,
+                log=self.log,
+                tell=self.tell,
             )
             self._keep(outcome)
             if outcome.ended and not outcome.found:

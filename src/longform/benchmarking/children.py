@@ -1,6 +1,7 @@
 """Child processes that measure, watched: what they report, how long they may take, and what killed them."""
 
 import json
+import math
 import os
 import queue
 import signal
@@ -40,19 +41,20 @@ def run_child(
     *,
     floored: Sequence[str] = (),
     seconds: float,
+    turns: float = math.inf,
     log: Path,
     tell: Callable[[str], None],
 ) -> Outcome:
     """Measure in a child; ``seconds``: for each competitor in "memory", for all together in "time".
 
-    ``floored``: competitors whose floors are timed beside them.
+    ``floored``: competitors whose floors are timed beside them. ``turns``: seconds for the turns of each in "time".
 
     ``log`` gets what the child writes to standard error. ``tell`` is told what it is doing.
     """
     free = available_bytes()
-    limit = None if free is None or cell.device != "cpu" else int(free * (1 - KEPT_FREE))
+    memory_limit = None if free is None or cell.device != "cpu" else int(free * (1 - KEPT_FREE))
     environment = os.environ | (ALLOCATOR if task == "memory" else {})
-    command = [*WORKER, json.dumps(job_for(task, cell, repeats, floored, limit))]
+    command = [*WORKER, json.dumps(job_for(task, cell, repeats, floored, turns, memory_limit))]
     outcome = Outcome()
     log.parent.mkdir(parents=True, exist_ok=True)
     with (

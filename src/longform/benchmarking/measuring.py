@@ -1,5 +1,6 @@
 """Runs that alternate between competitors in one process, and what is said about them: median and spread."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,14 +11,18 @@ LONG = 10.0  # seconds; the first of longer passes counts: what loads once is no
 
 
 def alternate(
-    actions: Mapping[str, Callable[[], None]], repeats: Mapping[str, int], progress: Callable[[], None]
+    actions: Mapping[str, Callable[[], None]],
+    repeats: Mapping[str, int],
+    progress: Callable[[], None],
+    *,
+    limit: float = math.inf,
 ) -> dict[str, list[float]]:
     """Seconds of a pass of each action, a list with an entry a round.
 
     Each round gives every action one turn, in an order that moves by one from round to round; an action with fewer
-    ``repeats`` sits out the later rounds. A turn is one pass, or several where one takes less than 0.1 s (their mean).
-    Every action runs twice before (once, if it has a single repeat), unless the first pass takes more than 10 s: that
-    one is its first round.
+    ``repeats`` sits out the later rounds, and so does one whose turns would pass ``limit`` seconds; it gets one. A turn
+    is one pass, or several where one takes less than 0.1 s (their mean). Every action runs twice before (once, if it
+    has a single repeat), unless the first pass takes more than 10 s: that one is its first round.
     """
     seconds: dict[str, list[float]] = {}
     passes = {}
@@ -27,7 +32,7 @@ def alternate(
     for turn in range(max(repeats.values(), default=0)):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            if len(seconds[name]) <= turn < repeats[name]:
+            if len(seconds[name]) <= turn < repeats[name] and _has_time(seconds[name], passes[name], limit):
                 seconds[name].append(_timed(actions[name], passes[name]))
                 progress()
     return seconds
@@ -41,6 +46,11 @@ def _warm_up(action: Callable[[], None], times: int) -> tuple[list[float], int]:
     if times > 1:
         last = _timed(action, 1)
     return [], max(1, min(MOST_PASSES, round(TURN / max(last, 1e-9))))
+
+
+def _has_time(rounds: Sequence[float], passes: int, limit: float) -> bool:
+    """Whether another turn like the last ends before ``limit`` seconds are spent; the first does."""
+    return not rounds or passes * (sum(rounds) + rounds[-1]) <= limit
 
 
 def _timed(action: Callable[[], None], passes: int) -> float:

@@ -75,8 +75,11 @@ def measure_memory(cell: Cell, names: list[str], emit: Emit) -> None:
         gc.collect()
 
 
-def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], emit: Emit) -> None:
-    """Check all, then let them alternate with the floors of ``floored``; seconds of every round."""
+def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], limit: float, emit: Emit) -> None:
+    """Check all, then let them alternate with the floors of ``floored``; seconds of every round.
+
+    ``limit``: seconds for the turns of each.
+    """
     every = all_competitors()
     actions: dict[str, Callable[[], None]] = {}
     errors: dict[str, float | None] = {}
@@ -89,7 +92,7 @@ def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], em
     for floor, (names, action) in floors.items():
         actions[floor] = action
         rounds[floor] = max(repeats[name] for name in names)
-    seconds = alternate(actions, rounds, partial(emit, "round"))
+    seconds = alternate(actions, rounds, partial(emit, "round"), limit=limit)
     floor_of = {name: floor for floor, (names, _) in floors.items() for name in names}
     for name, error in errors.items():
         profiled = name in floor_of and min(seconds[name]) < LONGEST_PROFILED
@@ -171,16 +174,16 @@ def main(job: dict[str, Any], emit: Emit = emit) -> None:
     if job["task"] == "memory":
         measure_memory(cell, list(job["repeats"]), emit)
     else:
-        measure_time(cell, job["repeats"], job["floored"], emit)
+        measure_time(cell, job["repeats"], job["floored"], job["limit"], emit)
 
 
 def job_for(
-    task: str, cell: Cell, repeats: dict[str, int], floored: Sequence[str], memory_limit: int | None
+    task: str, cell: Cell, repeats: dict[str, int], floored: Sequence[str], limit: float, memory_limit: int | None
 ) -> dict[str, Any]:
     """What ``main`` takes."""
     return {
-        "task": task, "cell": asdict(cell), "repeats": repeats, "floored": list(floored), "memory_limit": memory_limit,
-        "parent": os.getpid(),
+        "task": task, "cell": asdict(cell), "repeats": repeats, "floored": list(floored), "limit": limit,
+        "memory_limit": memory_limit, "parent": os.getpid(),
     }  # fmt: skip
 
 
