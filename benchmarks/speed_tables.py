@@ -20,8 +20,6 @@ SPEED = {**ONE_TEXT, "settings.device": "cpu"}
 EVERY = tuple(all_competitors())
 ORDERS = tuple(name for name, each in all_competitors().items() if each.family in ("ours", "order"))
 PEERS = tuple(name for name, each in all_competitors().items() if each.family == "peer")
-SHORT = ("ours-window", "ours-window-long", "ours-linear", "sdpa")
-SHORT_TEXTS = (128, 256, 512, 1_024)
 SHOWN = ("ours-window", "ours-linear", *(name for name in EVERY if name not in ORDERS))  # others have their own table
 CELL = ("settings.length", "settings.competitor", "settings.slots")
 # Seconds of one length compare with each other where all were measured in turns: beside these, if such a row exists.
@@ -31,17 +29,17 @@ FULL_BATCHES = tuple(2**power for power in range(1, 15))
 
 def speed(
     metric: str, form: str, *, size: str = "base", work: str = "inference", device: str = "cpu",
-    competitors: tuple[str, ...] = SHOWN, lengths: tuple[int, ...] = (), **layout: bool,
+    competitors: tuple[str, ...] = SHOWN, **layout: bool,
 ) -> ComputedTable:  # fmt: skip
     """One metric of the benchmark's rows: batch 1, bfloat16, k = 256 (n / 2 where that is less).
 
-    ``lengths``: no others; ``layout``: of ``by_competitor``. The latest record that has the metric counts: presets
-    differ in what they measure; one measured beside full attention before others.
+    ``layout``: of ``by_competitor``. The latest record that has the metric counts: presets differ in what they measure;
+    one measured beside full attention before others.
     """
     return ComputedTable(
         make=partial(by_competitor, metric=metric, form=form, **layout), records="speed",
         where={**ONE_TEXT, "settings.device": device, "settings.size": size, "settings.work": work,
-               "settings.competitor": competitors, **({"settings.length": lengths} if lengths else {})},
+               "settings.competitor": competitors},
         having=(f"metrics.{metric}",), row=CELL, prefer=BESIDE, order=("settings.length",),
     )  # fmt: skip
 
@@ -60,13 +58,11 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
     "speed_minilm": speed("against_sdpa", ".2f", size="minilm"),
     "speed_training": speed("against_sdpa", ".2f", size="minilm", work="train"),
     "speed_cuda": speed("against_sdpa", ".2f", device="cuda"),
-    "short": speed("against_sdpa", ".2f", competitors=SHORT, lengths=SHORT_TEXTS),
-    "short_minilm": speed("against_sdpa", ".2f", size="minilm", competitors=SHORT, lengths=SHORT_TEXTS),
     "peers": speed("against_ours-linear", ".2f", competitors=("ours-linear", *PEERS), inverse=True),
     "peers_training": speed("against_ours-linear", ".2f", size="minilm", work="train",
                             competitors=("ours-linear", *PEERS), inverse=True),
     "variants": speed("against_ours-linear", ".2f", inverse=True,
-                      competitors=tuple(name for name in ORDERS if not name.startswith("ours-window"))),
+                      competitors=tuple(name for name in ORDERS if name != "ours-window")),
     "seconds": speed("seconds", ".4g"),
     "seconds_cuda": speed("seconds", ".4g", device="cuda"),
     "floor": speed("against_floor", ".2f"),

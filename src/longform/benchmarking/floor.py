@@ -142,24 +142,14 @@ def local_floor(shape: Shape, batch: int) -> Floor:
     return _floor(shape, batch, sides, [Attention(batch, size.heads, n, shape.slots, size.head_dim)])
 
 
-def window_floor(shape: Shape, batch: int, *, slots: int | None = None) -> Floor:
-    """Blocks of w queries against 3 w tokens, and all queries against the slots; full attention up to 2 w tokens.
-
-    ``slots``: those that the text fills, where that is not k.
-    """
+def window_floor(shape: Shape, batch: int) -> Floor:
+    """Blocks of w queries against 3 w tokens, and all queries against the slots; full attention up to 2 w tokens."""
     size, n, w = shape.size, shape.length, shape.window
     if n <= 2 * w:
         return full_floor(shape, batch)
     blocks = -(-n // w)
     calls = [
         Attention(batch * blocks, size.heads, w, 3 * w, size.head_dim),
-        Attention(batch, size.heads, n, slots or shape.window_slots, size.head_dim),
+        Attention(batch, size.heads, n, shape.window_slots, size.head_dim),
     ]
     return _floor(shape, batch, [linear(n * batch, size.hidden, size.hidden)] * 2, calls)
-
-
-def long_model_floor(shape: Shape, batch: int) -> Floor:
-    """``window_floor`` of a text that is shorter than its model's texts and fills some of the slots."""
-    made = shape.of_long_model
-    tokens_of_a_slot = -(-made.length // made.window_slots)
-    return window_floor(shape, batch, slots=-(-shape.length // tokens_of_a_slot))

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from longform.benchmarking.competitor import Competitor
-from longform.benchmarking.floor import dense_floor, local_floor, long_model_floor, mean_floor, window_floor
+from longform.benchmarking.floor import dense_floor, local_floor, mean_floor, window_floor
 from longform.benchmarking.from_embeddings import FromEmbeddings, with_weights_formed
-from longform.benchmarking.shapes import LONG_MODEL, Shape
+from longform.benchmarking.shapes import Shape
 from longform.conversion.defaults import SINKS
 from longform.layers.attention import LinformerAttention
 from longform.layers.sequence_projection import DenseProjection
@@ -51,11 +51,6 @@ def windowed(shape: Shape) -> FromEmbeddings:
         shape, projection="mean", projected_length=slots, attention_window=shape.window,
         sink_tokens=min(SINKS, slots - 1),
     )  # fmt: skip
-
-
-def windowed_of_long_model(shape: Shape) -> FromEmbeddings:
-    """As it is used: a model that takes longer texts than this one."""
-    return windowed(shape.of_long_model)
 
 
 class WeightsFirstAttention(nn.Module):
@@ -110,10 +105,6 @@ COMPETITORS = (
     Competitor(
         name="ours-window", label="Longform, window", family="ours", build=windowed, expected=with_weights_formed,
         floor=window_floor, longest=None,
-    ),
-    Competitor(
-        name="ours-window-long", label=f"Longform, window, made for {LONG_MODEL:,} tokens", family="ours",
-        build=windowed_of_long_model, expected=with_weights_formed, floor=long_model_floor, longest=None,
     ),
     _dense("ours-linear", "Longform, linear, layerwise", "layerwise"),
     _dense("ours-linear-key-value", "Longform, linear, key-value", "key_value"),

@@ -41,11 +41,6 @@ PRESETS: dict[str, tuple[Selection, ...]] = {
         Selection(lengths=(512, 2_048, 8_192), sizes=("base",), memory=False, cell_seconds=60.0,
                   competitors=("ours-window", *LINEAR, "ours-mean", "ours-convolution", "weights-first")),
     ),
-    # what short texts cost in a model that is made for long ones
-    "short": (
-        Selection(lengths=(128, 256, 512, 1_024), sizes=("minilm", "base"), memory=False, cell_seconds=30.0,
-                  competitors=(*MAIN, "ours-window-long")),
-    ),
     # as many texts in a pass as 8,192 tokens hold
     "batches": (
         Selection(lengths=(512, 2_048), sizes=("minilm", "base"), batches=(FULL,), batch_tokens=8_192,

@@ -34,7 +34,6 @@ SIZES = {
     "minilm": Size(layers=6, hidden=384, heads=12, intermediate=1_536),
     "base": Size(layers=12, hidden=768, heads=12, intermediate=3_072),
 }
-LONG_MODEL = 8_192  # tokens that a model takes whose texts are shorter
 DTYPES = ("float32", "bfloat16", "int8")
 MODES = ("eager", "compiled")
 PASSES = ("inference", "train")
@@ -52,11 +51,6 @@ class Shape:
     def window_slots(self) -> int:
         """k beside the window, as ``longform convert`` chooses it for this length."""
         return default_slots(max_length=self.length, window=self.window)
-
-    @property
-    def of_long_model(self) -> "Shape":
-        """The same for a model that takes 8,192 tokens, or as many as the text has."""
-        return replace(self, length=max(self.length, LONG_MODEL))
 
     @property
     def window(self) -> int:

@@ -14,13 +14,13 @@ def parser() -> Any:
         "not installed, does not fit or takes too long gets a row that says so. Interrupted, it goes on when it is "
         "called again with the same folder: rows that are there are kept, also when the code has changed since "
         "(--restart), except those that lacked a package or memory. On 2 CPU cores --preset small takes under 10 "
-        "minutes, variants about 12, short about 4, batches about 8, bars about 60, bars-train about 30, million about "
-        "20, paper hours; full takes days and is meant to be cut with the other options.",
+        "minutes, variants about 12, batches about 8, bars about 60, bars-train about 30, million about 20, paper "
+        "hours; full takes days and is meant to be cut with the other options.",
     )  # fmt: skip
     made.add_argument(
         "--preset",
         default="small",
-        help="small, bars, bars-train, variants, short, batches, dtypes, memory, million, paper or full; what"
+        help="small, bars, bars-train, variants, batches, dtypes, memory, million, paper or full; what"
         " --lengths ... --competitors choose replaces that of its first stage, others are left out",
     )
     made.add_argument("--lengths", type=int, nargs="+", default=[], help="tokens of a text")
