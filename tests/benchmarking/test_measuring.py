@@ -42,6 +42,24 @@ def test_a_competitor_stops_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch)
     assert {name: len(values) for name, values in seconds.items()} == {"a": 1, "b": 4}
 
 
+def test_one_that_fails_takes_no_further_part() -> None:
+    def fails(after: int) -> None:
+        ran.append(after)
+        if ran.count(after) > after:
+            raise RuntimeError(str(after))
+
+    ran: list[int] = []
+    lost: list[str] = []
+    actions = {"a": lambda: fails(0), "b": lambda: fails(1_000_000), "c": lambda: fails(3)}
+    seconds = alternate(
+        actions, dict.fromkeys(actions, 3), lambda: None, failed=lambda name, error: lost.append(f"{name}: {error}")
+    )
+    assert lost == ["a: 0", "c: 3"]
+    assert {name: len(values) for name, values in seconds.items()} == {"b": 3}
+    with pytest.raises(RuntimeError, match="0"):
+        alternate({"a": lambda: fails(0)}, {"a": 1}, lambda: None)
+
+
 def test_spread_is_the_distance_of_quartiles_over_the_median() -> None:
     assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
     assert spread([1.0, 9.0]) is None

@@ -40,6 +40,23 @@ def test_memory_and_time_of_each_competitor() -> None:
     assert times["ours-linear"]["floor"] != times["sdpa"]["floor"]
 
 
+def test_one_that_fails_while_it_is_timed_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = worker.make_pass
+    models: list[Any] = []
+
+    def exhausted(hidden: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    def first_fails(model: Any, cell: Cell) -> Any:
+        models.append(model)
+        return exhausted if len(models) == 1 else made(model, cell)
+
+    monkeypatch.setattr(worker, "make_pass", first_fails)
+    events = run("time", ["unfused", "ours-mean"])
+    assert of(events, "missing")["unfused"]["reason"] == "out of memory"
+    assert list(of(events, "time")) == ["ours-mean"]
+
+
 @pytest.mark.parametrize("task", ["memory", "time"])
 def test_one_that_fails_does_not_stop_the_others(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(shape: Shape) -> None:

@@ -16,6 +16,7 @@ def alternate(
     progress: Callable[[], None],
     *,
     limit: float = math.inf,
+    failed: Callable[[str, Exception], None] | None = None,
 ) -> dict[str, list[float]]:
     """Seconds of a pass of each action, a list with an entry a round.
 
@@ -23,18 +24,27 @@ def alternate(
     ``repeats`` sits out the later rounds, and so does one whose turns would pass ``limit`` seconds; it gets one. A turn
     is one pass, or several where one takes less than 0.1 s (their mean). Every action runs twice before (once, if it
     has a single repeat), unless the first pass takes more than 10 s: that one is its first round.
+
+    ``failed`` is given the name and the error of an action that raised one; it takes no further part and has no entry.
+    Without it the error is raised.
     """
     seconds: dict[str, list[float]] = {}
     passes = {}
-    for name, action in actions.items():
-        seconds[name], passes[name] = _warm_up(action, 1 if repeats[name] == 1 else 2)
     names = list(actions)
-    for turn in range(max(repeats.values(), default=0)):
-        shift = turn % len(names)
+    for turn in range(-1, max(repeats.values(), default=0)):  # the first warms up
+        shift = max(turn, 0) % len(names)
         for name in names[shift:] + names[:shift]:
-            if len(seconds[name]) <= turn < repeats[name] and _has_time(seconds[name], passes[name], limit):
-                seconds[name].append(_timed(actions[name], passes[name]))
-                progress()
+            try:
+                if turn < 0:
+                    seconds[name], passes[name] = _warm_up(actions[name], 1 if repeats[name] == 1 else 2)
+                elif name in seconds and _takes_turn(seconds[name], turn, repeats[name], passes[name], limit):
+                    seconds[name].append(_timed(actions[name], passes[name]))
+                    progress()
+            except Exception as error:
+                if failed is None:
+                    raise
+                seconds.pop(name, None)
+                failed(name, error)
     return seconds
 
 
@@ -48,9 +58,10 @@ def _warm_up(action: Callable[[], None], times: int) -> tuple[list[float], int]:
     return [], max(1, min(MOST_PASSES, round(TURN / max(last, 1e-9))))
 
 
-def _has_time(rounds: Sequence[float], passes: int, limit: float) -> bool:
-    """Whether another turn like the last ends before ``limit`` seconds are spent; the first does."""
-    return not rounds or passes * (sum(rounds) + rounds[-1]) <= limit
+def _takes_turn(rounds: Sequence[float], turn: int, repeats: int, passes: int, limit: float) -> bool:
+    """Whether it is due, and another turn like the last ends before ``limit`` seconds are spent; the first may."""
+    due = len(rounds) <= turn < repeats
+    return due and (not rounds or passes * (sum(rounds) + rounds[-1]) <= limit)
 
 
 def _timed(action: Callable[[], None], passes: int) -> float:

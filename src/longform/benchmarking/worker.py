@@ -92,9 +92,17 @@ def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], li
     for floor, (names, action) in floors.items():
         actions[floor] = action
         rounds[floor] = max(repeats[name] for name in names)
-    seconds = alternate(actions, rounds, partial(emit, "round"), limit=limit)
+
+    def failed(name: str, error: Exception) -> None:
+        report_failure(name, error, emit)
+        del actions[name]
+        gc.collect()
+
+    seconds = alternate(actions, rounds, partial(emit, "round"), limit=limit, failed=failed)
     floor_of = {name: floor for floor, (names, _) in floors.items() for name in names}
     for name, error in errors.items():
+        if name not in seconds:
+            continue
         profiled = name in floor_of and min(seconds[name]) < LONGEST_PROFILED
         emit(
             "time", name=name, seconds=seconds[name], error=error, floor=seconds.get(floor_of.get(name, ""), []),
@@ -152,9 +160,14 @@ class Attempt:
             return False
         if not isinstance(error, Exception):
             return False
-        traceback.print_exception(error)
-        self.emit("missing", name=self.name, reason=reason_of(error))
+        report_failure(self.name, error, self.emit)
         return True
+
+
+def report_failure(name: str, error: Exception, emit: Emit) -> None:
+    """The whole error to the log, why there is no result to the parent."""
+    traceback.print_exception(error)
+    emit("missing", name=name, reason=reason_of(error))
 
 
 def reason_of(error: Exception) -> str:
