@@ -58,6 +58,15 @@ def test_what_another_preset_does_not_measure_hides_nothing() -> None:
     assert latest.date == "2026-01-02"
 
 
+def test_the_papers_table_keeps_rows_that_have_memory() -> None:
+    whole = speed_record("ours-linear", 1_024, 256, against_unfused=1.5, texts_against_unfused=4.0)
+    bars = speed_record("ours-linear", 1_024, 256, against_unfused=2.7, texts_against_unfused=None)
+    for records in both_orders(whole, bars):
+        assert body("paper_table_3", records) == [
+            "| 1,024 | 256 | 1 | base, bfloat16 | 1.50 | 1.6 | no | 4.00 | 2.9 | yes |"
+        ]
+
+
 def test_another_k_takes_no_row_from_where_the_time_goes() -> None:
     shares = {f"share_{kind}": 0.9 if kind == "products" else 1 / 60 for kind in speed_shapes.SHARES}
     standard = speed_record("ours-linear", 512, 256, against_floor=1.25, **shares)
