@@ -49,7 +49,8 @@ def shown_pictures(folder: str) -> ComputedTable:
     return ComputedTable(
         make=partial(pictures, folder=folder), records="speed",
         where={**SPEED, "settings.work": "inference", "settings.competitor": SHOWN},
-        having_any=("metrics.seconds", "metrics.peak_mib"), row=("settings.size", *CELL), one_machine=True,
+        having_any=("metrics.seconds", "metrics.peak_mib"), row=("settings.size", *CELL), prefer=BESIDE,
+        one_machine=True,
     )  # fmt: skip
 
 
@@ -102,7 +103,7 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
     "where_time_goes": ComputedTable(
         make=where_time_goes, records="speed",
         where={**SPEED, "settings.size": "base", "settings.work": "inference", "settings.competitor": SHOWN},
-        having=("metrics.share_products", "metrics.against_floor"), row=CELL,
+        having=("metrics.share_products", "metrics.against_floor"), row=CELL, prefer=BESIDE,
         order=("settings.length", "settings.competitor"),
     ),
     "crossings": ComputedTable(

@@ -16,18 +16,22 @@ HARDWARE = {"cpu": "a CPU", "cpu_features": [], "cores": 2, "threads": 1, "memor
 class FakeChildren:
     """Stands for child processes: a pass takes n microseconds and n KiB, half of that for "sdpa"; its floor n / 4.
 
-    ``dies``: competitors whose process ends with them, by task. ``calls``: task, length and competitors of each.
+    ``dies``: competitors whose process ends with them, by task. ``calls``: task, length and competitors of each;
+    ``turns``: seconds for the turns of a competitor.
     """
 
     dies: dict[str, str] = field(default_factory=dict)
     slow: dict[str, float] = field(default_factory=dict)
     calls: list[tuple[str, int, tuple[str, ...]]] = field(default_factory=list)
     floored: list[list[str]] = field(default_factory=list)
+    turns: set[float] = field(default_factory=set)
 
     def __call__(
         self, task: str, cell: Cell, repeats: dict[str, int], *, seconds: float, log: Path,
         tell: Callable[[str], None], floored: Sequence[str] = (), turns: float = 0.0,
     ) -> Outcome:  # fmt: skip
+        if task == "time":
+            self.turns.add(turns)
         self.calls.append((task, cell.length, tuple(repeats)))
         self.floored.append(list(floored))
         outcome = Outcome()

@@ -119,6 +119,7 @@ def test_a_long_cell_gets_fewer_rounds_or_none(tmp_path: Path, fake_children) ->
         "ours-linear": 3, "sdpa": None,
     }  # fmt: skip
     assert reasons(records)["sdpa"] == "a pass takes about 6 s, too long for --cell-seconds 10"
+    assert fake_children.turns == {EFFORT.cell_seconds}  # also where nothing is known beforehand
 
 
 def test_a_cell_that_would_take_too_long_is_not_begun(tmp_path: Path, fake_children) -> None:

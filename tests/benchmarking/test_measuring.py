@@ -56,6 +56,8 @@ def test_one_that_fails_takes_no_further_part() -> None:
     )
     assert lost == ["a: 0", "c: 3"]
     assert {name: len(values) for name, values in seconds.items()} == {"b": 3}
+    assert alternate({}, {}, lambda: None) == {}
+    assert alternate({"a": lambda: fails(0)}, {"a": 2}, lambda: None, failed=lambda *_: None) == {}
     with pytest.raises(RuntimeError, match="0"):
         alternate({"a": lambda: fails(0)}, {"a": 1}, lambda: None)
 

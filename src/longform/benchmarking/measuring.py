@@ -3,7 +3,8 @@
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 TURN = 0.1  # seconds; shorter passes are repeated within a turn
 MOST_PASSES = 50  # of a turn
@@ -30,21 +31,28 @@ def alternate(
     """
     seconds: dict[str, list[float]] = {}
     passes = {}
-    names = list(actions)
-    for turn in range(-1, max(repeats.values(), default=0)):  # the first warms up
-        shift = max(turn, 0) % len(names)
+
+    @contextmanager
+    def watched(name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if failed is None:
+                raise
+            seconds.pop(name, None)
+            failed(name, error)
+
+    for name in list(actions):
+        with watched(name):
+            seconds[name], passes[name] = _warm_up(actions[name], 1 if repeats[name] == 1 else 2)
+    names = list(seconds)
+    for turn in range(max(repeats.values(), default=0)):
+        shift = turn % max(1, len(names))
         for name in names[shift:] + names[:shift]:
-            try:
-                if turn < 0:
-                    seconds[name], passes[name] = _warm_up(actions[name], 1 if repeats[name] == 1 else 2)
-                elif name in seconds and _takes_turn(seconds[name], turn, repeats[name], passes[name], limit):
+            if name in seconds and _takes_turn(seconds[name], turn, repeats[name], passes[name], limit):
+                with watched(name):
                     seconds[name].append(_timed(actions[name], passes[name]))
                     progress()
-            except Exception as error:
-                if failed is None:
-                    raise
-                seconds.pop(name, None)
-                failed(name, error)
     return seconds
 
 

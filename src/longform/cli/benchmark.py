@@ -15,7 +15,7 @@ def parser() -> Any:
         "called again with the same folder: rows that are there are kept, also when the code has changed since "
         "(--restart), except those that lacked a package or memory. On 2 CPU cores --preset small takes under 10 "
         "minutes, variants about 12, batches about 8, bars about 60, bars-train about 30, million about 20, paper "
-        "hours; full takes days and is meant to be cut with the other options.",
+        "about 90; full takes days and is meant to be cut with the other options.",
     )  # fmt: skip
     made.add_argument(
         "--preset",
