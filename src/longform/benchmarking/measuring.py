@@ -3,7 +3,7 @@
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 TURN = 0.1  # seconds; shorter passes are repeated within a turn
@@ -33,7 +33,7 @@ def alternate(
     passes = {}
 
     @contextmanager
-    def watched(name: str) -> Iterator[None]:
+    def watched(name: str) -> Generator[None]:
         try:
             yield
         except Exception as error:
