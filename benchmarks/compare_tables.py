@@ -12,7 +12,7 @@ from longform.laboratory.comparison import EVERY, HUMBLE
 from longform.laboratory.results import Result
 
 MISSING = "–"
-WINDOWED = {"longform", "longformer", "reformer"}
+WINDOWED = {row.name for row in ARCHITECTURES.values() if row.windowed}
 PUBLISHED = {"full": 37.10, "linformer": 37.25}  # ListOps of 2,000 symbols: Nyströmformer's runs (arXiv 2102.03902)
 PUBLISHED_LENGTH = 2_000
 

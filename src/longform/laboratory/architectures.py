@@ -74,6 +74,7 @@ class Architecture:
 
     ``pads``: what it needs n to be, in words. ``family``: "full", "ours" or "others", for the plot's colours.
     ``norm``: layer norms "pre" or "post" attention and feed-forward; "": where Sizes.normalization says.
+    ``windowed``: whether Sizes.window decides about it.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Architecture:
     pads: str
     build: Callable[[Sizes], nn.Module]
     norm: str = ""
+    windowed: bool = False
 
 
 def _ours(**attention: Any) -> Callable[[Sizes], nn.Module]:
@@ -139,7 +141,7 @@ ARCHITECTURES = {
         ),
         Architecture(
             "longform", "Longform (window)", "ours", "longform", "nothing",
-            _ours(projection="mean", projected_length=_window_slots, attention_window=_window),
+            _ours(projection="mean", projected_length=_window_slots, attention_window=_window), windowed=True,
         ),
         Architecture(
             "linformer", "Linformer", "ours", "longform", "nothing",
@@ -147,11 +149,11 @@ ARCHITECTURES = {
         ),
         Architecture(
             "reformer", "Reformer (LSH)", "others", TRANSFORMERS, "a multiple of the chunk",
-            _other(encoders.reformer), "pre",
+            _other(encoders.reformer), "pre", windowed=True,
         ),
         Architecture(
             "longformer", "Longformer", "others", TRANSFORMERS, "a multiple of the window",
-            _other(encoders.longformer), "post",
+            _other(encoders.longformer), "post", windowed=True,
         ),
         Architecture(
             "bigbird", "BigBird (sparse)", "others", TRANSFORMERS, "a multiple of the block, 12 blocks or more",
