@@ -44,6 +44,12 @@ def test_what_ended_a_child(program: str, reason: str, tmp_path: Path, monkeypat
     assert (outcome.begun, outcome.ended) == ("a", reason)
 
 
+def test_the_one_that_ran_last_is_known_in_rounds_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the one that was built last: that may be another."""
+    program = 'say(event="begin", name="b"); say(event="round", name="a"); os.kill(os.getpid(), signal.SIGKILL)'
+    assert outcome_of(program, tmp_path, monkeypatch).begun == "a"
+
+
 def test_a_child_that_takes_too_long_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(children, "TICK", 0.01)
     outcome = outcome_of("time.sleep(100)", tmp_path, monkeypatch, seconds=0.1)

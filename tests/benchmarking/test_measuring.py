@@ -13,18 +13,18 @@ def test_competitors_take_turns_in_an_order_that_moves(monkeypatch: pytest.Monke
     monkeypatch.setattr(measuring, "TURN", 0.0)
     ran: list[str] = []
     actions = {name: (lambda name=name: ran.append(name)) for name in "abc"}
-    rounds: list[None] = []
-    seconds = alternate(actions, {"a": 3, "b": 3, "c": 1}, lambda: rounds.append(None))
+    told: list[str] = []
+    seconds = alternate(actions, {"a": 3, "b": 3, "c": 1}, told.append)
     assert "".join(ran) == "aabbc" + "abc" + "ba" + "ab"
+    assert "".join(told) == "abc" + "abc" + "ba" + "ab"
     assert {name: len(values) for name, values in seconds.items()} == {"a": 3, "b": 3, "c": 1}
-    assert len(rounds) == 7
 
 
 def test_short_passes_are_repeated_within_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(100))
     monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(clock) / 1_000)
     ran: list[int] = []
-    seconds = alternate({"a": lambda: ran.append(1)}, {"a": 2}, lambda: None)
+    seconds = alternate({"a": lambda: ran.append(1)}, {"a": 2}, lambda _: None)
     assert len(ran) == 2 + 2 * measuring.MOST_PASSES  # 1 ms a pass: a turn of 0.1 s would take 100
     assert seconds["a"] == [pytest.approx(1e-3 / measuring.MOST_PASSES)] * 2
 
@@ -38,7 +38,7 @@ def test_a_competitor_stops_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch)
         clock[0] += seconds
 
     actions = {name: (lambda seconds=seconds: takes(seconds)) for name, seconds in (("a", 300.0), ("b", 1.0))}
-    seconds = alternate(actions, {"a": 5, "b": 5}, lambda: None, limit=4.0)
+    seconds = alternate(actions, {"a": 5, "b": 5}, lambda _: None, limit=4.0)
     assert {name: len(values) for name, values in seconds.items()} == {"a": 1, "b": 4}
 
 
@@ -52,14 +52,14 @@ def test_one_that_fails_takes_no_further_part() -> None:
     lost: list[str] = []
     actions = {"a": lambda: fails(0), "b": lambda: fails(1_000_000), "c": lambda: fails(3)}
     seconds = alternate(
-        actions, dict.fromkeys(actions, 3), lambda: None, failed=lambda name, error: lost.append(f"{name}: {error}")
+        actions, dict.fromkeys(actions, 3), lambda _: None, failed=lambda name, error: lost.append(f"{name}: {error}")
     )
     assert lost == ["a: 0", "c: 3"]
     assert {name: len(values) for name, values in seconds.items()} == {"b": 3}
-    assert alternate({}, {}, lambda: None) == {}
-    assert alternate({"a": lambda: fails(0)}, {"a": 2}, lambda: None, failed=lambda *_: None) == {}
+    assert alternate({}, {}, lambda _: None) == {}
+    assert alternate({"a": lambda: fails(0)}, {"a": 2}, lambda _: None, failed=lambda *_: None) == {}
     with pytest.raises(RuntimeError, match="0"):
-        alternate({"a": lambda: fails(0)}, {"a": 1}, lambda: None)
+        alternate({"a": lambda: fails(0)}, {"a": 1}, lambda _: None)
 
 
 def test_spread_is_the_distance_of_quartiles_over_the_median() -> None:

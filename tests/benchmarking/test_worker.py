@@ -33,7 +33,9 @@ def test_memory_and_time_of_each_competitor() -> None:
     # Two E of 16 x 64 would be more than one: layerwise has one, the twin has none.
     assert memory["ours-linear"]["weights"] - memory["sdpa"]["weights"] == 16 * 64 * 4
     assert all(event["seconds"] > 0 and event["process"] > 0 for event in memory.values())
-    times = of(run("time", ["ours-linear", "sdpa"]), "time")
+    events = run("time", ["ours-linear", "sdpa"])
+    assert set(of(events, "round")) == {"ours-linear", "sdpa"}  # a floor's rounds are of the one whose it is
+    times = of(events, "time")
     for event in times.values():
         assert len(event["seconds"]) == len(event["floor"]) == 2
         assert event["error"] < 1e-5

@@ -133,7 +133,7 @@ class CellRun:
         return memory_groups(chosen, REFERENCES[:1], self.cell.work, free_bytes(self.cell.device))
 
     def _time(self, repeats: dict[str, int], lacking: Sequence[str]) -> None:
-        """A group in one process; where that ends badly, what began last is left out and the rest tried again.
+        """A group in one process; where that ends badly, what ran last is left out and the rest tried again.
 
         Floors are timed for rows that are ``lacking`` alone.
         """

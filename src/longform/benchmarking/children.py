@@ -26,7 +26,10 @@ LEAVING = 60.0  # and to end after its last
 
 @dataclass
 class Outcome:
-    """What a child reported, by competitor, before it ended. ``ended``: why it did not finish, or ""."""
+    """What a child reported, by competitor, before it ended.
+
+    ``begun``: the one that ran last, or whose floor did. ``ended``: why it did not finish, or "".
+    """
 
     found: dict[str, dict[str, Any]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
@@ -86,7 +89,7 @@ def _listen(
         if line and line.startswith('{"event"'):
             event = json.loads(line)
             name = event.get("name", "")
-            if event["event"] == "begin":
+            if event["event"] in ("begin", "round"):
                 outcome.begun = name
                 if per_competitor:
                     until = time.monotonic() + seconds

@@ -14,7 +14,7 @@ LONG = 10.0  # seconds; the first of longer passes counts: what loads once is no
 def alternate(
     actions: Mapping[str, Callable[[], None]],
     repeats: Mapping[str, int],
-    progress: Callable[[], None],
+    progress: Callable[[str], None],
     *,
     limit: float = math.inf,
     failed: Callable[[str, Exception], None] | None = None,
@@ -26,6 +26,7 @@ def alternate(
     is one pass, or several where one takes less than 0.1 s (their mean). Every action runs twice before (once, if it
     has a single repeat), unless the first pass takes more than 10 s: that one is its first round.
 
+    ``progress`` is given the name of an action that is about to run, in the first runs as in its turns.
     ``failed`` is given the name and the error of an action that raised one; it takes no further part and has no entry.
     Without it the error is raised.
     """
@@ -43,6 +44,7 @@ def alternate(
             failed(name, error)
 
     for name in list(actions):
+        progress(name)
         with watched(name):
             seconds[name], passes[name] = _warm_up(actions[name], 1 if repeats[name] == 1 else 2)
     names = list(seconds)
@@ -50,9 +52,9 @@ def alternate(
         shift = turn % max(1, len(names))
         for name in names[shift:] + names[:shift]:
             if name in seconds and _takes_turn(seconds[name], turn, repeats[name], passes[name], limit):
+                progress(name)
                 with watched(name):
                     seconds[name].append(_timed(actions[name], passes[name]))
-                    progress()
     return seconds
 
 

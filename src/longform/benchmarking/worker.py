@@ -98,7 +98,10 @@ def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], li
         del actions[name]
         gc.collect()
 
-    seconds = alternate(actions, rounds, partial(emit, "round"), limit=limit, failed=failed)
+    def next_turn(name: str) -> None:
+        emit("round", name=floors[name][0][0] if name in floors else name)
+
+    seconds = alternate(actions, rounds, next_turn, limit=limit, failed=failed)
     floor_of = {name: floor for floor, (names, _) in floors.items() for name in names}
     for name, error in errors.items():
         if name not in seconds:

@@ -78,7 +78,7 @@ def measured(name: str, cell: Cell, repeats: int) -> dict[str, Any]:
     run, hidden = make_pass(model, cell), random_states(cell)
     run(hidden)
     growth = peak_growth(partial(run, hidden), cell.device)
-    seconds = alternate({name: partial(run, hidden)}, {name: repeats}, lambda: None)[name]
+    seconds = alternate({name: partial(run, hidden)}, {name: repeats}, lambda _: None)[name]
     return {"seconds": seconds, "growth": growth}
 
 
