@@ -146,6 +146,8 @@ def test_ratios_are_seed_by_seed():
     ]
     ratios = ratios_to_twin(rows)
     assert ratios == {"n16-full": [1.0, 1.0], "x": [pytest.approx(1.1), 1.0], "y": []}
+    longer = [_row("step64-n16-full", 0, 4.0), _row("step64-n16-k4-headwise", 0, 4.4)]  # as in figure3d
+    assert ratios_to_twin(longer)["step64-n16-k4-headwise"] == [pytest.approx(1.1)]
     cells = final_values(rows)
     assert cells[1][4] == "4.7000 ± 0.4243"
     assert cells[1][6:8] == ["1.00", "1.0500 ± 0.0707"]

@@ -57,7 +57,8 @@ def ratios_to_twin(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     curves = by_curve(rows)
     found: dict[str, list[float]] = {}
     for curve, seeds in curves.items():
-        twin = curves.get(f"n{next(iter(seeds.values()))['settings']['n']}-full", {})
+        ending = f"n{next(iter(seeds.values()))['settings']['n']}-full"  # of its key, which may name the step too
+        twin = next((full for key, full in curves.items() if key.endswith(ending)), {})
         found[curve] = [
             row["metrics"]["loss"] / twin[seed]["metrics"]["loss"] for seed, row in seeds.items() if seed in twin
         ]
