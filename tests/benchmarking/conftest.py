@@ -16,11 +16,13 @@ HARDWARE = {"cpu": "a CPU", "cpu_features": [], "cores": 2, "threads": 1, "memor
 class FakeChildren:
     """Stands for child processes: a pass takes n microseconds and n KiB, half of that for "sdpa"; its floor n / 4.
 
-    ``dies``: competitors whose process ends with them, by task. ``calls``: task, length and competitors of each;
-    ``turns``: seconds for the turns of a competitor.
+    ``dies``: competitors whose process ends with them, by task, and ``end``: how.
+
+    ``calls``: task, length and competitors of each; ``turns``: seconds for the turns of a competitor.
     """
 
     dies: dict[str, str] = field(default_factory=dict)
+    end: str = "out of memory (the system ended its process)"
     slow: dict[str, float] = field(default_factory=dict)
     calls: list[tuple[str, int, tuple[str, ...]]] = field(default_factory=list)
     floored: list[list[str]] = field(default_factory=list)
@@ -38,7 +40,7 @@ class FakeChildren:
         for name, count in repeats.items():
             outcome.begun = name
             if self.dies.get(name) == task:
-                outcome.ended = "out of memory (the system ended its process)"
+                outcome.ended = self.end
                 return outcome if task == "memory" else Outcome(begun=name, ended=outcome.ended)
             outcome.found[name] = self.event(task, cell, name, count)
             if task == "time" and name not in floored:

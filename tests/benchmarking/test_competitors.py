@@ -9,10 +9,12 @@ from torch import nn
 from longform.benchmarking import checks
 from longform.benchmarking.checks import WrongOutput, check_output, checkable, verify
 from longform.benchmarking.competitors import all_competitors, chosen_competitors
+from longform.benchmarking.gradient_checks import check_gradients
 from longform.benchmarking.passes import make_pass, random_states
 from longform.benchmarking.precision import forward_of, prepare
 from longform.benchmarking.shapes import Cell
 from longform.errors import ConfigurationError
+from longform.layers import row_chunks
 
 CELL = Cell(
     size="tiny", length=64, batch=2, slots=16, dtype="float32", mode="eager", work="inference", device="cpu", threads=1
@@ -49,6 +51,50 @@ def test_a_training_step_changes_weights_and_leaves_no_gradient(name: str) -> No
     changed = [key for key, value in prepared.state_dict().items() if not torch.equal(value, before[key])]
     assert len([key for key in changed if "attention" in key]) >= 4 * 2
     assert all(parameter.grad is None for parameter in prepared.parameters())
+
+
+def gradients_checked(name: str, cell: Cell, change: Any = None) -> float | None:
+    competitor = all_competitors()[name]
+    model = competitor.build(cell.shape).eval()
+    prepared = prepare(copy.deepcopy(model), cell, autocast=competitor.autocast)
+    if change is not None:
+        change(prepared)
+    hidden = torch.randn(cell.batch, cell.length, cell.shape.size.hidden)
+    found = check_gradients(competitor, model, prepared, cell, hidden)
+    assert all(weight.grad is None for weight in prepared.parameters())
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", OWN)
+def test_every_competitor_has_the_right_gradients(name: str, dtype: str) -> None:
+    error = gradients_checked(name, replace(CELL, work="train", dtype=dtype))
+    assert (error is None) == (all_competitors()[name].family == "sparse")
+
+
+def test_a_wrong_gradient_is_noticed() -> None:
+    def weight(prepared: nn.Module) -> nn.Parameter:
+        return prepared.get_submodule("model.encoder.layers.1.attention").get_parameter("value.weight")
+
+    cell = replace(CELL, work="train")
+    with pytest.raises(WrongOutput, match="float64, of gradients"):
+        gradients_checked("ours-window", cell, lambda prepared: weight(prepared).register_hook(lambda x: 1.1 * x))
+    with pytest.raises(WrongOutput, match="of the weights that should"):
+        gradients_checked("ours-window", cell, lambda prepared: weight(prepared).requires_grad_(False))
+
+
+def test_what_goes_through_a_layer_in_parts_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "LONG", 64)
+    monkeypatch.setattr(row_chunks, "LONG", 64)
+    monkeypatch.setattr(checks, "CHECKED_TOKENS", 32)
+    competitor = all_competitors()["ours-window"]
+    model = competitor.build(CELL.shape).eval()
+    forward = forward_of(prepare(copy.deepcopy(model), CELL), CELL)
+    hidden = torch.randn(2, 64, CELL.shape.size.hidden)
+    assert check_output(competitor, model, forward, CELL, hidden) < 1e-5
+    assert all(weight.requires_grad for weight in model.parameters())
+    with pytest.raises(WrongOutput, match="in one piece"):
+        check_output(competitor, model, lambda x: forward(x) * (1 + (x.shape[1] > 32)), CELL, hidden)
 
 
 @pytest.mark.parametrize(("name", "length"), [("ours-linear", 640), ("weights-first", 512), ("lucidrains", 640)])

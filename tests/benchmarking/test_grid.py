@@ -1,9 +1,11 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from longform.benchmarking.cell_run import Effort
+from longform.benchmarking.children import STOPPED
 from longform.benchmarking.competitors import chosen_competitors
 from longform.benchmarking.grid import RECORDS, run_grid, set_aside
 from longform.benchmarking.guards import Probe, fitting_repeats, memory_groups, predicted_seconds
@@ -76,6 +78,20 @@ def test_rows_are_kept_with_their_commit_but_memory_and_packages_are_tried_again
     assert len(records) == 3
     assert said[0] == f"1 rows kept from commit {records[0].commit}"
     assert len((tmp_path / RECORDS).read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize("end", ["", "stopped"])
+def test_with_more_time_it_is_tried_again(end: str, tmp_path: Path, fake_children) -> None:
+    fake_children.slow = {} if end else {"sdpa": 6.0}
+    fake_children.dies, fake_children.end = ({"sdpa": "memory"}, f"{STOPPED} 10 s") if end else ({}, "")
+    assert str(reasons(measured(tmp_path, 64))["sdpa"]).endswith("too long for --cell-seconds 10")
+    fake_children.calls.clear()
+    measured(tmp_path, 64)
+    assert not fake_children.calls  # as little time as before
+    fake_children.dies = {}
+    longer = replace(EFFORT, cell_seconds=60.0)
+    records = run_grid(cells(64), chosen_competitors(NAMES), longer, output=tmp_path, tell=lambda _: None)
+    assert reasons(records)["sdpa"] is None
 
 
 def test_floors_are_timed_for_new_rows_alone(tmp_path: Path, fake_children) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from longform.benchmarking import measuring
 from longform.benchmarking.measuring import alternate, paired_ratio, spread
-from longform.benchmarking.memory import ALLOCATOR, free_bytes, is_out_of_memory
+from longform.benchmarking.memory import ALLOCATOR, free_bytes, is_out_of_memory, limit_memory
 
 
 def test_competitors_take_turns_in_an_order_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +98,16 @@ def test_memory_that_is_freed_again_counts() -> None:
 )
 def test_which_errors_mean_that_memory_has_run_out(error: Exception, expected: bool) -> None:
     assert is_out_of_memory(error) == expected
+
+
+def test_a_limit_stays_below_that_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: given.append(limits))
+    for most in (resource.RLIM_INFINITY, 500):
+        monkeypatch.setattr(resource, "getrlimit", lambda which, most=most: (most, most))
+        limit_memory(1_000)
+    assert given == [(1_000, resource.RLIM_INFINITY), (500, 500)]
 
 
 def test_models_share_the_memory_of_their_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,9 +123,13 @@ def test_compiling_without_a_compiler(monkeypatch: pytest.MonkeyPatch, longform_
 
 
 def test_compiling_a_gpus_model_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longform.evaluation.compiling.shutil.which", lambda name: name)
     for found in (False, True):
         monkeypatch.setattr("longform.evaluation.compiling.has_triton", lambda found=found: found)
         assert (missing_compiler(torch.device("cuda")) == "") is found
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr("longform.evaluation.compiling.shutil.which", lambda name: None)
+    assert "needs a C compiler" in missing_compiler(torch.device("cuda"))
 
 
 def test_only_longforms_are_compiled(bert_folder: Path) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from longform.benchmarking.competitor import Competitor
 from longform.benchmarking.shapes import Cell, Shape
 from longform.errors import LongformError
+from longform.layers.row_chunks import LONG
 
 CHECKED_TOKENS = 512  # of a longer text
 # Tokens; families that take nothing but whole texts are checked on longer ones by a short twin.
@@ -47,19 +48,36 @@ def check_output(
     """Compare ``forward``, the model as it will be timed, with what ``model``'s float32 weights should give.
 
     Hidden states (B, n, D), float32. The first 512 tokens of one text against the plain way in float64; a compiled
-    model, which is made for one length, on whole texts, against float32 above that. An architecture without a plainer
-    way must give finite numbers. Returns the relative error, or None. Raises WrongOutput.
+    model, which is made for one length, on whole texts, against float32 above that. Longform takes texts of 4,096
+    tokens and more through a layer in parts, and so that much is compared with float32 in one piece. An architecture
+    without a plainer way must give finite numbers. Returns the relative error, or None. Raises WrongOutput.
     """
     if competitor.expected is None:
         _require_finite(forward(hidden), hidden)
         return None
-    whole = cell.mode == "compiled" or competitor.family == "peer"
-    given = hidden if whole else hidden[:1, :CHECKED_TOKENS]
-    exact = given.shape[1] <= CHECKED_TOKENS
+    given, largest = given_of(competitor, cell, hidden), LARGEST_ERROR[cell.dtype]
+    if competitor.family == "ours" and given.shape[1] < LONG <= cell.length:
+        long = hidden[:1, :LONG]
+        with torch.enable_grad():  # in one piece; nothing is kept for gradients that nobody wants
+            pieceless = copy.deepcopy(model).requires_grad_(False)(long)
+        require_equal(forward(long), pieceless, largest, "float32 in one piece")
     with torch.no_grad():
-        expected = competitor.expected(copy.deepcopy(model).double(), given.double()) if exact else model(given)
-    largest = LARGEST_ERROR[cell.dtype]
-    return require_equal(forward(given), expected, largest, "float64" if exact else "float32")
+        expected, said = expected_of(competitor, copy.deepcopy(model), given)
+    return require_equal(forward(given), expected, largest, said)
+
+
+def given_of(competitor: Competitor, cell: Cell, hidden: Tensor) -> Tensor:
+    """As much of ``hidden`` (B, n, D) as is compared with float64, or with float32 where it has to be whole."""
+    whole = cell.mode == "compiled" or competitor.family == "peer"
+    return hidden if whole else hidden[:1, :CHECKED_TOKENS]
+
+
+def expected_of(competitor: Competitor, model: nn.Module, given: Tensor) -> tuple[Tensor, str]:
+    """The right output for ``given`` (B, n, D), and what it is called. Changes ``model``, a float32 copy."""
+    assert competitor.expected is not None
+    if given.shape[1] > CHECKED_TOKENS:
+        return model(given), "float32"
+    return competitor.expected(model.double(), given.double()), "float64"
 
 
 def checkable(competitor: Competitor, cell: Cell) -> Cell:

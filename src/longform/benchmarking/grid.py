@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,8 @@ from longform.errors import CheckpointError
 
 RECORDS = "records.jsonl"
 LOG = "children.log"
-PASSING = ("not installed", "out of memory")  # how reasons begin that may not hold the next time
+PASSING = ("not installed", "out of memory", "torch.compile needs")  # reasons begin so that may not hold next time
+ALLOWED = re.compile(r"--cell-seconds ([\d.,e+]+)$")  # how they end where time was short
 
 
 def run_grid(
@@ -33,15 +35,15 @@ def run_grid(
     """Measure what the records in ``output`` lack, and return all records of these cells and competitors.
 
     A row that is there is not measured again, and ``tell`` is told from what commit it is; nor is one that says why it
-    is missing, unless a package or memory was. ``also``: another file that gets each new record. Raises CheckpointError
-    where the records cannot be read.
+    is missing, unless a package, a compiler or memory was, or now there is more time. ``also``: another file that gets
+    each new record. Raises CheckpointError where the records cannot be read.
     """
     commit()  # of the code that runs, whatever is checked out by the end
     path = output / RECORDS
     records = _read(path)
     there = {key_of(record.settings): record for record in records}
     wanted = [key_of(cell.settings(name)) for cell in cells for name in competitors]
-    kept = {key for key in wanted if key in there and not worth_another_try(there[key])}
+    kept = {key for key in wanted if key in there and not worth_another_try(there[key], effort)}
     for earlier, count in Counter(there[key].commit for key in wanted if key in kept).items():
         tell(f"{count} rows kept from commit {earlier}")
     with tqdm(total=len(cells) * len(competitors), unit="row", desc="benchmark") as bar:
@@ -62,9 +64,12 @@ def run_grid(
     return [record for key, record in there.items() if key in set(wanted)]
 
 
-def worth_another_try(record: Record) -> bool:
+def worth_another_try(record: Record, effort: Effort) -> bool:
     """Whether a row has no time for a reason that may have passed."""
-    return str(record.metrics["missing"]).startswith(PASSING)
+    reason = str(record.metrics["missing"])
+    allowed = ALLOWED.search(reason)
+    more_time = allowed is not None and effort.cell_seconds > float(allowed[1].replace(",", ""))
+    return more_time or reason.startswith(PASSING)
 
 
 def set_aside(output: Path) -> Path | None:

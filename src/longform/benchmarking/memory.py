@@ -68,7 +68,10 @@ def limit_memory(limit: int | None) -> None:
     import resource
 
     if hasattr(resource, "RLIMIT_DATA"):
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+        most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        if most != resource.RLIM_INFINITY:
+            limit = min(limit, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -27,6 +27,7 @@ from longform.benchmarking.checks import WrongOutput, check_output, checkable, v
 from longform.benchmarking.competitor import Competitor
 from longform.benchmarking.competitors import all_competitors
 from longform.benchmarking.floor import Floor, window_floor
+from longform.benchmarking.gradient_checks import check_gradients
 from longform.benchmarking.measuring import alternate
 from longform.benchmarking.memory import is_out_of_memory, limit_memory, peak_growth, process_peak
 from longform.benchmarking.orphans import end_with_parent
@@ -122,6 +123,8 @@ def _checked_pass(competitor: Competitor, cell: Cell) -> tuple[Callable[[], None
     prepared = prepare(copy.deepcopy(model), checked, autocast=competitor.autocast)
     hidden = torch.randn(checked.batch, checked.length, checked.shape.size.hidden)
     error = check_output(competitor, model, forward_of(prepared, checked), checked, hidden)
+    if cell.work == "train":
+        check_gradients(competitor, model, prepared, checked, hidden)
     if checked != cell:
         prepared = prepare(competitor.build(cell.shape).eval(), cell, autocast=competitor.autocast)
     return partial(make_pass(prepared, cell), random_states(cell)), error

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.cli.arguments import command_parser
+from longform.errors import require
 
 
 def parser() -> Any:
@@ -13,7 +14,8 @@ def parser() -> Any:
         "their texts, competitors taking turns in one process after their outputs were checked. A competitor that is "
         "not installed, does not fit or takes too long gets a row that says so. Interrupted, it goes on when it is "
         "called again with the same folder: rows that are there are kept, also when the code has changed since "
-        "(--restart), except those that lacked a package or memory. On 2 CPU cores --preset small takes under 10 "
+        "(--restart), except those that lacked a package, a compiler, memory or "
+        "seconds. On 2 CPU cores --preset small takes under 10 "
         "minutes, variants about 12, batches about 8, bars about 60, bars-train about 30, million about 20, paper "
         "about 90; full takes days and is meant to be cut with the other options.",
     )  # fmt: skip
@@ -68,6 +70,8 @@ def run(settings: Any) -> None:
         effort = Effort(settings.repeats, selection.cell_seconds, selection.memory, selection.floors)
         cells = cells_of(selection, device=device, threads=threads)
         stages.append((cells, chosen_competitors(selection.competitors), effort))
+    require("matplotlib", extra="train")  # all of this is better known before the first hour
+    settings.output.mkdir(parents=True, exist_ok=True)
     if settings.restart and (aside := set_aside(settings.output)):
         print(f"set aside  {aside}")
     shown = chosen_competitors(["all"])

@@ -19,7 +19,11 @@ Model = TypeVar("Model")
 def missing_compiler(device: torch.device) -> str:
     """What torch.compile lacks for ``device``, and how to get it; "" where nothing is known to lack."""
     if device.type == "cuda":
-        return "" if has_triton() else "torch.compile needs Triton on a GPU: pip install triton"
+        if not has_triton():
+            return "torch.compile needs Triton on a GPU: pip install triton"
+        if not any(shutil.which(name) for name in filter(None, (os.environ.get("CC"), "gcc", "clang"))):
+            return "torch.compile needs a C compiler on a GPU: install one (apt-get install gcc), or name it by CC"
+        return ""
     if device.type != "cpu" or sys.platform == "win32":
         return ""
     name = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
