@@ -23,6 +23,7 @@ from longform.functional.reference import (
     reference_pool,
     reference_slot_size,
 )
+from longform.functional.sinks import rest_mask
 from strategies import Text, away_from_zero, generator, gradients, normal, seeds, texts
 from tolerances import assert_close
 
@@ -200,6 +201,16 @@ def test_what_a_document_gets_does_not_depend_on_the_batch(kind):
     used = math.ceil(4 / (3 if kind == "convolution" else 1))
     assert_close(both[1, :used], alone[0, :used])
     assert counts[1].sum() == count.sum() == 4
+
+
+@pytest.mark.parametrize("sinks", [1, 3, 5])
+@pytest.mark.parametrize("length", [5, 7, 24])
+def test_slots_without_sinks_need_no_mask(length, sinks):
+    options = {"batch": 2, "length": length, "device": torch.device("cpu"), "sizes": (1, 2, 4), "slots": 6}
+    wanted = make_slots(rest_mask(None, batch=2, length=length, sinks=sinks, device=options["device"]), **options)
+    found = make_slots(None, **options, sinks=sinks)
+    assert found.count.tolist() == wanted.count.tolist()
+    assert (found.size.tolist(), found.uniform) == (wanted.size.tolist(), wanted.uniform)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

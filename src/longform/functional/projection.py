@@ -52,12 +52,13 @@ def slot_sizes(lengths: Tensor, *, sizes: tuple[int, ...], slots: int) -> Tensor
 
 
 def make_slots(
-    mask: Tensor | None, *, batch: int, length: int, device: torch.device, sizes: tuple[int, ...], slots: int
-) -> Slots:
+    mask: Tensor | None, *, batch: int, length: int, device: torch.device, sizes: tuple[int, ...], slots: int,
+    sinks: int = 0,
+) -> Slots:  # fmt: skip
     """Slots of ``batch`` rows of ``length`` positions; ``mask`` bool (B, n) or None.
 
     ``sizes``: the tokens a slot may cover, ascending: divisors(C), or (C,) for a kernel with that many taps;
-    ``slots`` k.
+    ``slots`` k. ``sinks``: leading positions that are not counted.
     """
     if len(sizes) == 1:
         size, uniform = torch.full((batch,), sizes[0], dtype=torch.long, device=device), sizes[0]
@@ -70,7 +71,7 @@ def make_slots(
         size = slot_sizes(lengths, sizes=sizes, slots=slots)
         uniform = _uniform_size(size, length=length, slots=slots)
     valid = torch.ones(batch, length, device=device) if mask is None else mask.float()
-    count = segment_sum(valid[..., None], size, uniform, limit=slots)[..., 0]
+    count = segment_sum(valid[..., None], size, uniform, limit=slots, sinks=sinks)[..., 0]
     return Slots(count, size, uniform)
 
 

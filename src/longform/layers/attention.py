@@ -273,7 +273,7 @@ class LinformerAttention(nn.Module):
     def _memory(self, hidden: Tensor, mask: Tensor | None, projection: SequenceProjection, heads: list[int]) -> Memory:
         """Slots of ``heads`` from the hidden states, sinks in front."""
         key, value = (self._weights_of(layer, heads) for layer in (self.key, self.value))
-        rest = self._rest_mask(mask, hidden)
+        rest = self._rest_mask(mask, hidden, projection)
         memory = projection.from_hidden(hidden, rest, key, value, len(heads), sinks=self.sinks)
         if self.sinks:
             first = first_tokens(hidden, self.sinks)
@@ -293,7 +293,7 @@ class LinformerAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         assert self.window is not None
         assert self.memory_bias is not None
-        memory = projection.from_heads(key, value, self._rest_mask(mask, key), sinks=self.sinks)
+        memory = projection.from_heads(key, value, self._rest_mask(mask, key, projection), sinks=self.sinks)
         if self.sinks:
             leading = (first_tokens(x, self.sinks) for x in (key, value))
             memory = self._with_sinks(memory, *leading, mask, key.shape[1])
@@ -306,9 +306,9 @@ class LinformerAttention(nn.Module):
             implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
 
-    def _rest_mask(self, mask: Tensor | None, x: Tensor) -> Tensor | None:
-        """The mask (B, n) of x (B, n, ...) without the sinks."""
-        if not self.sinks:
+    def _rest_mask(self, mask: Tensor | None, x: Tensor, projection: SequenceProjection) -> Tensor | None:
+        """The mask (B, n) of x (B, n, ...) without the sinks; none is made for means, which leave them out anyhow."""
+        if not self.sinks or (mask is None and isinstance(projection, MeanProjection)):
             return mask
         return rest_mask(mask, batch=x.shape[0], length=x.shape[1], sinks=self.sinks, device=x.device)
 

@@ -155,14 +155,14 @@ class MeanProjection(SequenceProjection):
         self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
     ) -> Memory:
         """Means of hidden states, then W: the mean commutes with a linear layer."""
-        slots = _slots(hidden, mask, self.sizes, self.slots)
+        slots = _slots(hidden, mask, self.sizes, self.slots, sinks)
         short = mean_pool(hidden, slots, limit=self.slots, sinks=sinks)
         keys, values = (fused_linear(short, *side).unflatten(2, (heads, -1)).transpose(1, 2) for side in (key, value))
         return Memory(keys, values, _usable(slots, mask), slots)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
         """Means of keys and of values."""
-        slots = _slots(key, mask, self.sizes, self.slots)
+        slots = _slots(key, mask, self.sizes, self.slots, sinks)
         means = (mean_pool(x.flatten(2), slots, limit=self.slots, sinks=sinks) for x in (key, value))
         keys, values = (x.unflatten(2, key.shape[2:]).transpose(1, 2) for x in means)
         return Memory(keys, values, _usable(slots, mask), slots)
@@ -235,8 +235,8 @@ class ConvolutionProjection(SequenceProjection):
         return Memory(keys, values, _usable(slots, mask), slots)
 
 
-def _slots(x: Tensor, mask: Tensor | None, sizes: tuple[int, ...], slots: int) -> Slots:
-    return make_slots(mask, batch=x.shape[0], length=x.shape[1], device=x.device, sizes=sizes, slots=slots)
+def _slots(x: Tensor, mask: Tensor | None, sizes: tuple[int, ...], slots: int, sinks: int = 0) -> Slots:
+    return make_slots(mask, batch=x.shape[0], length=x.shape[1], device=x.device, sizes=sizes, slots=slots, sinks=sinks)
 
 
 def _usable(slots: Slots, mask: Tensor | None) -> Tensor | None:
