@@ -51,6 +51,7 @@ def require(module_name: str, *, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not module_name.startswith(error.name):
             raise
+        package = error.name.split(".")[0]
         raise MissingDependencyError(
-            f'this needs the package "{error.name}", which is not installed: pip install "longform[{extra}]"'
+            f'this needs the package "{package}", which is not installed: pip install "longform[{extra}]"'
         ) from error

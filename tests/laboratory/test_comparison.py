@@ -1,6 +1,7 @@
 import json
 import random
 import re
+import sys
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from benchmarks.tables import provenance
 from longform.benchmarking.records import read_records
-from longform.errors import ConfigurationError, DataError, InputError
+from longform.errors import ConfigurationError, DataError, InputError, MissingDependencyError
 from longform.laboratory import comparison as module
 from longform.laboratory.architectures import build
 from longform.laboratory.compare_report import markdown_table
@@ -208,6 +209,20 @@ def test_impossible_budgets_are_refused(wrong):
     (name, value), *_ = wrong.items()
     with pytest.raises(ConfigurationError, match=f"{name}=.?{value}"):
         LearningSettings(**wrong)
+
+
+def test_what_cannot_end_well_is_refused_before_the_first_training(task, sizes, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_attempt", lambda *_, **__: pytest.fail("a training was begun"))
+    with pytest.raises(ConfigurationError, match="batch_size=64, but there are only 40 texts"):
+        compare(task, sizes, replace(LEARNING, batch_size=64), tmp_path, architectures=("full",))
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "sklearn", None)
+        with pytest.raises(MissingDependencyError, match='package "sklearn"'):
+            compare(task, sizes, LEARNING, tmp_path, architectures=("full", "tfidf"))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingDependencyError, match=r'package "matplotlib".*longform\[train\]'):
+        compare(task, sizes, LEARNING, tmp_path, architectures=("full",))
+    assert not list(tmp_path.iterdir())
 
 
 def test_unknown_architectures_are_refused_and_missing_ones_shown(task, sizes, tmp_path):

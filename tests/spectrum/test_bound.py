@@ -193,3 +193,4 @@ def test_wrong_options_are_one_clear_line(corpus, tmp_path, tiny_tokenizer, caps
         places[name] = str(made[name](tmp_path / name, tiny_tokenizer))
     assert main(["bound", *(places.get(word, word) for word in more)]) == 2
     assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("out/parts/*"))  # no trials before the texts are known to be enough

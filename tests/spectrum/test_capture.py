@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, T5Config, T5EncoderModel
 
 from longform import LinformerConfig
 from longform.errors import ConfigurationError, InputError
@@ -16,7 +16,9 @@ SIZES = {
 DISTILBERT = {"vocab_size": 50, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 40, "max_position_embeddings": 20}
 FAMILIES = {
     "bert": SIZES, "roberta": SIZES, "xlm-roberta": SIZES, "electra": {**SIZES, "embedding_size": 16},
-    "distilbert": DISTILBERT, "albert": {**SIZES, "embedding_size": 16},
+    "distilbert": DISTILBERT, "albert": {**SIZES, "embedding_size": 16}, "mpnet": SIZES,
+    "deberta": {**SIZES, "relative_attention": True, "max_relative_positions": 16, "pos_att_type": ["p2c", "c2p"]},
+    "deberta-v2": {**SIZES, "relative_attention": True, "position_buckets": 8, "pos_att_type": ["p2c", "c2p"]},
 }  # fmt: skip
 
 
@@ -54,6 +56,14 @@ def test_logits_and_values_are_those_behind_the_probabilities(model_type):
     hidden = last.logits.masked_fill(mask[:, None, None] == 0, -torch.inf)
     torch.testing.assert_close(hidden.softmax(-1), last.probabilities)
     torch.testing.assert_close(last.values.transpose(1, 2).flatten(2), seen[0])
+
+
+def test_what_is_no_map_is_not_taken_for_one():
+    """Its second output is the bias of relative positions, which has the shape of a map."""
+    sizes = {"d_model": 24, "num_layers": 2, "num_heads": 3, "d_kv": 8, "d_ff": 40, "vocab_size": 50}
+    model = T5EncoderModel._from_config(T5Config(**sizes), attn_implementation="eager").eval()
+    with pytest.raises(ConfigurationError, match="keeps them to itself"):
+        list(captured_layers(model, *batch()))
 
 
 def test_rotary_positions_have_no_plain_logits():

@@ -52,7 +52,7 @@ def test_a_report_of_two_models_and_k_for_convert(models, corpus, tmp_path, caps
     for kind, more in (
         ("per-layer", []),
         ("per-head", ["--sharing", "none"]),
-        ("total-12-per-head", ["--sharing", "none"]),
+        ("total-12-per-head", []),  # the file says it
         ("total-12", []),
     ):
         path = output / "projected_length" / f"tinybert-corpus-{kind}.json"
@@ -125,6 +125,13 @@ def test_a_folder_goes_on_with_the_same_model_texts_and_field_alone(models, corp
 def test_wrong_options_are_one_clear_line(models, corpus, tmp_path, capsys, more, message):
     assert main(arguments(models[:1], corpus, tmp_path / "out", *more)) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_refused_command_leaves_no_settings_behind(models, corpus, tmp_path, capsys):
+    assert main(arguments(models[:1], corpus, tmp_path / "out", "--max-length", "40")) == 2
+    assert main(arguments(models[:1], corpus, tmp_path / "out", "--head-texts", "0")) == 0
+    assert main(arguments(models[:1], corpus, tmp_path / "out", "--max-length", "10")) == 2
+    assert "made with other settings (max_length: 20 there, 10 now" in capsys.readouterr().err
 
 
 def test_without_matplotlib_nothing_is_measured(models, corpus, tmp_path, monkeypatch, capsys):

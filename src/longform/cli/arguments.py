@@ -53,7 +53,9 @@ def _option_names(parser: Any) -> set[str]:
 def add_input_options(parser: Any) -> None:
     """Options of commands that read documents and write a record for each."""
     parser.add_argument(
-        "sources", nargs="+", help="text, .jsonl or .parquet files, folders, hf:NAME:SPLIT, or - (one document a line)"
+        "sources",
+        nargs="+",
+        help="text, .jsonl or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT, or - (one document a line)",
     )
     parser.add_argument("--output", required=True, help=".jsonl or .parquet file to write")
     parser.add_argument("--text-field", default="text", help="field of a record that holds its text")

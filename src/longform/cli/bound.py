@@ -31,7 +31,7 @@ def parser() -> Any:
     )  # fmt: skip
     made.add_argument(
         "--text", type=list[str] | str | None, default=None,
-        help="texts for the model: text, .jsonl or .parquet files, folders, or hf:NAME:SPLIT",
+        help="texts for the model: text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT",
     )  # fmt: skip
     made.add_argument("--output", type=str | None, default=None, help="folder for records, pictures and report.html")
     made.add_argument("--text-field", default="text", help="field of a record that holds its text")

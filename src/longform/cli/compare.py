@@ -25,7 +25,7 @@ def parser() -> Any:
     )  # fmt: skip
     made.add_argument("--task", default="text", help="text, listops, digits (scikit-learn's) or cifar10 (grey-scale)")
     made.add_argument("--data", type=str | None, default=None, help="text: .parquet, .jsonl or .csv file, or "
-                      "hf:NAME:SPLIT; cifar10: folder of the binary version")  # fmt: skip
+                      "hf:NAME[:CONFIG]:SPLIT; cifar10: folder of the binary version")  # fmt: skip
     made.add_argument("--text-field", default="text", help="field with the text")
     made.add_argument("--label-field", default="label", help="field with the label")
     made.add_argument("--pair-field", type=str | None, default=None, help="field with the second text of a pair")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longform.cli.arguments import command_parser
-from longform.cli.lengths_file import read_lengths
+from longform.cli.lengths_file import read_lengths, read_sharing
 from longform.conversion import defaults
 from longform.conversion.saving import check_output
 from longform.conversion.tasks import MODELS
@@ -46,7 +46,10 @@ def _add_attention(made: Any) -> None:
         help=f"slots k: a number, a list per layer, lists per head, or a JSON or YAML file with one of these as its "
         f"projected_length (longform spectrum writes such files); auto: about {defaults.SLOTS}",
     )  # fmt: skip
-    made.add_argument("--sharing", choices=SHARINGS, default=defaults.SHARING, help="who shares a projection")
+    made.add_argument(
+        "--sharing", choices=(*SHARINGS, "auto"), default="auto",
+        help=f"who shares a projection; auto: as the --projected-length file says, else {defaults.SHARING}",
+    )  # fmt: skip
     made.add_argument(
         "--attention-window", type=int | Literal["auto"] | None, default="auto",
         help=f"tokens seen exactly on each side; null: slots only; auto: {defaults.WINDOW} where slots have a place",
@@ -85,9 +88,12 @@ def run(settings: Any) -> None:
 
     output = Path(settings.output).expanduser()
     check_output(output, overwrite=settings.overwrite)
+    lengths, sharing = settings.projected_length, settings.sharing
+    if sharing == "auto":
+        sharing = read_sharing(lengths, otherwise=defaults.SHARING)
     result = convert(
-        settings.source, max_length=settings.max_length, projected_length=read_lengths(settings.projected_length),
-        projection=settings.projection, sharing=settings.sharing, attention_window=settings.attention_window,
+        settings.source, max_length=settings.max_length, projected_length=read_lengths(lengths),
+        projection=settings.projection, sharing=sharing, attention_window=settings.attention_window,
         memory_budget=settings.memory_budget, sink_tokens=settings.sink_tokens,
         projection_init=settings.projection_init, positions=settings.positions,
         task=settings.task, num_labels=settings.num_labels, classifier_pooling=settings.classifier_pooling,

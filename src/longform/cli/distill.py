@@ -21,7 +21,7 @@ def parser() -> Any:
     )  # fmt: skip
     made.add_argument("student", type=str, help="folder of the converted model (longform convert)")
     made.add_argument("teacher", type=str, help="folder or hub name of the original encoder")
-    made.add_argument("texts", nargs="+", help="text, .jsonl or .parquet files, folders, or hf:NAME:SPLIT")
+    made.add_argument("texts", nargs="+", help="text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
     made.add_argument("--text-field", default="text", help="field of a record that holds its text")
     made.add_argument("--resume", type=bool, default=True, help="go on with an interrupted run in the output folder")

@@ -83,7 +83,7 @@ def _task_parser(task: str, description: str) -> Any:
 
 def _similarity() -> Any:
     made = _task_parser("sts", "Spearman x 100 between cosines and people's judgements.")
-    made.add_argument("--data", required=True, help=".jsonl, .parquet or hf:NAME:SPLIT")
+    made.add_argument("--data", required=True, help=".jsonl, .parquet or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument(
         "--fields", type=list[str], default=["sentence1", "sentence2", "score"], help="first text, second text, score"
     )
@@ -92,7 +92,7 @@ def _similarity() -> Any:
 
 def _retrieval() -> Any:
     made = _task_parser("retrieval", "Rank all documents for every query by cosine.")
-    made.add_argument("--queries", required=True, help=".jsonl, .parquet or hf:NAME:SPLIT")
+    made.add_argument("--queries", required=True, help=".jsonl, .parquet or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--documents", required=True, help="as queries")
     made.add_argument("--query-field", default="query", help="a query's text")
     made.add_argument("--relevant-field", default="relevant", help="id, or list of ids, of a query's documents")
@@ -104,7 +104,7 @@ def _retrieval() -> Any:
 
 def _classification() -> Any:
     made = _task_parser("classification", "Score fine-tuned models on labelled documents.")
-    made.add_argument("--data", required=True, help=".jsonl, .parquet or hf:NAME:SPLIT")
+    made.add_argument("--data", required=True, help=".jsonl, .parquet or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--text-field", default="text", help="a document's text")
     made.add_argument("--label-field", default="label", help="name or number; a list for multi-label models")
     made.add_argument("--pair-field", type=str | None, default=None, help="the second text of a pair (no chunks then)")
@@ -113,7 +113,7 @@ def _classification() -> Any:
 
 def _masked_lm() -> Any:
     made = _task_parser("mlm", "Perplexity on a fixed set of masked tokens.")
-    made.add_argument("--data", required=True, help="text, .jsonl, .parquet, a folder, or hf:NAME:SPLIT")
+    made.add_argument("--data", required=True, help="text, .jsonl, .parquet, a folder, or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--text-field", default="text", help="a document's text")
     made.add_argument("--probability", type=float, default=0.15, help="share of tokens that are masked")
     made.add_argument("--seed", type=int, default=0, help="of the choice of tokens")

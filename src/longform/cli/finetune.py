@@ -16,7 +16,9 @@ def parser() -> Any:
         "--nproc-per-node N -m longform.cli.main finetune ...",
     )  # fmt: skip
     made.add_argument("model", type=str, help="folder or hub name of the encoder")
-    made.add_argument("train", type=str, help=".parquet, .jsonl or .csv file with texts and labels, or hf:NAME:SPLIT")
+    made.add_argument(
+        "train", type=str, help=".parquet, .jsonl or .csv file with texts and labels, or hf:NAME[:CONFIG]:SPLIT"
+    )
     made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
     made.add_argument("--validation", type=str | None, default=None, help="file like TRAIN; null: hold a part out")
     made.add_argument("--text-field", default="text", help="field with the text")

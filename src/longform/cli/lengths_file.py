@@ -5,7 +5,7 @@ from typing import Any
 
 from longform.errors import DataError, require
 
-NAME = "projected_length"
+NAME, SHARING = "projected_length", "projection_sharing"
 
 
 def read_lengths(given: Any) -> Any:
@@ -16,20 +16,30 @@ def read_lengths(given: Any) -> Any:
     """
     if not isinstance(given, str) or given == "auto":
         return given
-    path = Path(given).expanduser()
-    if not path.is_file():
-        raise DataError(f'{NAME}="{given}" is neither a number, a list nor a file that exists')
-    yaml = require("yaml", extra="cli")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f'"{path}" is neither JSON nor YAML: {error}') from error
+    content = _content(given)
     found = content.get(NAME) if isinstance(content, dict) else content
     if not _is_lengths(found):
         raise DataError(
-            f'"{path}" has no {NAME} that is a whole number, a list of them (one a layer) or a list of lists (heads)'
+            f'"{given}" has no {NAME} that is a whole number, a list of them (one a layer) or a list of lists (heads)'
         )
     return found
+
+
+def read_sharing(given: Any, *, otherwise: str) -> str:
+    """The sharing that stands beside k in the file: heads of different k share nothing. Without it, ``otherwise``."""
+    content = _content(given) if isinstance(given, str) and given != "auto" else None
+    return content.get(SHARING, otherwise) if isinstance(content, dict) else otherwise
+
+
+def _content(name: str) -> Any:
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise DataError(f'{NAME}="{name}" is neither a number, a list nor a file that exists')
+    yaml = require("yaml", extra="cli")
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(f'"{path}" is neither JSON nor YAML: {error}') from error
 
 
 def _is_lengths(value: Any) -> bool:

@@ -36,7 +36,7 @@ def parser() -> Any:
         "learning curve and report. Interrupted, it goes on when it is called again with the same output folder and "
         f"options. Several processes: torchrun --nproc-per-node N -m longform.cli.main pretrain ... Presets: {presets}",
     )  # fmt: skip
-    made.add_argument("texts", nargs="+", help="text, .jsonl or .parquet files, folders, or hf:NAME:SPLIT")
+    made.add_argument("texts", nargs="+", help="text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
     made.add_argument("--preset", default="tiny", help="tiny, small, base, or a YAML file; options below change it")
     made.add_argument("--text-field", default="text", help="field of a record that holds its text")

@@ -5,6 +5,7 @@ from typing import Any
 
 from longform.cli.arguments import command_parser
 from longform.cli.printing import print_table
+from longform.errors import require
 
 FIGURE3_SEEDS, TABLE2_SEEDS = [0, 1, 2], [0, 1, 2]
 
@@ -25,8 +26,8 @@ def parser() -> Any:
     made.add_argument("--output", type=Path | None, default=None, help="folder to write; null: runs/SUBJECT")
     made.add_argument("--scale", default="small", help="small: two CPU cores; paper: the paper's sizes")
     made.add_argument("--text", type=str, nargs="+", default=[], help="figures 1 and 3: text, .jsonl "
-                      "or .parquet files, folders, hf:NAME:SPLIT to measure or train on; table2: to heal converted "
-                      "models on before fine-tuning")  # fmt: skip
+                      "or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT to measure or train on; table2: to heal "
+                      "converted models on before fine-tuning")  # fmt: skip
     made.add_argument("--text-field", type=str | None, default=None, help="field with the text; null: text")
     made.add_argument("--data", type=str | None, default=None, help="table2: folder with sst2_train, sst2_dev, "
                       "imdb_train, qnli_part, mrpc_train, rte_train (.parquet, .jsonl or .csv), or hf")  # fmt: skip
@@ -66,6 +67,7 @@ def run(settings: Any) -> None:
         if name not in ("subject", "output", "scale", "config") and value not in (None, False, [])
     )  # fmt: skip
     check_options(settings.subject, given, settings.scale)
+    require("matplotlib", extra="train")  # before hours of work, not after
     output = (settings.output or Path("runs") / settings.subject).expanduser()
     lacking = DOERS[settings.subject.rstrip("abcd")](settings, output)
     if lacking:

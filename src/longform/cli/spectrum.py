@@ -24,7 +24,7 @@ def parser() -> Any:
     made.add_argument("models", nargs="+", help='folders or hub names of encoders; "bundled": the demo\'s MiniLM')
     made.add_argument(
         "--text", nargs="+", required=True,
-        help="corpora, each on its own: text, .jsonl or .parquet files, folders, or hf:NAME:SPLIT",
+        help="corpora, each on its own: text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT",
     )  # fmt: skip
     made.add_argument("--output", type=str, required=True, help="folder for records, pictures, k and report.html")
     made.add_argument("--text-field", default="text", help="field of a record that holds its text")

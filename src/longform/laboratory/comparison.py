@@ -10,7 +10,7 @@ import torch
 
 from longform.benchmarking.memory import is_out_of_memory
 from longform.benchmarking.records import commit
-from longform.errors import ConfigurationError, InputError, MissingDependencyError
+from longform.errors import ConfigurationError, InputError, MissingDependencyError, require
 from longform.evaluation.loading import pick_device
 from longform.laboratory.architectures import ARCHITECTURES, build
 from longform.laboratory.compare_plots import draw_comparison
@@ -49,11 +49,21 @@ def compare(
     cannot be built, needs more memory than there is or diverges is a row that says so; the others go on.
     ``described``: more settings for the records, such as the kind of task and the scale's name.
 
-    Raises ConfigurationError for an unknown architecture and for another comparison in the folder.
+    Raises ConfigurationError for an unknown architecture, for another comparison in the folder and for fewer texts than
+    a batch has; MissingDependencyError for what tables and pictures need.
     """
     unknown = [name for name in architectures if name not in EVERY]
     if unknown or not architectures:
         raise ConfigurationError(f"architectures {unknown or 'none'}: choose among {', '.join(EVERY)}")
+    count = task.counts()["train_texts"]
+    if learning.batch_size > count:
+        raise ConfigurationError(
+            f"batch_size={learning.batch_size}, but there are only {count:,} texts to train on: a smaller one "
+            "(--batch-size), or more texts"
+        )
+    require("matplotlib", extra="train")  # before the first training, not after
+    if HUMBLE in architectures:
+        require("sklearn", extra="train")
     output = Path(output)
     place = pick_device(device)
     commit()  # of the code that runs, whatever is checked out by the end
@@ -66,7 +76,7 @@ def compare(
     if before is None:
         write_run(output, identity)
     else:
-        check_same_run(output, before, identity)
+        check_same_run(output, before, identity, otherwise="or another output folder (--output)")
     asked: dict[str, Result] = {}
     for name in architectures:
         found = read_result(output, name)

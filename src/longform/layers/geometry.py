@@ -49,7 +49,8 @@ def check_attention(
         )
     if sink_tokens < 0 or sink_tokens >= min(head_slots):
         raise ConfigurationError(
-            f"sink_tokens={sink_tokens} must be at least 0 and less than projected_length={min(head_slots)}"
+            f"sink_tokens={sink_tokens} must be at least 0 and less than projected_length={min(head_slots)} (the "
+            "smallest there is): fewer sinks (--sink-tokens), or more slots"
         )
     _check_window(attention_window, memory_budget, projection, head_slots, max_length)
 

@@ -102,6 +102,8 @@ def run_bound(
     if subject is not None:
         about |= subject_identity(subject.source, subject.documents)
     open_run_folder(output, IDENTITY, about, what="bounds")
+    if subject is not None:
+        _try(subject, settings)
     head_size = settings.head_size if subject is None else subject.head_size()
     cells = [cell for length in settings.length for cell in _trials(subject, settings, length, output, progress)]
     errors = [] if subject is None else _errors(subject, settings, output, progress)
@@ -110,6 +112,14 @@ def run_bound(
     draw_bound(result, output)
     write_bound_report(result, settings, facts, output)
     return result
+
+
+def _try(subject: BoundSubject, settings: BoundSettings) -> None:
+    """Raise what a model without logits and too few texts raise, before the trials and not after them."""
+    for length in settings.length:
+        subject.ids(length, settings.trial_texts)
+    ids = subject.ids(max(settings.length), settings.fit_texts + settings.held_out_texts)
+    list(captured_samples(subject.opened.model, ids[:1], layers=subject.layers(settings)[:1], head_count=1))
 
 
 def _trials(

@@ -16,16 +16,23 @@ from longform.functional.masking import checked_mask
 from longform.layers.attention import LinformerAttention
 from longform.layers.effective_attention import implied_map
 
-# What the linear layers for queries, keys and values are called; where they are one ("Wqkv"), only the map is known.
+# What the linear layers for queries, keys and values are called; where they are one, only the map is known.
 LAYOUTS: tuple[tuple[str, ...], ...] = (
     ("query", "key", "value"),  # BERT, RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA, MiniLM, ALBERT; and ours
     ("q_lin", "k_lin", "v_lin"),  # DistilBERT
+    ("q", "k", "v"),  # MPNet
+    ("query_proj", "key_proj", "value_proj"),  # DeBERTa v2 and v3
+    ("in_proj",),  # DeBERTa
     ("Wqkv",),  # ModernBERT
 )
 # Models whose attention is no n x n map of all pairs: they approximate it, leave pairs out, or have none.
 WITHOUT_MAP = frozenset(
     ("big_bird", "bigbird_pegasus", "fnet", "led", "longformer", "mra", "nystromformer", "reformer", "yoso")
 )
+
+
+# Models that form a map in any case and give it away only when asked; others would keep those of all layers.
+ASKED = frozenset(("deberta", "deberta-v2", "flaubert", "mpnet", "xlm"))
 
 
 class LayerAttention(NamedTuple):
@@ -150,7 +157,9 @@ class _Run:
                     for handle in self._hook(module, names):
                         hooks.callback(handle.remove)
                 self.model.eval()
-                self.model(input_ids=self.ids, attention_mask=None if self.mask is None else self.mask.long())
+                mask = None if self.mask is None else self.mask.long()
+                asked = {"output_attentions": True} if self._is_asked else {}
+                self.model(input_ids=self.ids, attention_mask=mask, **asked)
         except _Stop:
             pass
         except BaseException as error:  # handed to the consumer's thread
@@ -158,6 +167,10 @@ class _Run:
         finally:
             self.model.train(training)
             self.made.release()
+
+    @property
+    def _is_asked(self) -> bool:
+        return self.model.config.model_type in ASKED
 
     def _hook(self, module: nn.Module, names: tuple[str, ...]) -> list[Any]:
         if isinstance(module, LinformerAttention):
@@ -171,14 +184,15 @@ class _Run:
             for name in (names if len(names) == 3 else ())
         ]
 
-        def after(module: nn.Module, args: Any, output: Any) -> None:
+        def after(module: nn.Module, args: Any, output: Any) -> Any:
             self._after_theirs(module, output, [projected.pop(name) for name in names if name in projected])
+            return (output[0], None) if self._is_asked else None  # or the model keeps every layer's map
 
         return [*handles, module.register_forward_hook(after)]
 
     def _after_theirs(self, module: nn.Module, output: Any, projected: list[Tensor]) -> None:
         weights = output[1] if isinstance(output, tuple) and len(output) > 1 else None
-        if not isinstance(weights, Tensor) or weights.dim() != 4:
+        if not isinstance(weights, Tensor) or weights.dim() != 4 or not self._is_map(weights):
             raise ConfigurationError(_no_weights(self.model))
         heads = weights.shape[1]
         if len(projected) != 3:
@@ -187,6 +201,11 @@ class _Run:
         logits = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
         # Rotary or relative positions, or another scale: then these are not the logits.
         return self._hand_over(weights, value, logits if self._explain(logits, weights) else None)
+
+    def _is_map(self, weights: Tensor) -> bool:
+        """Whether the first row of each text and head sums to 1: not all that has four axes is a map."""
+        total = weights[:, :, 0].float().sum(-1)
+        return torch.allclose(total, torch.ones_like(total), atol=1e-2)
 
     def _explain(self, logits: Tensor, weights: Tensor) -> bool:
         """Whether the last row of each text's valid ones is the softmax of its logits."""

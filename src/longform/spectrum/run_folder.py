@@ -13,8 +13,9 @@ from longform.spectrum.subject import changed_fields
 def open_run_folder(output: Path, identity: str, wanted: Mapping[str, Any], *, what: str) -> None:
     """Write ``wanted`` into the file ``identity`` of a new folder, or see that an old one was begun with the same.
 
-    ``what``: what such a folder holds, for messages. Raises ConfigurationError that shows the difference, or for a
-    folder of something else; CheckpointError for a damaged file.
+    A folder that holds nothing else is new: the command was refused before it did anything. ``what``: what such a
+    folder holds, for messages. Raises ConfigurationError that shows the difference, or for a folder of something else;
+    CheckpointError for a damaged file.
     """
     path, now = output / identity, json.loads(json.dumps(wanted))
     if path.exists():
@@ -23,13 +24,14 @@ def open_run_folder(output: Path, identity: str, wanted: Mapping[str, Any], *, w
         except ValueError as error:
             raise CheckpointError(f'"{path}" is damaged ({error}): give another --output') from error
         changed = changed_fields(before, now)
-        if changed:
+        if changed and any(other != path for other in output.iterdir()):
             raise ConfigurationError(
                 f'"{output}" holds {what} that were made with other settings ({"; ".join(changed)}): give the same, or '
                 "another --output"
             )
-        return
-    if output.is_dir() and any(output.iterdir()):
+        if not changed:
+            return
+    elif output.is_dir() and any(output.iterdir()):
         raise ConfigurationError(f'"{output}" is not empty, and holds no {what}: give another folder (--output)')
     with atomic_write(path) as file:
         json.dump(now, file, indent=1)

@@ -136,8 +136,14 @@ def write_run(output: Path, run: dict[str, Any]) -> None:
         json.dump(run, file, indent=1)
 
 
-def check_same_run(output: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise ConfigurationError, naming each difference, unless the folder's run has these settings and this data."""
+def check_same_run(
+    output: Path, before: dict[str, Any], now: dict[str, Any], *,
+    otherwise: str = "another output folder, or resume=False (--resume false) to begin anew",
+) -> None:  # fmt: skip
+    """Raise ConfigurationError, naming each difference, unless the folder's run has these settings and this data.
+
+    ``otherwise``: the other ways out.
+    """
     changed = [
         line
         for part in ("kind", "settings", "model", "data", "processes")
@@ -146,8 +152,7 @@ def check_same_run(output: Path, before: dict[str, Any], now: dict[str, Any]) ->
     if changed:
         raise ConfigurationError(
             f'"{output}" holds a run that was started differently:\n  ' + "\n  ".join(changed) + "\n"
-            "Give the same settings to go on with it, another output folder, "
-            "or resume=False (--resume false) to begin anew."
+            f"Give the same settings to go on with it, {otherwise}."
         )
 
 

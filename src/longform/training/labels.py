@@ -54,7 +54,7 @@ class LabelScheme(NamedTuple):
 def read_examples(
     source: str | Path, *, text_field: str = "text", label_field: str = "label", pair_field: str | None = None
 ) -> Examples:
-    """Labelled texts of a .parquet, .jsonl or .csv file (with a header line), or of "hf:NAME:SPLIT".
+    """Labelled texts of a .parquet, .jsonl or .csv file (with a header line), or of "hf:NAME[:CONFIG]:SPLIT".
 
     Raises DataError, with file and line, for a missing or empty label, a field that is not there, a text that is
     not text.

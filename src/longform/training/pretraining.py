@@ -74,8 +74,9 @@ def pretrain(
 ) -> PretrainingResult:
     """Train a new masked-language model on ``corpus``.
 
-    ``corpus``: text, .jsonl and .parquet files, folders, "hf:NAME:SPLIT", or texts and Documents that can be iterated
-    over again. ``config``: a LinformerConfig or its fields; vocabulary and special tokens become the tokenizer's.
+    ``corpus``: text, .jsonl and .parquet files, folders, "hf:NAME[:CONFIG]:SPLIT", or texts and Documents that can be
+    iterated over again. ``config``: a LinformerConfig or its fields; vocabulary and special tokens become the
+    tokenizer's.
     ``tokenizer``: a loaded one, a folder or hub name, or TokenizerSettings for one that is trained on the corpus (the
     default). ``validation``: text of its own to measure on; default: ``settings.validation_tokens`` of the corpus.
     ``cache``: folder for trained tokenizers and token files, which several runs may share; default: inside ``output``

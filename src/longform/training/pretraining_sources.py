@@ -23,7 +23,7 @@ Tokenizers = PreTrainedTokenizerBase | TokenizerSettings | str | Path | None
 
 
 def as_corpus(sources: Sources, text_field: str = "text") -> Corpus:
-    """Files, folders and "hf:NAME:SPLIT" as CorpusFiles; texts and Documents in memory as they are.
+    """Files, folders and "hf:NAME[:CONFIG]:SPLIT" as CorpusFiles; texts and Documents in memory as they are.
 
     One string or Path is a source. Of a list, Paths are sources, and so are strings when all of them are "hf:" names
     or files that exist; other strings are texts.
