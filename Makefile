@@ -74,6 +74,7 @@ bench-memory: $(STAMP)
 tables: $(STAMP)
 	$(PYTHON) -m benchmarks.speed_pictures
 	$(PYTHON) -m benchmarks.compare_pictures
+	$(PYTHON) -m benchmarks.figure3_pictures
 	$(PYTHON) -m benchmarks.tables
 
 clean:

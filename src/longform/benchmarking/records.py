@@ -21,7 +21,7 @@ CHECKOUT = Path(__file__).parents[3]
 PACKAGES = ("torch", "transformers", "longform")
 CPU_FEATURES = {"avx2": "avx2", "avx512": "avx512f", "avx512_bf16": "avx512_bf16", "amx_bf16": "amx_bf16"}
 
-Value = float | int | str | bool | None
+Value = float | int | str | bool | list[list[float]] | None
 
 
 def _cpu_description() -> tuple[str, list[str]]:

@@ -3,9 +3,11 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from longform.benchmarking.records import Record
 from longform.data.text import atomic_write
 from longform.laboratory.figure3_plan import FIGURES, Plan
 from longform.laboratory.figure3_plots import draw_figure3
@@ -26,7 +28,7 @@ def report_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finished
             named = {name: one.record.settings[name] for name in ("curve", "seed")}
             file.writelines(json.dumps({**named, **row}) + "\n" for row in one.kept)
     draw_figure3(plan, finished, output / PICTURE)
-    records = [one.record for one in finished]
+    records = [with_curve(one) for one in finished]
     rows = [one.row for one in finished]
     table = Table(HEADS, final_values(rows))
     training, tokenizer = plan.preset.training, plan.preset.tokenizer
@@ -42,6 +44,12 @@ def report_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finished
     pictures = [(PICTURE, "validation perplexity against updates, a line a model, and final losses of every seed")]
     title = f"{plan.figure.capitalize()}: {FIGURES[plan.figure]}"
     write_report(output, Report(title, lead, table, pictures, notes(rows)), records)
+
+
+def with_curve(one: Finished) -> Record:
+    """The record with what was measured on the way: [step, validation loss] as ``curve`` among its metrics."""
+    curve = [[row["step"], round(row["loss"], 4)] for row in one.kept]
+    return replace(one.record, metrics={**one.record.metrics, "curve": curve})
 
 
 def by_curve(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, Mapping[str, Any]]]:

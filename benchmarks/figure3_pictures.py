@@ -1,0 +1,54 @@
+"""Figure 3's curves, drawn from the records of ``longform reproduce`` at the small scale into docs/pictures.
+
+::
+
+    python -m benchmarks.figure3_pictures
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.records import RECORDS, ROOT, Record, read_records
+from longform.laboratory.figure3_plan import CLOSERS, FIGURES, planned, preset_of
+from longform.laboratory.figure3_plots import draw_figure3
+from longform.laboratory.parts import Finished
+
+PICTURES = ROOT / "docs" / "pictures"
+ALSO = {"figure3a": CLOSERS}
+
+
+def draw(records: Sequence[Record], folder: Path) -> list[Path]:
+    """A picture for each part of the figure of which two models are trained; the latest record of a training counts."""
+    made = []
+    for figure in FIGURES:
+        plan = planned(figure, preset_of("small"), also=ALSO.get(figure, ()))
+        latest = {
+            (record.settings["curve"], record.settings["seed"]): record
+            for record in sorted(records, key=lambda record: record.date)
+        }
+        finished = [
+            Finished(latest[key], _kept(latest[key]))
+            for key in sorted(latest)
+            if key[0] in {curve.key for curve in plan.curves}
+        ]
+        if len({one.record.settings["curve"] for one in finished}) > 1:
+            made.append(folder / f"{figure}.png")
+            draw_figure3(plan, finished, made[-1])
+    return made
+
+
+def _kept(record: Record) -> list[dict[str, float]]:
+    curve = record.metrics["curve"]
+    assert isinstance(curve, list)
+    return [{"step": step, "loss": loss, "perplexity": math.exp(loss)} for step, loss in curve]
+
+
+def main() -> None:
+    """Draw, and say what."""
+    for path in draw(read_records(sorted(RECORDS.glob("pretraining.jsonl"))), PICTURES):
+        print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
