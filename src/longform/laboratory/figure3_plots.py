@@ -1,6 +1,7 @@
 """The picture of Figure 3: perplexity against updates, and the final loss of every seed."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,9 @@ def _finish_curves(axes: Any, plan: Plan, finished: Sequence[Finished]) -> None:
     axes.set_xlabel("updates (optimiser steps)")
     axes.set_ylabel("validation perplexity (logarithmic)")
     shown = FIGURES[plan.figure][0].upper() + FIGURES[plan.figure][1:]
-    seeds = len({one.record.settings["seed"] for one in finished})
-    axes.set_title(f"{shown}: mean of {seeds} seed{'s' * (seeds > 1)}, range shaded")
+    counts = Counter(one.record.settings["curve"] for one in finished).values()
+    seeds = f"{'up to ' * (len(set(counts)) > 1)}{max(counts)} seed{'s' * (max(counts) > 1)}"
+    axes.set_title(f"{shown}: mean of {seeds}, range shaded")
     axes.grid(alpha=0.25, which="both")
     axes.legend(fontsize=9)
 
