@@ -6,6 +6,7 @@ from typing import Any
 from benchmarks.table_kinds import ComputedTable, Rows
 from longform.laboratory import figure3_report, table1, table2_report
 
+TITLES = {"bundled": "all-MiniLM-L6-v2"}  # of originals
 Table = tuple[list[str], list[list[str]]]
 
 
@@ -37,7 +38,8 @@ def finetunings(rows: Rows) -> Table:
 
     def origin(row: Mapping[str, Any]) -> str:
         healed = row["settings"]["healing_tokens"]
-        return f"{row['settings']['original']}, {f'healed on {healed:,} tokens' if healed else 'not healed'}"
+        name = row["settings"]["original"]
+        return f"{TITLES.get(name, name)}, {f'healed on {healed:,} tokens' if healed else 'not healed'}"
 
     heads: list[str] = []
     body = []
