@@ -56,7 +56,8 @@ def test_the_lines_of_each_figure():
         (512, 256), (1024, 256), (2048, 256), (4096, 256)
     ]  # fmt: skip
     small = planned("figure3d", preset_of("small"))
-    assert small.curves[-1].length <= small.preset.training.tokens_per_step
+    assert small.curves[-1].length == small.preset.training.tokens_per_step == 2_048
+    assert small.preset.training.max_steps == 8_000  # of twice the tokens
     assert planned("figure3a", PRESET, steps=7).preset.training.max_steps == 7
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
+from math import ceil
 from typing import Any
 
 from longform.errors import ConfigurationError
@@ -68,7 +69,8 @@ def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int
     """The lines of ``figure`` and of ``also`` (window, convolution, mean: at k = n / 4 of the figure's first n).
 
     ``steps``: optimiser steps in place of the preset's budget. A step has as many tokens at every length: those of the
-    preset, or of the longest text where that is more. Raises ConfigurationError for what there is not.
+    preset, or of the longest text where that is more (and then the preset's steps are fewer, for as many tokens in
+    all). Raises ConfigurationError for what there is not.
     """
     unknown = [name for name in also if name not in CLOSERS]
     if unknown:
@@ -83,6 +85,8 @@ def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int
     if steps is not None:
         training = replace(training, **{**dict.fromkeys(BUDGETS), "max_steps": steps})
     if training.tokens_per_step < longest:
+        if steps is None and training.max_steps is not None:
+            training = replace(training, max_steps=ceil(training.max_steps * training.tokens_per_step / longest))
         training = replace(training, tokens_per_step=longest)
         curves = [replace(curve, key=f"step{longest}-{curve.key}") for curve in curves]  # a folder may be shared
     if training.tokens_per_forward < longest:
