@@ -15,7 +15,7 @@ from longform.laboratory.figure3_plots import draw_figure3
 from longform.laboratory.parts import Finished
 
 PICTURES = ROOT / "docs" / "pictures"
-ALSO = {"figure3a": CLOSERS}
+ALSO = {"figure3a": CLOSERS, "figure3d": ("window",)}
 
 
 def draw(records: Sequence[Record], folder: Path) -> list[Path]:

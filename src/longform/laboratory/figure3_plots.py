@@ -20,13 +20,14 @@ def draw_figure3(plan: Plan, finished: Sequence[Finished], path: Path) -> None:
     """Left: mean over seeds with the range between the lowest and the highest. Right: a mark a seed."""
     groups = [(curve, [one for one in finished if one.record.settings["curve"] == curve.key]) for curve in plan.curves]
     figure = new_figure(13.0, 5.4)
+    figure.suptitle(FIGURES[plan.figure][0].upper() + FIGURES[plan.figure][1:])
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1.0))
     for place, (curve, group) in enumerate(groups):
         if group:
             colour = COLOURS[place % len(COLOURS)]
             _line(left, group, colour, curve.label)
             _marks(right, group, colour, place)
-    _finish_curves(left, plan, finished)
+    _finish_curves(left, finished)
     _finish_marks(right, groups)
     save_figure(figure, path)
 
@@ -49,7 +50,7 @@ def _marks(axes: Any, group: Sequence[Finished], colour: str, place: int) -> Non
     )
 
 
-def _finish_curves(axes: Any, plan: Plan, finished: Sequence[Finished]) -> None:
+def _finish_curves(axes: Any, finished: Sequence[Finished]) -> None:
     unigram = max(one.row["metrics"]["unigram_loss"] for one in finished)
     level = math.exp(unigram)
     axes.axhline(level, color="tab:gray", linestyle="--", label=f"predicting frequencies ({level:,.0f})")
@@ -60,10 +61,9 @@ def _finish_curves(axes: Any, plan: Plan, finished: Sequence[Finished]) -> None:
     axes.yaxis.set_minor_formatter(lambda value, _: f"{value:,.0f}")
     axes.set_xlabel("updates (optimiser steps)")
     axes.set_ylabel("validation perplexity (logarithmic)")
-    shown = FIGURES[plan.figure][0].upper() + FIGURES[plan.figure][1:]
     counts = Counter(one.record.settings["curve"] for one in finished).values()
-    seeds = f"{'up to ' * (len(set(counts)) > 1)}{max(counts)} seed{'s' * (max(counts) > 1)}"
-    axes.set_title(f"{shown}: mean of {seeds}, range shaded")
+    several = f"mean of {'up to ' * (len(set(counts)) > 1)}{max(counts)} seeds, range shaded"
+    axes.set_title(several if max(counts) > 1 else "one seed")
     axes.grid(alpha=0.25, which="both")
     axes.legend(fontsize=9)
 
