@@ -35,7 +35,7 @@ SUBJECTS = {
     ),
     "table1": Subject("growth of time and memory with length", "20 minutes at most, reckoned", (), _GRID),
     "table2": Subject(
-        "accuracy after fine-tuning", "4 hours of one core, reckoned from half of it; half in two processes",
+        "accuracy after fine-tuning", "4 hours of one core, reckoned from a third of it; half in two processes",
         ("data",),
         ("text", "text_field", "seeds", "tasks", "models", "model"),
     ),
