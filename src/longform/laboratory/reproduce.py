@@ -33,7 +33,7 @@ SUBJECTS = {
     "figure3d": Subject(
         "perplexity against updates, several n at one k", "an hour, two processes, reckoned", ("text",), _FIGURE3
     ),
-    "table1": Subject("growth of time and memory with length", "6 minutes up to 4,096 tokens; 20 at most, reckoned", (), _GRID),
+    "table1": Subject("growth of time and memory with length", "6 minutes to 4,096 tokens", (), _GRID),
     "table2": Subject(
         "accuracy after fine-tuning", "4 hours of one core, reckoned from a third of it; half in two processes",
         ("data",),
