@@ -21,12 +21,12 @@ ALSO = {"figure3a": CLOSERS, "figure3d": ("window",)}
 def draw(records: Sequence[Record], folder: Path) -> list[Path]:
     """A picture for each part of the figure of which two models are trained; the latest record of a training counts."""
     made = []
+    latest = {
+        (record.settings["curve"], record.settings["seed"]): record
+        for record in sorted(records, key=lambda record: record.date)
+    }
     for figure in FIGURES:
         plan = planned(figure, preset_of("small"), also=ALSO.get(figure, ()))
-        latest = {
-            (record.settings["curve"], record.settings["seed"]): record
-            for record in sorted(records, key=lambda record: record.date)
-        }
         finished = [
             Finished(latest[key], _kept(latest[key]))
             for key in sorted(latest)

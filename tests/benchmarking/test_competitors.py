@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from longform.benchmarking import checks
 from longform.benchmarking.checks import WrongOutput, check_output, checkable, verify
+from longform.benchmarking.competitor import Competitor
 from longform.benchmarking.competitors import all_competitors, chosen_competitors
 from longform.benchmarking.gradient_checks import check_gradients
 from longform.benchmarking.passes import make_pass, random_states
@@ -23,13 +24,18 @@ PEERS = ("lucidrains", "lucidrains-share-kv", "tatp22")  # in tests/peers: they 
 OWN = [name for name in all_competitors() if name not in PEERS]
 
 
-def checked(name: str, cell: Cell, change: Any = None) -> tuple[nn.Module, float | None]:
+def made(name: str, cell: Cell, change: Any = None) -> tuple[Competitor, nn.Module, nn.Module, Tensor]:
+    """A competitor, its model, the same as it is timed (after ``change``), and hidden states."""
     competitor = all_competitors()[name]
     model = competitor.build(cell.shape).eval()
     prepared = prepare(copy.deepcopy(model), cell, autocast=competitor.autocast)
     if change is not None:
         change(prepared)
-    hidden = torch.randn(cell.batch, cell.length, cell.shape.size.hidden)
+    return competitor, model, prepared, torch.randn(cell.batch, cell.length, cell.shape.size.hidden)
+
+
+def checked(name: str, cell: Cell, change: Any = None) -> tuple[nn.Module, float | None]:
+    competitor, model, prepared, hidden = made(name, cell, change)
     return prepared, check_output(competitor, model, forward_of(prepared, cell), cell, hidden)
 
 
@@ -54,12 +60,7 @@ def test_a_training_step_changes_weights_and_leaves_no_gradient(name: str) -> No
 
 
 def gradients_checked(name: str, cell: Cell, change: Any = None) -> float | None:
-    competitor = all_competitors()[name]
-    model = competitor.build(cell.shape).eval()
-    prepared = prepare(copy.deepcopy(model), cell, autocast=competitor.autocast)
-    if change is not None:
-        change(prepared)
-    hidden = torch.randn(cell.batch, cell.length, cell.shape.size.hidden)
+    competitor, model, prepared, hidden = made(name, cell, change)
     found = check_gradients(competitor, model, prepared, cell, hidden)
     assert all(weight.grad is None for weight in prepared.parameters())
     return found
@@ -87,10 +88,8 @@ def test_what_goes_through_a_layer_in_parts_is_compared(monkeypatch: pytest.Monk
     monkeypatch.setattr(checks, "LONG", 64)
     monkeypatch.setattr(row_chunks, "LONG", 64)
     monkeypatch.setattr(checks, "CHECKED_TOKENS", 32)
-    competitor = all_competitors()["ours-window"]
-    model = competitor.build(CELL.shape).eval()
-    forward = forward_of(prepare(copy.deepcopy(model), CELL), CELL)
-    hidden = torch.randn(2, 64, CELL.shape.size.hidden)
+    competitor, model, prepared, hidden = made("ours-window", CELL)
+    forward = forward_of(prepared, CELL)
     assert check_output(competitor, model, forward, CELL, hidden) < 1e-5
     assert all(weight.requires_grad for weight in model.parameters())
     with pytest.raises(WrongOutput, match="in one piece"):

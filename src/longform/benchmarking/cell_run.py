@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longform.benchmarking.children import STOPPED, Outcome, run_child
+from longform.benchmarking.children import Outcome, run_child
 from longform.benchmarking.competitor import Competitor
 from longform.benchmarking.guards import Probe, fitting_repeats, memory_groups, predicted_seconds
 from longform.benchmarking.memory import free_bytes
@@ -75,7 +75,7 @@ class CellRun:
         return [
             make_row(
                 self.cell, self.competitors[name], self.timed.get(name), self.probes.get(name),
-                self.probes.get(UNFUSED), self.missing.get(name),
+                self.probes.get(UNFUSED), self.missing.get(name), self.effort.cell_seconds,
             )
             for name in lacking
         ]  # fmt: skip
@@ -93,11 +93,7 @@ class CellRun:
         return 0 if reason else count
 
     def _too_long(self, seconds: float) -> str:
-        return f"a pass takes about {seconds:,.0f} s, {self._allowed}"
-
-    @property
-    def _allowed(self) -> str:
-        return f"too long for --cell-seconds {self.effort.cell_seconds:g}"
+        return f"a pass takes about {seconds:,.0f} s, too long for --cell-seconds {self.effort.cell_seconds:,.0f}"
 
     @property
     def _limit(self) -> float:
@@ -108,7 +104,6 @@ class CellRun:
         left = dict(repeats)
         while left:
             outcome = run_child("memory", self.cell, left, seconds=self._limit, log=self.log, tell=self.tell)
-            self._explain(outcome)
             for name, event in outcome.found.items():
                 self.probes[name] = Probe(event["seconds"], event["growth"], event["weights"], event["process"])
             self.missing |= outcome.missing
@@ -158,7 +153,6 @@ class CellRun:
                 log=self.log,
                 tell=self.tell,
             )
-            self._explain(outcome)
             self._keep(outcome)
             if outcome.ended and not outcome.found:
                 self.missing[outcome.begun or next(iter(repeats))] = outcome.ended
@@ -171,10 +165,6 @@ class CellRun:
                 }  # fmt: skip
             done = self.timed.keys() | self.missing.keys()
             repeats = {name: count for name, count in repeats.items() if name not in done}
-
-    def _explain(self, outcome: Outcome) -> None:
-        if outcome.ended.startswith(STOPPED):
-            outcome.ended += f", {self._allowed}"
 
     def _keep(self, outcome: Outcome) -> None:
         self.missing |= {name: reason for name, reason in outcome.missing.items() if name in self.competitors}

@@ -22,7 +22,6 @@ WORKER = (sys.executable, "-m", "longform.benchmarking.worker")
 TICK = 1.0  # seconds between looks at the clock
 STARTING = 300.0  # seconds for a process to say its first word: imports, on a busy machine
 LEAVING = 60.0  # and to end after its last
-STOPPED = "stopped after"
 
 
 @dataclass
@@ -100,7 +99,7 @@ def _listen(
                 outcome.found[name] = event
             tell(name or event["event"])
         if time.monotonic() > until:
-            outcome.ended = f"{STOPPED} {seconds:,.0f} s"
+            outcome.ended = f"stopped after {seconds:,.0f} s"
             return
 
 

@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from longform.errors import CheckpointError
 RECORDS = "records.jsonl"
 LOG = "children.log"
 PASSING = ("not installed", "out of memory", "torch.compile needs")  # reasons begin so that may not hold next time
-ALLOWED = re.compile(r"--cell-seconds ([\d.,e+]+)$")  # how they end where time was short
+TOO_LONG = ("a pass takes", "stopped after")  # those that may not hold when more time is allowed
 
 
 def run_grid(
@@ -67,9 +66,9 @@ def run_grid(
 def worth_another_try(record: Record, effort: Effort) -> bool:
     """Whether a row has no time for a reason that may have passed."""
     reason = str(record.metrics["missing"])
-    allowed = ALLOWED.search(reason)
-    more_time = allowed is not None and effort.cell_seconds > float(allowed[1].replace(",", ""))
-    return more_time or reason.startswith(PASSING)
+    had = record.metrics.get("cell_seconds")  # older rows do not say
+    more_time = isinstance(had, int | float) and effort.cell_seconds > had
+    return reason.startswith(PASSING) or (more_time and reason.startswith(TOO_LONG))
 
 
 def set_aside(output: Path) -> Path | None:

@@ -43,8 +43,9 @@ def make_row(
     probe: Probe | None,
     unfused: Probe | None,
     missing: str | None,
+    cell_seconds: float,
 ) -> Record:
-    """The record of a competitor in a cell; ``missing``: why it has no time.
+    """The record of a competitor in a cell; ``missing``: why it has no time, ``cell_seconds``: how much it was allowed.
 
     Metrics: ``seconds`` is the median of ``repeats`` rounds, ``spread`` the distance of their quartiles over it.
     ``against_X``: how many times faster than X; ``against_floor``: time / floor. ``peak_mib``: memory of a pass above
@@ -53,7 +54,7 @@ def make_row(
     (``unfused``). ``error``: relative, of the output that was checked. ``share_X``: of the time of a pass, by kind of
     operation. ``operations``, ``bytes``: what the pass cannot avoid, where that is known.
     """
-    metrics = {"missing": missing or None, **_memory(probe, unfused, cell.batch)}
+    metrics = {"missing": missing or None, "cell_seconds": cell_seconds, **_memory(probe, unfused, cell.batch)}
     if competitor.floor is not None:
         plan = plan_of(competitor, cell)
         metrics |= {"operations": plan.operations(cell.work), "bytes": plan.bytes(cell.work, ELEMENT[cell.dtype])}

@@ -14,10 +14,9 @@ def parser() -> Any:
         "their texts, competitors taking turns in one process after their outputs were checked. A competitor that is "
         "not installed, does not fit or takes too long gets a row that says so. Interrupted, it goes on when it is "
         "called again with the same folder: rows that are there are kept, also when the code has changed since "
-        "(--restart), except those that lacked a package, a compiler, memory or "
-        "seconds. On 2 CPU cores --preset small takes under 10 "
-        "minutes, variants about 12, batches about 8, bars about 60, bars-train about 30, million about 20, paper "
-        "about 90; full takes days and is meant to be cut with the other options.",
+        "(--restart), except those that lacked a package, a compiler, memory or seconds. On 2 CPU "
+        "cores --preset small takes under 10 minutes, variants about 12, batches about 8, bars about 60, bars-train "
+        "about 30, million about 20, paper about 90; full takes days and is meant to be cut with the other options.",
     )  # fmt: skip
     made.add_argument(
         "--preset",

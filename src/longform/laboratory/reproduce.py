@@ -25,10 +25,12 @@ SUBJECTS = {
         "the spectrum of attention", "4 minutes on one core", ("text",), ("text_field", "model", "device")
     ),
     "figure2": Subject("time of a pass against length", "with table3", (), _GRID),
-    "figure3a": Subject("perplexity against updates, several k", "half an hour, two processes", ("text",), _FIGURE3),
+    "figure3a": Subject(
+        "perplexity against updates, several k", "half an hour, two processes, reckoned", ("text",), _FIGURE3
+    ),
     "figure3b": Subject("the same for texts twice as long", "not timed", ("text",), _FIGURE3),
     "figure3c": Subject(
-        "perplexity against updates, sharing E and F", "35 minutes, two processes", ("text",), _FIGURE3
+        "perplexity against updates, sharing E and F", "35 minutes, two processes, reckoned", ("text",), _FIGURE3
     ),
     "figure3d": Subject(
         "perplexity against updates, several n at one k", "an hour, two processes, reckoned", ("text",), _FIGURE3

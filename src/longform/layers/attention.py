@@ -14,7 +14,7 @@ from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import compressed_attention
 from longform.functional.masking import blank_padding, checked_mask, text_lengths
 from longform.functional.projection import Slots
-from longform.functional.sinks import first_tokens, join_slots, rest_mask, sink_counts
+from longform.functional.sinks import first_tokens, join_slots, sink_counts
 from longform.functional.window import windowed_attention
 from longform.layers.geometry import POOLED, check_attention
 from longform.layers.plain_linear import apply_linear, is_plain
@@ -273,8 +273,7 @@ class LinformerAttention(nn.Module):
     def _memory(self, hidden: Tensor, mask: Tensor | None, projection: SequenceProjection, heads: list[int]) -> Memory:
         """Slots of ``heads`` from the hidden states, sinks in front."""
         key, value = (self._weights_of(layer, heads) for layer in (self.key, self.value))
-        rest = self._rest_mask(mask, hidden, projection)
-        memory = projection.from_hidden(hidden, rest, key, value, len(heads), sinks=self.sinks)
+        memory = projection.from_hidden(hidden, mask, key, value, len(heads), sinks=self.sinks)
         if self.sinks:
             first = first_tokens(hidden, self.sinks)
             leading = (linear(first, *side).unflatten(2, (len(heads), -1)) for side in (key, value))
@@ -293,7 +292,7 @@ class LinformerAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         assert self.window is not None
         assert self.memory_bias is not None
-        memory = projection.from_heads(key, value, self._rest_mask(mask, key, projection), sinks=self.sinks)
+        memory = projection.from_heads(key, value, mask, sinks=self.sinks)
         if self.sinks:
             leading = (first_tokens(x, self.sinks) for x in (key, value))
             memory = self._with_sinks(memory, *leading, mask, key.shape[1])
@@ -305,12 +304,6 @@ class LinformerAttention(nn.Module):
             memory_bias=bias, memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
             implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
-
-    def _rest_mask(self, mask: Tensor | None, x: Tensor, projection: SequenceProjection) -> Tensor | None:
-        """The mask (B, n) of x (B, n, ...) without the sinks; none is made for means, which leave them out anyhow."""
-        if not self.sinks or (mask is None and isinstance(projection, MeanProjection)):
-            return mask
-        return rest_mask(mask, batch=x.shape[0], length=x.shape[1], sinks=self.sinks, device=x.device)
 
     def _with_sinks(self, memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None, length: int) -> Memory:
         """Keys and values (B, s, h, d) of the sinks in front of the slots."""

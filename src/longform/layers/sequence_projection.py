@@ -14,6 +14,7 @@ from longform.functional.dense import dense_project, keys_come_last, project_sho
 from longform.functional.fused_linear import fused_linear
 from longform.functional.masking import blank_padding, without_first
 from longform.functional.projection import Slots, base_slot_size, convolve, divisors, make_slots, max_pool, mean_pool
+from longform.functional.sinks import rest_mask
 
 
 class Weights(NamedTuple):
@@ -122,7 +123,7 @@ class DenseProjection(SequenceProjection):
         self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
     ) -> Memory:
         """E'(X W_K) and F'(X W_V), in the cheaper order of products; E X is formed once where E = F."""
-        length = hidden.shape[1]
+        length, mask = hidden.shape[1], _rest(mask, hidden, sinks)
         rows = [select_rows(matrix, mask, length=length) for matrix in self.matrices()]
         usable = rows[0].occupied if len(rows) == 1 or rows[0].occupied is None else None
         if len(rows) == 1:
@@ -182,10 +183,11 @@ class MaxProjection(SequenceProjection):
         self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
     ) -> Memory:
         """W first: a maximum does not commute with it."""
-        return self.from_heads(*_full_heads(hidden, key, value, mask, heads), mask)
+        return self.from_heads(*_full_heads(hidden, key, value, mask, heads), mask, sinks=sinks)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
         """Maxima of keys and of values."""
+        mask = _rest(mask, key, sinks)
         slots = _slots(key, mask, self.sizes, self.slots)
         peaks = (max_pool(x.flatten(2), slots, mask, limit=self.slots) for x in (key, value))
         keys, values = (x.unflatten(2, key.shape[2:]).transpose(1, 2) for x in peaks)
@@ -222,10 +224,11 @@ class ConvolutionProjection(SequenceProjection):
         self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
     ) -> Memory:
         """W first: each channel of a head has taps of its own."""
-        return self.from_heads(*_full_heads(hidden, key, value, mask, heads), mask)
+        return self.from_heads(*_full_heads(hidden, key, value, mask, heads), mask, sinks=sinks)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
         """Convolved keys and values."""
+        mask = _rest(mask, key, sinks)
         slots = _slots(key, mask, (self.base_size,), self.slots)
         kernels = self.kernels()
         keys, values = (
@@ -237,6 +240,13 @@ class ConvolutionProjection(SequenceProjection):
 
 def _slots(x: Tensor, mask: Tensor | None, sizes: tuple[int, ...], slots: int, sinks: int = 0) -> Slots:
     return make_slots(mask, batch=x.shape[0], length=x.shape[1], device=x.device, sizes=sizes, slots=slots, sinks=sinks)
+
+
+def _rest(mask: Tensor | None, x: Tensor, sinks: int) -> Tensor | None:
+    """The mask (B, n) of x (B, n, ...) without the sinks, for what does not leave them out by itself as means do."""
+    if not sinks:
+        return mask
+    return rest_mask(mask, batch=x.shape[0], length=x.shape[1], sinks=sinks, device=x.device)
 
 
 def _usable(slots: Slots, mask: Tensor | None) -> Tensor | None:
