@@ -104,7 +104,7 @@ def chosen_device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if name not in ("cpu", "cuda"):
-        raise ConfigurationError(f'device="{name}"; it is one of auto, cpu, cuda')
+        raise ConfigurationError(f'device="{name}"; it is one of auto, cpu, cuda (CUDA_VISIBLE_DEVICES: which)')
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError("device=cuda, but torch sees no CUDA device; use --device cpu")
     return name

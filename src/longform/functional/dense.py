@@ -62,7 +62,11 @@ def dense_project(x: Tensor, rows: Rows) -> Tensor:
     x (B, n, D) with an E per head -> (B, h, k, D).
     """
     matrix = rows.matrix.to(x.dtype)
-    short = torch.matmul(matrix, x.transpose(1, 2) if x.dim() == 4 else x[:, None])
+    if x.dim() == 4:  # torch.matmul would copy E for every text
+        texts = x.permute(2, 1, 0, 3)
+        short = torch.bmm(matrix, texts.flatten(2)).unflatten(2, texts.shape[2:]).permute(2, 0, 1, 3)
+    else:  # and here x for every head
+        short = torch.bmm(matrix.flatten(0, 1).expand(x.shape[0], -1, -1), x).unflatten(1, matrix.shape[:2])
     return short if rows.scale is None else short * rows.scale.to(x.dtype)[..., None]
 
 
