@@ -58,6 +58,10 @@ def test_the_lines_of_each_figure():
     small = planned("figure3d", preset_of("small"))
     assert small.curves[-1].length == small.preset.training.tokens_per_step == 2_048
     assert small.preset.training.max_steps == 8_000  # of twice the tokens
+    windows = planned("figure3d", preset_of("small"), also=["window"]).curves[-4:]
+    assert [(curve.length, curve.model["projected_length"], curve.model["attention_window"]) for curve in windows] == [
+        (256, 128, 8), (512, 128, 8), (1_024, 128, 8), (2_048, 128, 8)
+    ]  # fmt: skip
     assert planned("figure3a", PRESET, steps=7).preset.training.max_steps == 7
 
 

@@ -36,8 +36,8 @@ def parser() -> Any:
     made.add_argument("--steps", type=int | None, default=None, help="figure 3: optimiser steps; null: the preset's")
     made.add_argument("--preset", type=str | None, default=None, help="figure 3: model and training, a name or YAML "
                       "file of longform pretrain; null: the scale's")  # fmt: skip
-    made.add_argument("--also", type=str, nargs="+", default=[], help="figure 3: more models, at "
-                      "k = n / 4: window, convolution, mean")  # fmt: skip
+    made.add_argument("--also", type=str, nargs="+", default=[], help="figure 3: more models: window, "
+                      "convolution, mean; in figure3d at each of its n, else at its first, with k = n / 4")  # fmt: skip
     made.add_argument("--shared", type=Path | None, default=None, help="figure 3: folder for tokens and trainings that "
                       "several figures use; several processes may train in it; null: inside the output")  # fmt: skip
     made.add_argument("--keep-models", type=bool, default=False, help="figure 3: keep the trained weights")

@@ -66,8 +66,10 @@ def preset_of(scale: str, name: str | None = None) -> Preset:
 
 
 def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int | None = None) -> Plan:
-    """The lines of ``figure`` and of ``also`` (window, convolution, mean: at k = n / 4 of the figure's first n).
+    """The lines of ``figure`` and of ``also`` (window, convolution, mean).
 
+    ``also``: at k = n / 4 of the figure's first n, with a window of n / 8; in figure3d at each of its n, with its k and
+    a window of an eighth of the preset's n.
     ``steps``: optimiser steps in place of the preset's budget. A step has as many tokens at every length: those of the
     preset, or of the longest text where that is more (and then the preset's steps are fewer, for as many tokens in
     all). Raises ConfigurationError for what there is not.
@@ -79,7 +81,11 @@ def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int
     if n < 8:
         raise ConfigurationError(f"max_position_embeddings={n}: k of an eighth of it needs 8 tokens or more")
     curves = _curves(figure, preset.model, n)
-    curves += [_closer(preset.model, curves[0].length, name) for name in also]
+    if figure == "figure3d":
+        compressed = [(curve.length, curve.model["projected_length"], n // 8) for curve in curves if not curve.is_full]
+    else:
+        compressed = [(curves[0].length, curves[0].length // 4, curves[0].length // 8)]
+    curves += [_closer(preset.model, name, *sizes) for name in also for sizes in compressed]
     longest = max(curve.length for curve in curves)
     training = preset.training
     if steps is not None:
@@ -122,14 +128,11 @@ def _linear(model: Mapping[str, Any], n: int, k: int, sharing: str | None = None
     return Curve(f"n{n}-k{k}-{sharing}", f"Linformer, n = {n:,}, k = {k}, {sharing.replace('_', '-')}", made)
 
 
-def _closer(model: Mapping[str, Any], n: int, name: str) -> Curve:
-    k, options = n // 4, dict[str, Any]()
-    label = f"{name}, n = {n:,}, k = {k}"
+def _closer(model: Mapping[str, Any], name: str, n: int, k: int, window: int) -> Curve:
+    label, options = f"{name}, n = {n:,}, k = {k}", {"projection": name}
     if name == "window":
-        options = {"projection": "mean", "attention_window": max(1, n // 8)}
-        label = f"mean and a window of {options['attention_window']}, n = {n:,}, k = {k}"
-    else:
-        options = {"projection": name}
+        options = {"projection": "mean", "attention_window": window}
+        label = f"mean and a window of {window}, n = {n:,}, k = {k}"
     made = {**_without_attention(model), **options, "projected_length": k, "max_position_embeddings": n}
     return Curve(f"n{n}-k{k}-{name}", label, made)
 
