@@ -41,6 +41,18 @@ AUTO = {
 }
 
 
+@pytest.mark.parametrize("report", [False, True])
+@pytest.mark.parametrize("kind", ["linear", "linear-layerwise", "convolution", "mean-window"])
+def test_frozen_projections_come_back_frozen(kind, report, tmp_path):
+    made = model(kind, LinformerForMaskedLM, freeze_projection=True)
+    made.save_pretrained(tmp_path)
+    loaded = LinformerForMaskedLM.from_pretrained(tmp_path, output_loading_info=report)
+    loaded = loaded[0] if report else loaded
+    trained = {name: weight.requires_grad for name, weight in loaded.named_parameters()}
+    assert trained == {name: weight.requires_grad for name, weight in made.named_parameters()}
+    assert all(trained.values()) == (kind == "mean-window")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_comes_back_bit_for_bit(kind, tmp_path):
     made = model(kind, LinformerForMaskedLM)

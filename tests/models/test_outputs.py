@@ -6,6 +6,7 @@ from model_kinds import KINDS, LONGEST, model, text
 
 from longform import LinformerForMaskedLM
 from longform.errors import InputError
+from longform.layers import row_chunks
 from longform.models.effective_maps import effective_maps
 from tolerances import assert_close
 
@@ -35,6 +36,12 @@ def test_attentions_and_hidden_states(kind):
     assert_close(by_head.hidden_states[-1][kept], by_head.last_hidden_state[kept], scope="model")
 
 
+def checkpoint(made, reentrant):
+    name = "activation_checkpointing_enable"  # transformers 5.2x; before: gradient_checkpointing_enable
+    getattr(made, name if hasattr(made, name) else "gradient_checkpointing_enable")({"use_reentrant": reentrant})
+    made.enable_input_require_grads()
+
+
 @pytest.mark.parametrize("kind", ["linear-layerwise", "mean-window", "convolution"])
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_gradient_checkpointing_gives_the_same_gradients(kind, reentrant):
@@ -43,17 +50,32 @@ def test_gradient_checkpointing_gives_the_same_gradients(kind, reentrant):
     made.linformer.encoder.layers[0].attention.query.register_forward_hook(lambda *_: calls.append(1))
     for enable in (False, True):
         if enable:
-            name = "activation_checkpointing_enable"  # transformers 5.2x; before: gradient_checkpointing_enable
-            getattr(made, name if hasattr(made, name) else "gradient_checkpointing_enable")(
-                {"use_reentrant": reentrant}
-            )
-            made.enable_input_require_grads()
+            checkpoint(made, reentrant)
         made.zero_grad()
         made(**given, labels=given["input_ids"]).loss.backward()
         gradients.append({name: p.grad for name, p in made.named_parameters()})
     assert len(calls) == 3  # once, then forward and again in backward
     for name, gradient in gradients[0].items():
         assert_close(gradients[1][name], gradient, scope="model")  # re-entrant: forward took the kernels of inference
+
+
+@pytest.mark.parametrize(("rows", "long"), [(8, 16), (8, 99), (99, 16)])
+@pytest.mark.parametrize("kind", ["linear", "mean-window"])
+def test_reentrant_checkpointing_computes_again_what_was_dropped(kind, rows, long, monkeypatch):
+    """Its first pass has no gradients, and goes through long texts in parts where nothing is dropped."""
+    monkeypatch.setattr(row_chunks, "CPU_ROWS", rows)
+    monkeypatch.setattr(row_chunks, "LONG", long)
+    options = {**QUIET, "hidden_dropout_prob": 0.3}
+    made, given = model(kind, LinformerForMaskedLM, **options).double().train(), text(2, LONGEST)
+    gradients = []
+    for reentrant in (False, True):
+        checkpoint(made, reentrant)
+        made.zero_grad()
+        torch.manual_seed(3)
+        made(**given, labels=given["input_ids"]).loss.backward()
+        gradients.append({name: p.grad for name, p in made.named_parameters()})
+    for name, gradient in gradients[0].items():
+        assert_close(gradients[1][name], gradient, scope="model")
 
 
 @pytest.mark.parametrize("kind", ["linear", "linear-layerwise", "random", "k of each head", "mean-window-sinks"])

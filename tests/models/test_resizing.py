@@ -81,6 +81,29 @@ def test_a_learned_matrix_keeps_its_sums(kind):
         assert_close(matrix.sum(dim=-1), before[name], scope="model")
 
 
+EACH_ITS_OWN = {"projection_sharing": "none", "max_position_embeddings": 12}
+
+
+@pytest.mark.parametrize("slots", [(5, 4), (4, 5), (4, 4)])
+def test_heads_whose_k_becomes_the_same_keep_their_own_kernels(slots):
+    """12 tokens are slots of three for k = 5 and k = 4, and 24 tokens are 8 slots for both."""
+    made = model("convolution", **EACH_ITS_OWN, projected_length=[[*slots]] * 2)
+    given = text(2, 12)
+    before = hidden(made, given)
+    made.resize_sequence_length(24)
+    assert made.config.projected_length == [[8, 8]] * 2
+    assert_close(hidden(made, given), before, scope="model")
+
+
+def test_a_head_of_another_k_gets_a_new_matrix_and_the_other_keeps_its_own():
+    made = model("linear", **EACH_ITS_OWN, projected_length=[[4, 5]] * 2)
+    kept = made.encoder.layers[0].attention.groups[1].key_projection.matrix.clone()  # of head 1, the second k
+    made.resize_sequence_length(24, projected_length=5)
+    after = made.encoder.layers[0].attention.groups[0].key_projection.matrix
+    assert_close(after[1].sum(dim=-1), kept[0].sum(dim=-1), scope="model")
+    assert (after[0] - after[1]).abs().max() > 0.01
+
+
 def test_random_columns_are_kept_and_new_ones_drawn():
     made = model("random")
     before = made.encoder.layers[1].attention.groups[0].key_projection.matrix.clone()

@@ -12,15 +12,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
+
+from longform.functional.inference_calls import is_transformed
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def has_blockwise_kernel(query: Tensor) -> bool:
-    """Whether the fused path can serve: a CPU tensor in eager mode."""
-    return query.device.type == "cpu" and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
+    """Whether the fused path can serve: a CPU tensor in eager mode, which nobody transforms."""
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return query.device.type == "cpu" and not traced and not is_transformed()
 
 
 def _blocks(x: Tensor, window: int) -> Tensor:
@@ -117,8 +121,9 @@ class BlockwiseAttention(torch.autograd.Function):
         return _unblock(out, length)
 
     @staticmethod
+    @once_differentiable
     # torch declares *grad_outputs; forward has one output.
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # ty: ignore[incompatible-method-override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of query, key, value, memory_key, memory_value and weight."""
         padded = pad(gradient, (0, 0, 0, -ctx.length % ctx.window))
         parts = [_document_backward(*document, ctx.window) for document in zip(padded, *ctx.saved_tensors, strict=True)]

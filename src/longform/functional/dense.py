@@ -87,14 +87,17 @@ def shortened_heads(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, 
     E (X Wᵀ + 1 bᵀ) = (E X) Wᵀ + rowsum(E) bᵀ is exact, with padding too: blanked tokens add to neither sum.
     """
     batch, length, hidden = x.shape
-    groups = rows.matrix.shape[0]
     if keys_come_last(rows, hidden=hidden, heads=heads):
         return project_shortened(dense_project(x, rows), weight, bias, rows, heads=heads)
     full = fused_linear(x, weight, None).view(batch, length, heads, -1)
-    short = dense_project(full if groups > 1 else full.flatten(2), rows)
-    if groups == 1:
-        short = short[:, 0].unflatten(2, (heads, -1)).transpose(1, 2)
-    return _with_bias(short, bias, rows)
+    return _with_bias(project_heads(full, rows), bias, rows)
+
+
+def project_heads(full: Tensor, rows: Rows) -> Tensor:
+    """E' of the keys or values of every token: (B, n, h, d), padding blanked -> (B, h, k, d)."""
+    if rows.matrix.shape[0] > 1:
+        return dense_project(full, rows)
+    return dense_project(full.flatten(2), rows)[:, 0].unflatten(2, full.shape[2:]).transpose(1, 2)
 
 
 def project_shortened(short: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 
@@ -20,6 +21,11 @@ def is_plain(*tensors: Tensor | None) -> bool:
     first = given[0].dtype
     return bool(
         all(type(x) in (Tensor, Parameter) and x.device.type == "cpu" and x.dtype == first for x in given)
-        and torch._C._functorch.maybe_current_level() is None
         and torch._C._len_torch_dispatch_stack() == 0
+        and not is_transformed()
     )
+
+
+def is_transformed() -> bool:
+    """Whether torch.func's transforms or forward-mode differentiation are at work, which kernels of our own ignore."""
+    return torch._C._functorch.maybe_current_level() is not None or forward_ad._current_level >= 0

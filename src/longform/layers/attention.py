@@ -17,7 +17,7 @@ from longform.functional.projection import Slots
 from longform.functional.sinks import first_tokens, join_slots, sink_counts
 from longform.functional.window import windowed_attention
 from longform.layers.geometry import POOLED, check_attention
-from longform.layers.plain_linear import apply_linear, is_plain
+from longform.layers.plain_linear import apply_linear, is_affine, is_plain
 from longform.layers.row_chunks import OutputPart, assembled, can_stream, rows_of_each
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
@@ -222,10 +222,7 @@ class LinformerAttention(nn.Module):
     def _compressed_parts(
         self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection]
     ) -> Iterator[OutputPart]:
-        memories = [
-            self._memory(hidden, mask, projection, heads)
-            for heads, projection in zip(self.head_groups, projections, strict=True)
-        ]
+        memories = self._memories(hidden, mask, projections)
         rows = rows_of_each(hidden.shape[0])
         for start in range(0, hidden.shape[1], rows):
             tokens = slice(start, start + rows)
@@ -235,28 +232,33 @@ class LinformerAttention(nn.Module):
     def _attend(
         self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection], eager: bool
     ) -> tuple[Tensor, Tensor | None]:
-        groups = list(zip(self.head_groups, projections, strict=True))
         if self.window is None:
-            memories = [self._memory(hidden, mask, projection, heads) for heads, projection in groups]
-            return self._compressed(hidden, memories, eager)
+            return self._compressed(hidden, self._memories(hidden, mask, projections), eager)
         query = self._queries(hidden)
-        keys, values = (
-            self._by_head(blank_padding(apply_linear(layer, hidden), mask)) for layer in (self.key, self.value)
-        )
+        keys, values = self._keys_and_values(hidden, mask)
         parts = []
-        for heads, projection in groups:
-            own = slice(None) if len(heads) == self.num_heads else heads
+        for heads, projection in zip(self.head_groups, projections, strict=True):
+            own = self._own(heads)
             parts.append(
                 self._windowed(query[:, own], keys[:, :, own], values[:, :, own], mask, projection, heads, eager)
             )
         return self._joined(parts)
+
+    def _own(self, heads: list[int]) -> slice | list[int]:
+        """Index of ``heads``, without a copy where it is all of them."""
+        return slice(None) if len(heads) == self.num_heads else heads
+
+    def _keys_and_values(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Of every token, (B, n, h, d) each, padding blanked."""
+        key, value = (blank_padding(apply_linear(layer, hidden), mask) for layer in (self.key, self.value))
+        return self._by_head(key), self._by_head(value)
 
     def _compressed(self, hidden: Tensor, memories: list[Memory], eager: bool) -> tuple[Tensor, Tensor | None]:
         """hidden (B, c, D) attended to the slots of each group of heads: (B, h, c, d), and weights or None."""
         query = self._queries(hidden)
         return self._joined([
             compressed_attention(
-                query if len(heads) == self.num_heads else query[:, heads], memory.key, memory.value,
+                query[:, self._own(heads)], memory.key, memory.value,
                 slot_mask=memory.usable, implementation="eager" if eager else "sdpa",
                 dropout=self.dropout if self.training else 0.0,
             )
@@ -269,6 +271,17 @@ class LinformerAttention(nn.Module):
     def _joined(self, parts: list[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
         """Contexts and weights of all heads, from those of the groups."""
         return self._in_head_order([p[0] for p in parts]), self._in_head_order(_same_width([p[1] for p in parts]))
+
+    def _memories(self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection]) -> list[Memory]:
+        """Of each group of heads; from full keys and values where their layers are more than weights (adapters)."""
+        groups = list(zip(self.head_groups, projections, strict=True))
+        if is_affine(self.key) and is_affine(self.value):
+            return [self._memory(hidden, mask, projection, heads) for heads, projection in groups]
+        keys, values = self._keys_and_values(hidden, mask)
+        return [
+            self._memory_of_heads(keys[:, :, self._own(heads)], values[:, :, self._own(heads)], mask, projection)
+            for heads, projection in groups
+        ]
 
     def _memory(self, hidden: Tensor, mask: Tensor | None, projection: SequenceProjection, heads: list[int]) -> Memory:
         """Slots of ``heads`` from the hidden states, sinks in front."""
@@ -292,18 +305,25 @@ class LinformerAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         assert self.window is not None
         assert self.memory_bias is not None
-        memory = projection.from_heads(key, value, mask, sinks=self.sinks)
-        if self.sinks:
-            leading = (first_tokens(x, self.sinks) for x in (key, value))
-            memory = self._with_sinks(memory, *leading, mask, key.shape[1])
+        memory = self._memory_of_heads(key, value, mask, projection)
         assert memory.slots is not None
-        bias = self.memory_bias if len(heads) == self.num_heads else self.memory_bias[heads]
+        bias = self.memory_bias[self._own(heads)]
         return windowed_attention(
             query, key.transpose(1, 2), value.transpose(1, 2), memory.key, memory.value, memory.slots,
             of_tokens=not isinstance(projection, ConvolutionProjection), window=self.window,
             memory_bias=bias, memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
             implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
+
+    def _memory_of_heads(
+        self, key: Tensor, value: Tensor, mask: Tensor | None, projection: SequenceProjection
+    ) -> Memory:
+        """Slots from keys and values (B, n, h, d) of every token, sinks in front."""
+        memory = projection.from_heads(key, value, mask, sinks=self.sinks)
+        if self.sinks:
+            leading = (first_tokens(x, self.sinks) for x in (key, value))
+            memory = self._with_sinks(memory, *leading, mask, key.shape[1])
+        return memory
 
     def _with_sinks(self, memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None, length: int) -> Memory:
         """Keys and values (B, s, h, d) of the sinks in front of the slots."""

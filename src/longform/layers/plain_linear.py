@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as all_modules
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from longform.functional.fused_linear import fused_linear
 from longform.layers.packed_linear import PackedLinear
@@ -19,7 +20,19 @@ def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
 def is_watched(layer: nn.Module) -> bool:
     """Whether somebody sees or replaces what passes through ``layer`` by itself."""
     everywhere = all_modules._global_forward_hooks or all_modules._global_forward_pre_hooks
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or everywhere or "forward" in layer.__dict__)
+    return bool(everywhere or _is_hooked(layer))
+
+
+def is_affine(layer: nn.Module) -> bool:
+    """Whether ``layer`` is x Wᵀ + b of its own ``weight`` and ``bias`` and no more: no adapter, no hook, not int8.
+
+    Parametrised weights are its own. Hooks on all modules are taken for onlookers.
+    """
+    return type_before_parametrizations(layer) is nn.Linear and not _is_hooked(layer)
+
+
+def _is_hooked(layer: nn.Module) -> bool:
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or "forward" in layer.__dict__)
 
 
 def apply_linear(layer: nn.Module, x: Tensor, *, with_gelu: bool = False) -> Tensor:

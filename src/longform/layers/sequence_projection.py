@@ -10,7 +10,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from longform.functional.dense import dense_project, keys_come_last, project_shortened, select_rows, shortened_heads
+from longform.functional.dense import (
+    Rows,
+    dense_project,
+    keys_come_last,
+    project_heads,
+    project_shortened,
+    select_rows,
+    shortened_heads,
+)
 from longform.functional.fused_linear import fused_linear
 from longform.functional.masking import blank_padding, without_first
 from longform.functional.projection import Slots, base_slot_size, convolve, divisors, make_slots, max_pool, mean_pool
@@ -42,12 +50,12 @@ class SequenceProjection(nn.Module, ABC):
     ) -> Memory:
         """Keys and values of ``heads`` heads from hidden states (B, n, D), padding blanked; mask bool (B, n).
 
-        ``sinks``: leading tokens to leave out, where the mask has False.
+        ``sinks``: leading tokens of each text to leave out; dense matrices have them in their own rows.
         """
 
     @abstractmethod
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
-        """The same from full keys and values (B, n, h, d), padding blanked; only for local support."""
+        """The same from full keys and values (B, n, h, d), padding blanked."""
 
     @abstractmethod
     def reset_parameters(self) -> None:
@@ -123,23 +131,25 @@ class DenseProjection(SequenceProjection):
         self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
     ) -> Memory:
         """E'(X W_K) and F'(X W_V), in the cheaper order of products; E X is formed once where E = F."""
-        length, mask = hidden.shape[1], _rest(mask, hidden, sinks)
-        rows = [select_rows(matrix, mask, length=length) for matrix in self.matrices()]
-        usable = rows[0].occupied if len(rows) == 1 or rows[0].occupied is None else None
-        if len(rows) == 1:
-            if keys_come_last(rows[0], hidden=hidden.shape[2], heads=heads, shared=True):
-                short = dense_project(hidden, rows[0])
-                keys = project_shortened(short, *key, rows[0], heads=heads)
-                return Memory(keys, project_shortened(short, *value, rows[0], heads=heads), usable, None)
-        elif rows[0].occupied is not None and rows[1].occupied is not None:
-            usable = rows[0].occupied & rows[1].occupied
-        keys = shortened_heads(hidden, *key, rows[0], heads=heads)
-        values = shortened_heads(hidden, *value, rows[-1], heads=heads)
+        rows, usable = self._rows(mask, hidden.shape[1])
+        if len(rows) == 1 and keys_come_last(rows[0], hidden=hidden.shape[2], heads=heads, shared=True):
+            short = dense_project(hidden, rows[0])
+            keys, values = (project_shortened(short, *side, rows[0], heads=heads) for side in (key, value))
+        else:
+            keys = shortened_heads(hidden, *key, rows[0], heads=heads)
+            values = shortened_heads(hidden, *value, rows[-1], heads=heads)
         return Memory(keys, values, usable, None)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
-        """Not for dense matrices: their slots cover no run of tokens."""
-        raise NotImplementedError("a dense projection has no local support")
+        """E' K and F' V."""
+        rows, usable = self._rows(mask, key.shape[1])
+        return Memory(project_heads(key, rows[0]), project_heads(value, rows[-1]), usable, None)
+
+    def _rows(self, mask: Tensor | None, length: int) -> tuple[list[Rows], Tensor | None]:
+        """The parts of E, and of F where it is not E, that are used; bool (B, g, k) or None: slots with valid mass."""
+        rows = [select_rows(matrix, mask, length=length) for matrix in self.matrices()]
+        first, last = rows[0].occupied, rows[-1].occupied
+        return rows, None if first is None or last is None else first & last
 
 
 class MeanProjection(SequenceProjection):

@@ -75,7 +75,8 @@ class LinformerLayer(GradientCheckpointingLayer):
         """
         source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
         rows = self._rows_at_a_time(hidden_states)
-        if rows is not None and not output_attentions and isinstance(self.attention, LinformerAttention):
+        whole = output_attentions or self._drops() or not isinstance(self.attention, LinformerAttention)
+        if rows is not None and not whole:
             parts = self.attention.in_parts(source, attention_mask, shared_projection=shared_projection)
             if parts is not None:
                 return self._by_parts(hidden_states, parts, rows, overwrite), None
@@ -103,15 +104,19 @@ class LinformerLayer(GradientCheckpointingLayer):
     def _rows_at_a_time(self, hidden: Tensor) -> int | None:
         """Tokens at a time after the attention, None for all: the config's, else what suits a pass without gradients.
 
-        The config counts tokens of each document, as Hugging Face does.
+        The config counts tokens of each document, as Hugging Face does. Where something is dropped, a pass without
+        gradients draws as one with them does, which reentrant checkpointing computes later.
         """
         batch, length = hidden.shape[:2]
         if torch.compiler.is_compiling():
             return None
-        if self.chunk_size or torch.is_grad_enabled():
+        if self.chunk_size or torch.is_grad_enabled() or self._drops():
             return batch * self.chunk_size if 0 < self.chunk_size < length else None
         rows = chunk_size(hidden)
         return None if batch * length <= rows or has_hooks(self) else rows
+
+    def _drops(self) -> bool:
+        return self.training and self.dropout.p > 0
 
 
 class LinformerEncoder(nn.Module):
@@ -199,7 +204,13 @@ class LinformerPreTrainedModel(PreTrainedModel):
         refuse_foreign(pretrained_model_name_or_path, kwargs)
         options: dict[str, Any] = {"use_safetensors": True, **kwargs}
         with reading_weights(pretrained_model_name_or_path):
-            return super().from_pretrained(pretrained_model_name_or_path, *args, **options)
+            loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **options)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded  # with output_loading_info
+        if model.config.freeze_projection:  # loading makes new parameters
+            for part in model.modules():
+                if isinstance(part, SequenceProjection):
+                    part.requires_grad_(False)
+        return loaded
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from longform.functional.positions import extend_positions
 from longform.functional.projection import base_slot_size
+from longform.layers.attention import LinformerAttention
 from longform.layers.geometry import POOLED
 from longform.layers.sequence_projection import ConvolutionProjection, DenseProjection
 from longform.models.configuration_linformer import LinformerConfig
@@ -64,25 +65,46 @@ def resize_sequence_length(
         setattr(base.config, key, getattr(config, key))
 
 
-def _carry_projections(old: nn.Module, new: nn.Module) -> None:
-    mates = dict(new.named_modules())
-    for name, source in old.named_modules():
-        target = mates.get(name)
-        if isinstance(source, DenseProjection) and isinstance(target, DenseProjection):
-            _carry_matrices(source, target)
-        elif isinstance(source, ConvolutionProjection) and isinstance(target, ConvolutionProjection):
-            for before, after in zip(source.kernels(), target.kernels(), strict=True):
-                same = before.shape == after.shape
-                after.copy_(before if same else stretch(before, after.shape[-1]))
+def _carry_projections(old: Any, new: Any) -> None:
+    """E, F and kernels of an encoder, for another."""
+    if old.shared_projection is not None and new.shared_projection is not None:
+        for before, after in zip(_tensors(old.shared_projection), _tensors(new.shared_projection), strict=True):
+            _carry_rows(before[0], after[0], drawn=not isinstance(after, nn.Parameter))
+    for source, target in zip(old.layers, new.layers, strict=True):
+        owners = _owners(source.attention)
+        mates = _owners(target.attention)
+        for head in reversed(
+            [head for head in mates if head in owners]
+        ):  # where heads share, the first of them decides
+            (projection, place), (mate, its_place) = owners[head], mates[head]
+            for before, after in zip(_tensors(projection), _tensors(mate), strict=True):
+                row, its_row = (at if len(x) > 1 else 0 for at, x in ((place, before), (its_place, after)))
+                _carry_rows(before[row], after[its_row], drawn=not isinstance(after, nn.Parameter))
 
 
-def _carry_matrices(source: DenseProjection, target: DenseProjection) -> None:
-    """A learned E is stretched; fixed random columns are kept, and new ones are new draws of the same N(0, 1/k)."""
-    for before, after in zip(source.matrices(), target.matrices(), strict=True):
-        if before.shape[1] != after.shape[1]:
-            continue  # another k: nothing of the old slots is left
-        if isinstance(after, nn.Parameter):
-            after.copy_(stretch(before, after.shape[-1]))
-        else:
-            shared = min(before.shape[-1], after.shape[-1])
-            after[..., :shared] = before[..., :shared]
+def _owners(attention: LinformerAttention) -> dict[int, tuple[nn.Module, int]]:
+    """Head -> its projection, and its place among the heads of that; heads of one k have one projection."""
+    groups = zip(attention.head_groups, attention.groups, strict=False)  # none where the window covers all
+    found = {head: (projection, place) for heads, projection in groups for place, head in enumerate(heads)}
+    return dict(sorted(found.items()))
+
+
+def _tensors(projection: nn.Module) -> list[Tensor]:
+    """What it owns for keys, and for values where that is another, a row a head or one for all."""
+    if isinstance(projection, DenseProjection):
+        return projection.matrices()
+    return projection.kernels() if isinstance(projection, ConvolutionProjection) else []
+
+
+def _carry_rows(before: Tensor, after: Tensor, *, drawn: bool) -> None:
+    """E (k, N) or a kernel (d, C) into another of as many rows; learned ones are stretched.
+
+    ``drawn``: fixed random columns are kept, and new ones are new draws of the same N(0, 1/k).
+    """
+    if before.shape[0] != after.shape[0]:
+        return  # another k: nothing of the old slots is left
+    if drawn:
+        shared = min(before.shape[1], after.shape[1])
+        after[:, :shared] = before[:, :shared]
+    else:
+        after.copy_(before if before.shape == after.shape else stretch(before[None], after.shape[1])[0])
