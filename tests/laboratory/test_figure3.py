@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ def test_the_lines_of_each_figure():
     assert small.preset.training.max_steps == 8_000  # of twice the tokens
     windows = planned("figure3d", preset_of("small"), also=["window"]).curves[-4:]
     assert [(curve.length, curve.model["projected_length"], curve.model["attention_window"]) for curve in windows] == [
-        (256, 128, 8), (512, 128, 8), (1_024, 128, 8), (2_048, 128, 8)
+        (256, 128, 8), (512, 128, 8), (1_024, 128, 8), (2_048, 128, 16)
     ]  # fmt: skip
     assert planned("figure3a", PRESET, steps=7).preset.training.max_steps == 7
 
@@ -71,6 +72,7 @@ def test_the_lines_of_each_figure():
         (lambda: preset_of("huge"), 'scale="huge"'),
         (lambda: planned("figure3e", PRESET), 'no "figure3e"'),
         (lambda: planned("figure3a", PRESET, also=["magic"]), "there are window, convolution, mean"),
+        (lambda: planned("figure3a", replace(PRESET, model={**PRESET.model, "num_attention_heads": 3})), "heads"),
     ],
 )
 def test_what_there_is_not(make, said):

@@ -7,6 +7,7 @@ from math import ceil
 from typing import Any
 
 from longform.errors import ConfigurationError
+from longform.models.configuration_linformer import LinformerConfig
 from longform.training.presets import Preset, load_preset
 from longform.training.pretraining_model import full_attention_twin
 from longform.training.settings import BUDGETS
@@ -69,7 +70,7 @@ def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int
     """The lines of ``figure`` and of ``also`` (window, convolution, mean).
 
     ``also``: at k = n / 4 of the figure's first n, with a window of n / 8; in figure3d at each of its n, with its k and
-    a window of an eighth of the preset's n.
+    a window of an eighth of the preset's n, or of a slot where that is longer.
     ``steps``: optimiser steps in place of the preset's budget. A step has as many tokens at every length: those of the
     preset, or of the longest text where that is more (and then the preset's steps are fewer, for as many tokens in
     all). Raises ConfigurationError for what there is not.
@@ -82,10 +83,13 @@ def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int
         raise ConfigurationError(f"max_position_embeddings={n}: k of an eighth of it needs 8 tokens or more")
     curves = _curves(figure, preset.model, n)
     if figure == "figure3d":
-        compressed = [(curve.length, curve.model["projected_length"], n // 8) for curve in curves if not curve.is_full]
+        slots = curves[-1].model["projected_length"]
+        sizes = [(one.length, slots, max(n // 8, ceil(one.length / slots))) for one in curves if not one.is_full]
     else:
-        compressed = [(curves[0].length, curves[0].length // 4, curves[0].length // 8)]
-    curves += [_closer(preset.model, name, *sizes) for name in also for sizes in compressed]
+        sizes = [(curves[0].length, curves[0].length // 4, curves[0].length // 8)]
+    curves += [_closer(preset.model, name, *size) for name in also for size in sizes]
+    for curve in curves:
+        LinformerConfig(**curve.model)  # refuses here what would stop the figure at its last training
     longest = max(curve.length for curve in curves)
     training = preset.training
     if steps is not None:
