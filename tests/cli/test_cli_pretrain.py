@@ -46,6 +46,9 @@ def test_pretrain_in_both_kinds_of_attention(texts: Path, tmp_path: Path, capsys
         (["--attention", "sparse"], 'attention="sparse"; it is linformer or full'),
         (["--schedule", "steps"], 'schedule="steps"'),
         (["--text-field", "text"], 'no field "text"; the fields there are: body'),
+        (["--seed", "-1"], "seed=-1 must be between 0 and"),
+        (["--validation", "[nowhere.jsonl,neither.txt]"], "nowhere.jsonl"),
+        (["--validation", "-"], "cannot be read again"),
     ],
 )
 def test_errors_are_one_line(
@@ -54,3 +57,31 @@ def test_errors_are_one_line(
     given = ["pretrain", str(texts), "--output", str(tmp_path / "out"), "--text-field", "body", *SMALL, *options]
     assert main(given) == 2
     assert named in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_a_name_that_is_no_file_is_no_text(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for names in (["nowhere.jsonl"], [str(texts), "nowhere.jsonl"]):
+        given = ["pretrain", *names, "--output", str(tmp_path / "out"), "--text-field", "body", "--max-steps", "2"]
+        assert main([*given, *SMALL]) == 2
+        assert '"nowhere.jsonl"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["README.md", "model.safetensors", "checkpoint-7/weights"])
+def test_files_of_others_are_not_replaced(name: str, texts: Path, tmp_path: Path, capsys) -> None:
+    own = tmp_path / "out" / name
+    own.parent.mkdir(parents=True)
+    own.write_text("mine")
+    given = ["pretrain", str(texts), "--output", str(tmp_path / "out"), "--text-field", "body", "--max-steps", "2"]
+    for resume in ("true", "false"):
+        assert main([*given, "--resume", resume, *SMALL]) == 2
+        said = capsys.readouterr().err
+        assert name.split("/")[0] in said
+        assert "give another output folder" in said
+    assert own.read_text() == "mine"
+
+
+def test_the_records_say_what_was_computed_with(texts: Path, tmp_path: Path) -> None:
+    given = ["pretrain", str(texts), "--output", str(tmp_path / "out"), "--text-field", "body", "--max-steps", "2"]
+    assert main([*given, "--dtype", "float32", *SMALL]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "out" / "records.jsonl").read_text().splitlines()]
+    assert rows[0]["environment"]["matrix products"] == "float32"

@@ -22,6 +22,8 @@ def test_help_names_every_subject_and_its_time():
         (["table3", "--scale", "huge"], 'scale="huge"'),
         (["table3", "--lengths", "1"], "2 tokens or more"),
         (["table3", "--sizes", "minilm", "base"], "one at a time"),
+        (["table3", "--lengths", "512", "--slots", "512"], "k above n/2 is not measured"),
+        (["figure1", "--text", "x.txt", "--lengths", "32", "64"], "one length, not 2"),
         (["table1", "--sizes", "vast"], 'size="vast"'),
         (["figure3a", "--text", "nowhere.txt"], "nowhere.txt"),
         (["figure3a", "--text", "-"], "cannot be read again"),
@@ -32,6 +34,7 @@ def test_help_names_every_subject_and_its_time():
 def test_bad_options_are_one_clear_line(line, said, tmp_path, capsys):
     assert main(["reproduce", *line, "--output", str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()  # the right command is not refused afterwards
 
 
 @pytest.mark.parametrize("subject", [["figure3a", "--text", "x.txt"], ["table2", "--data", "x"], ["table1"]])

@@ -172,6 +172,23 @@ def test_k_alone_is_printed(capsys):
     assert "250" in said
 
 
+def test_k_alone_for_texts_shorter_than_the_scale_s_slots(capsys):
+    assert main(["bound", "--length", "20"]) == 0
+    assert "20" in capsys.readouterr().out
+
+
+def test_a_printed_configuration_does_what_the_line_does(corpus, tmp_path, tiny_tokenizer, capsys):
+    model, output = str(save_bert(tmp_path / "model", tiny_tokenizer)), tmp_path / "out"
+    places = ["bound", model, "--text", corpus, "--output", str(output)]
+    assert main([*places, *SMALL, "--layer-count", "all", "--head-count", "1", "--print_config"]) == 0
+    config = tmp_path / "bound.yaml"
+    config.write_text(capsys.readouterr().out)
+    assert main(["bound", "--config", str(config)]) == 0
+    rows = [json.loads(line) for line in (output / "records.jsonl").read_text().splitlines()]
+    assert rows[0]["model"]
+    assert json.loads((output / "bound.json").read_text())["layer_count"] is None
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -1,8 +1,9 @@
 """``longform bound [MODEL]``: what Theorems 1 and 2 promise, and what random and fitted projections do."""
 
+import argparse
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from longform.cli.arguments import command_parser
 from longform.cli.printing import print_table
@@ -26,8 +27,8 @@ def parser() -> Any:
         "goes on when it is called again.",
     )  # fmt: skip
     made.add_argument(
-        "model", nargs="?", type=str | None, default=None,
-        help="folder or hub name of an encoder; bundled: the demo's MiniLM; null: random maps alone",
+        "model", nargs="?", type=str | None, default=argparse.SUPPRESS,  # any other would replace what --config says
+        help="folder or hub name of an encoder; bundled: the demo's MiniLM; none: random maps alone",
     )  # fmt: skip
     made.add_argument(
         "--text", type=list[str] | str | None, default=None,
@@ -41,30 +42,34 @@ def parser() -> Any:
     for field in fields(BoundSettings):
         made.add_argument(
             f"--{field.name.replace('_', '-')}", type=_kind(field.type) | None, default=None,
-            help=f"{helps[field.name]}; not given: the scale's",
+            help=f"{helps[field.name].replace('null: all', 'all: every one')}; not given: the scale's",
         )  # fmt: skip
     return made
 
 
 def run(settings: Any) -> None:
     """Print k; with a folder, measure and say whether the bounds are kept."""
+    import torch
+
     from longform.benchmarking.records import commit
+    from longform.evaluation.loading import pick_device
     from longform.spectrum.bound import all_guarantees, run_bound
     from longform.training.environment import environment
 
     chosen = _chosen(settings)
-    if settings.text is not None and settings.model is None:
+    name = getattr(settings, "model", None)
+    if settings.text is not None and name is None:
         raise ConfigurationError("--text is for a model: name one before it (bundled, for example)")
     if settings.output is None:
-        if settings.model is not None:
+        if name is not None:
             raise ConfigurationError("a model is measured into a folder: give --output; without a model k is printed")
         _print_k(all_guarantees(chosen, chosen.head_size))
         return
     result = run_bound(
-        _subject(settings),
+        _subject(name, settings),
         chosen,
         output=Path(settings.output).expanduser(),
-        facts={**environment(), "code": commit()},
+        facts={**environment(pick_device(settings.device), torch.float32), "code": commit()},
         progress=True,
     )
     _print_k(result.guarantees)
@@ -73,8 +78,9 @@ def run(settings: Any) -> None:
 
 
 def _kind(kind: Any) -> Any:
-    """One number does for a list."""
-    return {list[int]: list[int] | int, list[float]: list[float] | float}.get(kind, kind)
+    """One number does for a list, and a word for None, which on the command line is "not given"."""
+    kinds = {list[int]: list[int] | int, list[float]: list[float] | float, int | None: int | Literal["all"]}
+    return kinds.get(kind, kind)
 
 
 def _chosen(settings: Any) -> Any:
@@ -82,29 +88,34 @@ def _chosen(settings: Any) -> Any:
 
     from longform.spectrum.bound_settings import BoundSettings, scale_settings
 
-    given = {field.name: getattr(settings, field.name) for field in fields(BoundSettings)}
+    scale = scale_settings(settings.scale)
     listed = {field.name for field in fields(BoundSettings) if field.type in (list[int], list[float])}
-    return replace(
-        scale_settings(settings.scale),
-        **{name: [value] if name in listed and not isinstance(value, list) else value
-           for name, value in given.items() if value is not None},
-    )  # fmt: skip
+    given: dict[str, Any] = {}
+    for field in fields(BoundSettings):
+        value = getattr(settings, field.name)
+        if value is not None:
+            several = field.name not in listed or isinstance(value, list)
+            given[field.name] = None if value == "all" else value if several else [value]
+    if given.get("length") and "projected_length" not in given:
+        longest = max(given["length"])
+        given["projected_length"] = [k for k in scale.projected_length if k <= longest] or [longest]
+    return replace(scale, **given)
 
 
-def _subject(settings: Any) -> Any:
+def _subject(name: str | None, settings: Any) -> Any:
     from longform.spectrum.bound import BoundSubject
     from longform.spectrum.run import short_name
 
-    if settings.model is None:
+    if name is None:
         return None
     texts = [settings.text] if isinstance(settings.text, str) else settings.text
     if not texts:
-        raise ConfigurationError(f"which texts is {settings.model} to read? Give --text FILE")
+        raise ConfigurationError(f"which texts is {name} to read? Give --text FILE")
     if STANDARD_INPUT in texts:
         raise ConfigurationError('"-" cannot be read again for the next length: name a file')
-    source = encoder_source(settings.model)
+    source = encoder_source(name)
     names, corpus = ", ".join(map(short_name, texts)), CorpusFiles(tuple(texts), settings.text_field)
-    return BoundSubject(short_name(settings.model), names, eager_encoder(source, settings.device), corpus, source)
+    return BoundSubject(short_name(name), names, eager_encoder(source, settings.device), corpus, source)
 
 
 def _print_k(guarantees: Any) -> None:

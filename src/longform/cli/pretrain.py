@@ -95,16 +95,25 @@ def run(settings: Any) -> None:
     if settings.attention not in ("linformer", "full"):
         raise ConfigurationError(f'attention="{settings.attention}"; it is linformer or full')
     result = pretrain(
-        settings.texts, replace(preset.training, **given),
+        _files(settings.texts, settings.text_field), replace(preset.training, **given),
         config=full_attention_twin(model) if settings.attention == "full" else model,
         tokenizer=settings.tokenizer or replace(preset.tokenizer, **_chosen(preset.tokenizer, settings, "tokenizer_")),
-        output=settings.output, validation=settings.validation, text_field=settings.text_field, cache=settings.cache,
+        output=settings.output, validation=_files(settings.validation, settings.text_field), cache=settings.cache,
         resume=settings.resume,
     )  # fmt: skip
     print(f"trained  {result.steps:,} steps, {result.tokens:,} tokens, {result.model.num_parameters():,} parameters")
     print(f"measured loss {result.validation_loss:.4f} nats a hidden token, perplexity {result.perplexity:.2f}")
     print(f"         predicting frequencies alone: {result.unigram_loss:.4f}")
     print(f"saved    {settings.output} (README.md, report.html, records.jsonl, learning_curve.png)")
+
+
+def _files(names: Any, text_field: str) -> Any:
+    """Sources of text and nothing else: on the command line no name is a text."""
+    from longform.data.token_store import CorpusFiles
+
+    if not names:
+        return None
+    return CorpusFiles((names,) if isinstance(names, str) else tuple(names), text_field)
 
 
 def _model_options(settings: Any) -> dict[str, Any]:

@@ -47,8 +47,8 @@ def parser() -> Any:
                       "linear-K-SHARING; null: all")  # fmt: skip
     made.add_argument("--model", type=str | None, default=None, help="figure1, table2: folder or hub name of the "
                       "original; null: the scale's (small: the demo's MiniLM)")  # fmt: skip
-    made.add_argument("--lengths", type=int, nargs="+", default=[], help="tables 1 and 3, figure2: tokens of a text; "
-                      "none: the scale's")  # fmt: skip
+    made.add_argument("--lengths", type=int, nargs="+", default=[], help="tables 1 and 3, figures 1 and 2: tokens of a "
+                      "text, for figure1 one length; none: the scale's, and 512 for figure1")  # fmt: skip
     made.add_argument("--sizes", type=str, nargs="+", default=[], help="tables 1 and 3, figure2: minilm (6 layers x "
                       "384) or base (12 x 768)")  # fmt: skip
     made.add_argument("--slots", type=int, nargs="+", default=[], help="tables 1 and 3, figure2: k")
@@ -114,12 +114,17 @@ def _table2(settings: Any, output: Path) -> int:
 
 def _figure1(settings: Any, output: Path) -> int:
     from longform.cli.spectrum import eager_encoder, encoder_source
+    from longform.errors import ConfigurationError
     from longform.laboratory.figure1 import reproduce_figure1, shares
 
+    device = settings.device or "auto"
+    if len(settings.lengths) > 1:
+        raise ConfigurationError(f"figure1 is measured at one length, not {len(settings.lengths)}")
     results = reproduce_figure1(
-        settings.scale, settings.text, output, text_field=settings.text_field or "text",
+        settings.scale, settings.text, output, max_length=(settings.lengths or [512])[0], device=device,
+        text_field=settings.text_field or "text",
         models=[settings.model] if settings.model else (),
-        opener=lambda name: eager_encoder(encoder_source(name), settings.device or "auto"),
+        opener=lambda name: eager_encoder(encoder_source(name), device),
     )  # fmt: skip
     for title, table in shares(results):
         _print(title, table.heads, table.rows)

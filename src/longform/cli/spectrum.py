@@ -41,7 +41,10 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure, and say how much the largest singular values hold."""
+    import torch
+
     from longform.benchmarking.records import commit
+    from longform.evaluation.loading import pick_device
     from longform.spectrum.run import Corpus, run_spectrum
     from longform.spectrum.settings import SpectrumSettings, SpectrumView, texts_at
     from longform.training.environment import environment
@@ -58,7 +61,7 @@ def run(settings: Any) -> None:
         view,
         output=Path(settings.output).expanduser(),
         opener=lambda name: eager_encoder(name, settings.device),
-        facts={**environment(), "code": commit()},
+        facts={**environment(pick_device(settings.device), torch.float32), "code": commit()},
         progress=True,
     )
     for result in results:

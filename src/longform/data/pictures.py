@@ -17,6 +17,15 @@ def new_figure(width: float, height: float) -> Any:
     return figure
 
 
+def number_log_axis(axes: Any) -> None:
+    """Plain numbers on the logarithmic y axis of ``axes``: at 1, 2 and 5 where it spans less than two decades."""
+    low, high = axes.get_ylim()
+    steps = (1.0, 2.0, 5.0) if high < 100 * low else (1.0,)
+    axes.yaxis.set_major_locator(require("matplotlib.ticker", extra="train").LogLocator(subs=steps))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.minorticks_off()
+
+
 def save_figure(figure: Any, path: Path) -> None:
     """Write a figure as PNG; the file appears whole or not at all."""
     buffer = io.BytesIO()

@@ -31,13 +31,20 @@ def open_task(
     that are learned from texts at most. ``learning``: fields of LearningSettings. None: the scale's.
     Raises ConfigurationError and DataError.
     """
+    if length is not None and length < 3:
+        raise ConfigurationError(f"--length {length}: a text has 3 tokens or more, with those at its ends")
     chosen = scale(task, scale_name, length=length, seed=seed, **learning)
     if task in ("text", "cifar10") and data is None:
         raise ConfigurationError(f'the task "{task}" needs data: --data with a file of texts or the folder of CIFAR-10')
     if task in ("listops", "digits") and data is not None:
         raise ConfigurationError(f'the task "{task}" makes its own data: leave --data out, or choose --task text')
-    if task != "text" and (pair_field is not None or vocabulary is not None):
-        raise ConfigurationError(f'--vocabulary and --pair-field are for --task text, and this is "{task}"')
+    named = text_field != "text" or label_field != "label" or pair_field is not None
+    if task != "text" and (named or vocabulary is not None):
+        raise ConfigurationError(f'--vocabulary and the names of fields are for --task text, and this is "{task}"')
+    if task in ("text", "listops") and patch:
+        raise ConfigurationError(f'--patch is for images, and this is "{task}"')
+    if task in ("digits", "cifar10") and length is not None:
+        raise ConfigurationError(f'--length is for texts, and this is "{task}": --patch makes images shorter')
     if task == "listops":
         opened = _listops(chosen, seed, progress=progress)
     elif task == "digits":
@@ -51,7 +58,8 @@ def open_task(
             vocabulary=chosen.data["vocabulary"] if vocabulary is None else vocabulary,
         )  # fmt: skip
     length = chosen.sizes["length"] if task in ("text", "listops") else opened.longest
-    sizes: dict[str, Any] = {**chosen.sizes, "length": length}
+    slots = min(chosen.sizes["projected_length"], length)
+    sizes: dict[str, Any] = {**chosen.sizes, "length": length, "projected_length": slots}
     found = Sizes(vocabulary=opened.vocabulary, features=opened.features, labels=len(opened.train.names), **sizes)
     return Opened(opened, found, chosen.learning)
 

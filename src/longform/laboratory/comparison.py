@@ -22,7 +22,7 @@ from longform.laboratory.results import Result, folder_of, read_result, write_re
 from longform.laboratory.sequences import SequenceTask
 from longform.laboratory.sizes import Sizes
 from longform.laboratory.surroundings import surroundings
-from longform.training.checkpoints import check_same_run, read_run, write_run
+from longform.training.checkpoints import check_same_run, read_run, refuse_foreign_files, write_run
 
 HUMBLE = "tfidf"
 EVERY = (*ARCHITECTURES, HUMBLE)
@@ -72,6 +72,7 @@ def compare(
         **asdict(learning),
     }  # fmt: skip
     identity = {"kind": "comparison", "settings": settings, "data": task.digest()}
+    refuse_foreign_files(output)
     before = read_run(output)
     if before is None:
         write_run(output, identity)

@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from longform.benchmarking.records import commit
 from longform.data.text import atomic_write
 from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
+from longform.evaluation.loading import pick_device
 from longform.laboratory.reproduce_report import TABLE, Table
 from longform.spectrum.results import RunResult
 from longform.spectrum.run import Corpus, run_spectrum
@@ -19,14 +22,15 @@ INDEX = 128  # of 512, as in the paper's heat map
 
 def reproduce_figure1(
     scale: str, text: Sequence[str], output: Path, *, opener: Opener, models: Sequence[str] = (),
-    text_field: str = "text", texts: int | None = None, max_length: int = 512, progress: bool = True,
+    device: str = "auto", text_field: str = "text", texts: int | None = None, max_length: int = 512,
+    progress: bool = True,
 ) -> list[RunResult]:  # fmt: skip
     """Measure each model on each of ``text`` into ``output``: curves, heat maps and report of ``run_spectrum``,
     and the table ``table.md``.
 
-    ``opener``: model name -> OpenedModel. ``models``, ``texts``: in place of the scale's. Short texts are passed over,
-    so that every map is of ``max_length`` tokens, as in the paper. Raises ConfigurationError for standard input ("-")
-    where it would be read twice.
+    ``opener``: model name -> OpenedModel on ``device``. ``models``, ``texts``: in place of the scale's. Short texts are
+    passed over, so that every map is of ``max_length`` tokens, as in the paper. Raises ConfigurationError for standard
+    input ("-") where it would be read twice.
     """
     if "-" in text and (len(text) > 1 or len(models or MODELS[scale]) > 1):
         raise ConfigurationError('"-" cannot be read again for the next model: name a file')
@@ -34,7 +38,7 @@ def reproduce_figure1(
     settings = SpectrumSettings(max_length=max_length, texts=texts or texts_at(scale), min_tokens=max_length)
     results = run_spectrum(
         models or MODELS[scale], corpora, settings, SpectrumView(index=_index(max_length)), output=output,
-        opener=opener, facts={**environment(), "code": commit()}, progress=progress,
+        opener=opener, facts={**environment(pick_device(device), torch.float32), "code": commit()}, progress=progress,
     )  # fmt: skip
     with atomic_write(output / TABLE) as file:
         file.write("\n".join(f"## {title}\n\n{table.markdown()}" for title, table in shares(results)))

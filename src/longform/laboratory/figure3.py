@@ -8,7 +8,7 @@ from typing import Any
 from longform.benchmarking.records import Record
 from longform.data.text import STANDARD_INPUT
 from longform.data.token_store import CorpusFiles, corpus_key
-from longform.errors import ConfigurationError
+from longform.errors import ConfigurationError, DataError
 from longform.laboratory.claims import claimed, refuse_process_groups
 from longform.laboratory.figure3_plan import Curve, Plan
 from longform.laboratory.figure3_report import report_figure3
@@ -20,7 +20,7 @@ from longform.training.run_folder import current_process
 
 NAME = "pretraining"  # of the records
 UNITS = {"loss": "nats", "unigram_loss": "nats", "seconds": "s"}
-TRAININGS, CACHE = "trainings", "cache"
+TRAININGS, CACHE, IDENTITY = "trainings", "cache", "reproduce.json"
 WEIGHTS = "model.safetensors"
 
 
@@ -42,8 +42,8 @@ def reproduce_figure3(
     cache and the trainings, which several figures may share, and in which several processes may train at the same
     time; default: ``output``. All models of the first seed come first. ``keep_models``: keep trained weights.
 
-    Raises what ``pretrain`` raises, and ConfigurationError for other settings or another corpus in the folder, and
-    under torchrun.
+    Raises what ``pretrain`` raises, DataError where there is no text, and ConfigurationError for other settings or
+    another corpus in the folder, and under torchrun.
     """
     refuse_process_groups()
     if not seeds or len(set(seeds)) < len(seeds):
@@ -51,8 +51,10 @@ def reproduce_figure3(
     if STANDARD_INPUT in text:
         raise ConfigurationError('"-" cannot be read again for the next training: name a file')
     place, corpus = shared or output, CorpusFiles(tuple(text), text_field)
+    if not (output / IDENTITY).exists() and next(iter(corpus), None) is None:  # before anything is written
+        raise DataError(f"no text to train on in {', '.join(text)}")
     identity = _identity(plan, corpus)
-    open_run_folder(output, "reproduce.json", {"figure": plan.figure, **identity}, what="trainings")
+    open_run_folder(output, IDENTITY, {"figure": plan.figure, **identity}, what="trainings")
     _prepare(plan, corpus, place / CACHE, place / CLAIMS, progress)
     parts = []
     for seed in seeds:

@@ -54,7 +54,13 @@ def chosen_cells(
     )
     if len(chosen.sizes) > 1:
         raise ConfigurationError(f"sizes={', '.join(chosen.sizes)}: one at a time, in a folder of its own")
-    return cells_of(chosen, device=chosen_device(device), threads=chosen_threads(threads)), chosen.competitors
+    cells = cells_of(chosen, device=chosen_device(device), threads=chosen_threads(threads))
+    if subject == "table3":
+        cells = [cell for cell in cells if cell.slots in chosen.slots and 2 * cell.slots <= cell.length]
+        if not cells:
+            wanted = f"slots={list(chosen.slots)} for lengths={list(chosen.lengths)}"
+            raise ConfigurationError(f"{wanted}: k above n/2 is not measured, and none is as small")
+    return cells, chosen.competitors
 
 
 def open_grid(output: Path, table: str, scale: str, cells: Sequence[Cell]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from longform.benchmarking.competitors import all_competitors
 from longform.benchmarking.records import Record
 from longform.benchmarking.shapes import Cell
-from longform.data.pictures import new_figure, save_figure
+from longform.data.pictures import new_figure, number_log_axis, save_figure
 from longform.errors import ConfigurationError
 from longform.laboratory.grid_scales import (
     EFFORTS,
@@ -198,8 +198,7 @@ def _draw(found: Sequence[Grown], cell: Cell, path: Path) -> None:
         lengths = sorted({int(value) for line in axes.get_lines() for value in line.get_xdata()})
         axes.set(xlabel="n, tokens of a text (logarithmic)", ylabel=f"{up} (logarithmic)", xscale="log", yscale="log")
         axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.minorticks_off()
+        number_log_axis(axes)
         axes.grid(alpha=0.25)
         axes.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2, frameon=False)
     left.set_title(f"Time; the exponent of the {FITTED} longest\n{described(cell)}", fontsize=11)

@@ -7,7 +7,7 @@ from typing import Any
 from longform.benchmarking.paper_table import MEMORY, SLOTS, TIME
 from longform.benchmarking.records import Record
 from longform.benchmarking.shapes import Cell
-from longform.data.pictures import new_figure, save_figure
+from longform.data.pictures import new_figure, number_log_axis, save_figure
 from longform.laboratory.grid_scales import chosen_cells, described, measured_cells, open_grid
 from longform.laboratory.reproduce_report import Report, Table, write_report
 
@@ -150,8 +150,7 @@ def _finish(axes: Any, up: str, title: str) -> None:
     lengths = sorted({int(value) for line in axes.get_lines() for value in line.get_xdata() if value > 1})
     axes.set(xlabel="n, tokens of a text (logarithmic)", ylabel=up, xscale="log", yscale="log")
     axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.minorticks_off()
+    number_log_axis(axes)
     axes.set_title(title, fontsize=11)
     axes.grid(alpha=0.25)
     axes.legend(fontsize=9)

@@ -58,7 +58,7 @@ def texts_of_length(tokenizer: Any, documents: Iterable[Document | str], *, leng
             return torch.tensor(rows)
     raise DataError(
         f"{len(rows)} of {seen} texts have {length} tokens or more, {count} are needed: give more or longer texts, a "
-        "smaller --length, or fewer --fit-texts and --held-out-texts"
+        "smaller --length, or fewer --fit-texts, --held-out-texts or --trial-texts"
     )
 
 

@@ -120,7 +120,9 @@ def _failure_panel(axes: Any, cells: Sequence[Cell], colours: dict[str, Any]) ->
     axes.set(xscale="log", yscale="log", ylim=(FLOOR / 2, 2))
     axes.set_yticks([FLOOR, 1e-5, 1e-3, 1e-1, 1], ["0", "10⁻⁵", "10⁻³", "0.1", "1"])
     axes.minorticks_off()
-    ticks = sorted({cell.k for cell in cells if math.log2(cell.k) % 2 == 0})
+    ks = sorted({cell.k for cell in cells})
+    fours = [k for k in ks if math.log2(k) % 2 == 0]
+    ticks = fours if len(fours) > 1 else ks
     axes.set_xticks(ticks, [f"{k:,}" for k in ticks])
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25)

@@ -25,6 +25,7 @@ from longform.training.settings import differences
 MANIFEST = "complete.json"
 RUN_FILE = "run.json"
 WEIGHTS = "model.safetensors"
+WRITTEN = (WEIGHTS, "config.json", "README.md", "records.jsonl", "report.html")  # of what a run writes, the likely ones
 _NAME = re.compile(r"checkpoint-(\d+)")
 UNREADABLE = (SafetensorError, pickle.UnpicklingError, zipfile.BadZipFile, EOFError, KeyError, RuntimeError, OSError)
 
@@ -113,6 +114,19 @@ def remove(folder: Path) -> None:
         shutil.rmtree(doomed, ignore_errors=True)
         folder.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
+
+
+def refuse_foreign_files(output: Path) -> None:
+    """Raise ConfigurationError where a folder of no run has files that a run would replace or delete."""
+    if not output.is_dir() or (output / RUN_FILE).exists():
+        return
+    names = sorted(path.name for path in output.iterdir())
+    taken = [name for name in names if name in WRITTEN or checkpoint_step(output / name) is not None]
+    if taken:
+        raise ConfigurationError(
+            f'"{output}" holds {", ".join(taken)} and no {RUN_FILE}: this run would replace what is not its own; '
+            "give another output folder"
+        )
 
 
 def keep_only(output: Path, *keep: Path | None) -> None:

@@ -11,13 +11,17 @@ import longform
 from longform.training.settings import compute_dtype
 
 
-def environment() -> dict[str, str]:
-    """Names and values, as the records and the report's last line have them."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def environment(device: torch.device | None = None, dtype: torch.dtype | None = None) -> dict[str, str]:
+    """Names and values, as the records and the report's last line have them.
+
+    ``device``, ``dtype`` of matrix products: those that were used; None: what "auto" is here.
+    """
+    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = dtype or compute_dtype("auto", device)
     return {
         "machine": f"{_processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
-        "matrix products": str(compute_dtype("auto", device)).removeprefix("torch."),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
+        "matrix products": str(dtype).removeprefix("torch."),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "longform": longform.__version__,

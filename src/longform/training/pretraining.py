@@ -198,7 +198,7 @@ def _train(job: PretrainingJob, run: RunFolder, *, progress: bool) -> None:
             first = job.measure()
             seconds = time.perf_counter() - began
             records.begin()  # of a run that was killed between these lines
-            records.add("run", 0, **job.data.facts(), environment=environment())
+            records.add("run", 0, **job.data.facts(), environment=environment(job.device, job.dtype))
             records.add("validation", 0, **first, tokens=0, seconds=0.0)
             run.fix_steps(_steps(job, seconds, shown=progress), job.process)
         steps = run.steps

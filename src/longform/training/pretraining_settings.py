@@ -88,6 +88,7 @@ class PretrainingSettings:
         _check_between(
             self, 0, 1, "warmup", "weight_decay", "beta1", "beta2", "mask_fraction", "mask_share", "random_share"
         )
+        _check_between(self, 0, 2**32 - 1, "seed")
         _check_choice(self, "schedule", SCHEDULES)
         _check_choice(self, "packing", PACKINGS)
         _check_choice(self, "dtype", ("auto", "float32", "bfloat16"))

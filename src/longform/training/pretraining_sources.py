@@ -29,7 +29,7 @@ def as_corpus(sources: Sources, text_field: str = "text") -> Corpus:
     or files that exist; other strings are texts.
     """
     if isinstance(sources, CorpusFiles):
-        return sources
+        return _read_again(sources)
     if isinstance(sources, str | Path):
         sources = [sources]
         named = True
@@ -37,10 +37,13 @@ def as_corpus(sources: Sources, text_field: str = "text") -> Corpus:
         named = isinstance(sources, Sequence) and bool(sources) and all(map(_is_source, sources))
     if not named:
         return sources  # ty: ignore[invalid-explicit-return]  what is not named is texts or Documents
-    names = tuple(map(str, sources))
-    if STANDARD_INPUT in names:
+    return _read_again(CorpusFiles(tuple(map(str, sources)), text_field))
+
+
+def _read_again(corpus: CorpusFiles) -> CorpusFiles:
+    if STANDARD_INPUT in corpus.sources:
         raise ConfigurationError('"-" cannot be read again for the next pass or after an interruption: name a file')
-    return CorpusFiles(names, text_field)
+    return corpus
 
 
 def _is_source(item: Any) -> bool:

@@ -16,6 +16,7 @@ from longform.training.checkpoints import (
     keep_only,
     newest_checkpoint,
     read_run,
+    refuse_foreign_files,
     write_run,
 )
 from longform.training.records import Records
@@ -51,8 +52,11 @@ class RunFolder:
     def open(self, *, resume: bool, wait: Callable[[], None]) -> None:
         """Find out where the run stands; begin it where there is none.
 
-        Raises ConfigurationError when the folder holds another run, CheckpointError when it is damaged.
+        Raises ConfigurationError when the folder holds another run or another's files, CheckpointError when it is
+        damaged.
         """
+        if self.kept:
+            refuse_foreign_files(self.folder)
         before = read_run(self.folder) if self.kept and resume else None
         if before is not None:
             check_same_run(self.folder, before, self.identity)

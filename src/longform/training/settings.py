@@ -35,6 +35,7 @@ def _check_choice(settings: Any, name: str, choices: tuple[str, ...]) -> None:
 def _check_optimiser(settings: Any) -> None:
     _check_positive(settings, "learning_rate", "max_grad_norm", "max_minutes", "tokens_per_forward")
     _check_between(settings, 0, 1, "warmup", "weight_decay")
+    _check_between(settings, 0, 2**32 - 1, "seed")
     _check_choice(settings, "schedule", ("cosine", "linear", "constant"))
     _check_choice(settings, "dtype", ("auto", "float32", "bfloat16"))
 
