@@ -46,7 +46,8 @@ def picture_name(settings: Mapping[str, Any]) -> str:
     """File of a group's picture in docs/pictures."""
     data = re.sub(r"[^a-z0-9]+", "-", settings["task"].lower().removesuffix(".parquet")).strip("-")
     budget = f"{settings['length']}-{settings['steps']}" + ("" if settings["device"] == "cpu" else "-gpu")
-    return f"compare-{data}-{settings['scale']}-{budget}.png"
+    seed = f"-seed{settings['seed']}" if settings["seed"] else ""
+    return f"compare-{data}-{settings['scale']}-{budget}{seed}.png"
 
 
 def caption(group: Rows) -> str:
