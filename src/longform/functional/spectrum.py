@@ -3,6 +3,8 @@
 Axes: B any leading axes, h heads, n tokens, m valid tokens, j index of a singular value (from 1), H maps.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 from torch import Tensor
 
@@ -18,7 +20,25 @@ def singular_values(maps: Tensor) -> Tensor:
     if maps.dim() < 2 or maps.shape[-1] != maps.shape[-2]:
         raise InputError(f"attention maps are square, (B, m, m); these have the shape {tuple(maps.shape)}")
     wide = maps.double()
-    return torch.linalg.eigvalsh(wide.mT @ wide).clamp(min=0.0).sqrt().flip(-1)
+    return _eigenvalues(wide.mT @ wide).clamp(min=0.0).sqrt().flip(-1)
+
+
+def _eigenvalues(products: Tensor) -> Tensor:
+    """Eigenvalues of symmetric matrices (B, m, m), smallest first: (B, m).
+
+    On a CPU the solver's own threads wait for one another: the spectra of a text of 512 tokens took 3.8 s with two
+    and 1.8 s with one. So as many matrices at a time as there are threads, a thread each.
+    """
+    threads = torch.get_num_threads()
+    if products.device.type != "cpu" or products.dim() < 3 or threads == 1:
+        return torch.linalg.eigvalsh(products)
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            parts = list(pool.map(torch.linalg.eigvalsh, products.flatten(0, -3).chunk(threads)))
+    finally:
+        torch.set_num_threads(threads)
+    return torch.cat(parts).unflatten(0, products.shape[:-2])
 
 
 def valid_part(maps: Tensor, mask: Tensor | None) -> Tensor:
