@@ -59,6 +59,22 @@ def test_maps_whose_spectrum_is_known():
     assert cumulative_spectrum(torch.zeros(3)).tolist() == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.parametrize("shape", [(5, 9, 9), (2, 3, 9, 9), (9, 9)])
+def test_as_many_matrices_at_a_time_as_threads_are_the_same_ones_one_after_another(shape):
+    maps = torch.rand(shape).softmax(-1)
+    found = {}
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found[threads] = singular_values(maps)
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(found[3], found[1], rtol=0, atol=1e-13)
+    assert found[1].shape == shape[:-1]
+
+
 def test_padding_changes_nothing():
     mask = torch.tensor([True] * 5 + [False] * 4)
     maps = attention(2, 9, mask)

@@ -9,7 +9,6 @@ from longform.cli.arguments import command_parser
 from longform.cli.printing import print_table
 from longform.cli.settings_options import field_helps
 from longform.cli.spectrum import eager_encoder, encoder_source
-from longform.data.text import STANDARD_INPUT
 from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
 
@@ -49,12 +48,8 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Print k; with a folder, measure and say whether the bounds are kept."""
-    import torch
-
-    from longform.benchmarking.records import commit
-    from longform.evaluation.loading import pick_device
+    from longform.benchmarking.run_facts import run_facts
     from longform.spectrum.bound import all_guarantees, run_bound
-    from longform.training.environment import environment
 
     chosen = _chosen(settings)
     name = getattr(settings, "model", None)
@@ -69,7 +64,7 @@ def run(settings: Any) -> None:
         _subject(name, settings),
         chosen,
         output=Path(settings.output).expanduser(),
-        facts={**environment(pick_device(settings.device), torch.float32), "code": commit()},
+        facts=run_facts(settings.device),
         progress=True,
     )
     _print_k(result.guarantees)
@@ -83,19 +78,21 @@ def _kind(kind: Any) -> Any:
     return kinds.get(kind, kind)
 
 
+def _value(given: Any, kind: Any) -> Any:
+    """What was given for a field of ``kind``: one number as a list where the field is one, None for "all"."""
+    if given == "all":
+        return None
+    return [given] if kind in (list[int], list[float]) and not isinstance(given, list) else given
+
+
 def _chosen(settings: Any) -> Any:
     from dataclasses import replace
 
     from longform.spectrum.bound_settings import BoundSettings, scale_settings
 
     scale = scale_settings(settings.scale)
-    listed = {field.name for field in fields(BoundSettings) if field.type in (list[int], list[float])}
-    given: dict[str, Any] = {}
-    for field in fields(BoundSettings):
-        value = getattr(settings, field.name)
-        if value is not None:
-            several = field.name not in listed or isinstance(value, list)
-            given[field.name] = None if value == "all" else value if several else [value]
+    found = {field: getattr(settings, field.name) for field in fields(BoundSettings)}
+    given = {field.name: _value(value, field.type) for field, value in found.items() if value is not None}
     if given.get("length") and "projected_length" not in given:
         longest = max(given["length"])
         given["projected_length"] = [k for k in scale.projected_length if k <= longest] or [longest]
@@ -111,10 +108,9 @@ def _subject(name: str | None, settings: Any) -> Any:
     texts = [settings.text] if isinstance(settings.text, str) else settings.text
     if not texts:
         raise ConfigurationError(f"which texts is {name} to read? Give --text FILE")
-    if STANDARD_INPUT in texts:
-        raise ConfigurationError('"-" cannot be read again for the next length: name a file')
     source = encoder_source(name)
-    names, corpus = ", ".join(map(short_name, texts)), CorpusFiles(tuple(texts), settings.text_field)
+    corpus = CorpusFiles(tuple(texts), settings.text_field).read_again("the next length")
+    names = ", ".join(map(short_name, texts))
     return BoundSubject(short_name(name), names, eager_encoder(source, settings.device), corpus, source)
 
 

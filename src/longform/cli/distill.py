@@ -1,13 +1,10 @@
 """``longform distill STUDENT TEACHER TEXTS...``: the original encoder teaches the converted one."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from longform.cli.arguments import command_parser
 from longform.cli.settings_options import add_settings, chosen_settings
-from longform.data.text import STANDARD_INPUT, Document, read_documents
-from longform.errors import ConfigurationError
+from longform.data.token_store import CorpusFiles
 
 
 def parser() -> Any:
@@ -29,26 +26,14 @@ def parser() -> Any:
     return made
 
 
-@dataclass(frozen=True)
-class DocumentFiles:
-    """Documents of files, read from the beginning each time they are iterated over."""
-
-    sources: list[str]
-    text_field: str
-
-    def __iter__(self) -> Iterator[Document]:
-        return read_documents(self.sources, text_field=self.text_field)
-
-
 def run(settings: Any) -> None:
     """Distil, save, and say how the student agrees with its teacher."""
     from longform.training.distillation import distill
     from longform.training.settings import DistillationSettings
 
-    if STANDARD_INPUT in settings.texts:
-        raise ConfigurationError('"-" cannot be read again for the next pass or after an interruption: name a file')
+    texts = CorpusFiles(tuple(settings.texts), settings.text_field)
     result = distill(
-        settings.student, settings.teacher, None, DocumentFiles(settings.texts, settings.text_field),
+        settings.student, settings.teacher, None, texts.read_again("the next pass or after an interruption"),
         chosen_settings(DistillationSettings, settings), output=settings.output, resume=settings.resume,
     )  # fmt: skip
     for name, found in (("before", result.before), ("after", result.after)):

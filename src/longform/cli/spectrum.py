@@ -6,9 +6,6 @@ from typing import Any, Literal
 from longform.cli.arguments import command_parser
 from longform.cli.printing import print_table
 from longform.cli.settings_options import add_settings, chosen_settings, field_helps
-from longform.data.text import STANDARD_INPUT
-from longform.data.token_store import CorpusFiles
-from longform.errors import ConfigurationError
 
 
 def parser() -> Any:
@@ -41,27 +38,21 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure, and say how much the largest singular values hold."""
-    import torch
-
-    from longform.benchmarking.records import commit
-    from longform.evaluation.loading import pick_device
-    from longform.spectrum.run import Corpus, run_spectrum
+    from longform.benchmarking.run_facts import run_facts
+    from longform.spectrum.run import corpora_of, run_spectrum
     from longform.spectrum.settings import SpectrumSettings, SpectrumView, texts_at
-    from longform.training.environment import environment
 
-    if STANDARD_INPUT in settings.text:
-        raise ConfigurationError('"-" cannot be read again for the next model: name a file')
     view = chosen_settings(SpectrumView, settings)
     count = texts_at(settings.scale)
     texts = count if settings.texts == "scale" else settings.texts
     results = run_spectrum(
         [encoder_source(name) for name in settings.models],
-        [Corpus(source, CorpusFiles((source,), settings.text_field)) for source in settings.text],
+        corpora_of(settings.text, settings.text_field),
         chosen_settings(SpectrumSettings, settings, texts=texts),
         view,
         output=Path(settings.output).expanduser(),
         opener=lambda name: eager_encoder(name, settings.device),
-        facts={**environment(pick_device(settings.device), torch.float32), "code": commit()},
+        facts=run_facts(settings.device),
         progress=True,
     )
     for result in results:

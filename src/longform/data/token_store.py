@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from tqdm import tqdm
 
-from longform.data.text import Document, atomic_write, read_documents
-from longform.errors import DataError
+from longform.data.text import STANDARD_INPUT, Document, atomic_write, read_documents
+from longform.errors import ConfigurationError, DataError
 
 TOKENS, ENDS, META = "tokens.bin", "document_ends.npy", "corpus.json"
 DOCUMENTS_AT_ONCE = 128  # tokenised together
@@ -34,6 +34,12 @@ class CorpusFiles:
 
     def __iter__(self) -> Iterator[Document]:
         return read_documents(list(self.sources), text_field=self.text_field)
+
+    def read_again(self, purpose: str) -> Self:
+        """Itself, for what reads it more than once. Raises ConfigurationError where standard input is a source."""
+        if STANDARD_INPUT in self.sources:
+            raise ConfigurationError(f'"-" cannot be read again for {purpose}: name a file')
+        return self
 
 
 Corpus = CorpusFiles | Iterable[str | Document]

@@ -26,8 +26,8 @@ def singular_values(maps: Tensor) -> Tensor:
 def _eigenvalues(products: Tensor) -> Tensor:
     """Eigenvalues of symmetric matrices (B, m, m), smallest first: (B, m).
 
-    On a CPU the solver's own threads wait for one another: the spectra of a text of 512 tokens took 3.8 s with two
-    and 1.8 s with one. So as many matrices at a time as there are threads, a thread each.
+    On a CPU the solver's own threads wait for one another: two were slower than one. So as many matrices at a time as
+    torch has threads, a thread each; the process's number of threads is 1 meanwhile.
     """
     threads = torch.get_num_threads()
     if products.device.type != "cpu" or products.dim() < 3 or threads == 1:

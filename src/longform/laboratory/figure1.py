@@ -3,18 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
-from longform.benchmarking.records import commit
+from longform.benchmarking.run_facts import run_facts
 from longform.data.text import atomic_write
-from longform.data.token_store import CorpusFiles
-from longform.errors import ConfigurationError
-from longform.evaluation.loading import pick_device
 from longform.laboratory.reproduce_report import TABLE, Table
 from longform.spectrum.results import RunResult
-from longform.spectrum.run import Corpus, run_spectrum
+from longform.spectrum.run import corpora_of, run_spectrum
 from longform.spectrum.settings import Opener, SpectrumSettings, SpectrumView, texts_at
-from longform.training.environment import environment
 
 MODELS = {"small": ("bundled",), "paper": ("FacebookAI/roberta-base", "FacebookAI/roberta-large")}
 INDEX = 128  # of 512, as in the paper's heat map
@@ -30,15 +24,12 @@ def reproduce_figure1(
 
     ``opener``: model name -> OpenedModel on ``device``. ``models``, ``texts``: in place of the scale's. Short texts are
     passed over, so that every map is of ``max_length`` tokens, as in the paper. Raises ConfigurationError for standard
-    input ("-") where it would be read twice.
+    input ("-").
     """
-    if "-" in text and (len(text) > 1 or len(models or MODELS[scale]) > 1):
-        raise ConfigurationError('"-" cannot be read again for the next model: name a file')
-    corpora = [Corpus(name, CorpusFiles((name,), text_field)) for name in text]
     settings = SpectrumSettings(max_length=max_length, texts=texts or texts_at(scale), min_tokens=max_length)
     results = run_spectrum(
-        models or MODELS[scale], corpora, settings, SpectrumView(index=_index(max_length)), output=output,
-        opener=opener, facts={**environment(pick_device(device), torch.float32), "code": commit()}, progress=progress,
+        models or MODELS[scale], corpora_of(text, text_field), settings, SpectrumView(index=_index(max_length)),
+        output=output, opener=opener, facts=run_facts(device), progress=progress,
     )  # fmt: skip
     with atomic_write(output / TABLE) as file:
         file.write("\n".join(f"## {title}\n\n{table.markdown()}" for title, table in shares(results)))

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from longform.benchmarking.records import Record
-from longform.data.text import STANDARD_INPUT
 from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError, DataError
 from longform.laboratory.claims import claimed, refuse_process_groups
@@ -48,9 +47,7 @@ def reproduce_figure3(
     refuse_process_groups()
     if not seeds or len(set(seeds)) < len(seeds):
         raise ConfigurationError(f"seeds={list(seeds)}: give one or more, each once")
-    if STANDARD_INPUT in text:
-        raise ConfigurationError('"-" cannot be read again for the next training: name a file')
-    place, corpus = shared or output, CorpusFiles(tuple(text), text_field)
+    place, corpus = shared or output, CorpusFiles(tuple(text), text_field).read_again("the next training")
     if not (output / IDENTITY).exists() and next(iter(corpus), None) is None:  # before anything is written
         raise DataError(f"no text to train on in {', '.join(text)}")
     identity = _identity(plan, corpus)

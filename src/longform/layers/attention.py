@@ -238,15 +238,13 @@ class LinformerAttention(nn.Module):
         keys, values = self._keys_and_values(hidden, mask)
         parts = []
         for heads, projection in zip(self.head_groups, projections, strict=True):
-            own = self._own(heads)
-            parts.append(
-                self._windowed(query[:, own], keys[:, :, own], values[:, :, own], mask, projection, heads, eager)
-            )
+            own = (self._of_heads(x, heads, axis) for x, axis in ((query, 1), (keys, 2), (values, 2)))
+            parts.append(self._windowed(*own, mask, projection, heads, eager))
         return self._joined(parts)
 
-    def _own(self, heads: list[int]) -> slice | list[int]:
-        """Index of ``heads``, without a copy where it is all of them."""
-        return slice(None) if len(heads) == self.num_heads else heads
+    def _of_heads(self, x: Tensor, heads: list[int], axis: int) -> Tensor:
+        """The part of ``x`` that is of ``heads``, which ``axis`` counts: ``x`` itself where they are all."""
+        return x if len(heads) == self.num_heads else x[(slice(None),) * axis + (heads,)]
 
     def _keys_and_values(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Of every token, (B, n, h, d) each, padding blanked."""
@@ -258,7 +256,7 @@ class LinformerAttention(nn.Module):
         query = self._queries(hidden)
         return self._joined([
             compressed_attention(
-                query[:, self._own(heads)], memory.key, memory.value,
+                self._of_heads(query, heads, 1), memory.key, memory.value,
                 slot_mask=memory.usable, implementation="eager" if eager else "sdpa",
                 dropout=self.dropout if self.training else 0.0,
             )
@@ -279,7 +277,7 @@ class LinformerAttention(nn.Module):
             return [self._memory(hidden, mask, projection, heads) for heads, projection in groups]
         keys, values = self._keys_and_values(hidden, mask)
         return [
-            self._memory_of_heads(keys[:, :, self._own(heads)], values[:, :, self._own(heads)], mask, projection)
+            self._memory_of_heads(*(self._of_heads(x, heads, 2) for x in (keys, values)), mask, projection)
             for heads, projection in groups
         ]
 
@@ -307,12 +305,11 @@ class LinformerAttention(nn.Module):
         assert self.memory_bias is not None
         memory = self._memory_of_heads(key, value, mask, projection)
         assert memory.slots is not None
-        bias = self.memory_bias[self._own(heads)]
         return windowed_attention(
             query, key.transpose(1, 2), value.transpose(1, 2), memory.key, memory.value, memory.slots,
             of_tokens=not isinstance(projection, ConvolutionProjection), window=self.window,
-            memory_bias=bias, memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
-            implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
+            memory_bias=self._of_heads(self.memory_bias, heads, 0), memory_budget=self.memory_budget, sinks=self.sinks,
+            mask=mask, implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
 
     def _memory_of_heads(

@@ -16,6 +16,7 @@ from longform.layers.sequence_projection import ConvolutionProjection, DenseProj
 from longform.models.configuration_linformer import LinformerConfig
 
 Lengths = int | list[int] | list[list[int]]
+Owner = tuple[nn.Module, int]  # a projection, and the place of a head in it
 
 
 def stretch(values: Tensor, length: int) -> Tensor:
@@ -68,21 +69,23 @@ def resize_sequence_length(
 def _carry_projections(old: Any, new: Any) -> None:
     """E, F and kernels of an encoder, for another."""
     if old.shared_projection is not None and new.shared_projection is not None:
-        for before, after in zip(_tensors(old.shared_projection), _tensors(new.shared_projection), strict=True):
-            _carry_rows(before[0], after[0], drawn=not isinstance(after, nn.Parameter))
+        _carry_head((old.shared_projection, 0), (new.shared_projection, 0))
     for source, target in zip(old.layers, new.layers, strict=True):
-        owners = _owners(source.attention)
-        mates = _owners(target.attention)
-        for head in reversed(
-            [head for head in mates if head in owners]
-        ):  # where heads share, the first of them decides
-            (projection, place), (mate, its_place) = owners[head], mates[head]
-            for before, after in zip(_tensors(projection), _tensors(mate), strict=True):
-                row, its_row = (at if len(x) > 1 else 0 for at, x in ((place, before), (its_place, after)))
-                _carry_rows(before[row], after[its_row], drawn=not isinstance(after, nn.Parameter))
+        owners, heirs = _owners(source.attention), _owners(target.attention)
+        carried = [head for head in heirs if head in owners]
+        for head in reversed(carried):  # where heads share, the first of them decides
+            _carry_head(owners[head], heirs[head])
 
 
-def _owners(attention: LinformerAttention) -> dict[int, tuple[nn.Module, int]]:
+def _carry_head(owner: Owner, heir: Owner) -> None:
+    """What one head has of a projection, for the same head of another."""
+    (projection, place), (its_projection, its_place) = owner, heir
+    for before, after in zip(_tensors(projection), _tensors(its_projection), strict=True):
+        row, its_row = (at if len(x) > 1 else 0 for at, x in ((place, before), (its_place, after)))
+        _carry_rows(before[row], after[its_row], drawn=not isinstance(after, nn.Parameter))
+
+
+def _owners(attention: LinformerAttention) -> dict[int, Owner]:
     """Head -> its projection, and its place among the heads of that; heads of one k have one projection."""
     groups = zip(attention.head_groups, attention.groups, strict=False)  # none where the window covers all
     found = {head: (projection, place) for heads, projection in groups for place, head in enumerate(heads)}

@@ -16,6 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from longform.data.text import Document
+from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError, require
 from longform.spectrum.heads import followers, head_similarity, leaders_of, random_followers
 from longform.spectrum.measure import measure_spectrum
@@ -83,6 +84,14 @@ def run_spectrum(
     write_records(results, view, asdict(settings), output)
     write_report(results, view, output, asdict(settings))
     return results
+
+
+def corpora_of(sources: Sequence[str], text_field: str = "text") -> list[Corpus]:
+    """Each file, folder or ``hf:`` data set as a corpus of its own. Raises ConfigurationError for standard input."""
+    return [
+        Corpus(source, CorpusFiles((source,), text_field).read_again("the next model or after an interruption"))
+        for source in sources
+    ]
 
 
 def short_name(name: str) -> str:

@@ -13,12 +13,13 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from longform.data.records import DATASET_PREFIX
-from longform.data.text import STANDARD_INPUT, Document
+from longform.data.text import Document
 from longform.data.token_store import Corpus, CorpusFiles, CorpusTexts, TokenStore, corpus_key, token_store
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
-from longform.errors import CheckpointError, ConfigurationError
+from longform.errors import CheckpointError
 
 Sources = CorpusFiles | str | Path | Sequence[str | Path] | Iterable[str | Document]
+AGAIN = "the next pass or after an interruption"
 Tokenizers = PreTrainedTokenizerBase | TokenizerSettings | str | Path | None
 
 
@@ -29,7 +30,7 @@ def as_corpus(sources: Sources, text_field: str = "text") -> Corpus:
     or files that exist; other strings are texts.
     """
     if isinstance(sources, CorpusFiles):
-        return _read_again(sources)
+        return sources.read_again(AGAIN)
     if isinstance(sources, str | Path):
         sources = [sources]
         named = True
@@ -37,13 +38,7 @@ def as_corpus(sources: Sources, text_field: str = "text") -> Corpus:
         named = isinstance(sources, Sequence) and bool(sources) and all(map(_is_source, sources))
     if not named:
         return sources  # ty: ignore[invalid-explicit-return]  what is not named is texts or Documents
-    return _read_again(CorpusFiles(tuple(map(str, sources)), text_field))
-
-
-def _read_again(corpus: CorpusFiles) -> CorpusFiles:
-    if STANDARD_INPUT in corpus.sources:
-        raise ConfigurationError('"-" cannot be read again for the next pass or after an interruption: name a file')
-    return corpus
+    return CorpusFiles(tuple(map(str, sources)), text_field).read_again(AGAIN)
 
 
 def _is_source(item: Any) -> bool:
