@@ -10,6 +10,7 @@ from longform.laboratory.architectures import ARCHITECTURES
 from longform.laboratory.compare_plots import clock
 from longform.laboratory.comparison import EVERY, HUMBLE
 from longform.laboratory.results import Result
+from longform.laboratory.sequences import READS
 
 MISSING = "–"
 WINDOWED = {row.name for row in ARCHITECTURES.values() if row.windowed}
@@ -35,8 +36,7 @@ def _result(row: Mapping[str, Any]) -> Result:
     name = row["settings"]["architecture"]
     about = {"hardware": row["hardware"]}
     if name == HUMBLE:
-        images = row["settings"]["kind"] in ("digits", "cifar10")
-        title = f"{'pixels' if images else 'TF-IDF'} + logistic regression"
+        title = f"{READS[row['settings']['kind']]} + logistic regression"
         return Result(name, title, surroundings=about, **row["metrics"])
     known = ARCHITECTURES[name]
     return Result(name, known.title, known.family, surroundings=about, **row["metrics"])

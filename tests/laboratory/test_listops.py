@@ -1,8 +1,11 @@
 import random
+from collections import Counter, defaultdict
 
 import pytest
 
 from longform.errors import ConfigurationError
+from longform.laboratory.compare_tasks import open_task
+from longform.laboratory.humble import logistic_regression
 from longform.laboratory.listops import IDS, ListOpsShape, evaluate, generate, listops
 
 SMALL = ListOpsShape(min_length=5, max_length=40, max_depth=4, max_arguments=4)
@@ -67,3 +70,15 @@ def test_a_sequence_depends_on_seed_part_and_number_alone():
 def test_impossible_shapes_are_refused(wrong):
     with pytest.raises(ConfigurationError, match=str(next(iter(wrong.values())))):
         ListOpsShape(**wrong)
+
+
+def test_the_humble_baseline_knows_the_outermost_operation_and_no_more():
+    task = open_task("listops", length=40, progress=False).task
+    labels_after = defaultdict(Counter)
+    for sequence, label in zip(task.train.sequences, task.train.labels, strict=True):
+        labels_after[sequence[0]][label] += 1
+    likeliest = [labels_after[sequence[0]].most_common(1)[0][0] for sequence in task.test.sequences]
+    _, found, spent = logistic_regression(task)
+    assert found.accuracy == pytest.approx(float((likeliest == task.test.labels).mean()))
+    assert spent["features"] == 4
+    assert task.reads == "outermost operation"

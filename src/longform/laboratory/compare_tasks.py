@@ -7,7 +7,7 @@ from longform.laboratory.images import cifar10_task, digits_task
 from longform.laboratory.learning import LearningSettings
 from longform.laboratory.listops import SYMBOLS, ListOpsShape, listops
 from longform.laboratory.scales import Scale, scale
-from longform.laboratory.sequences import SequenceTask
+from longform.laboratory.sequences import READS, SequenceTask
 from longform.laboratory.sizes import Sizes
 from longform.laboratory.texts import text_task
 
@@ -71,4 +71,8 @@ def _listops(chosen: Scale, seed: int, *, progress: bool) -> SequenceTask:
         listops(count, shape, seed=seed, part=part, progress=progress)
         for part, count in zip(("train", "validation", "test"), chosen.examples, strict=True)
     ]
-    return SequenceTask(f"ListOps, {shape.min_length} to {length} symbols", *parts, vocabulary=len(SYMBOLS))
+    train, validation, test = ([SYMBOLS[sequence[0]] for sequence in part.sequences] for part in parts)
+    return SequenceTask(
+        f"ListOps, {shape.min_length} to {length} symbols", *parts, vocabulary=len(SYMBOLS),
+        raw=(train, validation, test), reads=READS["listops"],
+    )  # fmt: skip

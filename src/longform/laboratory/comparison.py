@@ -158,9 +158,8 @@ def _fitted_rows(classes: int) -> int:
 
 def _humble(task: SequenceTask) -> Result:
     validation, test, spent = logistic_regression(task)
-    pixels = task.raw is not None and not isinstance(task.raw[0], list)
     return Result(
-        HUMBLE, "pixels + logistic regression" if pixels else "TF-IDF + logistic regression", source="scikit-learn",
+        HUMBLE, f"{task.reads} + logistic regression", source="scikit-learn",
         pads="nothing, and cuts nothing", accuracy=test.accuracy, macro_f1=test.macro_f1,
         validation_accuracy=validation.accuracy, seconds=spent["seconds"], cpu_seconds=spent["cpu_seconds"],
         parameters=int(spent["features"] + 1) * _fitted_rows(len(test.labels)), confusion=test.confusion,

@@ -1,4 +1,4 @@
-"""The humble one: logistic regression on TF-IDF of words and word pairs, or on pixels."""
+"""The humble one: logistic regression on TF-IDF of words and word pairs, on pixels, on ListOps' first symbol."""
 
 import time
 import warnings

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from longform.errors import ConfigurationError, DataError, require
-from longform.laboratory.sequences import LabelledSequences, SequenceTask
+from longform.laboratory.sequences import READS, LabelledSequences, SequenceTask
 
 CIFAR_SIDE, CIFAR_COLOURS = 32, 3
 CIFAR_NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -68,7 +68,7 @@ def _task(
     parts = [LabelledSequences(list(sequences[part]), labels[part], names) for part in places]
     pixels = tuple(images[part].reshape(len(part), -1) / (levels - 1) for part in places)
     return SequenceTask(
-        name, *parts, vocabulary=0 if patch else levels + 1, features=patch**2, raw=pixels,
+        name, *parts, vocabulary=0 if patch else levels + 1, features=patch**2, raw=pixels, reads=READS["digits"],
     )  # fmt: skip
 
 

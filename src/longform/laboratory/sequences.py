@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+# Task -> what the humble baseline reads.
+READS = {"text": "TF-IDF", "listops": "outermost operation", "digits": "pixels", "cifar10": "pixels"}
+
 
 class LabelledSequences(NamedTuple):
     """``sequences``: ids (n,), whole numbers from 0 (0 is padding), or vectors float32 (n, F); each of its own length.
@@ -30,6 +33,7 @@ class SequenceTask:
 
     ``vocabulary``: ids there are, padding (0) included; 0 for vectors. ``features``: F of vectors; 0 for ids.
     ``raw``: what the humble baseline reads of the three parts: lists of texts, or pixels float (N, P); None: the ids.
+    ``reads``: what that is called.
     """
 
     name: str
@@ -39,6 +43,7 @@ class SequenceTask:
     vocabulary: int
     features: int = 0
     raw: tuple[Any, Any, Any] | None = None
+    reads: str = READS["text"]
 
     @property
     def longest(self) -> int:
