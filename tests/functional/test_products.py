@@ -8,7 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from window_cases import Inputs, cases
 
 from longform.functional import product_attention as subject
-from longform.functional import window, window_products_cpu
+from longform.functional import moving_keys, window, window_products_cpu
 from longform.functional.attention import compressed_attention, usable_slots
 from longform.functional.moving_keys import rounded_bias
 from longform.functional.product_attention import attention_by_products, products_are_faster
@@ -70,7 +70,9 @@ def test_window_equals_the_twin(always, case, seed, budget, sinks):
 @pytest.mark.parametrize("sinks", [0, 1, 5])
 @pytest.mark.parametrize("budget", [None, 5.0])
 @pytest.mark.parametrize(("base", "length"), [(1, 37), (2, 12), (2, 47), (4, 48), (4, 61)])
-def test_moving_keys_equal_the_path_with_gradients(always, small, base, length, budget, sinks):
+@pytest.mark.parametrize("whole", [32, 3])
+def test_moving_keys_equal_the_path_with_gradients(always, small, monkeypatch, base, length, budget, sinks, whole):
+    monkeypatch.setattr(moving_keys, "WHOLE", whole)
     mask = (torch.arange(64) < torch.tensor([length, length // 2])[:, None]).long()
     inputs = Inputs((4, base, False, -(-64 // base), Text(2, 64, mask)), 3, sinks=sinks)
     with torch.no_grad():
