@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 from window_cases import Inputs, cases
 
-from longform.functional import product_attention as subject
 from longform.functional import moving_keys, window, window_products_cpu
+from longform.functional import product_attention as subject
 from longform.functional.attention import compressed_attention, usable_slots
 from longform.functional.moving_keys import rounded_bias
 from longform.functional.product_attention import attention_by_products, products_are_faster
