@@ -49,6 +49,10 @@ def test_pretrain_in_both_kinds_of_attention(texts: Path, tmp_path: Path, capsys
         (["--seed", "-1"], "seed=-1 must be between 0 and"),
         (["--validation", "[nowhere.jsonl,neither.txt]"], "nowhere.jsonl"),
         (["--validation", "-"], "cannot be read again"),
+        (
+            ["--tokenizer", "folder", "--tokenizer-vocab-size", "99"],
+            "--tokenizer is trained already: leave out --tokenizer-kind, --tokenizer-vocab-size",
+        ),
     ],
 )
 def test_errors_are_one_line(

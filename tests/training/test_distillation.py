@@ -1,3 +1,4 @@
+import copy
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from transformers import AutoModel, BertForMaskedLM, BertModel
 import longform
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.training.distillation import DistillationResult, distill
+from longform.training.run_folder import RunFolder
 from longform.training.settings import DistillationSettings
 from longform.training.trainer import NumberedStepsTrainer
 
@@ -138,6 +140,35 @@ def test_a_finished_run_is_not_repeated(
     assert _same(dict(loaded.state_dict()), _weights(first))
     with pytest.raises(KeyboardInterrupt):
         _run(student_folder, teacher, texts, output=tmp_path / "run", resume=False)
+
+
+def test_another_teacher_or_other_texts_are_another_run(
+    student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path
+) -> None:
+    _run(student_folder, teacher, texts, output=tmp_path / "run", heldout=texts[:6])
+    other = copy.deepcopy(teacher)
+    torch.nn.init.normal_(other.embeddings.LayerNorm.weight)
+    with pytest.raises(ConfigurationError, match="teacher: "):
+        _run(student_folder, other, texts, output=tmp_path / "run", heldout=texts[:6])
+    with pytest.raises(ConfigurationError, match="texts: "):
+        _run(student_folder, teacher, texts[:-1], output=tmp_path / "run", heldout=texts[:6])
+
+
+def test_what_an_earlier_run_left_is_removed_when_another_has_finished(tmp_path: Path) -> None:
+    def finished(*names: str) -> list[str]:
+        run = RunFolder(tmp_path, {"kind": "one"}, kept=True, main=True)
+        run.open(resume=False, wait=lambda: None)
+        assert all((tmp_path / name).exists() for name in run.files)  # until then
+        run.finish(lambda folder: [(folder / name).touch() for name in names] and None, wait=lambda: None)
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    (tmp_path / "mine.txt").touch()
+    assert finished("model.safetensors", "confusion_matrix.png") == [
+        "confusion_matrix.png", "mine.txt", "model.safetensors", "records.jsonl", "run.json",
+    ]  # fmt: skip
+    assert finished("model.safetensors") == ["mine.txt", "model.safetensors", "records.jsonl", "run.json"]
+    (tmp_path / "run.json").write_text("{")
+    assert "run.json" in finished("model.safetensors")
 
 
 def test_a_run_that_lacks_only_its_end(

@@ -37,7 +37,7 @@ from longform.training.pretraining import pretrain
 from longform.training.pretraining_settings import PretrainingSettings
 given = json.load(open(sys.argv[1]))
 settings = PretrainingSettings(tokens_per_step=128, tokens_per_forward=64, max_steps=3, learning_rate=3e-3,
-                               evaluations=0, validation_tokens=150, dtype="float32")
+                               evaluations=0, validation_tokens=150, dtype="float32", packing=given["packing"])
 result = pretrain(given["texts"], settings, config=given["model"], tokenizer=TokenizerSettings("wordpiece", 60),
                   output=given["output"], cache=given["output"] + "-cache", progress=False)
 total = sum(float(value.double().abs().sum()) for value in result.model.state_dict().values())
@@ -64,11 +64,13 @@ def _in_processes(count: int, script: str, given: dict[str, Any], folder: Path) 
     return [json.loads((folder / f"run{rank}").read_text()) for rank in range(count)]
 
 
-def test_two_processes_pretrain_as_one_does(texts: list[str], tmp_path: Path) -> None:
-    found = []
+@pytest.mark.parametrize("packing", ["full", "documents"])
+def test_two_processes_pretrain_as_one_does(packing: str, texts: list[str], tmp_path: Path) -> None:
+    """Also where one has more hidden tokens than the other: every token counts the same."""
+    found, given = [], {"texts": texts, "model": TINY, "packing": packing}
     for count in (1, 2):
         (tmp_path / str(count)).mkdir()
-        found.append(_in_processes(count, PRETRAINING, {"texts": texts, "model": TINY}, tmp_path / str(count)))
+        found.append(_in_processes(count, PRETRAINING, given, tmp_path / str(count)))
     (alone,), together = found
     assert together[0] == together[1]
     assert together[0]["tokens"] == alone["tokens"] == 3 * 128

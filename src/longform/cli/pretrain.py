@@ -53,7 +53,12 @@ def parser() -> Any:
         "--tokenizer", type=str | None, default=None, help="folder or hub name of a tokenizer; null: train one"
     )
     _add_optional(made, TokenizerSettings, prefix="tokenizer-")
-    made.add_argument("--attention", default="linformer", help="linformer, or full: the same model without projection")
+    made.add_argument(
+        "--attention",
+        default="linformer",
+        help="linformer, or full: the same model without projection "
+        "(options of projection and window then say nothing)",
+    )
     for name, (kind, said) in MODEL_OPTIONS.items():
         made.add_argument(_option(name), type=kind | None, default=None, help=f"{said}; null: the preset's")
     _add_optional(made, PretrainingSettings)
@@ -94,10 +99,14 @@ def run(settings: Any) -> None:
     model = {**preset.model, **_model_options(settings)}
     if settings.attention not in ("linformer", "full"):
         raise ConfigurationError(f'attention="{settings.attention}"; it is linformer or full')
+    tokenizer = _chosen(preset.tokenizer, settings, "tokenizer_")
+    if settings.tokenizer and tokenizer:
+        given = ", ".join(_option(f"tokenizer-{name}") for name in tokenizer)
+        raise ConfigurationError(f"--tokenizer is trained already: leave out {given}")
     result = pretrain(
         _files(settings.texts, settings.text_field), replace(preset.training, **given),
         config=full_attention_twin(model) if settings.attention == "full" else model,
-        tokenizer=settings.tokenizer or replace(preset.tokenizer, **_chosen(preset.tokenizer, settings, "tokenizer_")),
+        tokenizer=settings.tokenizer or replace(preset.tokenizer, **tokenizer),
         output=settings.output, validation=_files(settings.validation, settings.text_field), cache=settings.cache,
         resume=settings.resume,
     )  # fmt: skip

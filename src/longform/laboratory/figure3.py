@@ -13,6 +13,7 @@ from longform.laboratory.figure3_plan import Curve, Plan
 from longform.laboratory.figure3_report import report_figure3
 from longform.laboratory.parts import CLAIMS, Finished, Part, work_through
 from longform.spectrum.run_folder import open_run_folder
+from longform.training.checkpoints import read_run
 from longform.training.pretraining import pretrain
 from longform.training.pretraining_sources import CorpusReader
 from longform.training.run_folder import current_process
@@ -104,10 +105,12 @@ class Training:
     def run(self) -> tuple[Record, Any]:
         """Train; the record has the last values, and the curve is kept beside it."""
         folder = self.place / TRAININGS / self.name
+        run = read_run(folder)
+        cleaned = run is not None and run.get("status") == "complete" and not (folder / WEIGHTS).exists()
         done = pretrain(
             self.corpus, replace(self.plan.preset.training, seed=self.seed), config=self.curve.model,
             tokenizer=self.plan.preset.tokenizer, output=folder, cache=self.place / CACHE,
-            progress=self.progress,
+            resume=not cleaned, progress=self.progress,
         )  # fmt: skip
         metrics = {
             "loss": done.validation_loss, "perplexity": done.perplexity, "unigram_loss": done.unigram_loss,

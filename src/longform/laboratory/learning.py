@@ -42,7 +42,8 @@ class LearningSettings:
         warmup: part of the steps (0 to 1) in which it rises from 0; after that it falls linearly to 0.
         weight_decay: of AdamW.
         max_grad_norm: gradients are scaled down to this norm.
-        evaluations: how often the validation part is measured; the best weights are kept, and tested in the end.
+        evaluations: how often the validation part is measured at most, at even distances; the best weights are kept,
+            and tested in the end.
         seed: of weights, order and dropout.
         dtype: of the matrix products: float32, bfloat16, or auto (bfloat16 where CPU or GPU has it).
         checkpoint_seconds: between two checkpoints.
@@ -72,7 +73,7 @@ class LearningSettings:
     def rate(self, step: int) -> float:
         """Share of the learning rate at a step, from 0."""
         rising = self.warmup * self.steps
-        return (step + 1) / rising if step < rising else (self.steps - step) / max(1.0, self.steps - rising)
+        return min(1.0, (step + 1) / rising) if step < rising else (self.steps - step) / max(1.0, self.steps - rising)
 
 
 @dataclass

@@ -59,10 +59,10 @@ def reproduce_table1(scale: str, output: Path, *, progress: bool = True, **choic
     """Measure what is lacking, and write records, picture, table and report.
 
     ``choices``: lengths, sizes, slots, dtype, device, threads, in place of the scale's. Raises ConfigurationError for
-    fewer than two lengths.
+    fewer than two lengths and for several k.
     """
     cells, names = chosen_cells("table1", scale, **choices)
-    if len(cells) < 2:
+    if len({cell.length for cell in cells}) < max(2, len(cells)):
         raise ConfigurationError("an exponent needs two lengths or more (--lengths), and one k (--slots)")
     open_grid(output, "table1", scale, cells)
     measured = [*measured_cells(cells, names, scale, output), *_others(cells, scale, output, progress)]

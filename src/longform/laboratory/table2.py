@@ -18,6 +18,7 @@ from longform.laboratory.table2_report import report_table2
 from longform.laboratory.table2_tasks import TASKS, Amount, Task, chosen_tasks, read_task
 from longform.spectrum.run_folder import open_run_folder
 from longform.spectrum.subject import model_identity
+from longform.training.checkpoints import RUN_FILE
 from longform.training.finetuning import finetune
 from longform.training.labels import Examples
 from longform.training.settings import FinetuningSettings
@@ -162,12 +163,14 @@ class Finetuning:
             batch_size=scale.batch_size, tokens_per_forward=scale.tokens_per_forward,
             learning_rate=scale.learning_rate, metric="accuracy", seed=self.seed,
         )  # fmt: skip
+        resumed = (self.folder / RUN_FILE).exists()  # then the time of this call is not all of it
         done = finetune(
             model, tokenizer, train, settings, validation=dev, output=self.folder, progress=request.progress
         )
         metrics = {
-            "accuracy": done.metrics["accuracy"], "macro_f1": done.metrics["macro_f1"], "seconds": done.seconds,
-            "parameters": done.model.num_parameters(), "steps": done.steps,
+            "accuracy": done.metrics["accuracy"], "macro_f1": done.metrics["macro_f1"],
+            "seconds": None if resumed else done.seconds, "parameters": done.model.num_parameters(),
+            "steps": done.steps,
         }  # fmt: skip
         options = dict(self.variant.options or {})
         settings = {

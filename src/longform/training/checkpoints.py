@@ -64,15 +64,22 @@ def write_manifest(folder: Path) -> None:
 
 def check_manifest(folder: Path) -> None:
     """Raise CheckpointError unless every file of the checkpoint is there and as long as it was."""
-    sizes = _read_json(folder / MANIFEST, way_out=f'delete "{folder}" to go on from an earlier checkpoint')
+    sizes = _read_json(folder / MANIFEST, way_out=_way_out(folder))
     for name, size in sizes.items():
         file = folder / name
         there = file.stat().st_size if file.is_file() else None
         if there != size:
             state = "is missing" if there is None else f"has {there:,} bytes instead of {size:,}"
-            raise CheckpointError(f'"{file}" {state}: delete "{folder}" to go on from an earlier checkpoint')
+            raise CheckpointError(f'"{file}" {state}: {_way_out(folder)}')
     if WEIGHTS not in sizes:
         raise CheckpointError(f'"{folder}" has no {WEIGHTS}; weights in pickles are not read')
+
+
+def _way_out(folder: Path) -> str:
+    """What to do about a damaged checkpoint."""
+    others = [one for one in folder.parent.glob("checkpoint-*") if checkpoint_step(one) is not None and one != folder]
+    begin = f"go on from {max(others, key=lambda one: checkpoint_step(one) or 0).name}" if others else "begin again"
+    return f'delete "{folder}" to {begin}'
 
 
 def _read_json(path: Path, *, way_out: str) -> Any:
@@ -93,8 +100,8 @@ def reading(folder: str | Path) -> Generator[None]:
         lines = str(error).splitlines()
         said = lines[0] if lines else type(error).__name__
         raise CheckpointError(
-            f'the checkpoint "{folder}" cannot be read: {said} '
-            "(delete the folder to go on from an earlier checkpoint, or start in a new output folder)"
+            f'"{folder}" cannot be read: {said}. Of an interrupted run: {_way_out(Path(folder))}. Else start in a new '
+            "output folder, or with resume=False"
         ) from error
 
 
@@ -160,7 +167,8 @@ def check_same_run(
     """
     changed = [
         line
-        for part in ("kind", "settings", "model", "data", "processes")
+        for part in ("kind", "settings", "model", "teacher", "data", "texts", "processes")
+        if part in before
         for line in _differences(part, before.get(part), now.get(part))
     ]
     if changed:

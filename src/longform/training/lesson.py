@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from longform.data.batching import group_by_length
 from longform.data.text import Document
+from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError, DataError
 from longform.training.agreement import Agreement, bool_mask, divergence, measure, pooled_cosine, relative_error
 from longform.training.crops import Crops, CropSource, stack, text_of
@@ -21,6 +22,7 @@ from longform.training.settings import DistillationSettings, as_dict, compute_dt
 from longform.training.students import Student, checkpoint_activations, fingerprint, learning
 from longform.training.teacher import Encoded, EncoderTap, Teacher, reading_limit, special_tokens
 
+STREAMED = 1_000  # documents that tell one stream from another
 WINDOWED_RATE, MEMORY_RATE = 1e-4, 5e-4  # highest learning rates for students with and without a window
 
 
@@ -38,6 +40,7 @@ class Lesson:
         self.trained = opened.model if self.with_logits else _encoder(opened.model)
         original = taught if self.with_logits else _encoder(taught)
         _check_pair(self.trained, original, settings)
+        self.taught, self.texts = fingerprint(original), _texts_key(documents)
         self.special = special_tokens(tokenizer)
         self.teacher = Teacher(
             copy.deepcopy(original).requires_grad_(False).eval().to(self.device, self.dtype), self.special,
@@ -80,7 +83,7 @@ class Lesson:
         digest = hashlib.sha256(repr(self.heldout).encode()).hexdigest()[:16]
         return {
             "kind": "distillation", "settings": as_dict(self.settings), "model": fingerprint(self.trained),
-            "data": digest, "processes": self.process.num_processes,
+            "teacher": self.taught, "data": digest, "texts": self.texts, "processes": self.process.num_processes,
         }  # fmt: skip
 
     @contextlib.contextmanager
@@ -181,3 +184,9 @@ def _check_pair(student: PreTrainedModel, teacher: PreTrainedModel, settings: Di
             f"teacher_length={settings.teacher_length} is more than the {reading_limit(teacher.config)} tokens "
             "that the teacher takes"
         )
+
+
+def _texts_key(documents: Iterable[str | Document]) -> str:
+    """A short name for the texts; of a stream, which may be endless, for the first of them."""
+    whole = isinstance(documents, CorpusFiles | Sequence)
+    return corpus_key(documents, limit=None if whole else STREAMED)

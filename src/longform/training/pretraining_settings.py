@@ -40,8 +40,8 @@ class PretrainingSettings:
         random_share: part of these (0 to 1) that become another token; the rest stays as it is.
         validation_tokens: tokens held out for measuring, whole documents, at most a tenth of the corpus; of
             a stream, whose size nobody knows, the first documents.
-        evaluations: how often the validation loss is measured while training, at even distances (before and after
-            come on top).
+        evaluations: how often the validation loss is measured while training at most, at even distances (before and
+            after come on top).
         save_every_steps: steps between two checkpoints; default: a tenth of the run.
         gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
         seed: of the initial weights, the order of blocks, masks and dropout; the validation set does not change.

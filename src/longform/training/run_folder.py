@@ -45,6 +45,7 @@ class RunFolder:
     def __init__(self, folder: Path, identity: dict[str, Any], *, kept: bool, main: bool) -> None:
         self.folder, self.identity, self.kept, self.main = folder, identity, kept, main
         self.records = Records(folder if kept else None, writes=main)
+        self.files: list[str] = []  # of the finished run, this one or one that this one replaces
         self.checkpoint: Path | None = None
         self.steps: int | None = None
         self.complete = False
@@ -57,18 +58,29 @@ class RunFolder:
         """
         if self.kept:
             refuse_foreign_files(self.folder)
-        before = read_run(self.folder) if self.kept and resume else None
-        if before is not None:
+        before = self._before(resume)
+        if before is not None and resume:
             check_same_run(self.folder, before, self.identity)
             self.steps = before.get("steps")
             self.complete = before.get("status") == "complete"
             self.checkpoint = None if self.complete else newest_checkpoint(self.folder)
         wait()
         try:
-            self._open_records(anew=before is None)
+            self._open_records(anew=before is None or not resume)
         except OSError as error:
             raise CheckpointError(f'the output folder "{self.folder}" cannot be written: {error}') from error
         wait()
+
+    def _before(self, resume: bool) -> dict[str, Any] | None:
+        """What the folder says about its run; None where that cannot be read and is not needed."""
+        try:
+            before = read_run(self.folder) if self.kept else None
+        except CheckpointError:
+            if resume:
+                raise
+            return None
+        self.files = (before or {}).get("files", [])
+        return before
 
     def _open_records(self, *, anew: bool) -> None:
         if anew:
@@ -93,10 +105,10 @@ class RunFolder:
 
     def _write(self, status: str) -> None:
         if self.kept and self.main:
-            write_run(self.folder, {**self.identity, "steps": self.steps, "status": status})
+            write_run(self.folder, {**self.identity, "steps": self.steps, "status": status, "files": self.files})
 
     def finish(self, save: Callable[[Path], None], *, wait: Callable[[], None]) -> None:
-        """Put the finished model in the folder, and remove the checkpoints.
+        """Put the finished model in the folder, and remove the checkpoints and what an earlier run had left.
 
         Raises CheckpointError where it cannot be saved; what is unfinished is removed.
         """
@@ -106,7 +118,9 @@ class RunFolder:
             try:
                 unfinished.mkdir(parents=True)
                 save(unfinished)
-                _move_all(unfinished, self.folder)
+                earlier, self.files = self.files, _move_all(unfinished, self.folder)
+                for name in set(earlier).difference(self.files):
+                    (self.folder / name).unlink(missing_ok=True)
             except MissingDependencyError:
                 raise
             except Exception as error:  # of a full disk safetensors and tokenizers make errors of their own
@@ -121,9 +135,11 @@ class RunFolder:
         wait()
 
 
-def _move_all(source: Path, target: Path) -> None:
-    """Each file to its place in ``target``, over an older one."""
-    for file in sorted(path for path in source.rglob("*") if path.is_file()):
-        place = target / file.relative_to(source)
+def _move_all(source: Path, target: Path) -> list[str]:
+    """Each file to its place in ``target``, over an older one. Returns their names there."""
+    names = sorted(path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file())
+    for name in names:
+        place = target / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        file.replace(place)
+        (source / name).replace(place)
+    return names

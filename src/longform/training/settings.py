@@ -55,13 +55,13 @@ class DistillationSettings:
         max_steps: optimiser steps. Of several budgets the smallest holds; without any, 2,000,000 tokens.
         max_minutes: wall-clock minutes; the first steps are timed, and the number of steps that fit is then fixed.
         max_tokens: tokens of training text, over all processes.
-        optimizer: "muon" (matrices by Muon, the rest by AdamW; a fifth more time a step, several times fewer steps)
-            or "adamw".
+        optimizer: "muon" (the layers' matrices by Muon; vectors, tables, E and F by AdamW; a step takes longer, and
+            several times fewer are needed) or "adamw".
         learning_rate: highest learning rate; default: 1e-4 for a student with an attention window, which is nearly
             right from the beginning, else 5e-4.
         warmup: part of the steps (0 to 1) in which the learning rate rises from 0.
         schedule: how the learning rate falls after that: "cosine" or "linear" to 0, or "constant".
-        weight_decay: of AdamW and Muon, on matrices only.
+        weight_decay: on matrices only; with "muon" on those that it trains.
         max_grad_norm: gradients are scaled down to this norm.
         hidden_weight: weight of the relative squared error of the hidden states, mean over layers.
         pooled_weight: weight of 1 - cosine of the mean-pooled last hidden states.
@@ -73,7 +73,8 @@ class DistillationSettings:
         teacher_length: tokens of a teacher window, special tokens included; default: all that the teacher takes.
         teacher_stride: tokens between the beginnings of two windows; default: three quarters of a window's text.
         heldout_documents: documents that are kept for measuring agreement with the teacher, not trained on.
-        evaluations: how often agreement is measured while training, at even distances (before and after come on top).
+        evaluations: how often agreement is measured while training at most, at even distances (before and after come
+            on top).
         save_every_steps: steps between two checkpoints; default: a tenth of the run.
         seed: of the order of texts, crops, masks and dropout.
         dtype: of the matrix products: "auto" (bfloat16 where CPU or GPU has it natively), "bfloat16" or "float32".

@@ -123,7 +123,7 @@ class NumberedStepsTrainer(Trainer):
         """Forward and backward over the parts of one step; processes exchange gradients once."""
         model.train()
         total = torch.zeros((), device=self.args.device)
-        whole = sum(part.weight for part in inputs)
+        whole = self._weight_of_step(inputs)
         for number, part in enumerate(inputs):
             last = number == len(inputs) - 1
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
@@ -132,6 +132,13 @@ class NumberedStepsTrainer(Trainer):
                 self.accelerator.backward(loss)
             total += loss.detach()
         return total
+
+    def _weight_of_step(self, parts: Sequence[Part]) -> float:
+        """What a part's weight is a share of; over several processes, whose gradients are averaged, the mean."""
+        own = sum(part.weight for part in parts)
+        if self.args.world_size == 1:
+            return own
+        return float(self.accelerator.reduce(torch.tensor(float(own), device=self.args.device), reduction="mean"))
 
     def floating_point_ops(self, inputs: Any) -> int:
         """Not counted: the Trainer's formula is for full attention."""
