@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 import torch
@@ -116,6 +117,9 @@ def test_a_saved_result_loads_again(make_source, tiny_tokenizer, tmp_path):
     loaded = AutoModelForSequenceClassification.from_pretrained(folder)
     assert loaded.config.id2label == labels
     assert loaded.config.problem_type == "multi_label_classification"
+    for names, kept in (({0: "x", 1: "y", 2: "z"}, "multi_label_classification"), ({0: "x", 1: "y"}, None)):
+        renamed = longform.convert(source, max_length=96, tokenizer=tiny_tokenizer, id2label=names).model.config
+        assert (renamed.id2label, renamed.problem_type) == (names, kept)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.model_max_length == 96
     assert "token_type_ids" not in tokenizer("a b", "c")
@@ -304,13 +308,29 @@ def test_the_papers_attention_starts_from_block_means(make_source):
     assert names == {"matrix"}
 
 
-@given(max_length=st.integers(3, 100_000), window=st.sampled_from([None, 16, 48, 64, 128]))
+def test_dropout_of_zero_may_be_a_whole_number(make_source):
+    source = make_source("Bert", hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+    assert longform.convert(source, max_length=96).model.config.hidden_dropout_prob == 0
+
+
+@given(st.integers(300, 5_000), st.integers(2, 70), st.integers(2, 100))
+def test_the_advice_about_a_window_can_be_followed(max_length, window, slots):
+    options = {"max_position_embeddings": max_length, "projection": "mean"}
+    try:
+        longform.LinformerConfig(**options, attention_window=window, projected_length=slots)
+    except ConfigurationError as error:
+        advice = re.search(r"use attention_window=(\d+), or projected_length=(\d+)", str(error))
+        longform.LinformerConfig(**options, attention_window=int(advice[1]), projected_length=slots)
+        longform.LinformerConfig(**options, attention_window=window, projected_length=int(advice[2]))
+
+
+@given(max_length=st.integers(3, 200_000), window=st.sampled_from([None, 16, 48, 64, 128, 512]))
 def test_the_default_number_of_slots_always_fits(max_length, window):
     slots = defaults.default_slots(max_length=max_length, window=window)
     longform.LinformerConfig(
         max_position_embeddings=max_length, projected_length=slots, projection="mean", attention_window=window
     )
-    assert slots <= max(defaults.SLOTS, -(-max_length // (window or max_length)))
+    assert slots <= max(defaults.SLOTS, 2 * -(-max_length // (window or max_length)))
 
 
 def test_the_default_number_of_slots_at_round_lengths():

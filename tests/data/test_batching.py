@@ -50,6 +50,12 @@ def test_long_texts_are_cut_and_counted(tiny_tokenizer: Any) -> None:
     assert batch.input_ids[0, -1] == tiny_tokenizer.sep_token_id
 
 
+def test_a_limit_that_special_tokens_pass_is_refused(tiny_tokenizer: Any) -> None:
+    for text, limit in (("the the", 1), (("the the", "the"), 2)):
+        with pytest.raises(ConfigurationError, match=f"max_length={limit} is less than the special tokens of a text"):
+            list(tokenized_batches([text], tiny_tokenizer, max_length=limit, max_tokens_per_batch=100))
+
+
 def test_a_text_longer_than_a_batch_goes_alone(tiny_tokenizer: Any) -> None:
     batches = list(tokenized_batches(["the " * 30] * 2, tiny_tokenizer, max_length=None, max_tokens_per_batch=8))
     assert [batch.input_ids.shape for batch in batches] == [(1, 32), (1, 32)]

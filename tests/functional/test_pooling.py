@@ -43,6 +43,12 @@ def test_a_mean_of_bfloat16_states_is_summed_in_float32():
     assert_close(lead_mean(x, None), lead_mean(x.double(), None).bfloat16())
 
 
+@pytest.mark.parametrize("mask", [None, torch.arange(4097)[None] < 4096])
+def test_a_mean_of_float16_states_does_not_overflow(mask):
+    x = torch.full((1, 4097, 2), 20.0, dtype=torch.float16)
+    assert masked_mean(x, mask).tolist() == [[20.0, 20.0]]
+
+
 def test_the_kind_is_chosen_by_name():
     x = normal(generator(2), 1, 80, 3)
     assert torch.equal(pooled(x, None, kind="lead"), lead_mean(x, None))

@@ -2,6 +2,7 @@
 
 import copy
 
+import accelerate
 import pytest
 import torch
 from attention_kinds import KINDS, Layer
@@ -86,3 +87,17 @@ def test_pruned_and_parametrised_weights_are_those_of_now(kind, change):
         for parameter in made.layer.value.parameters():
             parameter *= 3.0
         assert (made(hidden, mask) - before).abs().max() > 0.1
+
+
+# With a window the layer has a parameter itself, and accelerate would then move the projection that it is given.
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not (kind.window and kind.sharing == "layerwise")], ids=str)
+def test_offloaded_weights(kind):
+    made = Layer(kind, seed=1)
+    hidden, mask = given(made)
+    with torch.no_grad():
+        expected = made(hidden, mask)
+        for part in (made.layer, made.shared):
+            if part is not None:
+                accelerate.cpu_offload(part, execution_device=torch.device("cpu"))
+        assert made.layer.query.weight.is_meta
+        assert_close(made(hidden, mask)[mask], expected[mask])

@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 import torch
-from model_kinds import KINDS, config, model, text
+from model_kinds import KINDS, LONGEST, config, model, text
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import (
@@ -27,6 +27,7 @@ from transformers import (
 import longform
 from longform import LinformerConfig, LinformerForMaskedLM, LinformerForSequenceClassification, LinformerModel
 from longform.errors import CheckpointError, ConfigurationError
+from longform.layers.sequence_projection import Learned
 from longform.models.modeling_linformer import Pooler
 from longform.training.pretraining_model import new_model
 from tolerances import assert_close
@@ -231,3 +232,26 @@ def test_another_architecture(cls, tmp_path):
     BertModel(BertConfig(vocab_size=40, **sizes)).save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match=r"of type 'bert', not 'linformer'.*longform\.convert\("):
         cls.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("changed", [
+    {"projected_length": 16}, {"projection_sharing": "none"}, {"projection_sharing": "layerwise"},
+    {"projection": "convolution"}, {"projection": "random"}, {"projection_init": "block_mean", "projected_length": 16},
+])  # fmt: skip
+@pytest.mark.parametrize("kind", ["linear", "mean"])
+def test_what_a_checkpoint_lacks_begins_as_a_new_model_has_it(kind, changed, tmp_path):
+    model(kind, LinformerForMaskedLM).save_pretrained(tmp_path)
+    changed = {"projection": "linear", **changed}
+    # Memory that is given back with numbers in it, and may be handed out again.
+    del (junk := [torch.full((2, 16, LONGEST), 1e30) for _ in range(64)])[:]
+    loaded = LinformerForMaskedLM.from_pretrained(tmp_path, ignore_mismatched_sizes=True, **changed)
+    parts = [part for part in loaded.modules() if isinstance(part, Learned)]
+    assert parts
+    assert not junk
+    for part in parts:
+        value, law = part(), part.initial()
+        if changed.get("projection_init") == "block_mean" or changed["projection"] == "convolution":
+            assert torch.equal(value, law)
+        else:
+            assert value.std().item() == pytest.approx(law.shape[1] ** -0.5, rel=0.3)
+    assert loaded(**text(2, 12)).logits.isfinite().all()

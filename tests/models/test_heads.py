@@ -4,6 +4,7 @@ import pytest
 import torch
 from model_kinds import KINDS, LONGEST, config, model, text
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
+from transformers import Trainer, TrainingArguments
 
 from longform import (
     LinformerForMaskedLM,
@@ -191,3 +192,40 @@ def test_narrow_word_vectors():
 def test_no_layers_is_embeddings():
     made = LinformerModel(config("linear", num_hidden_layers=0)).eval()
     assert made(**text(2, 9), output_hidden_states=True, output_attentions=True).attentions == ()
+
+
+@pytest.mark.parametrize("pooling", ["cls", "cls_mean"])
+def test_padding_before_a_text_is_refused(pooling):
+    made = model("mean", LinformerForSequenceClassification, classifier_pooling=pooling)
+    ids = torch.tensor([[0, 0, 2, 7, 3], [2, 5, 6, 9, 3]])
+    with pytest.raises(InputError, match="padding_side = 'right'"):
+        made(input_ids=ids, attention_mask=(ids > 0).long())
+    nothing = torch.tensor([[0, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
+    assert made(input_ids=ids, attention_mask=nothing).logits.isfinite().all()
+
+
+def test_choices_have_positions_of_their_own():
+    made = model("mean", LinformerForMultipleChoice)
+    ids = torch.randint(3, 40, (2, 3, 6))
+    expected = made(input_ids=ids).logits
+    positions = torch.arange(6).expand(2, 3, 6)
+    assert_close(made(input_ids=ids, position_ids=positions).logits, expected, scope="model")
+    assert (made(input_ids=ids, position_ids=positions + 9).logits - expected).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("head", [LinformerForSequenceClassification, LinformerForMaskedLM])
+def test_the_trainer_of_hugging_face_divides_by_its_accumulation_steps(head, tmp_path):
+    rows = [{"input_ids": [2, 5 + n, 9, 3], "labels": n % 2 if "Sequence" in head.__name__ else [2, 5 + n, 9, 3]}
+            for n in range(8)]  # fmt: skip
+    found = []
+    for batch, accumulated in ((8, 1), (2, 4)):
+        torch.manual_seed(0)
+        made = model("mean", head, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        arguments = TrainingArguments(
+            output_dir=str(tmp_path), per_device_train_batch_size=batch, gradient_accumulation_steps=accumulated,
+            max_steps=1, logging_steps=1, report_to="none", save_strategy="no", use_cpu=True, disable_tqdm=True,
+        )  # fmt: skip
+        trainer = Trainer(made, arguments, train_dataset=rows)
+        trainer.train()
+        found.append([trainer.state.log_history[0][name] for name in ("loss", "grad_norm")])
+    assert found[1] == pytest.approx(found[0], rel=1e-3)

@@ -194,3 +194,20 @@ def test_word_embeddings_of_the_encoder_alone():
     made = LinformerModel(config("mean"))
     made.resize_token_embeddings(64, mean_resizing=False)
     assert made.get_input_embeddings().weight.shape == (64, 8)
+
+
+def test_a_sink_of_a_learned_projection_stays_one_token():
+    made = model("linear", projection_init="block_mean", sink_tokens=2, projected_length=6)
+    made.resize_sequence_length(2 * LONGEST)
+    after = made.encoder.layers[0].attention.groups[0].key_projection.matrix[0]
+    assert torch.equal(after[:2, :3], torch.eye(3)[:2])
+    assert after[:2].sum().item() == pytest.approx(2.0)
+    assert after[2:, :2].abs().max() == 0
+    assert after[2:].sum(dim=1).tolist() == pytest.approx([1.0] * 4, rel=0.03)  # 30 columns are no part of 62
+
+
+@pytest.mark.parametrize("kind", ["linear", "linear-layerwise", "convolution-window"])
+def test_what_was_frozen_stays_frozen(kind):
+    made = model(kind).requires_grad_(False)
+    made.resize_sequence_length(2 * LONGEST)
+    assert not [name for name, weight in made.named_parameters() if weight.requires_grad]

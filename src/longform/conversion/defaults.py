@@ -1,6 +1,6 @@
 """What a conversion does where nothing is said. Chosen by measurement: see docs/measurements.md."""
 
-from longform.layers.geometry import POOLED
+from longform.layers.geometry import POOLED, widest_slots
 
 MAX_LENGTH = 4096  # tokens
 PROJECTION = "mean"
@@ -19,7 +19,8 @@ def default_window(projection: str) -> int | None:
 def default_slots(*, max_length: int, window: int | None) -> int:
     """k for ``max_length`` tokens: about SLOTS, with slots that divide the window.
 
-    Beyond SLOTS x window tokens a slot covers as many tokens as the window has, and k grows with the length.
+    Beyond SLOTS x window tokens a slot covers as many tokens as the window has, or the largest part of it that fits,
+    and k grows with the length.
     """
     if window is None or 2 * window >= max_length:
         return min(SLOTS, max_length)
@@ -27,4 +28,4 @@ def default_slots(*, max_length: int, window: int | None) -> int:
         slots = -(-max_length // size)
         if window % size == 0 and slots <= SLOTS and -(-max_length // slots) == size:
             return slots
-    return -(-max_length // window)
+    return widest_slots(max_length=max_length, window=window)

@@ -56,7 +56,8 @@ def _label_options(
     config: PreTrainedConfig, same_task: bool, wanted: int | None, id2label: dict[int, str] | None
 ) -> dict[str, Any]:
     if id2label is not None:
-        return {"id2label": dict(id2label), "label2id": {name: number for number, name in id2label.items()}}
+        kept = {"problem_type": config.problem_type} if same_task and wanted == config.num_labels else {}
+        return {**kept, "id2label": dict(id2label), "label2id": {name: number for number, name in id2label.items()}}
     if wanted is not None and not (same_task and wanted == config.num_labels):
         return {"num_labels": wanted}
     if not same_task:

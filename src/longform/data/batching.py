@@ -103,6 +103,9 @@ def tokenize(
         return whole
     long = [place for place, text in enumerate(whole) if len(text.input_ids) > max_length]
     cut = _call(tokenizer, [pairs[place] for place in long], truncation=True, max_length=max_length) if long else []
+    longest = max((len(text.input_ids) for text in cut), default=0)
+    if longest > max_length:
+        raise ConfigurationError(f"max_length={max_length} is less than the special tokens of a text: {longest}")
     for place, text in zip(long, cut, strict=True):
         whole[place] = text._replace(truncated=len(whole[place].input_ids) - len(text.input_ids))
     return whole

@@ -40,8 +40,9 @@ def masked_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
     """Mean of ``hidden`` (B, n, D) over valid tokens -> (B, D); a row of padding alone gives zeros."""
     if mask is None:
         return hidden.mean(dim=1)
-    total = blank_padding(hidden, mask).sum(dim=1)
-    return total / mask.sum(dim=1, keepdim=True).clamp(min=1).to(hidden.dtype)
+    wide = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+    total = blank_padding(hidden, mask).sum(dim=1, dtype=wide)
+    return (total / mask.sum(dim=1, keepdim=True).clamp(min=1)).to(hidden.dtype)
 
 
 def document_lengths(mask: Tensor | None, *, batch: int, length: int, device: torch.device) -> Tensor:

@@ -6,6 +6,7 @@ Axes: B batch, n tokens, D features.
 import torch
 from torch import Tensor
 
+from longform.errors import InputError
 from longform.functional.masking import blank_padding, masked_mean
 
 LEAD = 64  # tokens after which a token's weight is half of the first one's
@@ -28,7 +29,12 @@ def lead_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def first_state(hidden: Tensor, mask: Tensor | None) -> Tensor:
-    """The first token's state, zeros where there is padding alone: (B, n, D), bool mask (B, n) or None -> (B, D)."""
+    """The first token's state, zeros where there is padding alone: (B, n, D), bool mask (B, n) or None -> (B, D).
+
+    Raises InputError where a text begins after padding (not in a compiled graph).
+    """
+    if mask is not None and not torch.compiler.is_compiling() and bool((mask.any(dim=1) & ~mask[:, 0]).any()):
+        raise InputError("padding stands before a text: give it on the right (tokenizer.padding_side = 'right')")
     return blank_padding(hidden[:, :1], None if mask is None else mask[:, :1])[:, 0]
 
 

@@ -89,13 +89,20 @@ def _check_window(
         )
     for slots in sorted(set(head_slots)):
         size = base_slot_size(max_length=max_length, slots=slots)
-        if window % size and window < max_length:
+        if window % size and 2 * window < max_length:  # else the window sees everything, and there is no memory
             fitting = -(-window // size) * size
+            widest = widest_slots(max_length=max_length, window=window)
             raise ConfigurationError(
                 f"attention_window={window} is not a multiple of the {size} tokens that a slot covers "
                 f"(max_position_embeddings={max_length} / projected_length={slots}); use attention_window={fitting}, "
-                f"or projected_length={-(-max_length // window)} for slots of the window's size"
+                f"or projected_length={widest}, whose slots divide the window"
             )
+
+
+def widest_slots(*, max_length: int, window: int) -> int:
+    """The smallest k whose slots divide the ``window``: of all its tokens, or of the largest part that fits."""
+    ks = (-(-max_length // size) for size in range(window, 0, -1) if window % size == 0)
+    return next(k for k in ks if window % base_slot_size(max_length=max_length, slots=k) == 0)
 
 
 def layer_slots(

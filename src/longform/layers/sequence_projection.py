@@ -62,15 +62,29 @@ class SequenceProjection(nn.Module, ABC):
         """Draw new initial weights."""
 
 
-class _Learned(nn.Module):
-    """One learned or fixed tensor, under the name that its kind gives it."""
+class Learned(nn.Module, ABC):
+    """One learned or fixed tensor under a ``name``; it is had by a call, so that offloading brings it."""
 
     def __init__(self, name: str, shape: tuple[int, ...], *, fixed: bool, frozen: bool) -> None:
         super().__init__()
+        self.name = name
         if fixed:
             self.register_buffer(name, torch.empty(shape))
         else:
             self.register_parameter(name, nn.Parameter(torch.empty(shape), requires_grad=not frozen))
+
+    def forward(self) -> Tensor:
+        """The tensor itself."""
+        return getattr(self, self.name)
+
+    @abstractmethod
+    def initial(self) -> Tensor:
+        """New initial values."""
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the tensor anew."""
+        getattr(self, self.name).copy_(self.initial())
 
 
 def block_mean_matrix(slots: int, length: int, sinks: int = 0) -> Tensor:
@@ -83,6 +97,31 @@ def block_mean_matrix(slots: int, length: int, sinks: int = 0) -> Tensor:
     positions = torch.arange(length)
     inside = (positions >= edges[:-1, None]) & (positions < edges[1:, None])
     return inside / inside.sum(dim=1, keepdim=True)
+
+
+class _Matrix(Learned):
+    """E or F, (g, k, N): N(0, 1/k), or with ``block_mean`` block means beside ``sinks`` leading tokens."""
+
+    def __init__(self, shape: tuple[int, int, int], *, block_mean: bool, sinks: int, fixed: bool, frozen: bool) -> None:
+        super().__init__("matrix", shape, fixed=fixed, frozen=frozen)
+        self.block_mean, self.sinks = block_mean, sinks
+
+    def initial(self) -> Tensor:
+        matrix = getattr(self, self.name)
+        if self.block_mean:
+            return block_mean_matrix(*matrix.shape[1:], self.sinks).to(matrix).expand_as(matrix)
+        return torch.empty_like(matrix).normal_(std=matrix.shape[1] ** -0.5)
+
+
+class _Kernel(Learned):
+    """A convolution's taps, (g, d, C): at first the mean."""
+
+    def __init__(self, shape: tuple[int, int, int], *, frozen: bool) -> None:
+        super().__init__("kernel", shape, fixed=False, frozen=frozen)
+
+    def initial(self) -> Tensor:
+        kernel = getattr(self, self.name)
+        return torch.full_like(kernel, 1.0 / kernel.shape[2])
 
 
 class DenseProjection(SequenceProjection):
@@ -102,30 +141,22 @@ class DenseProjection(SequenceProjection):
     ) -> None:
         super().__init__()
         self.sinks = sinks
-        self.slots, self.max_length, self.initialisation = slots, max_length, "normal" if random else initialisation
         shape = (heads if sharing == "none" else 1, slots, max_length)
-        self.key_projection = _Learned("matrix", shape, fixed=random, frozen=frozen)
+        block_mean = initialisation == "block_mean" and not random
+        law = {"block_mean": block_mean, "sinks": sinks, "fixed": random, "frozen": frozen}
+        self.key_projection = _Matrix(shape, **law)
         tied = sharing in ("key_value", "layerwise")
-        self.value_projection = None if tied else _Learned("matrix", shape, fixed=random, frozen=frozen)
+        self.value_projection = None if tied else _Matrix(shape, **law)
         self.reset_parameters()
 
     def matrices(self) -> list[Tensor]:
         """E, and F where it is not E: each (g, k, N)."""
         owners = (self.key_projection, self.value_projection)
-        # Registered by name, so nn.Module types it as Tensor | Module.
-        return [owner.matrix for owner in owners if owner is not None]  # ty: ignore[invalid-explicit-return]
+        return [owner() for owner in owners if owner is not None]
 
-    def initial(self, matrix: Tensor) -> Tensor:
-        """Initial values for ``matrix``: N(0, 1/k), or block means."""
-        if self.initialisation == "block_mean":
-            return block_mean_matrix(self.slots, self.max_length, self.sinks).to(matrix).expand_as(matrix)
-        return torch.empty_like(matrix).normal_(std=self.slots**-0.5)
-
-    @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw E and F anew."""
-        for matrix in self.matrices():
-            matrix.copy_(self.initial(matrix))
+        _reset(self)
 
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
@@ -213,22 +244,19 @@ class ConvolutionProjection(SequenceProjection):
         super().__init__()
         self.slots, self.base_size = slots, base_slot_size(max_length=max_length, slots=slots)
         shape = (heads if sharing == "none" else 1, head_dim, self.base_size)
-        self.key_projection = _Learned("kernel", shape, fixed=False, frozen=frozen)
+        self.key_projection = _Kernel(shape, frozen=frozen)
         tied = sharing in ("key_value", "layerwise")
-        self.value_projection = None if tied else _Learned("kernel", shape, fixed=False, frozen=frozen)
+        self.value_projection = None if tied else _Kernel(shape, frozen=frozen)
         self.reset_parameters()
 
     def kernels(self) -> list[Tensor]:
         """The kernel of keys, and that of values where it is another: each (g, d, C)."""
         owners = (self.key_projection, self.value_projection)
-        # Registered by name, so nn.Module types it as Tensor | Module.
-        return [owner.kernel for owner in owners if owner is not None]  # ty: ignore[invalid-explicit-return]
+        return [owner() for owner in owners if owner is not None]
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
         """Back to the mean."""
-        for kernel in self.kernels():
-            kernel.fill_(1.0 / self.base_size)
+        _reset(self)
 
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
@@ -246,6 +274,12 @@ class ConvolutionProjection(SequenceProjection):
             for x, kernel in ((key, kernels[0]), (value, kernels[-1]))
         )
         return Memory(keys, values, _usable(slots, mask), slots)
+
+
+def _reset(projection: nn.Module) -> None:
+    for part in projection.children():
+        assert isinstance(part, Learned)
+        part.reset_parameters()
 
 
 def _slots(x: Tensor, mask: Tensor | None, sizes: tuple[int, ...], slots: int, sinks: int = 0) -> Slots:

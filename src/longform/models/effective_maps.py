@@ -22,12 +22,13 @@ def effective_maps(model: LinformerPreTrainedModel, **inputs: Tensor) -> tuple[T
     """
     base = model.base_model
     assert isinstance(base, LinformerModel)
-    training = base.training
+    training = [part for part in base.modules() if part.training]
     base.eval()
     try:
         attentions = base(**inputs, output_attentions=True, return_dict=True).attentions
     finally:
-        base.train(training)
+        for part in training:
+            part.training = True
     given = inputs.get("attention_mask")
     mask = None if given is None else checked_mask(given, batch=given.shape[0], length=given.shape[1])
     layers = [layer.attention for layer in base.encoder.layers]

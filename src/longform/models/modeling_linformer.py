@@ -24,8 +24,7 @@ from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.feed_forward import FeedForward
 from longform.layers.row_chunks import OutputPart, assembled, can_stream, chunk_size, has_hooks, in_chunks
 from longform.layers.sequence_projection import (
-    ConvolutionProjection,
-    DenseProjection,
+    Learned,
     SequenceProjection,
     make_projection,
 )
@@ -193,6 +192,7 @@ class LinformerPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["LinformerLayer", "Embeddings"]  # noqa: RUF012
     _supports_sdpa = True
     _can_compile_fullgraph = True
+    accepts_loss_kwargs = False  # losses are means: the Trainer divides them by its accumulation steps
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -215,17 +215,13 @@ class LinformerPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, DenseProjection):
-            for matrix in module.matrices():
-                init.copy_(matrix, module.initial(matrix))
+        if isinstance(module, Learned):
+            init.copy_(module(), module.initial())
         elif isinstance(module, PositionEmbedding) and self.config.position_init == "sinusoidal":
             table = sinusoidal_positions(
                 *module.weight.shape, first=-self.config.position_offset, deviation=self.config.initializer_range
             )
             init.copy_(module.weight, table)
-        elif isinstance(module, ConvolutionProjection):
-            for kernel in module.kernels():
-                init.constant_(kernel, 1.0 / module.base_size)
         elif isinstance(module, LinformerAttention) and module.memory_bias is not None:
             init.zeros_(module.memory_bias)
 

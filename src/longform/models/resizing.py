@@ -58,6 +58,7 @@ def resize_sequence_length(
             setattr(new.attention, name, getattr(old.attention, name))
         if old.attention.memory_bias is not None and new.attention.memory_bias is not None:
             new.attention.memory_bias.copy_(old.attention.memory_bias)
+            new.attention.memory_bias.requires_grad_(old.attention.memory_bias.requires_grad)
         old.attention = new.attention.train(old.attention.training)
     base.encoder.shared_projection = fresh.encoder.shared_projection
     base.embeddings.position_embeddings = nn.Embedding.from_pretrained(rows, freeze=not table.weight.requires_grad)
@@ -80,9 +81,13 @@ def _carry_projections(old: Any, new: Any) -> None:
 def _carry_head(owner: Owner, heir: Owner) -> None:
     """What one head has of a projection, for the same head of another."""
     (projection, place), (its_projection, its_place) = owner, heir
+    sinks = projection.sinks if isinstance(projection, DenseProjection) else 0
     for before, after in zip(_tensors(projection), _tensors(its_projection), strict=True):
         row, its_row = (at if len(x) > 1 else 0 for at, x in ((place, before), (its_place, after)))
-        _carry_rows(before[row], after[its_row], drawn=not isinstance(after, nn.Parameter))
+        drawn = not isinstance(after, nn.Parameter)
+        if not drawn:
+            after.requires_grad_(before.requires_grad)
+        _carry_rows(before[row], after[its_row], drawn=drawn, sinks=sinks)
 
 
 def _owners(attention: LinformerAttention) -> dict[int, Owner]:
@@ -99,8 +104,8 @@ def _tensors(projection: nn.Module) -> list[Tensor]:
     return projection.kernels() if isinstance(projection, ConvolutionProjection) else []
 
 
-def _carry_rows(before: Tensor, after: Tensor, *, drawn: bool) -> None:
-    """E (k, N) or a kernel (d, C) into another of as many rows; learned ones are stretched.
+def _carry_rows(before: Tensor, after: Tensor, *, drawn: bool, sinks: int) -> None:
+    """E (k, N) or a kernel (d, C) into another of as many rows; learned ones are stretched, but for ``sinks`` columns.
 
     ``drawn``: fixed random columns are kept, and new ones are new draws of the same N(0, 1/k).
     """
@@ -110,4 +115,6 @@ def _carry_rows(before: Tensor, after: Tensor, *, drawn: bool) -> None:
         shared = min(before.shape[1], after.shape[1])
         after[:, :shared] = before[:, :shared]
     else:
-        after.copy_(before if before.shape == after.shape else stretch(before[None], after.shape[1])[0])
+        rest = before[None, :, sinks:]
+        wide = rest if before.shape == after.shape else stretch(rest, after.shape[1] - sinks)
+        after.copy_(torch.cat([before[:, :sinks], wide[0]], dim=1))

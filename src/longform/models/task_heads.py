@@ -220,6 +220,7 @@ class LinformerForMultipleChoice(LinformerPreTrainedModel):
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
+        position_ids: Tensor | None = None,
         **kwargs: object,
     ) -> MultipleChoiceModelOutput:
         """See LinformerModel.forward, each input with an axis of choices after the batch."""
@@ -227,10 +228,13 @@ class LinformerForMultipleChoice(LinformerPreTrainedModel):
         if given is None:
             raise InputError("give either input_ids or inputs_embeds, and not both")
         choices = given.shape[1]
-        ids, mask, kinds, vectors = (
-            None if x is None else x.flatten(0, 1) for x in (input_ids, attention_mask, token_type_ids, inputs_embeds)
+        ids, mask, kinds, vectors, positions = (
+            None if x is None else x.flatten(0, 1)
+            for x in (input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
         )
-        out = self.linformer(ids, mask, kinds, inputs_embeds=vectors, return_dict=True, **kwargs)
+        out = self.linformer(
+            ids, mask, kinds, position_ids=positions, inputs_embeds=vectors, return_dict=True, **kwargs
+        )
         hidden = out.last_hidden_state
         valid = checked_mask(mask, batch=hidden.shape[0], length=hidden.shape[1])
         logits = self.classifier(hidden, valid).view(-1, choices)
