@@ -63,7 +63,7 @@ class SequenceProjection(nn.Module, ABC):
 
 
 class Learned(nn.Module, ABC):
-    """One learned or fixed tensor under a ``name``; it is had by a call, so that offloading brings it."""
+    """One learned or fixed tensor, (g, k, N) or (g, d, C), as ``name``; a call gives it, so that offloading works."""
 
     def __init__(self, name: str, shape: tuple[int, ...], *, fixed: bool, frozen: bool) -> None:
         super().__init__()
