@@ -30,6 +30,9 @@ def test_spearman_is_scipys_with_ties() -> None:
 def test_spearman_that_is_not_defined() -> None:
     with pytest.raises(DataError, match="all scores are equal"):
         spearman(np.arange(3.0), [1, 1, 1])
+    for few in (0, 1):
+        with pytest.raises(DataError, match=f"{few} pairs have no order"):
+            spearman(np.arange(few), np.arange(few))
     with pytest.raises(DataError, match="NaN"):
         spearman(np.array([1.0, float("nan")]), [1, 2])
     with pytest.raises(DataError, match="3 scores for 2"):

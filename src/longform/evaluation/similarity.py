@@ -27,11 +27,13 @@ def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def spearman(scores: np.ndarray, truth: Sequence[float] | np.ndarray) -> float:
     """Rank correlation, from -1 to 1, of ``scores`` (N,) and ``truth`` (N,); ties share their mean rank.
 
-    Raises DataError when either is constant (it has no ranks) or they differ in length.
+    Raises DataError when either is constant (it has no ranks), for fewer than two, and where they differ in length.
     """
     truth = np.asarray(truth, dtype=np.float64)
     if truth.shape != scores.shape:
         raise DataError(f"{scores.shape[0]} scores for {truth.shape[0]} true values")
+    if len(truth) < 2:
+        raise DataError(f"{len(truth)} pairs have no order: the rank correlation needs two or more")
     if not np.isfinite(truth).all() or not np.isfinite(scores).all():
         raise DataError("a score is NaN or infinite: the rank correlation is not defined")
     first, second = _ranks(np.asarray(scores)), _ranks(truth)
