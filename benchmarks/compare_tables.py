@@ -10,6 +10,7 @@ from longform.laboratory.architectures import ARCHITECTURES
 from longform.laboratory.compare_plots import clock
 from longform.laboratory.comparison import EVERY, HUMBLE
 from longform.laboratory.results import Result
+from longform.laboratory.scales import scale
 from longform.laboratory.sequences import READS
 
 MISSING = "–"
@@ -47,7 +48,9 @@ def picture_name(settings: Mapping[str, Any]) -> str:
     data = re.sub(r"[^a-z0-9]+", "-", settings["task"].lower().removesuffix(".parquet")).strip("-")
     budget = f"{settings['length']}-{settings['steps']}" + ("" if settings["device"] == "cpu" else "-gpu")
     seed = f"-seed{settings['seed']}" if settings["seed"] else ""
-    return f"compare-{data}-{settings['scale']}-{budget}{seed}.png"
+    usual = scale(settings["kind"], settings["scale"]).learning.learning_rate
+    rate = "" if settings["learning_rate"] == usual else f"-rate{settings['learning_rate']:g}"
+    return f"compare-{data}-{settings['scale']}-{budget}{rate}{seed}.png"
 
 
 def caption(group: Rows) -> str:

@@ -64,7 +64,7 @@ def test_a_picture_is_drawn_for_each_table_and_none_without_records(tmp_path):
     assert compare_pictures.draw([], tmp_path / "none") == []
     assert not (tmp_path / "none").exists()
     later = dataclasses.replace(record("full"), date="2026-11-02T00:00:00+00:00")
-    rows = [record("full"), later, record("tfidf", metrics=HUMBLE), record("full", kind="digits", task="digits")]
+    rows = [record("full"), later, record("tfidf", metrics=HUMBLE), record("full", learning_rate=2e-3)]
     made = compare_pictures.draw(rows, tmp_path)
-    assert [path.name for path in made] == ["compare-notes-small-64-30.png", "compare-digits-small-64-30.png"]
+    assert [path.name for path in made] == ["compare-notes-small-64-30.png", "compare-notes-small-64-30-rate0.002.png"]
     assert all(path.stat().st_size > 1000 for path in made)
