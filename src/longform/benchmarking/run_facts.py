@@ -7,9 +7,9 @@ from longform.evaluation.loading import pick_device
 from longform.training.environment import environment
 
 
-def run_facts(device: str, dtype: torch.dtype = torch.float32) -> dict[str, str]:
-    """Machine, versions and commit; ``device`` as the command line has it, ``dtype`` of the model's products.
+def run_facts(device: str) -> dict[str, str]:
+    """Machine, versions and commit, of a float32 model; ``device`` as the command line has it.
 
     Raises ConfigurationError for a device that is not here.
     """
-    return {**environment(pick_device(device), dtype), "code": commit()}
+    return {**environment(pick_device(device), torch.float32), "code": commit()}

@@ -33,7 +33,7 @@ def run(settings: Any) -> None:
 
     texts = CorpusFiles(tuple(settings.texts), settings.text_field)
     result = distill(
-        settings.student, settings.teacher, None, texts.read_again("the next pass or after an interruption"),
+        settings.student, settings.teacher, None, texts.read_again(),
         chosen_settings(DistillationSettings, settings), output=settings.output, resume=settings.resume,
     )  # fmt: skip
     for name, found in (("before", result.before), ("after", result.after)):

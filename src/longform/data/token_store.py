@@ -35,7 +35,7 @@ class CorpusFiles:
     def __iter__(self) -> Iterator[Document]:
         return read_documents(list(self.sources), text_field=self.text_field)
 
-    def read_again(self, purpose: str) -> Self:
+    def read_again(self, purpose: str = "the next pass or after an interruption") -> Self:
         """Itself, for what reads it more than once. Raises ConfigurationError where standard input is a source."""
         if STANDARD_INPUT in self.sources:
             raise ConfigurationError(f'"-" cannot be read again for {purpose}: name a file')

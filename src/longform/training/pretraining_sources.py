@@ -19,7 +19,6 @@ from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from longform.errors import CheckpointError
 
 Sources = CorpusFiles | str | Path | Sequence[str | Path] | Iterable[str | Document]
-AGAIN = "the next pass or after an interruption"
 Tokenizers = PreTrainedTokenizerBase | TokenizerSettings | str | Path | None
 
 
@@ -30,7 +29,7 @@ def as_corpus(sources: Sources, text_field: str = "text") -> Corpus:
     or files that exist; other strings are texts.
     """
     if isinstance(sources, CorpusFiles):
-        return sources.read_again(AGAIN)
+        return sources.read_again()
     if isinstance(sources, str | Path):
         sources = [sources]
         named = True
@@ -38,7 +37,7 @@ def as_corpus(sources: Sources, text_field: str = "text") -> Corpus:
         named = isinstance(sources, Sequence) and bool(sources) and all(map(_is_source, sources))
     if not named:
         return sources  # ty: ignore[invalid-explicit-return]  what is not named is texts or Documents
-    return CorpusFiles(tuple(map(str, sources)), text_field).read_again(AGAIN)
+    return CorpusFiles(tuple(map(str, sources)), text_field).read_again()
 
 
 def _is_source(item: Any) -> bool:
