@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -6,6 +8,7 @@ from longform.laboratory.architectures import ARCHITECTURES, build
 from longform.laboratory.encoders import BIGBIRD_LEAST_BLOCKS
 from longform.laboratory.memory import step_memory
 from longform.laboratory.sizes import Sizes
+from longform.layers.sequence_projection import block_mean_matrix
 
 SIZES = Sizes(
     length=52, vocabulary=16, labels=3, hidden_size=16, intermediate_size=32, projected_length=8, window=4, block=4,
@@ -50,6 +53,14 @@ def test_the_twin_is_full_attention_and_weights_follow_the_seed():
     weight = "model.linformer.embeddings.word_embeddings.weight"
     assert torch.equal(model.state_dict()[weight], same.state_dict()[weight])
     assert not torch.equal(model.state_dict()[weight], other.state_dict()[weight])
+
+
+@pytest.mark.parametrize("law", ["block_mean", "normal"])
+def test_linformers_projection_begins_as_the_sizes_say(law):
+    made = build("linformer", replace(SIZES, projection_init=law), seed=0)
+    (matrix,) = {tensor for name, tensor in made.named_parameters() if tensor.shape[-1] == SIZES.length}
+    means = block_mean_matrix(SIZES.projected_length, SIZES.length)
+    assert torch.equal(matrix[0], means) == (law == "block_mean")
 
 
 def test_bigbird_stays_sparse_for_short_texts():

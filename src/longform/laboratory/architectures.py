@@ -145,7 +145,10 @@ ARCHITECTURES = {
         ),
         Architecture(
             "linformer", "Linformer", "ours", "longform", "nothing",
-            _ours(projection="linear", projected_length=_slots, projection_sharing="layerwise"),
+            _ours(
+                projection="linear", projected_length=_slots, projection_sharing="layerwise",
+                projection_init=lambda sizes: sizes.projection_init,
+            ),
         ),
         Architecture(
             "reformer", "Reformer (LSH)", "others", TRANSFORMERS, "a multiple of the chunk",

@@ -21,6 +21,7 @@ class Sizes:
         dropout: probability after embeddings, attention and feed-forward, and in the head.
         attention_dropout: probability on attention weights (of the models that have it).
         projected_length: k of Linformer, slots of Longform.
+        projection_init: how Linformer's E begins: "block_mean", means of k blocks, or "normal", N(0, 1/k).
         window: w: Longform sees w to 2w tokens on each side, Longformer w; Reformer's chunks are of w tokens.
         block: tokens of a BigBird block.
         landmarks: of Nyströmformer.
@@ -43,6 +44,7 @@ class Sizes:
     dropout: float = 0.1
     attention_dropout: float = 0.0
     projected_length: int = 256
+    projection_init: str = "block_mean"
     window: int = 64
     block: int = 16
     landmarks: int = 64
