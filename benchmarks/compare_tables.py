@@ -17,13 +17,14 @@ MISSING = "–"
 WINDOWED = {row.name for row in ARCHITECTURES.values() if row.windowed}
 PUBLISHED = {"full": 37.10, "linformer": 37.25}  # ListOps of 2,000 symbols: Nyströmformer's runs (arXiv 2102.03902)
 PUBLISHED_LENGTH = 2_000
+OWN = ("architecture", "projection_init")  # settings in which the rows of one table may differ
 
 
 def groups(rows: Rows) -> list[list[Mapping[str, Any]]]:
     """Records of one data set and budget together, architectures in their usual order."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        settings = {name: value for name, value in row["settings"].items() if name != "architecture"}
+        settings = {name: value for name, value in row["settings"].items() if name not in OWN}
         found.setdefault(json.dumps(settings, sort_keys=True), []).append(row)
     return [sorted(group, key=lambda row: EVERY.index(row["settings"]["architecture"])) for group in found.values()]
 
@@ -40,7 +41,10 @@ def _result(row: Mapping[str, Any]) -> Result:
         title = f"{READS[row['settings']['kind']]} + logistic regression"
         return Result(name, title, surroundings=about, **row["metrics"])
     known = ARCHITECTURES[name]
-    return Result(name, known.title, known.family, surroundings=about, **row["metrics"])
+    title, family = known.title, known.family
+    if name == "linformer" and row["settings"].get("projection_init", "normal") == "normal":  # as it was without one
+        title, family = f"{title}, E begun as N(0, 1/k)", "variant"
+    return Result(name, title, family, surroundings=about, **row["metrics"])
 
 
 def picture_name(settings: Mapping[str, Any]) -> str:

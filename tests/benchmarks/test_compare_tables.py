@@ -10,7 +10,7 @@ SETTINGS = {
     "kind": "text", "scale": "small", "task": "notes.parquet", "device": "cpu", "train_texts": 700,
     "validation_texts": 100, "test_texts": 200, "most_frequent_class": 0.25, "length": 64, "vocabulary": 300,
     "hidden_size": 16, "layers": 2, "heads": 2, "intermediate_size": 32, "projected_length": 8, "window": 4,
-    "steps": 30, "batch_size": 8, "learning_rate": 1e-3, "seed": 0,
+    "projection_init": "block_mean", "steps": 30, "batch_size": 8, "learning_rate": 1e-3, "seed": 0,
 }  # fmt: skip
 METRICS = {
     "accuracy": 0.5, "macro_f1": 0.4, "validation_accuracy": 0.5, "seconds": 20.0, "cpu_seconds": 10.0,
@@ -38,6 +38,15 @@ def test_a_data_set_and_budget_is_a_caption_a_picture_and_a_table():
     assert "| TF-IDF + logistic regression | 75.00 | – | 2 | – | – | – | – |" in text
     assert text.index("| full attention") < text.index("| TF-IDF")
     assert "*Measured on a CPU, 2 cores, avx2." in text
+
+
+def test_linformers_whose_projection_begins_otherwise_stand_beside_each_other():
+    before = record("linformer")
+    del before.settings["projection_init"]
+    text = tables.render_table("compare", [before, record("linformer"), record("full")])
+    assert text.count("**notes.parquet**") == 1
+    assert "| Linformer, E begun as N(0, 1/k) | 50.00 |" in text
+    assert "| Linformer | 50.00 |" in text
 
 
 def test_times_of_a_gpu_are_wall_clock_and_its_picture_has_its_own_name():

@@ -13,7 +13,7 @@ COLOURS = {
     "longformer": "tab:green", "bigbird": "tab:olive", "nystromformer": "tab:red", "performer": "tab:purple",
     "tfidf": "tab:gray",
 }  # fmt: skip
-MARKERS = {"full": "s", "ours": "o", "others": "^", "humble": "*"}
+MARKERS = {"full": "s", "ours": "o", "variant": "D", "others": "^", "humble": "*"}
 
 
 def draw_comparison(results: Sequence[Result], task: SequenceTask, path: Path) -> None:
