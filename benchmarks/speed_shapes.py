@@ -28,6 +28,29 @@ def is_standard(settings: Mapping[str, Any]) -> bool:
     return settings["slots"] == min(STANDARD_SLOTS, settings["length"] // 2)
 
 
+def standard(rows: Rows) -> Rows:
+    """Those of the k that most tables show."""
+    return [row for row in rows if is_standard(row["settings"])]
+
+
+def beside_variants(rows: Rows) -> Rows:
+    """Those of the standard k and of variants that users choose among."""
+    return [row for row in standard(rows) if row["settings"]["competitor"] in COMMON]
+
+
+def of_several_precisions(rows: Rows) -> Rows:
+    """Those that were measured with more than one dtype or mode."""
+
+    def cell(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(row["settings"][name] for name in ("size", "length", "competitor"))
+
+    shown = beside_variants(rows)
+    kinds: dict[tuple[Any, ...], set[tuple[str, str]]] = {}
+    for row in shown:
+        kinds.setdefault(cell(row), set()).add((row["settings"]["dtype"], row["settings"]["mode"]))
+    return [row for row in shown if len(kinds[cell(row)]) > 1]
+
+
 def by_competitor(
     rows: Rows, *, metric: str, form: str, inverse: bool = False, rounds: bool = True
 ) -> tuple[list[str], list[list[str]]]:
@@ -35,10 +58,7 @@ def by_competitor(
 
     ``rounds``: where a number rests on fewer than five, they stand behind it; a ratio has those of its shorter side.
     """
-    found = {
-        (row["settings"]["length"], row["settings"]["competitor"]): row["metrics"]
-        for row in rows if is_standard(row["settings"])
-    }  # fmt: skip
+    found = {(row["settings"]["length"], row["settings"]["competitor"]): row["metrics"] for row in rows}
     reference = metric.removeprefix("against_")
 
     def cell(length: int, name: str) -> str:
@@ -73,21 +93,24 @@ def where_time_goes(rows: Rows) -> tuple[list[str], list[list[str]]]:
     body = []
     for row in rows:
         metrics, settings = row["metrics"], row["settings"]
-        if is_standard(settings):
-            shares = [f"{metrics[f'share_{kind}']:.0%}" for kind in SHARES]
-            label = all_competitors()[settings["competitor"]].label
-            body.append([f"{settings['length']:,}", label, *shares, f"{metrics['against_floor']:.2f}"])
+        shares = [f"{metrics[f'share_{kind}']:.0%}" for kind in SHARES]
+        label = all_competitors()[settings["competitor"]].label
+        body.append([f"{settings['length']:,}", label, *shares, f"{metrics['against_floor']:.2f}"])
     return ["tokens", "encoder", *SHARES.values(), "time / floor"], body
 
 
 def crossings(rows: Rows) -> tuple[list[str], list[list[str]]]:
-    """From what length on it pays: a row a size, kind of pass and variant."""
+    """From what length on it pays: a row a size, kind of pass and variant.
+
+    Beside the faster of fused and unfused full attention, where the second was measured too.
+    """
     found: dict[tuple[str, str, str], dict[int, float]] = {}
     for row in rows:
-        settings, ratio = row["settings"], row["metrics"]["against_sdpa"]
-        if settings["competitor"] in COMMON and is_standard(settings):
-            key = (settings["size"], settings["work"], settings["competitor"])
-            found.setdefault(key, {})[settings["length"]] = ratio
+        settings, metrics = row["settings"], row["metrics"]
+        unfused = metrics.get("against_unfused")
+        ratio = min(metrics["against_sdpa"], metrics["against_sdpa"] if unfused is None else unfused)
+        key = (settings["size"], settings["work"], settings["competitor"])
+        found.setdefault(key, {})[settings["length"]] = ratio
     body = []
     for (size, work, name), ratios in sorted(found.items()):
         slower = [n for n, ratio in ratios.items() if ratio < 1]
@@ -98,7 +121,7 @@ def crossings(rows: Rows) -> tuple[list[str], list[list[str]]]:
              f"{max(ratios):,}", f"{ratios[max(ratios)]:.1f}"]
         )  # fmt: skip
     return ["size", "pass", "encoder", "not slower from (tokens)", "shortest measured", "times as fast there",
-            "longest measured with SDPA", "times as fast there"], body  # fmt: skip
+            "longest measured beside it", "times as fast there"], body  # fmt: skip
 
 
 def by_precision(rows: Rows) -> tuple[list[str], list[list[str]]]:
@@ -106,18 +129,16 @@ def by_precision(rows: Rows) -> tuple[list[str], list[list[str]]]:
     found: dict[tuple[str, int, str], dict[str, float]] = {}
     for row in rows:
         settings, seconds = row["settings"], row["metrics"]["seconds"]
-        if settings["competitor"] in COMMON and is_standard(settings):
-            column = settings["dtype"] + (", compiled" if settings["mode"] == "compiled" else "")
-            found.setdefault((settings["size"], settings["length"], settings["competitor"]), {})[column] = seconds
-    several = {key: cells for key, cells in sorted(found.items()) if len(cells) > 1}
+        column = settings["dtype"] + (", compiled" if settings["mode"] == "compiled" else "")
+        found.setdefault((settings["size"], settings["length"], settings["competitor"]), {})[column] = seconds
     columns = [
         dtype + mode for mode in ("", ", compiled") for dtype in ("float32", "bfloat16", "int8")
-        if any(dtype + mode in cells for cells in several.values())
+        if any(dtype + mode in cells for cells in found.values())
     ]  # fmt: skip
     return ["size", "tokens", "encoder", *columns], [
         [size, f"{n:,}", all_competitors()[name].label,
          *(f"{1_000 * cells[column]:,.1f}" if column in cells else "–" for column in columns)]
-        for (size, n, name), cells in several.items()
+        for (size, n, name), cells in sorted(found.items())
     ]  # fmt: skip
 
 

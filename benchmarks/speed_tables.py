@@ -4,11 +4,14 @@ from functools import partial
 
 from benchmarks.speed_shapes import (
     beside_the_paper,
+    beside_variants,
     by_competitor,
     by_precision,
     crossings,
     in_batches,
+    of_several_precisions,
     pictures,
+    standard,
     where_time_goes,
 )
 from benchmarks.table_kinds import Column, ComputedTable, TableDefinition
@@ -33,14 +36,15 @@ def speed(
 ) -> ComputedTable:  # fmt: skip
     """One metric of the benchmark's rows: batch 1, bfloat16, k = 256 (n / 2 where that is less).
 
-    ``layout``: of ``by_competitor``. The latest record that has the metric counts: presets differ in what they measure;
-    one measured beside full attention before others.
+    ``layout``: of ``by_competitor``. A length's numbers come from the run that has most of them; what it lacks from the
+    latest record that has the metric, one measured beside full attention before others.
     """
     return ComputedTable(
         make=partial(by_competitor, metric=metric, form=form, **layout), records="speed",
         where={**ONE_TEXT, "settings.device": device, "settings.size": size, "settings.work": work,
                "settings.competitor": competitors},
-        having=(f"metrics.{metric}",), row=CELL, prefer=BESIDE, order=("settings.length",),
+        having=(f"metrics.{metric}",), row=CELL, prefer=BESIDE, one_run=("settings.length",), select=standard,
+        order=("settings.length",),
     )  # fmt: skip
 
 
@@ -69,12 +73,15 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
     "floor": speed("against_floor", ".2f"),
     "floor_training": speed("against_floor", ".2f", size="minilm", work="train"),
     "floor_cuda": speed("against_floor", ".2f", device="cuda"),
+    "spread": speed("spread", ".0%", rounds=False),
     "tokens_per_second": speed("tokens_per_second", ",.0f"),
     "pass_memory": speed("peak_mib", ",.0f", size="minilm", rounds=False),
     "million": TableDefinition(
         columns=(
             Column(header="tokens", value="settings.length", form=",d"),
             Column(header="size", value="settings.size"),
+            Column(header="window", value="metrics.window", form=",d"),
+            Column(header="slots", value="metrics.window_slots", form=",d"),
             Column(header="seconds", value="metrics.seconds", form=",.0f"),
             Column(header="tokens a second", value="metrics.tokens_per_second", form=",.0f"),
             Column(header="peak memory of the pass, MiB", value="metrics.peak_mib", form=",.0f"),
@@ -104,14 +111,14 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
         make=where_time_goes, records="speed",
         where={**SPEED, "settings.size": "base", "settings.work": "inference", "settings.competitor": SHOWN},
         having=("metrics.share_products", "metrics.against_floor"), row=CELL, prefer=BESIDE,
-        order=("settings.length", "settings.competitor"),
+        select=standard, order=("settings.length", "settings.competitor"),
     ),
     "crossings": ComputedTable(
-        make=crossings, records="speed", where=SPEED, having=("metrics.against_sdpa",),
-        row=("settings.size", "settings.work", *CELL),
+        make=crossings, records="speed", where=SPEED, having=("metrics.against_sdpa",), select=beside_variants,
+        row=("settings.size", "settings.work", *CELL), prefer=("metrics.against_unfused",),
     ),
     "precision": ComputedTable(
-        make=by_precision, records="speed", having=("metrics.seconds",),
+        make=by_precision, records="speed", having=("metrics.seconds",), select=of_several_precisions,
         where={"settings.batch": 1, "settings.device": "cpu", "settings.work": "inference"},
     ),
     "packing": TableDefinition(

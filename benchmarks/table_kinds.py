@@ -56,6 +56,10 @@ class ComputedTable:
         row: what tells records apart; of those that agree in it, the latest is taken. Empty: all settings.
         prefer: of those that agree in it, one that has the first of these is taken before any that has not, then one
             that has the second, and so on; the latest of these.
+        one_run: what tells rows of the table apart, each of whose cells should come from one run (records of one
+            commit that were written at one time): that with the most cells, then the preferred, then the latest.
+            Cells that it lacks are of other runs, chosen as without it.
+        select: chosen records -> those that ``make`` shows; the line under the table is about them.
         order: by what records are sorted, ascending.
         one_machine: only those of the processor, GPU and threads that most have: others' seconds do not compare.
     """
@@ -67,5 +71,7 @@ class ComputedTable:
     having_any: tuple[str, ...] = ()
     row: tuple[str, ...] = ()
     prefer: tuple[str, ...] = ()
+    one_run: tuple[str, ...] = ()
+    select: Callable[[Rows], Rows] = lambda rows: rows
     order: tuple[str, ...] = ()
     one_machine: bool = False

@@ -50,18 +50,17 @@ def chosen_rows(
 ) -> list[dict[str, Any]]:
     """The records of a table as dicts: filtered, the preferred and latest of each kind, sorted."""
     wanted = definition.records or name
-    prefer = definition.prefer if isinstance(definition, ComputedTable) else ()
+    computed = isinstance(definition, ComputedTable)
+    prefer = definition.prefer if computed else ()
+    there = [asdict(record) for record in records if record.name == wanted]
+    there = [row for row in there if belongs(row, definition)]
+    fullest = fullest_runs(there, definition) if computed and definition.one_run else set()
 
-    def rank(row: Mapping[str, Any]) -> tuple[list[bool], str]:
-        return [look_up(row, path) is not None for path in prefer], row["date"]
+    def rank(row: Mapping[str, Any]) -> tuple[bool, list[bool], str]:
+        preferred = [look_up(row, path) is not None for path in prefer]
+        return run_of(row, definition.one_run if computed else ()) in fullest, preferred, row["date"]
 
-    rows: dict[str, dict[str, Any]] = {}
-    for record in sorted((asdict(record) for record in records if record.name == wanted), key=rank):
-        if not belongs(record, definition):
-            continue
-        kind = [look_up(record, path) for path in definition.row] if definition.row else record["settings"]
-        rows[json.dumps(kind, sort_keys=True)] = record
-
+    rows = {key_of(row, definition): row for row in sorted(there, key=rank)}
     chosen = list(rows.values())
     if isinstance(definition, ComputedTable) and definition.one_machine and chosen:
         machines = [[row["hardware"][part] for part in ("cpu", "gpu", "threads")] for row in chosen]
@@ -71,7 +70,36 @@ def chosen_rows(
     def sort_key(row: Mapping[str, Any]) -> list[tuple[bool, Any]]:
         return [(value is None, value) for value in (look_up(row, path) for path in definition.order)]
 
-    return sorted(chosen, key=sort_key) if definition.order else chosen
+    chosen = sorted(chosen, key=sort_key) if definition.order else chosen
+    return list(definition.select(chosen)) if computed else chosen
+
+
+def key_of(row: Mapping[str, Any], definition: TableDefinition | ComputedTable) -> str:
+    """What tells records apart: of two with the same, one is shown."""
+    kind = [look_up(row, path) for path in definition.row] if definition.row else row["settings"]
+    return json.dumps(kind, sort_keys=True)
+
+
+def run_of(row: Mapping[str, Any], paths: Sequence[str]) -> tuple[str, ...]:
+    """The row of the table at ``paths``, and the run: a commit and a minute."""
+    return (*(str(look_up(row, path)) for path in paths), row["commit"], row["date"][:16])
+
+
+def fullest_runs(rows: Sequence[Mapping[str, Any]], definition: ComputedTable) -> set[tuple[str, ...]]:
+    """For each row of the table the run that ``ComputedTable.one_run`` takes."""
+    runs: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        runs.setdefault(run_of(row, definition.one_run), []).append(row)
+
+    def rank(run: tuple[str, ...]) -> tuple[int, list[bool], str]:
+        own = runs[run]
+        preferred = [any(look_up(row, path) is not None for row in own) for path in definition.prefer]
+        return len({key_of(row, definition) for row in own}), preferred, max(row["date"] for row in own)
+
+    best: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for run in sorted(runs, key=rank):
+        best[run[:-2]] = run
+    return set(best.values())
 
 
 def belongs(record: Mapping[str, Any], definition: TableDefinition | ComputedTable) -> bool:

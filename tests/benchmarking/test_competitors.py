@@ -15,6 +15,8 @@ from longform.benchmarking.passes import make_pass, random_states
 from longform.benchmarking.precision import forward_of, prepare
 from longform.benchmarking.shapes import Cell
 from longform.errors import ConfigurationError
+from longform.functional import attention
+from longform.functional.product_attention import attention_by_products
 from longform.layers import row_chunks
 
 CELL = Cell(
@@ -46,6 +48,26 @@ def test_every_competitor_is_right_and_runs(name: str, dtype: str) -> None:
     prepared, error = checked(name, cell)
     assert (error is None) == (all_competitors()[name].family == "sparse")
     make_pass(prepared, cell)(random_states(cell))
+
+
+def test_full_attention_is_the_faster_form_in_ours_and_the_fused_one_in_the_twin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def by_products(query: Tensor, key: Tensor, value: Tensor, usable: Tensor | None) -> Tensor:
+        asked.append(name)
+        return attention_by_products(query, key, value, usable)
+
+    monkeypatch.setattr(attention, "products_are_faster", lambda *_: True)
+    monkeypatch.setattr(attention, "attention_by_products", by_products)
+    hidden = torch.randn(1, CELL.length, CELL.shape.size.hidden)
+    for name in ("ours-window", "sdpa"):
+        model = all_competitors()[name].build(CELL.shape).eval()
+        assert all(layer.attention.covers_all for layer in model.model.encoder.layers)  # ty: ignore[unresolved-attribute]
+        with torch.no_grad():
+            model(hidden)
+    assert asked == ["ours-window"] * CELL.shape.size.layers
 
 
 @pytest.mark.parametrize("name", ["ours-linear", "ours-window", "sdpa", "unfused", "weights-first"])

@@ -41,8 +41,9 @@ def test_operations_are_those_of_the_equations(plan: floor.Floor, own: int) -> N
 
 
 def test_a_text_within_the_window_costs_full_attention() -> None:
-    short = replace(SHAPE, length=2 * WINDOW)
-    assert floor.window_floor(short, BATCH) == floor.full_floor(short, BATCH)
+    for length in (2 * WINDOW, 4 * WINDOW):  # the second: with slots of one token
+        short = replace(SHAPE, length=length)
+        assert floor.window_floor(short, BATCH) == floor.full_floor(short, BATCH)
 
 
 def test_training_has_two_backward_products_for_each() -> None:
@@ -50,11 +51,14 @@ def test_training_has_two_backward_products_for_each() -> None:
     assert plan.operations("train") == 3 * plan.operations("inference")
 
 
-def test_bytes_are_weights_once_and_states_three_times_a_layer() -> None:
-    plan = floor.dense_floor(SHAPE, BATCH, "layerwise")
-    # E of each text is the same weight.
-    weights = 4 * D * D + 2 * D * INTERMEDIATE + K * N
-    assert plan.bytes("inference", 2) == 2 * 3 * (weights + 3 * N * BATCH * D)
+@pytest.mark.parametrize("sharing", ["layerwise", "key-value", "headwise", "none"])
+def test_bytes_are_weights_once_and_states_three_times_a_layer(sharing: str) -> None:
+    competitor = all_competitors()["ours-linear" if sharing == "layerwise" else f"ours-linear-{sharing}"]
+    assert competitor.floor is not None
+    plan = competitor.floor(SHAPE, BATCH)
+    encoder = competitor.build(SHAPE).model.encoder  # ty: ignore[unresolved-attribute]
+    weights = sum(weight.numel() for weight in encoder.parameters() if weight.dim() > 1)
+    assert plan.bytes("inference", 2) == 2 * (weights + 3 * 3 * N * BATCH * D)
 
 
 @pytest.mark.parametrize("work", ["inference", "train"])

@@ -93,6 +93,19 @@ def test_with_more_time_it_is_tried_again(end: str, tmp_path: Path, fake_childre
     assert reasons(records)["sdpa"] is None
 
 
+@pytest.mark.parametrize("less", [{"repeats": 2}, {"memory": False}, {"floors": "none"}, {"floors": "full"}])
+def test_rows_of_which_less_was_asked_are_measured_again(less: dict[str, int], tmp_path: Path, fake_children) -> None:
+    competitors = chosen_competitors(["ours-linear"])
+    for effort in (replace(EFFORT, **less), EFFORT):
+        (row,) = run_grid(cells(64), competitors, effort, output=tmp_path, tell=lambda _: None)
+    measures = {"repeats": 5, "peak_mib": 64 / 1_024, "against_floor": 4.0}
+    assert {name: row.metrics[name] for name in measures} == pytest.approx(measures)
+    fake_children.calls.clear()
+    for effort in (EFFORT, replace(EFFORT, **less)):
+        run_grid(cells(64), competitors, effort, output=tmp_path, tell=lambda _: None)
+    assert fake_children.calls == []
+
+
 def test_floors_are_timed_for_new_rows_alone(tmp_path: Path, fake_children) -> None:
     measured(tmp_path, 64)
     mean = measured(tmp_path, 64, names=(*NAMES, "ours-mean"))[-1]
@@ -195,8 +208,12 @@ def test_rounds_fit_into_the_limit(seconds: float, limit: float, expected: int) 
 def test_models_that_memory_does_not_hold_together_are_measured_in_groups() -> None:
     probes = {name: Probe(1.0, 100, 100, 0) for name in ("a", "b", "c", "sdpa")}
     assert memory_groups(probes, ["sdpa"], "inference", 10_000) == [["sdpa", "a", "b", "c"]]
-    assert memory_groups(probes, ["sdpa"], "inference", 600) == [["sdpa", "a", "b"], ["sdpa", "c"]]
+    assert memory_groups(probes, ["sdpa"], "inference", 500) == [["sdpa", "a", "b"], ["sdpa", "c"]]
     assert memory_groups(probes, ["sdpa"], "train", 1_000) == [["sdpa", "a"], ["sdpa", "b"], ["sdpa", "c"]]
+    # A pass of one does not part the others, nor itself from them where it fits beside them.
+    probes["b"] = Probe(1.0, 600, 100, 0)
+    assert memory_groups(probes, ["sdpa"], "inference", 1_100) == [["sdpa", "a", "b", "c"]]
+    assert memory_groups(probes, ["sdpa"], "inference", 900) == [["sdpa", "a"], ["sdpa", "b"], ["sdpa", "c"]]
 
 
 def test_records_are_lines_of_json(tmp_path: Path, fake_children) -> None:

@@ -58,6 +58,24 @@ def test_what_another_preset_does_not_measure_hides_nothing() -> None:
     assert latest.date == "2026-01-02"
 
 
+def test_a_lengths_numbers_are_of_the_run_that_has_most_of_them() -> None:
+    whole = [speed_record(name, 512, 256, seconds=s, against_sdpa=4 / s, date="2026-01-01T10:00:00")
+             for name, s in (("sdpa", 4.0), ("ours-linear", 2.0), ("lucidrains", 3.0))]  # fmt: skip
+    later = [speed_record(name, 512, 256, seconds=s, against_sdpa=6 / s, date="2026-01-02T10:00:59")
+             for name, s in (("sdpa", 6.0), ("ours-linear", 5.0))]  # fmt: skip
+    other = speed_record("tatp22", 512, 256, seconds=9.0, date="2026-01-03T10:00:00")
+    assert body("seconds", [*later, *whole, other]) == ["| 512 | 2 | 4 | 3 | 9 |"]
+    third = speed_record("lucidrains", 512, 256, seconds=7.0, against_sdpa=6 / 7, date="2026-01-02T10:00:59")
+    assert body("seconds", [*later, *whole, third]) == ["| 512 | 5 | 6 | 7 |"]
+
+
+def test_the_line_under_a_table_is_about_what_it_shows() -> None:
+    slow = speed_record("ours-mean", 512, 256, seconds=0.25)
+    fast = dataclasses.replace(slow, settings=slow.settings | {"dtype": "int8"})
+    lone = dataclasses.replace(speed_record("ours-mean", 128, 64, seconds=0.1), commit="lone")
+    assert "lone" not in tables.render_table("precision", [slow, fast, lone])
+
+
 def test_the_papers_table_keeps_rows_that_have_memory() -> None:
     whole = speed_record("ours-linear", 1_024, 256, against_unfused=1.5, texts_against_unfused=4.0)
     bars = speed_record("ours-linear", 1_024, 256, against_unfused=2.7, texts_against_unfused=None)
@@ -119,9 +137,11 @@ def test_the_document_of_a_million_tokens_and_full_batches() -> None:
         "peak_mib": 4_000.0,
         "process_mib": 5_000.0,
         "repeats": 1,
+        "window": 512,
+        "window_slots": 2_048,
     }
     million = speed_record("ours-window", 1_048_576, 256, size="minilm", **metrics)
-    assert body("million", [million]) == ["| 1,048,576 | minilm | 400 | 2,621 | 4,000 | 5,000 | 1 |"]
+    assert body("million", [million]) == ["| 1,048,576 | minilm | 512 | 2,048 | 400 | 2,621 | 4,000 | 5,000 | 1 |"]
     batch = speed_record("sdpa", 512, 256, batch=16, seconds=2.0, tokens_per_second=4_096.0, against_sdpa=1.0)
     assert body("batches", [million, batch]) == ["| base | 512 | 16 | full attention, SDPA | 2 | 4,096 | 1.00 | – |"]
 
@@ -149,6 +169,8 @@ def test_where_it_pays_is_the_shortest_length_without_a_slower_longer_one() -> N
     assert tables.render_table("crossings", records).splitlines()[2:4] == [
         "| base | inference | Longform, mean | 512 | 128 | 1.10 | 2,048 | 2.5 |", "",
     ]  # fmt: skip
+    records[2].metrics["against_unfused"] = 0.75
+    assert body("crossings", records) == ["| base | inference | Longform, mean | 2,048 | 128 | 1.10 | 2,048 | 2.5 |"]
 
 
 def test_columns_are_the_precisions_that_were_measured() -> None:

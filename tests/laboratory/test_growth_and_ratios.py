@@ -1,14 +1,15 @@
 """Tables 1 and 3 from made-up rows of the benchmark, and one real pass of an architecture that it does not have."""
 
 import json
+import subprocess
 
 import pytest
 
 from longform.benchmarking.records import Record, hardware, versions
 from longform.benchmarking.shapes import Cell
-from longform.errors import ConfigurationError
-from longform.laboratory import table1, table3
-from longform.laboratory.growth import measured, measured_apart
+from longform.errors import ConfigurationError, MissingDependencyError
+from longform.laboratory import growth, table1, table3
+from longform.laboratory.growth import measured, measured_apart, reported
 
 MACHINE = {"hardware": hardware(), "versions": versions(), "commit": "x"}
 CELL = Cell(
@@ -90,13 +91,56 @@ def test_small_scale_is_of_base_size_beside_both_baselines():
 
 @pytest.mark.parametrize("name", ["recurrent", "reformer"])
 def test_a_pass_of_what_the_benchmark_does_not_have(name):
-    found = measured(name, CELL, 1)
-    assert len(found["seconds"]) == 1
-    assert found["seconds"][0] > 0
+    (seconds,) = measured("time", name, CELL, 1)["seconds"]
+    assert seconds > 0
+    assert set(measured("memory", name, CELL, 1)) == {"growth"}
+
+
+def test_seconds_and_memory_are_of_two_processes_and_only_one_has_the_slow_allocator(monkeypatch):
+    asked = []
+
+    def run(command, *, env, **_):
+        task = json.loads(command[-1])["task"]
+        asked.append((task, env.items() >= growth.ALLOCATOR.items()))
+        printed = json.dumps({"growth": 7} if task == "memory" else {"seconds": [1.0]})
+        return subprocess.CompletedProcess(command, 0, stdout=f"noise\n{printed}\n", stderr="")
+
+    for name in growth.ALLOCATOR:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(growth.subprocess, "run", run)
+    assert measured_apart("recurrent", CELL, 1, 9.0) == {"growth": 7, "seconds": [1.0]}
+    assert asked == [("memory", True), ("time", False)]
+
+
+def test_why_there_is_no_result(monkeypatch):
+    def fails(error):
+        def build(shape):
+            raise error
+
+        monkeypatch.setitem(growth.BUILDERS, "performer", ("Performer", build))
+        return reported("time", "performer", CELL, 1)["missing"]
+
+    assert fails(MissingDependencyError('"x" is missing')) == 'not installed: "x" is missing'
+    assert fails(MemoryError()) == "out of memory"
+    assert fails(ValueError("of another kind")) == "ValueError: of another kind"
+
+
+def test_table_1_tries_again_what_lacked_a_package(tmp_path, monkeypatch):
+    monkeypatch.setattr(table1, "measured_cells", made_up)
+    tried = []
+
+    def apart(name, cell, *_):
+        tried.append(name)
+        lacks = name == "performer" and tried.count("performer") <= 2
+        return {"missing": "not installed: it"} if lacks else {"seconds": [1.0], "growth": 2**20}
+
+    monkeypatch.setattr(table1, "measured_apart", apart)
+    for _ in range(3):
+        table = table1.reproduce_table1("small", tmp_path, lengths=[512, 1024], slots=[64], progress=False)
+    assert tried == ["recurrent"] * 2 + ["reformer"] * 2 + ["performer"] * 4
+    assert [row[6] for row in table.rows if row[0] == "Performer"] == ["1,000"]
 
 
 def test_a_process_that_fails_says_why(monkeypatch):
-    from longform.laboratory import growth
-
     monkeypatch.setattr(growth.sys, "executable", "/bin/false")
     assert measured_apart("recurrent", CELL, 1, 9.0) == {"missing": "its process ended with status 1"}

@@ -45,6 +45,13 @@ class Effort:
         if self.cell_seconds <= 0:
             raise ConfigurationError(f"cell_seconds={self.cell_seconds:g} must be above 0")
 
+    def asked(self, family: str) -> dict[str, Any]:
+        """What is asked of a row of ``family``, as its record says it."""
+        return {
+            "cell_seconds": self.cell_seconds, "asked_repeats": self.repeats, "asked_memory": self.memory,
+            "asked_floor": self.floors in ("all", family),
+        }  # fmt: skip
+
 
 @dataclass
 class CellRun:
@@ -75,7 +82,7 @@ class CellRun:
         return [
             make_row(
                 self.cell, self.competitors[name], self.timed.get(name), self.probes.get(name),
-                self.probes.get(UNFUSED), self.missing.get(name), self.effort.cell_seconds,
+                self.probes.get(UNFUSED), self.missing.get(name), self.effort.asked(self.competitors[name].family),
             )
             for name in lacking
         ]  # fmt: skip
@@ -141,7 +148,7 @@ class CellRun:
             seconds = 2 * self._limit * (len(repeats) + 1)  # floors run too
             floored = [
                 name for name in repeats
-                if name in lacking and self.effort.floors in ("all", self.competitors[name].family)
+                if name in lacking and self.effort.asked(self.competitors[name].family)["asked_floor"]
             ]  # fmt: skip
             outcome = run_child(
                 "time",

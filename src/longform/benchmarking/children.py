@@ -68,13 +68,13 @@ def run_child(
         try:
             _listen(child.stdout, outcome, seconds, per_competitor=task == "memory", tell=tell)
             if not outcome.ended:
-                outcome.ended = _end(child.wait(timeout=LEAVING))
+                outcome.ended = end_of(child.wait(timeout=LEAVING))
         finally:
             child.kill()
     return outcome
 
 
-def _end(status: int) -> str:
+def end_of(status: int) -> str:
     """What a process's exit status says; "" for a good end."""
     if status == -signal.SIGKILL:
         return "out of memory (the system ended its process)"
@@ -97,6 +97,8 @@ def _listen(
                 outcome.missing[name] = event["reason"]
             elif event["event"] in ("memory", "time"):
                 outcome.found[name] = event
+            elif event["event"] == "shares":
+                outcome.found[name]["shares"] = event["shares"]
             tell(name or event["event"])
         if time.monotonic() > until:
             outcome.ended = f"stopped after {seconds:,.0f} s"

@@ -29,6 +29,7 @@ class Competitor:
         autocast: in bfloat16 its weights stay in float32, because it does not run otherwise.
         quadratic: time and memory grow as n².
         longest: most tokens that it is measured with, or None.
+        details: what of its attention depends on the shape and is not a setting of the cell, for its records.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Competitor:
     autocast: bool = False
     quadratic: bool = False
     longest: int | None = 65_536
+    details: Callable[[Shape], dict[str, int]] = lambda shape: {}
 
     def missing(self, cell: Cell) -> str:
         """Why it cannot run in this cell, as far as that is known without trying; "" where it can."""

@@ -7,7 +7,7 @@ of it costs.
 Axes: B batch, n tokens, k slots, D hidden, I intermediate, h heads, d head dimension, w window, L layers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from longform.benchmarking.shapes import Shape
@@ -50,13 +50,17 @@ class Attention(NamedTuple):
 
 @dataclass(frozen=True)
 class Floor:
-    """The products and attention calls of one of ``layers`` equal layers."""
+    """The products and attention calls of one of ``layers`` equal layers.
+
+    ``shortening``: numbers in all E and F of the model, which layers, heads, keys and values may share.
+    """
 
     layers: int
     products: tuple[Product, ...]
     attention: tuple[Attention, ...]
     tokens: int
     hidden: int
+    shortening: int = field(default=0, compare=False)  # models that differ in it alone have the same products
 
     def operations(self, work: str) -> float:
         """Floating-point operations of a pass; "train": forward and backward."""
@@ -73,11 +77,12 @@ class Floor:
         them, then again as queries) and once out. Training: weights thrice (forward, backward, update) and three more
         float32 numbers a weight (gradient, two moments, in and out); the hidden states thrice as often.
         """
-        weights = sum(product.inner * (product.rows if product.left else product.columns) for product in self.products)
-        states = 3 * self.tokens * self.hidden
+        linear = sum(product.inner * product.columns for product in self.products if not product.left)
+        weights = self.layers * linear + self.shortening
+        states = self.layers * 3 * self.tokens * self.hidden
         if work == "train":
-            return float(self.layers * (weights * (3 * element + 6 * 4) + 3 * states * element))
-        return float(self.layers * (weights + states) * element)
+            return float(weights * (3 * element + 6 * 4) + 3 * states * element)
+        return float((weights + states) * element)
 
 
 def linear(rows: int, inner: int, columns: int) -> Product:
@@ -125,7 +130,9 @@ def dense_floor(shape: Shape, batch: int, sharing: str) -> Floor:
         products = [Product(k, n, size.hidden, 2 * batch, left=True)]
         rows = n * batch
     products += [linear(rows, size.hidden, size.hidden)] * 2
-    return _floor(shape, batch, products, [Attention(batch, size.heads, n, k, size.head_dim)])
+    matrices = {"layerwise": 1, "key_value": size.layers, "headwise": 2 * size.layers}
+    plan = _floor(shape, batch, products, [Attention(batch, size.heads, n, k, size.head_dim)])
+    return replace(plan, shortening=k * n * matrices.get(sharing, 2 * size.layers * size.heads))
 
 
 def mean_floor(shape: Shape, batch: int) -> Floor:
@@ -143,9 +150,12 @@ def local_floor(shape: Shape, batch: int) -> Floor:
 
 
 def window_floor(shape: Shape, batch: int) -> Floor:
-    """Blocks of w queries against 3 w tokens, and all queries against the slots; full attention up to 2 w tokens."""
+    """Blocks of w queries against 3 w tokens, and all queries against the slots.
+
+    Full attention up to 2 w tokens, and where a slot is a token: every query then sees every token once.
+    """
     size, n, w = shape.size, shape.length, shape.window
-    if n <= 2 * w:
+    if n <= max(2 * w, shape.window_slots):
         return full_floor(shape, batch)
     blocks = -(-n // w)
     calls = [

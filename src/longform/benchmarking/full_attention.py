@@ -17,9 +17,12 @@ from longform.conversion.convert import convert
 
 def twin(shape: Shape) -> FromEmbeddings:
     """A window that reaches across the whole text: scaled_dot_product_attention over all tokens."""
-    return linformer(
+    made = linformer(
         shape, projection="mean", projected_length=min(shape.slots, shape.length), attention_window=shape.length
     )
+    for layer in made.model.encoder.layers:
+        layer.attention.fused_alone = True
+    return made
 
 
 def bert(shape: Shape, implementation: str) -> FromEmbeddings:

@@ -33,16 +33,17 @@ def run_grid(
 ) -> list[Record]:
     """Measure what the records in ``output`` lack, and return all records of these cells and competitors.
 
-    A row that is there is not measured again, and ``tell`` is told from what commit it is; nor is one that says why it
-    is missing, unless a package, a compiler or memory was, or now there is more time. ``also``: another file that gets
-    each new record. Raises CheckpointError where the records cannot be read.
+    A row that is there is not measured again, and ``tell`` is told from what commit it is, unless ``effort`` asks for
+    more rounds, for memory or for a floor that were not asked for; nor is one that says why it is missing, unless a
+    package, a compiler or memory was, or now there is more time. ``also``: another file that gets each new record.
+    Raises CheckpointError where the records cannot be read.
     """
     commit()  # of the code that runs, whatever is checked out by the end
     path = output / RECORDS
     records = _read(path)
     there = {key_of(record.settings): record for record in records}
     wanted = [key_of(cell.settings(name)) for cell in cells for name in competitors]
-    kept = {key for key in wanted if key in there and not worth_another_try(there[key], effort)}
+    kept = {key for key in wanted if key in there and not worth_another_try(there[key], effort, competitors)}
     for earlier, count in Counter(there[key].commit for key in wanted if key in kept).items():
         tell(f"{count} rows kept from commit {earlier}")
     with tqdm(total=len(cells) * len(competitors), unit="row", desc="benchmark") as bar:
@@ -63,12 +64,20 @@ def run_grid(
     return [record for key, record in there.items() if key in set(wanted)]
 
 
-def worth_another_try(record: Record, effort: Effort) -> bool:
-    """Whether a row has no time for a reason that may have passed."""
+def worth_another_try(record: Record, effort: Effort, competitors: Mapping[str, Competitor]) -> bool:
+    """Whether a row has no time for a reason that may have passed, or less was asked of it than is now."""
     reason = str(record.metrics["missing"])
-    had = record.metrics.get("cell_seconds")  # older rows do not say
-    more_time = isinstance(had, int | float) and effort.cell_seconds > had
-    return reason.startswith(PASSING) or (more_time and reason.startswith(TOO_LONG))
+    asked = effort.asked(competitors[record.settings["competitor"]].family)
+    had = {name: record.metrics.get(name) for name in asked}  # older rows do not say
+    more = {name for name, value in had.items() if isinstance(value, int | float) and asked[name] > value}
+    if record.metrics["missing"] is None:
+        return bool(more - {"cell_seconds"})
+    return may_have_passed(record) or ("cell_seconds" in more and reason.startswith(TOO_LONG))
+
+
+def may_have_passed(record: Record) -> bool:
+    """Whether a row has no time for lack of a package, a compiler or memory."""
+    return str(record.metrics["missing"]).startswith(PASSING)
 
 
 def set_aside(output: Path) -> Path | None:

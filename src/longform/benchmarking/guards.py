@@ -6,6 +6,7 @@ from typing import Any
 
 from longform.benchmarking.competitor import Competitor
 from longform.benchmarking.measuring import LONG
+from longform.benchmarking.memory import KEPT_FREE
 from longform.benchmarking.records import Record
 from longform.benchmarking.shapes import Cell
 from longform.benchmarking.worker import plan_of
@@ -76,20 +77,24 @@ def fitting_repeats(seconds: float, repeats: int, limit: float) -> int:
 def memory_groups(
     probes: Mapping[str, Probe], references: Iterable[str], work: str, free: int | None
 ) -> list[list[str]]:
-    """Competitors that can be held in memory together, each group with the ``references`` that are measured at all."""
+    """Competitors that can be held in memory together, each group with the ``references`` that are measured at all.
+
+    A group's models take at most GROUP_SHARE of what is ``free`` (bytes), and with the largest pass of its own members
+    at most what a child may take.
+    """
     shared = [name for name in references if name in probes]
     others = [name for name in probes if name not in shared]
     if free is None or not others:
         return [shared + others]
-    base = sum(probes[name].resident(work) for name in shared)
-    peak = max((probe.growth or 0) for probe in probes.values())
+
+    def fit(names: list[str]) -> bool:
+        resident = sum(probes[name].resident(work) for name in names)
+        peak = max(probes[name].growth or 0 for name in names)
+        return resident <= GROUP_SHARE * free and resident + peak <= (1 - KEPT_FREE) * free
+
     groups: list[list[str]] = [[]]
-    held = 0
     for name in others:
-        size = probes[name].resident(work)
-        if groups[-1] and base + held + size + peak > GROUP_SHARE * free:
+        if groups[-1] and not fit([*shared, *groups[-1], name]):
             groups.append([])
-            held = 0
         groups[-1].append(name)
-        held += size
     return [shared + group for group in groups]

@@ -46,11 +46,17 @@ def pure(shape: Shape, *, projection: str, sharing: str = "headwise") -> FromEmb
 
 def windowed(shape: Shape) -> FromEmbeddings:
     """As ``longform convert`` makes it by default: mean slots beside an exact window, and a sink."""
-    slots = shape.window_slots
+    chosen = window_details(shape)
     return linformer(
-        shape, projection="mean", projected_length=slots, attention_window=shape.window,
-        sink_tokens=min(SINKS, slots - 1),
+        shape, projection="mean", projected_length=chosen["window_slots"], attention_window=chosen["window"],
+        sink_tokens=chosen["sinks"],
     )  # fmt: skip
+
+
+def window_details(shape: Shape) -> dict[str, int]:
+    """Window, k and sinks of the windowed model."""
+    slots = shape.window_slots
+    return {"window": shape.window, "window_slots": slots, "sinks": min(SINKS, slots - 1)}
 
 
 class WeightsFirstAttention(nn.Module):
@@ -104,7 +110,7 @@ def _dense(name: str, label: str, sharing: str) -> Competitor:
 COMPETITORS = (
     Competitor(
         name="ours-window", label="Longform, window", family="ours", build=windowed, expected=with_weights_formed,
-        floor=window_floor, longest=None,
+        floor=window_floor, longest=None, details=window_details,
     ),
     _dense("ours-linear", "Longform, linear, layerwise", "layerwise"),
     _dense("ours-linear-key-value", "Longform, linear, key-value", "key_value"),

@@ -109,7 +109,8 @@ def series_table(records: Sequence[Record], competitors: Mapping[str, Competitor
         values = [
             DASH if metrics.get(name) is None else form(metrics[name]) for _, name, form in COLUMNS
         ]  # fmt: skip
-        rows.append([f"{settings['length']:,}", label, str(settings["slots"]), str(settings["batch"]), *values])
+        slots = metrics.get("window_slots", settings["slots"])
+        rows.append([f"{settings['length']:,}", label, str(slots), str(settings["batch"]), *values])
     return header, rows
 
 

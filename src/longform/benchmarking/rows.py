@@ -43,18 +43,21 @@ def make_row(
     probe: Probe | None,
     unfused: Probe | None,
     missing: str | None,
-    cell_seconds: float,
+    asked: Mapping[str, Any],
 ) -> Record:
-    """The record of a competitor in a cell; ``missing``: why it has no time, ``cell_seconds``: how much it was allowed.
+    """The record of a competitor in a cell; ``missing``: why it has no time, ``asked``: what was wanted of it.
 
     Metrics: ``seconds`` is the median of ``repeats`` rounds, ``spread`` the distance of their quartiles over it.
     ``against_X``: how many times faster than X; ``against_floor``: time / floor. ``peak_mib``: memory of a pass above
     the loaded model; ``process_mib``: the process's most. ``texts_in_16_gib``: the largest batch that memory for
     weights and passes holds, computed from these; ``texts_against_unfused``: over that of unfused attention
     (``unfused``). ``error``: relative, of the output that was checked. ``share_X``: of the time of a pass, by kind of
-    operation. ``operations``, ``bytes``: what the pass cannot avoid, where that is known.
+    operation. ``operations``, ``bytes``: what the pass cannot avoid, where that is known. ``cell_seconds``,
+    ``asked_X``: how much time it was allowed, and what else was ``asked``. ``window``, ``window_slots``, ``sinks``: of
+    a windowed model, whose k is not the setting "slots".
     """
-    metrics = {"missing": missing or None, "cell_seconds": cell_seconds, **_memory(probe, unfused, cell.batch)}
+    metrics = {"missing": missing or None, **asked, **_memory(probe, unfused, cell.batch)}
+    metrics |= competitor.details(cell.shape)
     if competitor.floor is not None:
         plan = plan_of(competitor, cell)
         metrics |= {"operations": plan.operations(cell.work), "bytes": plan.bytes(cell.work, ELEMENT[cell.dtype])}

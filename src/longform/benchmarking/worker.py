@@ -5,7 +5,7 @@
     python -m longform.benchmarking.worker '{"task": "memory", "cell": {...}, "names": [...], ...}'
 
 "memory" runs one pass of each competitor, one after another; "time" holds all of them at once and alternates. Events
-go to standard output, a JSON object a line with "event" as its first key: begin, memory, missing, round, time.
+go to standard output, a JSON object a line with "event" as its first key: begin, memory, missing, round, time, shares.
 """
 
 import copy
@@ -104,14 +104,23 @@ def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], li
 
     seconds = alternate(actions, rounds, next_turn, limit=limit, failed=failed)
     floor_of = {name: floor for floor, (names, _) in floors.items() for name in names}
-    for name, error in errors.items():
-        if name not in seconds:
-            continue
-        profiled = name in floor_of and min(seconds[name]) < LONGEST_PROFILED
+    timed = [name for name in errors if name in seconds]
+    for name in timed:
         emit(
-            "time", name=name, seconds=seconds[name], error=error, floor=seconds.get(floor_of.get(name, ""), []),
-            shares=shares_of(actions[name], cell.device) if profiled else {}, hardware=hardware(),
+            "time", name=name, seconds=seconds[name], error=errors[name],
+            floor=seconds.get(floor_of.get(name, ""), []), hardware=hardware(),
         )  # fmt: skip
+    for name in timed:
+        if name in floor_of and min(seconds[name]) < LONGEST_PROFILED:
+            _profile(name, actions[name], cell.device, emit)
+
+
+def _profile(name: str, action: Callable[[], None], device: str, emit: Emit) -> None:
+    """One pass more, under the profiler; without it a row says nothing of shares."""
+    try:
+        emit("shares", name=name, shares=shares_of(action, device))
+    except Exception as error:
+        traceback.print_exception(error)
 
 
 def _checked_pass(competitor: Competitor, cell: Cell) -> tuple[Callable[[], None], float | None]:

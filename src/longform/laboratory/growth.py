@@ -1,10 +1,11 @@
-"""Time and memory of one pass of architectures that ``longform benchmark`` does not have, in a process of its own.
+"""Time and memory of one pass of architectures that ``longform benchmark`` does not have, each in its own process.
 
 ::
 
-    python -m longform.laboratory.growth '{"name": "recurrent", "cell": {...}, "repeats": 3}'
+    python -m longform.laboratory.growth '{"task": "time", "name": "recurrent", "cell": {...}, "repeats": 3}'
 
-prints a JSON object: seconds of every round, bytes by which memory rose above the loaded model.
+prints a JSON object: "time": the seconds of every round; "memory": the bytes by which memory rose above the loaded
+model, under an allocator that gives memory back at once, which makes a pass slower.
 """
 
 import json
@@ -19,11 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from longform.benchmarking.children import end_of
 from longform.benchmarking.measuring import alternate
 from longform.benchmarking.memory import ALLOCATOR, peak_growth
 from longform.benchmarking.passes import make_pass, random_states
 from longform.benchmarking.precision import prepare
 from longform.benchmarking.shapes import Cell, Shape
+from longform.benchmarking.worker import reason_of
+from longform.errors import MissingDependencyError
 from longform.laboratory.encoders import performer, reformer
 from longform.laboratory.sizes import Sizes
 
@@ -70,32 +74,54 @@ BUILDERS: dict[str, tuple[str, Callable[[Shape], nn.Module]]] = {
 }
 
 
-def measured(name: str, cell: Cell, repeats: int) -> dict[str, Any]:
-    """In this process; raises what building and running raise."""
+def measured(task: str, name: str, cell: Cell, repeats: int) -> dict[str, Any]:
+    """``task`` "time" or "memory", in this process; raises what building and running raise."""
     torch.set_num_threads(cell.threads)
     torch.manual_seed(0)
     model = prepare(BUILDERS[name][1](cell.shape).eval(), cell, autocast=True)
     run, hidden = make_pass(model, cell), random_states(cell)
     run(hidden)
-    growth = peak_growth(partial(run, hidden), cell.device)
-    seconds = alternate({name: partial(run, hidden)}, {name: repeats}, lambda _: None)[name]
-    return {"seconds": seconds, "growth": growth}
+    if task == "memory":
+        return {"growth": peak_growth(partial(run, hidden), cell.device)}
+    return {"seconds": alternate({name: partial(run, hidden)}, {name: repeats}, lambda _: None)[name]}
 
 
 def measured_apart(name: str, cell: Cell, repeats: int, limit: float) -> dict[str, Any]:
-    """In a process of its own; {"missing": why} where there is no result or it took more than ``limit`` seconds."""
-    job = json.dumps({"name": name, "cell": asdict(cell), "repeats": repeats})
+    """Seconds and growth, each from a process of its own; {"missing": why} where one has no result.
+
+    ``limit``: seconds that a process may take.
+    """
+    found: dict[str, Any] = {}
+    for task in ("memory", "time"):
+        found |= _in_a_process(task, name, cell, repeats, limit)
+        if "missing" in found:
+            break
+    return found
+
+
+def _in_a_process(task: str, name: str, cell: Cell, repeats: int, limit: float) -> dict[str, Any]:
+    job = json.dumps({"task": task, "name": name, "cell": asdict(cell), "repeats": repeats})
     command = [sys.executable, "-m", "longform.laboratory.growth", job]
+    environment = os.environ | (ALLOCATOR if task == "memory" else {})
     try:
-        done = subprocess.run(command, env=os.environ | ALLOCATOR, capture_output=True, text=True, timeout=limit)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
         return {"missing": f"stopped after {limit:,.0f} s"}
     if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        return {"missing": lines[-1][:200] if lines else f"its process ended with status {done.returncode}"}
+        return {"missing": end_of(done.returncode)}
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def reported(task: str, name: str, cell: Cell, repeats: int) -> dict[str, Any]:
+    """What ``measured`` finds, or {"missing": why} where it fails."""
+    try:
+        return measured(task, name, cell, repeats)
+    except MissingDependencyError as error:
+        return {"missing": f"not installed: {error}"}
+    except Exception as error:
+        return {"missing": reason_of(error)}
 
 
 if __name__ == "__main__":
     asked = json.loads(sys.argv[1])
-    print(json.dumps(measured(asked["name"], Cell(**asked["cell"]), asked["repeats"])))
+    print(json.dumps(reported(asked["task"], asked["name"], Cell(**asked["cell"]), asked["repeats"])))

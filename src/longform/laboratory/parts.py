@@ -22,13 +22,14 @@ class Part:
     """``name``: of its files. ``identity``: what must be the same for its result to be taken.
 
     ``work``: does it, and returns the record and anything else that is to be kept (JSON). ``clean``: removes what is
-    not needed when the result is on the disk.
+    not needed when the result is on the disk. ``again``: whether a record on the disk is to be made anew.
     """
 
     name: str
     identity: Mapping[str, Any]
     work: Callable[[], tuple[Record, Any]]
     clean: Callable[[], None] = lambda: None
+    again: Callable[[Record], bool] = lambda record: False
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def work_through(
 
 
 def read_part(folder: Path, part: Part) -> Finished | None:
-    """The result of a part; None where it is not finished."""
+    """The result of a part; None where it is not finished, or is to be made anew."""
     path = folder / FINISHED / f"{part.name}.json"
     if not path.exists():
         return None
@@ -89,7 +90,7 @@ def read_part(folder: Path, part: Part) -> Finished | None:
         raise ConfigurationError(
             f'"{path}" was made with other settings:\n  ' + "\n  ".join(changed) + "\nGive the same, or another folder"
         )
-    return Finished(record, found["kept"])
+    return None if part.again(record) else Finished(record, found["kept"])
 
 
 def _write(folder: Path, part: Part, record: Record, kept: Any) -> Finished:

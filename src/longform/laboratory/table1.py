@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.benchmarking.competitors import all_competitors
+from longform.benchmarking.grid import may_have_passed
 from longform.benchmarking.records import Record
 from longform.benchmarking.shapes import Cell
 from longform.data.pictures import new_figure, number_log_axis, save_figure
@@ -132,7 +133,12 @@ def _others(cells: Sequence[Cell], scale: str, output: Path, progress: bool) -> 
         return Record(name="speed", metrics=metrics, settings=cell.settings(name)), None
 
     parts = [
-        Part(f"{name}-{cell.length}", cell.settings(name), lambda name=name, cell=cell: work(name, cell))
+        Part(
+            f"{name}-{cell.length}",
+            cell.settings(name),
+            lambda name=name, cell=cell: work(name, cell),
+            again=may_have_passed,
+        )
         for name in BUILDERS
         for cell in cells
     ]

@@ -42,8 +42,13 @@ class LinformerAttention(nn.Module):
     query sees exactly, beside the k slots (with a dense E: rows of E that start as one token each). ``dropout`` on
     attention weights.
 
+    ``fused_alone``, an attribute: full attention is torch's fused call even where plain products are faster, as a
+    reference for measurements has to be.
+
     Raises ConfigurationError for options that do not go together.
     """
+
+    fused_alone = False
 
     def __init__(
         self,
@@ -203,9 +208,8 @@ class LinformerAttention(nn.Module):
         )
         dropout = self.dropout if self.training else 0.0
         implementation = "eager" if eager else "sdpa"
-        # A window across everything is the full attention that others are compared with: always the fused call.
         return compressed_attention(
-            *heads, slot_mask=mask, implementation=implementation, dropout=dropout, products=not self.covers_all
+            *heads, slot_mask=mask, implementation=implementation, dropout=dropout, products=not self.fused_alone
         )
 
     def _projections(self, shared: SequenceProjection | None) -> list[SequenceProjection]:
