@@ -22,8 +22,7 @@ PRESETS: dict[str, tuple[Selection, ...]] = {
     ),
     # what the project promises; minutes on two cores in benchmarks.md
     "bars": (
-        replace(BARS, lengths=(128, 256)),
-        replace(BARS, lengths=(512, 1_024, 2_048, 4_096), competitors=(*MAIN, "unfused", *PEERS)),
+        replace(BARS, lengths=(128, 256, 512, 1_024, 2_048, 4_096), competitors=(*MAIN, "unfused", *PEERS)),
         replace(BARS, lengths=(4_096,), sizes=("minilm",), passes=("train",), competitors=(*MAIN, *PEERS)),
         replace(BARS, lengths=(8_192,), competitors=(*MAIN, *PEERS), cell_seconds=120.0),
         replace(BARS, lengths=(16_384, 65_536), competitors=BESIDE_PEERS, cell_seconds=130.0),
