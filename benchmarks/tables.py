@@ -51,14 +51,14 @@ def chosen_rows(
     """The records of a table as dicts: filtered, the preferred and latest of each kind, sorted."""
     wanted = definition.records or name
     computed = isinstance(definition, ComputedTable)
-    prefer = definition.prefer if computed else ()
+    prefer, one_run = (definition.prefer, definition.one_run) if computed else ((), ())
     there = [asdict(record) for record in records if record.name == wanted]
     there = [row for row in there if belongs(row, definition)]
-    fullest = fullest_runs(there, definition) if computed and definition.one_run else set()
+    fullest = fullest_runs(there, definition) if computed and one_run else set()
 
     def rank(row: Mapping[str, Any]) -> tuple[bool, list[bool], str]:
         preferred = [look_up(row, path) is not None for path in prefer]
-        return run_of(row, definition.one_run if computed else ()) in fullest, preferred, row["date"]
+        return run_of(row, one_run) in fullest, preferred, row["date"]
 
     rows = {key_of(row, definition): row for row in sorted(there, key=rank)}
     chosen = list(rows.values())
@@ -71,7 +71,7 @@ def chosen_rows(
         return [(value is None, value) for value in (look_up(row, path) for path in definition.order)]
 
     chosen = sorted(chosen, key=sort_key) if definition.order else chosen
-    return list(definition.select(chosen)) if computed else chosen
+    return [dict(row) for row in definition.select(chosen)] if computed else chosen
 
 
 def key_of(row: Mapping[str, Any], definition: TableDefinition | ComputedTable) -> str:

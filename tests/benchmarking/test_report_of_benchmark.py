@@ -132,7 +132,7 @@ def test_every_length_of_the_second_bar_is_in_a_preset() -> None:
     lengths = {2**power for power in range(9, 17)}
     for work, size in (("inference", "base"), ("train", "minilm")):
         for peer in ("lucidrains", "tatp22"):
-            assert lengths == {
+            assert lengths <= {
                 length for name in ("bars", "bars-train") for stage in preset(name) for length in stage.lengths
                 if work in stage.passes and size in stage.sizes and {peer, "ours-linear"} <= set(stage.competitors)
             }  # fmt: skip

@@ -49,12 +49,11 @@ def _axes(across: str, up: str) -> tuple[Any, Any]:
 def _lines(axes: Any, records: Sequence[Record], competitors: Mapping[str, Competitor], metric: str) -> None:
     used: dict[str, int] = {}
     for index, (name, competitor) in enumerate(competitors.items()):
-        of_slots: dict[int, dict[int, float]] = {}  # k -> n -> value
-        for record in records:
-            if record.settings["competitor"] == name and record.metrics.get(metric):
-                of_slots.setdefault(record.settings["slots"], {})[record.settings["length"]] = record.metrics[metric]
-        # A line is of the largest k of each length: others are in the table.
-        points = sorted({n: value for _, values in sorted(of_slots.items()) for n, value in values.items()}.items())
+        every = sorted(
+            (record.settings["slots"], record.settings["length"], record.metrics[metric]) for record in records
+            if record.settings["competitor"] == name and record.metrics.get(metric)
+        )  # fmt: skip
+        points = sorted({length: value for _, length, value in every}.items())  # of the largest k; others are in tables
         place = used.get(competitor.family, 0)
         used[competitor.family] = place + 1
         if points:
