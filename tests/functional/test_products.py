@@ -1,5 +1,7 @@
 """Attention by plain products: its algorithm in float64 against the twins, its rounding in bfloat16."""
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -80,11 +82,12 @@ def test_moving_keys_equal_the_path_with_gradients(always, small, monkeypatch, b
     assert_close(out, inputs.fast("sdpa", budget)[0])
 
 
-@pytest.mark.parametrize("projection", ["mean", "convolution"])
+@pytest.mark.parametrize("projection", ["mean", "max", "convolution"])
 @pytest.mark.parametrize("budget", [None, 5.0])
 @pytest.mark.parametrize("sinks", [0, 3])
 @pytest.mark.parametrize("with_bias", [False, True])
-def test_slots_of_single_tokens(always, small, monkeypatch, projection, budget, sinks, with_bias):
+@pytest.mark.parametrize("shortest", [13, 2])
+def test_slots_of_single_tokens(always, small, monkeypatch, projection, budget, sinks, with_bias, shortest):
     """A short text in a long model, where a slot is a token or, convolved, a token and its weight."""
     size = 1 if projection == "convolution" else 4
     made = LinformerAttention(
@@ -96,11 +99,11 @@ def test_slots_of_single_tokens(always, small, monkeypatch, projection, budget, 
             parameter.add_(torch.randn_like(parameter))
     single, calls = window_products_cpu._single_tokens, []
     monkeypatch.setattr(window_products_cpu, "_single_tokens", lambda *given: calls.append(single(*given)))
-    hidden, mask = torch.randn(2, 22, 6).double(), torch.arange(22) < torch.tensor([[22], [13]])
-    with torch.no_grad():
+    hidden, mask = torch.randn(2, 22, 6).double(), torch.arange(22) < torch.tensor([[22], [shortest]])
+    with torch.no_grad(), patch.object(made.groups[0], "from_heads", wraps=made.groups[0].from_heads) as formed:
         out = made(hidden, mask)
     assert_close(out[mask], made(hidden, mask)[mask])
-    assert len(calls) == (2 if projection == "mean" else 0)
+    assert (formed.call_count, len(calls)) == ((1, 0) if projection == "convolution" else (0, 2))
 
 
 @pytest.mark.parametrize("bias", [None, -1e4])

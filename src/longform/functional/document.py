@@ -103,6 +103,21 @@ def far_of(
     return Far(key, value, count, size, sinks, bias, budget, of_tokens)
 
 
+def far_of_tokens(
+    document: int, length: int, *, like: Tensor, sinks: int, bias: Tensor | None, budget: float | None
+) -> Far:
+    """The slots of a document of ``length`` tokens where each is a token: counts, and no keys or values.
+
+    ``like``: the keys (B, h, n, d) of all tokens.
+    """
+    wide = torch.float64 if like.dtype == torch.float64 else torch.float32
+    count = torch.zeros(sinks + length, dtype=wide)
+    count[: min(sinks, length)] = 1.0  # sinks have slots of their own, in front
+    count[2 * sinks :] = 1.0
+    nothing = like[document, :, :0]
+    return Far(nothing, nothing, count, 1, sinks, bias, budget, of_tokens=True)
+
+
 def slot_logits(far: Far) -> Tensor:
     """log(count) of each slot, -inf where it is empty: shape (S)."""
     return torch.where(far.count > 0, far.count.clamp(min=1.0).log(), -torch.inf)

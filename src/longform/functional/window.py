@@ -9,18 +9,21 @@ text's first tokens, have slots of their own outside that budget. A text of two 
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n / w) blocks.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
 from longform.functional.blockwise_cpu import BlockwiseAttention, has_blockwise_kernel
-from longform.functional.document import DocumentAttention, Part, far_of
+from longform.functional.document import DocumentAttention, Far, Part, far_of, far_of_tokens
 from longform.functional.masking import text_lengths
 from longform.functional.product_attention import products_are_faster
 from longform.functional.projection import Slots
 from longform.functional.window_flex import flex_windowed_attention, has_flex_kernel
 from longform.functional.window_forward_cpu import FusedDocument
-from longform.functional.window_products_cpu import ProductDocument
+from longform.functional.window_products_cpu import SINGLE_TOKENS, ProductDocument
 
 HIDDEN = float("-inf")
 
@@ -108,12 +111,12 @@ def windowed_attention(
     """
     batch, heads, length, _ = query.shape
     fused = implementation == "sdpa" and dropout == 0.0 and has_blockwise_kernel(query)
-    given = (query, key, value, memory_key, memory_value, memory_bias)
-    if fused and not (torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)):
+    if fused and not _gradient_is_wanted(query, key, value, memory_key, memory_value, memory_bias):
         lengths = text_lengths(mask, batch=batch, length=length)
         if lengths is not None:
-            memory = (memory_key, memory_value, slots, sinks, memory_bias, memory_budget, of_tokens)
-            return _without_gradient(query, key, value, *memory, lengths, window), None
+            options = {"sinks": sinks, "bias": memory_bias, "budget": memory_budget, "of_tokens": of_tokens}
+            far_at = partial(far_of, memory_key=memory_key, memory_value=memory_value, slots=slots, **options)
+            return _without_gradient(query, key, value, far_at, lengths, window), None
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
     far = far_bias(slots, length=length, window=window, dtype=dtype, sinks=sinks, budget=memory_budget)
     bias = torch.zeros(heads, dtype=dtype, device=query.device) if memory_bias is None else memory_bias.to(dtype)
@@ -132,6 +135,36 @@ def windowed_attention(
     return _blank(out, mask), _by_query(parts, length) if implementation == "eager" else None
 
 
+def single_token_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    window: int,
+    memory_bias: Tensor | None,
+    memory_budget: float | None,
+    sinks: int,
+    mask: Tensor | None,
+) -> Tensor | None:
+    """``windowed_attention`` where every slot is a token, without forming slots: out (B, h, n, d), or None.
+
+    None where a gradient is wanted, where padding is not on the right alone, and where no path serves that takes the
+    tokens themselves: then slots have to be formed.
+    """
+    batch, _, length, _ = query.shape
+    if length > SINGLE_TOKENS or _gradient_is_wanted(query, key, value, memory_bias) or not has_blockwise_kernel(query):
+        return None
+    lengths = text_lengths(mask, batch=batch, length=length)
+    if lengths is None or window_kernel(query, key, value) is not ProductDocument:
+        return None
+    far_at = partial(far_of_tokens, like=key, sinks=sinks, bias=memory_bias, budget=memory_budget)
+    return _without_gradient(query, key, value, far_at, lengths, window)
+
+
+def _gradient_is_wanted(*tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
 def _blank(out: Tensor, mask: Tensor | None) -> Tensor:
     return out if mask is None else torch.where(mask[:, None, :, None], out, 0.0)
 
@@ -140,17 +173,14 @@ def _without_gradient(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    memory_key: Tensor,
-    memory_value: Tensor,
-    slots: Slots,
-    sinks: int,
-    memory_bias: Tensor | None,
-    budget: float | None,
-    of_tokens: bool,
+    far_at: Callable[[int, int], Far],
     lengths: list[int],
     window: int,
 ) -> Tensor:
-    """Each document by itself, as long as its text: out (B, h, n, d), zeros on padding."""
+    """Each document by itself, as long as its text: out (B, h, n, d), zeros on padding.
+
+    ``far_at``: the slots of a document, by its number and its length.
+    """
     batch, heads, length, dim = query.shape
     out = query.new_empty(batch, length, heads, dim)
     attention = window_kernel(query, key, value)
@@ -158,10 +188,7 @@ def _without_gradient(
         out[b, n:] = 0.0
         if n == 0:
             continue
-        far = far_of(
-            b, n, memory_key, memory_value, slots, sinks=sinks, bias=memory_bias, budget=budget, of_tokens=of_tokens
-        )
-        attention(far)(Part(query[b, :, :n], key[b, :, :n], value[b, :, :n], n, window), out[b, :n])
+        attention(far_at(b, n))(Part(query[b, :, :n], key[b, :, :n], value[b, :, :n], n, window), out[b, :n])
     return out.transpose(1, 2)
 
 

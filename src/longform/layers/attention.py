@@ -4,7 +4,7 @@ Axes: B batch, n tokens, D hidden, h heads, d head dimension.
 """
 
 from collections.abc import Iterator
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from longform.functional.attention import compressed_attention
 from longform.functional.masking import blank_padding, checked_mask, text_lengths
 from longform.functional.projection import Slots
 from longform.functional.sinks import first_tokens, join_slots, sink_counts
-from longform.functional.window import windowed_attention
+from longform.functional.window import single_token_attention, windowed_attention
 from longform.layers.geometry import POOLED, check_attention
 from longform.layers.plain_linear import apply_linear, is_affine, is_plain
 from longform.layers.row_chunks import OutputPart, assembled, can_stream, rows_of_each
@@ -307,13 +307,22 @@ class LinformerAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         assert self.window is not None
         assert self.memory_bias is not None
+        dropout = self.dropout if self.training else 0.0
+        given = (query, key.transpose(1, 2), value.transpose(1, 2))
+        options: Any = {
+            "window": self.window, "memory_bias": self._of_heads(self.memory_bias, heads, 0),
+            "memory_budget": self.memory_budget, "sinks": self.sinks, "mask": mask,
+        }  # fmt: skip
+        if projection.gives_tokens(key.shape[1]) and not eager and not dropout:
+            out = single_token_attention(*given, **options)
+            if out is not None:
+                return out, None
         memory = self._memory_of_heads(key, value, mask, projection)
         assert memory.slots is not None
         return windowed_attention(
-            query, key.transpose(1, 2), value.transpose(1, 2), memory.key, memory.value, memory.slots,
-            of_tokens=not isinstance(projection, ConvolutionProjection), window=self.window,
-            memory_bias=self._of_heads(self.memory_bias, heads, 0), memory_budget=self.memory_budget, sinks=self.sinks,
-            mask=mask, implementation="eager" if eager else "sdpa", dropout=self.dropout if self.training else 0.0,
+            *given, memory.key, memory.value, memory.slots, **options,
+            of_tokens=not isinstance(projection, ConvolutionProjection),
+            implementation="eager" if eager else "sdpa", dropout=dropout,
         )  # fmt: skip
 
     def _memory_of_heads(

@@ -61,6 +61,10 @@ class SequenceProjection(nn.Module, ABC):
     def reset_parameters(self) -> None:
         """Draw new initial weights."""
 
+    def gives_tokens(self, length: int) -> bool:
+        """Whether the slots of texts of up to ``length`` tokens are these tokens themselves."""
+        return False
+
 
 class Learned(nn.Module, ABC):
     """One learned or fixed tensor, (g, k, N) or (g, d, C), as ``name``; a call gives it, so that offloading works."""
@@ -193,6 +197,10 @@ class MeanProjection(SequenceProjection):
     def reset_parameters(self) -> None:
         """Nothing to draw."""
 
+    def gives_tokens(self, length: int) -> bool:
+        """Up to k: one token a slot."""
+        return length <= self.slots
+
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
     ) -> Memory:
@@ -219,6 +227,10 @@ class MaxProjection(SequenceProjection):
 
     def reset_parameters(self) -> None:
         """Nothing to draw."""
+
+    def gives_tokens(self, length: int) -> bool:
+        """Up to k: one token a slot."""
+        return length <= self.slots
 
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
