@@ -32,19 +32,19 @@ FULL_BATCHES = tuple(2**power for power in range(1, 15))
 
 def speed(
     metric: str, form: str, *, size: str = "base", work: str = "inference", device: str = "cpu",
-    competitors: tuple[str, ...] = SHOWN, **layout: bool,
+    competitors: tuple[str, ...] = SHOWN, together: bool = True, **layout: bool,
 ) -> ComputedTable:  # fmt: skip
     """One metric of the benchmark's rows: batch 1, bfloat16, k = 256 (n / 2 where that is less).
 
-    ``layout``: of ``by_competitor``. A length's numbers come from the run that has most of them; what it lacks from the
-    latest record that has the metric, one measured beside full attention before others.
+    ``layout``: of ``by_competitor``. ``together``: a length's numbers come from the run that has most of them; what it
+    lacks, or without it all, from the latest record that has the metric, one measured beside full attention first.
     """
     return ComputedTable(
         make=partial(by_competitor, metric=metric, form=form, **layout), records="speed",
         where={**ONE_TEXT, "settings.device": device, "settings.size": size, "settings.work": work,
                "settings.competitor": competitors},
-        having=(f"metrics.{metric}",), row=CELL, prefer=BESIDE, one_run=("settings.length",), select=standard,
-        order=("settings.length",),
+        having=(f"metrics.{metric}",), row=CELL, prefer=BESIDE, one_run=("settings.length",) if together else (),
+        select=standard, order=("settings.length",),
     )  # fmt: skip
 
 
@@ -70,9 +70,9 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
                       competitors=tuple(name for name in ORDERS if name != "ours-window")),
     "seconds": speed("seconds", ".4g"),
     "seconds_cuda": speed("seconds", ".4g", device="cuda"),
-    "floor": speed("against_floor", ".2f"),
-    "floor_training": speed("against_floor", ".2f", size="minilm", work="train"),
-    "floor_cuda": speed("against_floor", ".2f", device="cuda"),
+    "floor": speed("against_floor", ".2f", together=False),
+    "floor_training": speed("against_floor", ".2f", size="minilm", work="train", together=False),
+    "floor_cuda": speed("against_floor", ".2f", device="cuda", together=False),
     "spread": speed("spread", ".0%", rounds=False),
     "tokens_per_second": speed("tokens_per_second", ",.0f"),
     "pass_memory": speed("peak_mib", ",.0f", size="minilm", rounds=False),
