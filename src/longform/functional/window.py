@@ -152,7 +152,7 @@ def single_token_attention(
     tokens themselves: then slots have to be formed.
     """
     batch, _, length, _ = query.shape
-    if length > SINGLE_TOKENS or _gradient_is_wanted(query, key, value, memory_bias) or not has_blockwise_kernel(query):
+    if not has_blockwise_kernel(query) or _gradient_is_wanted(query, key, value, memory_bias) or length > SINGLE_TOKENS:
         return None
     lengths = text_lengths(mask, batch=batch, length=length)
     if lengths is None or window_kernel(query, key, value) is not ProductDocument:

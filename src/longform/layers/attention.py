@@ -313,7 +313,8 @@ class LinformerAttention(nn.Module):
             "window": self.window, "memory_bias": self._of_heads(self.memory_bias, heads, 0),
             "memory_budget": self.memory_budget, "sinks": self.sinks, "mask": mask,
         }  # fmt: skip
-        if projection.gives_tokens(key.shape[1]) and not eager and not dropout:
+        # A compiler is not asked about the length: that would tie its graph to some lengths.
+        if not (eager or dropout or torch.compiler.is_compiling()) and projection.gives_tokens(key.shape[1]):
             out = single_token_attention(*given, **options)
             if out is not None:
                 return out, None
