@@ -57,7 +57,7 @@ class ComputedTable:
         prefer: of those that agree in it, one that has the first of these is taken before any that has not, then one
             that has the second, and so on; the latest of these.
         one_run: what tells rows of the table apart, each of whose cells should come from one run (records of one
-            commit that were written at one time): that with the most cells, then the preferred, then the latest.
+            commit and one date): that with the most cells, then the preferred, then the latest.
             Cells that it lacks are of other runs, chosen as without it.
         select: chosen records -> those that ``make`` shows; the line under the table is about them.
         order: by what records are sorted, ascending.

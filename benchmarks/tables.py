@@ -81,8 +81,8 @@ def key_of(row: Mapping[str, Any], definition: TableDefinition | ComputedTable) 
 
 
 def run_of(row: Mapping[str, Any], paths: Sequence[str]) -> tuple[str, ...]:
-    """The row of the table at ``paths``, and the run: a commit and a minute."""
-    return (*(str(look_up(row, path)) for path in paths), row["commit"], row["date"][:16])
+    """The row of the table at ``paths``, and the run: its rows have one commit and one date."""
+    return (*(str(look_up(row, path)) for path in paths), row["commit"], row["date"])
 
 
 def fullest_runs(rows: Sequence[Mapping[str, Any]], definition: ComputedTable) -> set[tuple[str, ...]]:

@@ -43,6 +43,13 @@ def test_a_row_says_time_ratios_and_memory(tmp_path: Path, fake_children) -> Non
     assert ours.metrics["operations"] < twin.metrics["operations"]
 
 
+def test_the_rows_of_a_cell_have_one_date(tmp_path: Path, fake_children, monkeypatch: pytest.MonkeyPatch) -> None:
+    dates = iter(["2026-01-01T00:00:59+00:00", "2026-01-01T00:01:00+00:00"])
+    monkeypatch.setattr("longform.benchmarking.cell_run.now", lambda: next(dates))
+    found = [record.date for record in measured(tmp_path, 32, 64)]
+    assert found == ["2026-01-01T00:00:59+00:00"] * 2 + ["2026-01-01T00:01:00+00:00"] * 2
+
+
 def test_what_is_there_is_not_measured_again(tmp_path: Path, fake_children) -> None:
     measured(tmp_path, 32)
     also = tmp_path / "also.jsonl"

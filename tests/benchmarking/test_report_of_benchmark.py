@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from longform.benchmarking import plots
 from longform.benchmarking.cell_run import Effort
 from longform.benchmarking.competitors import chosen_competitors
 from longform.benchmarking.grid import key_of, run_grid
@@ -37,6 +38,19 @@ def test_the_report_has_tables_pictures_and_reasons(tmp_path: Path, fake_childre
         in table
     )
     assert {path.suffix for path in tmp_path.iterdir()} >= {".png", ".md", ".html", ".jsonl"}
+
+
+def test_a_line_of_the_picture_is_of_the_largest_k(
+    tmp_path: Path, fake_children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(plots, "_finish", lambda figure, axes, *_: drawn.extend(axes.get_lines()))
+    competitors = chosen_competitors(["ours-linear"])
+    cells = [Cell(length=64, slots=slots, device="cpu", threads=1, **COMMON) for slots in (16, 8)]
+    records = run_grid(cells, competitors, Effort(floors="none"), output=tmp_path, tell=lambda _: None)
+    records[0].metrics["seconds"] = 7.0
+    plots.plot_times(records, competitors, "", tmp_path / "x.png")
+    assert [list(line.get_xydata()[0]) for line in drawn] == [[64.0, 7.0]]
 
 
 def test_texts_alone_and_in_batches_are_apart(tmp_path: Path, fake_children) -> None:

@@ -14,7 +14,7 @@ from longform.benchmarking.competitor import Competitor
 from longform.benchmarking.guards import Probe, fitting_repeats, memory_groups, predicted_seconds
 from longform.benchmarking.memory import free_bytes
 from longform.benchmarking.precision import impossible
-from longform.benchmarking.records import Record
+from longform.benchmarking.records import Record, now
 from longform.benchmarking.rows import REFERENCES, UNFUSED, make_row, with_ratios
 from longform.benchmarking.shapes import Cell
 from longform.errors import ConfigurationError
@@ -79,13 +79,15 @@ class CellRun:
             repeats = self._fitting()
         for group in self._groups(list(repeats)):
             self._time({name: repeats[name] for name in group}, lacking)
-        return [
-            make_row(
-                self.cell, self.competitors[name], self.timed.get(name), self.probes.get(name),
-                self.probes.get(UNFUSED), self.missing.get(name), self.effort.asked(self.competitors[name].family),
-            )
-            for name in lacking
-        ]  # fmt: skip
+        date = now()
+        return [self._row(name, date) for name in lacking]
+
+    def _row(self, name: str, date: str) -> Record:
+        competitor, unfused = self.competitors[name], self.probes.get(UNFUSED)
+        return make_row(
+            self.cell, competitor, self.timed.get(name), self.probes.get(name), unfused, self.missing.get(name),
+            self.effort.asked(competitor.family), date,
+        )  # fmt: skip
 
     def _possible(self, name: str, known: list[Record]) -> int:
         """Rounds, by what is known before anything ran; 0, with the reason kept, where there can be none."""

@@ -3,7 +3,8 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import BertConfig, BertModel
 
 from longform.benchmarking.checks import PEER_ERROR, require_equal
@@ -13,6 +14,28 @@ from longform.benchmarking.from_embeddings import FromEmbeddings, with_weights_f
 from longform.benchmarking.ours import VOCABULARY, linformer
 from longform.benchmarking.shapes import Shape
 from longform.conversion.convert import convert
+from longform.layers.attention import LinformerAttention
+from longform.layers.plain_linear import apply_linear
+
+
+class FusedAttention(nn.Module):
+    """Full attention by torch's fused call, whatever is faster: ``inner`` takes plain products where they are."""
+
+    def __init__(self, inner: LinformerAttention) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(
+        self, hidden: Tensor, mask: Tensor | None, *, shared_projection: None, output_attentions: bool
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """hidden (B, n, D) -> (B, n, D), and the weights where they are asked for; no mask."""
+        assert mask is None
+        layer = self.inner
+        if output_attentions:
+            return layer(hidden, output_attentions=True)
+        sides = (apply_linear(side, hidden) for side in (layer.query, layer.key, layer.value))
+        heads = (side.unflatten(2, (layer.num_heads, -1)).transpose(1, 2) for side in sides)
+        return apply_linear(layer.output, scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
 
 
 def twin(shape: Shape) -> FromEmbeddings:
@@ -21,7 +44,7 @@ def twin(shape: Shape) -> FromEmbeddings:
         shape, projection="mean", projected_length=min(shape.slots, shape.length), attention_window=shape.length
     )
     for layer in made.model.encoder.layers:
-        layer.attention.fused_alone = True
+        layer.attention = FusedAttention(layer.attention)
     return made
 
 

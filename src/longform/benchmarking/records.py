@@ -79,6 +79,11 @@ def commit() -> str:
     return head.stdout.decode().strip() + ("+" if changed.stdout.strip() else "")
 
 
+def now() -> str:
+    """UTC, ISO 8601, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """One measurement.
@@ -98,7 +103,7 @@ class Record:
     hardware: Mapping[str, Any] = field(default_factory=hardware)
     versions: Mapping[str, str] = field(default_factory=versions)
     commit: str = field(default_factory=commit)
-    date: str = field(default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
+    date: str = field(default_factory=now)
 
     def __post_init__(self) -> None:
         broken = [key for key, value in self.metrics.items() if isinstance(value, float) and not math.isfinite(value)]

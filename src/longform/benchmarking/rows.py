@@ -44,8 +44,11 @@ def make_row(
     unfused: Probe | None,
     missing: str | None,
     asked: Mapping[str, Any],
+    date: str,
 ) -> Record:
     """The record of a competitor in a cell; ``missing``: why it has no time, ``asked``: what was wanted of it.
+
+    ``date``: the same for all rows of a run of a cell, which tells them from those of other runs.
 
     Metrics: ``seconds`` is the median of ``repeats`` rounds, ``spread`` the distance of their quartiles over it.
     ``against_X``: how many times faster than X; ``against_floor``: time / floor. ``peak_mib``: memory of a pass above
@@ -66,7 +69,7 @@ def make_row(
     return Record(
         name=NAME, settings=cell.settings(competitor.name), metrics=metrics, versions=versions() | packages,
         units={name: unit for name, unit in UNITS.items() if name in metrics},
-        hardware=event["hardware"] if event is not None else hardware(),
+        hardware=event["hardware"] if event is not None else hardware(), date=date,
     )  # fmt: skip
 
 

@@ -32,20 +32,18 @@ def compressed_attention(
     slot_mask: Tensor | None = None,
     implementation: str = "sdpa",
     dropout: float = 0.0,
-    products: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(Q Kᵀ / sqrt(d)) V over shortened keys and values.
 
     query (B, h, n, d); key, value (B, h, k, d); ``slot_mask`` bool (B, k) or (B, g, k), False hides a slot;
-    ``implementation`` "sdpa" (fused) or "eager" (returns weights); ``products``: plain products instead of the fused
-    call where they are faster. Returns out (B, h, n, d) and the weights (B, h, n, k) in eager, None otherwise.
-    float64, float32, bfloat16 or float16.
+    ``implementation`` "sdpa" (fused, or plain products where they are faster) or "eager" (returns weights). Returns out
+    (B, h, n, d) and the weights (B, h, n, k) in eager, None otherwise. float64, float32, bfloat16 or float16.
     """
     if slot_mask is not None and slot_mask.dim() == 2:
         slot_mask = slot_mask[:, None]
     usable = usable_slots(slot_mask)
     if implementation == "sdpa":
-        if products and dropout == 0.0:
+        if dropout == 0.0:
             if products_are_faster(query, key, value):
                 return attention_by_products(query, key, value, usable), None
             if products_train_faster(query, key, value):

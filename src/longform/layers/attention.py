@@ -42,13 +42,8 @@ class LinformerAttention(nn.Module):
     query sees exactly, beside the k slots (with a dense E: rows of E that start as one token each). ``dropout`` on
     attention weights.
 
-    ``fused_alone``, an attribute: full attention is torch's fused call even where plain products are faster, as a
-    reference for measurements has to be.
-
     Raises ConfigurationError for options that do not go together.
     """
-
-    fused_alone = False
 
     def __init__(
         self,
@@ -208,9 +203,7 @@ class LinformerAttention(nn.Module):
         )
         dropout = self.dropout if self.training else 0.0
         implementation = "eager" if eager else "sdpa"
-        return compressed_attention(
-            *heads, slot_mask=mask, implementation=implementation, dropout=dropout, products=not self.fused_alone
-        )
+        return compressed_attention(*heads, slot_mask=mask, implementation=implementation, dropout=dropout)
 
     def _projections(self, shared: SequenceProjection | None) -> list[SequenceProjection]:
         if (shared is not None) != (self.sharing == "layerwise"):
