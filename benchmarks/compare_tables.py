@@ -18,13 +18,18 @@ WINDOWED = {row.name for row in ARCHITECTURES.values() if row.windowed}
 PUBLISHED = {"full": 37.10, "linformer": 37.25}  # ListOps of 2,000 symbols: Nyströmformer's runs (arXiv 2102.03902)
 PUBLISHED_LENGTH = 2_000
 OWN = ("architecture", "projection_init")  # settings in which the rows of one table may differ
+POOLED_BY = {
+    "mean": "mean pooling", "cls": "the first token's state pooled", "lead": "mean pooling that favours the first tokens",
+    "cls_mean": "first state and mean pooled", "cls_lead": "first state and lead mean pooled",
+}  # fmt: skip
+POOLING = {"pooling": "mean"}  # of rows measured before it could be chosen
 
 
 def groups(rows: Rows) -> list[list[Mapping[str, Any]]]:
     """Records of one data set and budget together, architectures in their usual order."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        settings = {name: value for name, value in row["settings"].items() if name not in OWN}
+        settings = POOLING | {name: value for name, value in row["settings"].items() if name not in OWN}
         found.setdefault(json.dumps(settings, sort_keys=True), []).append(row)
     return [sorted(group, key=lambda row: EVERY.index(row["settings"]["architecture"])) for group in found.values()]
 
@@ -54,7 +59,13 @@ def picture_name(settings: Mapping[str, Any]) -> str:
     seed = f"-seed{settings['seed']}" if settings["seed"] else ""
     usual = scale(settings["kind"], settings["scale"]).learning.learning_rate
     rate = "" if settings["learning_rate"] == usual else f"-rate{settings['learning_rate']:g}"
-    return f"compare-{data}-{settings['scale']}-{budget}{rate}{seed}.png"
+    pooling = "" if _pooling(settings) == "mean" else f"-{_pooling(settings)}"
+    return f"compare-{data}-{settings['scale']}-{budget}{pooling}{rate}{seed}.png"
+
+
+def _pooling(settings: Mapping[str, Any]) -> str:
+    """Of a row, also of one measured before it could be chosen."""
+    return (POOLING | dict(settings))["pooling"]
 
 
 def caption(group: Rows) -> str:
@@ -67,7 +78,7 @@ def caption(group: Rows) -> str:
         f"**{settings['task']}**, scale {settings['scale']}: {settings['layers']} layers of width "
         f"{settings['hidden_size']}, {settings['heads']} heads, feed-forward {settings['intermediate_size']}, "
         f"vocabulary {vocabulary}, at most {settings['length']:,} tokens a text, k = {settings['projected_length']}"
-        f"{window}; {settings['steps']:,} steps of {settings['batch_size']} texts, rate "
+        f"{window}, {POOLED_BY[_pooling(settings)]}; {settings['steps']:,} steps of {settings['batch_size']} texts, rate "
         f"{settings['learning_rate']:g}, seed {settings['seed']}. {settings['train_texts']:,} texts to train on, "
         f"{settings['validation_texts']:,} to choose the best weights, {settings['test_texts']:,} to test, of which "
         f"the most frequent class has {settings['most_frequent_class']:.1%}."

@@ -49,6 +49,16 @@ def test_linformers_whose_projection_begins_otherwise_stand_beside_each_other():
     assert "| Linformer | 50.00 |" in text
 
 
+def test_another_pooling_is_a_table_and_a_picture_of_its_own_and_rows_without_one_are_of_the_mean():
+    before = record("linformer")
+    text = tables.render_table("compare", [before, record("full", pooling="mean"), record("full", pooling="cls")])
+    assert text.count("**notes.parquet**") == 2
+    assert text.count("mean pooling;") == 1
+    assert text.count("the first token's state pooled;") == 1
+    assert picture_name({**SETTINGS, "pooling": "mean"}) == picture_name(SETTINGS)
+    assert picture_name({**SETTINGS, "pooling": "cls"}) == "compare-notes-small-64-30-cls.png"
+
+
 def test_times_of_a_gpu_are_wall_clock_and_its_picture_has_its_own_name():
     text = tables.render_table("compare", [record("linformer", gpu="a GPU", device="cuda")])
     assert "training, wall-clock s" in text

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from longform.cli.main import main
@@ -8,8 +10,11 @@ from longform.laboratory.memory import StepMemory
 def test_digits_through_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(comparison, "step_memory", lambda name, sizes, texts, device: StepMemory(1.5))
     line = ["compare", "--task", "digits", "--architectures", "linformer", "--steps", "2", "--patch", "2",
-            "--output", str(tmp_path / "out")]  # fmt: skip
+            "--pooling", "cls", "--projection-init", "normal", "--output", str(tmp_path / "out")]  # fmt: skip
     assert main(line) == 0
+    settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
+    assert (settings["pooling"], settings["projection_init"]) == ("cls", "normal")
+    assert "the same pooling (cls) and head" in (tmp_path / "out" / "report.html").read_text()
     assert "Linformer" in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"architectures", "run.json", "records.jsonl", "comparison.png", "report.html", "table.md"}
@@ -33,6 +38,8 @@ def test_listops_is_the_published_setup_but_for_the_rate():
         (["--task", "digits", "--vocabulary", "50"], "are for --task text"),
         (["--task", "listops", "--text-field", "body"], "are for --task text"),
         (["--task", "listops", "--patch", "2"], "--patch is for images"),
+        (["--task", "digits", "--pooling", "last"], "pooling='last' is not known"),
+        (["--task", "digits", "--projection-init", "zero"], "projection_init='zero' is not known"),
         (["--task", "digits", "--length", "10"], "--length is for texts"),
         (["--task", "listops", "--length", "2"], "3 tokens or more"),
         (["--task", "digits", "--steps", "0"], "steps=0 must be more than 0"),

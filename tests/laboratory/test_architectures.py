@@ -55,6 +55,25 @@ def test_the_twin_is_full_attention_and_weights_follow_the_seed():
     assert not torch.equal(model.state_dict()[weight], other.state_dict()[weight])
 
 
+@pytest.mark.parametrize("name", list(ARCHITECTURES))
+def test_the_pooling_is_that_of_the_sizes(name):
+    inputs, mask = batch()
+    models = [build(name, replace(SIZES, pooling=kind), seed=0).eval() for kind in ("mean", "cls", "cls")]
+    with torch.no_grad():
+        torch.manual_seed(0)  # of Reformer's hashes
+        mean, first, again = (model(inputs, mask) for model in models)
+    assert not torch.allclose(mean, first, atol=1e-4)
+    if name != "reformer":
+        assert torch.equal(first, again)
+
+
+def test_a_pooling_or_a_start_that_there_is_not_is_refused():
+    with pytest.raises(ConfigurationError, match="pooling='last' is not known; choose one of 'cls', 'mean'"):
+        replace(SIZES, pooling="last")
+    with pytest.raises(ConfigurationError, match="projection_init='zeros' is not known"):
+        replace(SIZES, projection_init="zeros")
+
+
 @pytest.mark.parametrize("law", ["block_mean", "normal"])
 def test_linformers_projection_begins_as_the_sizes_say(law):
     made = build("linformer", replace(SIZES, projection_init=law), seed=0)

@@ -1,7 +1,7 @@
 """The architectures that are compared: a table, and one way to build and run them all.
 
 Every one is an encoder of the same width, depth, heads, feed-forward width and vocabulary, with learned positions;
-on it sit the mean over the valid tokens and the same classification head (dense, ReLU, dropout, dense), that of
+on it sit the same pooling and the same classification head (dense, ReLU, dropout, dense), that of
 LinformerForSequenceClassification. No other library's classification class is used.
 
 Axes: B texts, n tokens, D hidden, F features.
@@ -24,15 +24,15 @@ from longform.models.task_heads import ClassificationHead, LinformerForSequenceC
 
 
 class SequenceClassifier(nn.Module):
-    """An encoder with our mean pooling and head. ``lengths``: the padded n for a batch whose longest text has n."""
+    """An encoder with our pooling and head. ``lengths``: the padded n for a batch whose longest text has n."""
 
     def __init__(self, encoder: nn.Module, width: int, sizes: Sizes, lengths: Callable[[int], int]) -> None:
         super().__init__()
         self.encoder, self.lengths = encoder, lengths
         self.values = nn.Linear(sizes.features, sizes.hidden_size) if sizes.features else None
         config = LinformerConfig(
-            hidden_size=width, num_attention_heads=1, hidden_dropout_prob=sizes.dropout, classifier_pooling="mean",
-            classifier_activation="relu",
+            hidden_size=width, num_attention_heads=1, hidden_dropout_prob=sizes.dropout,
+            classifier_pooling=sizes.pooling, classifier_activation="relu",
         )  # fmt: skip
         self.head = ClassificationHead(config, sizes.labels)
         for layer in (self.head.dense, self.head.out_proj):  # as in our own models
@@ -98,7 +98,7 @@ def _ours(**attention: Any) -> Callable[[Sizes], nn.Module]:
             num_attention_heads=sizes.heads, intermediate_size=sizes.intermediate_size, type_vocab_size=0,
             hidden_dropout_prob=sizes.dropout, attention_probs_dropout_prob=sizes.attention_dropout,
             max_position_embeddings=sizes.length, normalization=sizes.normalization, use_pooler=False,
-            classifier_pooling="mean", classifier_activation="relu", initializer_range=sizes.initial_deviation,
+            classifier_pooling=sizes.pooling, classifier_activation="relu", initializer_range=sizes.initial_deviation,
             **labels, **chosen,
         )  # fmt: skip
         return OurClassifier(config, sizes)

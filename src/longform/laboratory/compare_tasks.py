@@ -23,12 +23,13 @@ class Opened(NamedTuple):
 def open_task(
     task: str, scale_name: str = "small", *, data: str | None = None, text_field: str = "text",
     label_field: str = "label", pair_field: str | None = None, vocabulary: int | None = None,
-    length: int | None = None, patch: int = 0, seed: int = 0, progress: bool = True, **learning: Any,
+    length: int | None = None, pooling: str | None = None, projection_init: str | None = None, patch: int = 0,
+    seed: int = 0, progress: bool = True, **learning: Any,
 ) -> Opened:  # fmt: skip
     """Open ``task`` ("text", "listops", "digits", "cifar10") at a scale ("small", "paper").
 
     ``data``: file of the texts, or folder of CIFAR-10. ``length``: tokens of the longest text. ``vocabulary``: tokens
-    that are learned from texts at most. ``learning``: fields of LearningSettings. None: the scale's.
+    that are learned from texts at most. ``pooling``, ``projection_init``: of Sizes. ``learning``: fields of LearningSettings. None: the scale's.
     Raises ConfigurationError and DataError.
     """
     if length is not None and length < 3:
@@ -59,7 +60,11 @@ def open_task(
         )  # fmt: skip
     length = chosen.sizes["length"] if task in ("text", "listops") else opened.longest
     slots = min(chosen.sizes["projected_length"], length)
-    sizes: dict[str, Any] = {**chosen.sizes, "length": length, "projected_length": slots}
+    asked = {"pooling": pooling, "projection_init": projection_init}
+    sizes: dict[str, Any] = {
+        **chosen.sizes, "length": length, "projected_length": slots,
+        **{name: value for name, value in asked.items() if value is not None},
+    }  # fmt: skip
     found = Sizes(vocabulary=opened.vocabulary, features=opened.features, labels=len(opened.train.names), **sizes)
     return Opened(opened, found, chosen.learning)
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from longform.errors import ConfigurationError
+from longform.functional.pooling import POOLINGS
+from longform.layers.geometry import INITIALISATIONS, check_choice
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Sizes:
         attention_dropout: probability on attention weights (of the models that have it).
         projected_length: k of Linformer, slots of Longform.
         projection_init: how Linformer's E begins: "block_mean", means of k blocks, or "normal", N(0, 1/k).
+        pooling: of the last states, for every architecture: a name of ``longform.functional.pooling.POOLINGS``.
         window: w: Longform sees w to 2w tokens on each side, Longformer w; Reformer's chunks are of w tokens.
         block: tokens of a BigBird block.
         landmarks: of Nyströmformer.
@@ -45,6 +48,7 @@ class Sizes:
     attention_dropout: float = 0.0
     projected_length: int = 256
     projection_init: str = "block_mean"
+    pooling: str = "mean"
     window: int = 64
     block: int = 16
     landmarks: int = 64
@@ -59,6 +63,8 @@ class Sizes:
         return self.initializer_range or self.hidden_size**-0.5
 
     def __post_init__(self) -> None:
+        check_choice("pooling", self.pooling, POOLINGS)
+        check_choice("projection_init", self.projection_init, INITIALISATIONS)
         if self.hidden_size % self.heads:
             raise ConfigurationError(f"hidden_size={self.hidden_size} must be a multiple of heads={self.heads}")
         if bool(self.vocabulary) == bool(self.features):
