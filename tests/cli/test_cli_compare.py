@@ -1,9 +1,10 @@
+import dataclasses
 import json
 
 import pytest
 
 from longform.cli.main import main
-from longform.laboratory import compare_tasks, comparison
+from longform.laboratory import compare_tasks, comparison, scales
 from longform.laboratory.memory import StepMemory
 
 
@@ -28,6 +29,15 @@ def test_listops_is_the_published_setup_but_for_the_rate():
     assert found.examples == (96_000, 2_000, 2_000)
 
 
+def test_more_test_texts_begin_with_the_same_ones_and_change_no_other_part(monkeypatch):
+    few = dataclasses.replace(scales.scale("listops", "small"), examples=(5, 3, 4))
+    monkeypatch.setitem(scales._TABLE, ("listops", "small"), few)
+    usual, more = (compare_tasks.open_task("listops", test_texts=count, progress=False).task for count in (None, 7))
+    assert (len(usual.test.labels), len(more.test.labels)) == (4, 7)
+    for ours, theirs in zip((*usual.train[0], *usual.test[0]), (*more.train[0], *more.test[0][:4]), strict=True):
+        assert ours.tolist() == theirs.tolist()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -40,6 +50,8 @@ def test_listops_is_the_published_setup_but_for_the_rate():
         (["--task", "listops", "--patch", "2"], "--patch is for images"),
         (["--task", "digits", "--pooling", "last"], "pooling='last' is not known"),
         (["--task", "digits", "--projection-init", "zero"], "projection_init='zero' is not known"),
+        (["--task", "digits", "--test-texts", "10"], "--test-texts is for listops"),
+        (["--task", "listops", "--test-texts", "0"], "--test-texts 0 must be at least 1"),
         (["--task", "digits", "--length", "10"], "--length is for texts"),
         (["--task", "listops", "--length", "2"], "3 tokens or more"),
         (["--task", "digits", "--steps", "0"], "steps=0 must be more than 0"),

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from benchmarks.tables import provenance
 from longform.benchmarking.records import read_records
@@ -14,11 +15,11 @@ from longform.errors import ConfigurationError, DataError, InputError, MissingDe
 from longform.laboratory import comparison as module
 from longform.laboratory.architectures import build
 from longform.laboratory.compare_report import markdown_table
-from longform.laboratory.comparison import compare
+from longform.laboratory.comparison import WEIGHTS, compare
 from longform.laboratory.learning import CHECKPOINT, Learner, LearningSettings
 from longform.laboratory.listops import SYMBOLS, ListOpsShape, listops
 from longform.laboratory.memory import StepMemory
-from longform.laboratory.results import Result, read_result
+from longform.laboratory.results import Result, folder_of, read_result
 from longform.laboratory.sequences import SequenceTask
 from longform.laboratory.sizes import Sizes
 from longform.laboratory.texts import text_task
@@ -59,6 +60,11 @@ def test_a_comparison_writes_its_folder_and_goes_on_where_it_stood(task, sizes, 
     assert "data:image/png;base64," in page
     assert re.findall(r'(?:src|href)="(?!data:)', page) == []
     assert not list(tmp_path.rglob(CHECKPOINT))
+
+    kept = build("linformer", sizes, seed=5)
+    kept.load_state_dict(load_file(folder_of(tmp_path, "linformer") / WEIGHTS))
+    tester = Learner(kept, task, LEARNING, device=CPU, folder=None, name="kept", progress=False)
+    assert tester.scores(task.test).confusion == first.confusion
 
     trained = []
     real = module._attempt

@@ -40,6 +40,8 @@ def parser() -> Any:
                       "lead, cls_mean or cls_lead; null: the scale's, mean")  # fmt: skip
     made.add_argument("--projection-init", type=str | None, default=None, help="how Linformer's E begins: block_mean "
                       "(means of k blocks) or normal (N(0, 1/k), the paper's); null: block_mean")  # fmt: skip
+    made.add_argument("--test-texts", type=int | None, default=None, help="listops: texts to test on; the first ones are "
+                      "the same whatever their number is; null: the scale's")  # fmt: skip
     made.add_argument("--patch", type=int, default=0, help="images: pixels of a patch's side; 0: a token a pixel")
     made.add_argument("--steps", type=int | None, default=None, help="optimiser steps; null: the scale's")
     made.add_argument("--batch-size", type=int | None, default=None, help="texts of a step; null: the scale's")
@@ -60,7 +62,7 @@ def run(settings: Any) -> None:
         settings.task, settings.scale, data=settings.data, text_field=settings.text_field,
         label_field=settings.label_field, pair_field=settings.pair_field, vocabulary=settings.vocabulary,
         length=settings.length, pooling=settings.pooling, projection_init=settings.projection_init,
-        patch=settings.patch, seed=settings.seed,
+        test_texts=settings.test_texts, patch=settings.patch, seed=settings.seed,
         steps=settings.steps, batch_size=settings.batch_size, learning_rate=settings.learning_rate,
         dtype=settings.dtype,
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """What ``longform compare`` is asked for: a task, a scale, and changes to it -> data, sizes and budget."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from longform.errors import ConfigurationError
@@ -23,13 +24,15 @@ class Opened(NamedTuple):
 def open_task(
     task: str, scale_name: str = "small", *, data: str | None = None, text_field: str = "text",
     label_field: str = "label", pair_field: str | None = None, vocabulary: int | None = None,
-    length: int | None = None, pooling: str | None = None, projection_init: str | None = None, patch: int = 0,
-    seed: int = 0, progress: bool = True, **learning: Any,
+    length: int | None = None, pooling: str | None = None, projection_init: str | None = None,
+    test_texts: int | None = None, patch: int = 0, seed: int = 0, progress: bool = True, **learning: Any,
 ) -> Opened:  # fmt: skip
     """Open ``task`` ("text", "listops", "digits", "cifar10") at a scale ("small", "paper").
 
     ``data``: file of the texts, or folder of CIFAR-10. ``length``: tokens of the longest text. ``vocabulary``: tokens
-    that are learned from texts at most. ``pooling``, ``projection_init``: of Sizes. ``learning``: fields of LearningSettings. None: the scale's.
+    that are learned from texts at most. ``pooling``, ``projection_init``: of Sizes. ``test_texts``: ListOps texts
+    to test on, of which the first are the same whatever their number is. ``learning``: fields of LearningSettings.
+    None: the scale's.
     Raises ConfigurationError and DataError.
     """
     if length is not None and length < 3:
@@ -46,6 +49,12 @@ def open_task(
         raise ConfigurationError(f'--patch is for images, and this is "{task}"')
     if task in ("digits", "cifar10") and length is not None:
         raise ConfigurationError(f'--length is for texts, and this is "{task}": --patch makes images shorter')
+    if test_texts is not None:
+        if task != "listops":
+            raise ConfigurationError(f'--test-texts is for listops, whose texts are made, and this is "{task}"')
+        if test_texts < 1:
+            raise ConfigurationError(f"--test-texts {test_texts} must be at least 1")
+        chosen = replace(chosen, examples=(*chosen.examples[:2], test_texts))
     if task == "listops":
         opened = _listops(chosen, seed, progress=progress)
     elif task == "digits":

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save
 
 from longform.benchmarking.memory import is_out_of_memory
 from longform.benchmarking.records import commit
+from longform.data.text import atomic_write
 from longform.errors import ConfigurationError, InputError, MissingDependencyError, require
 from longform.evaluation.loading import pick_device
 from longform.laboratory.architectures import ARCHITECTURES, build
@@ -25,6 +27,7 @@ from longform.laboratory.surroundings import surroundings
 from longform.training.checkpoints import check_same_run, read_run, refuse_foreign_files, write_run
 
 HUMBLE = "tfidf"
+WEIGHTS = "model.safetensors"  # of an architecture, the tested ones: state dict of architectures.build
 EVERY = (*ARCHITECTURES, HUMBLE)
 
 
@@ -138,6 +141,8 @@ def _train(
     folder = folder_of(output, name)
     learner = Learner(model, task, learning, device=device, folder=folder, name=row.title, progress=progress)
     done = learner.learn()
+    with atomic_write(folder / WEIGHTS, "wb") as file:
+        file.write(save(learner.best))
     began = time.process_time() if device.type == "cpu" else time.perf_counter()
     scores = learner.scores(task.test)
     testing = (time.process_time() if device.type == "cpu" else time.perf_counter()) - began
