@@ -19,8 +19,9 @@ PUBLISHED = {"full": 37.10, "linformer": 37.25}  # ListOps of 2,000 symbols: Nys
 PUBLISHED_LENGTH = 2_000
 OWN = ("architecture", "projection_init")  # settings in which the rows of one table may differ
 POOLED_BY = {
-    "mean": "mean pooling", "cls": "the first token's state pooled", "lead": "mean pooling that favours the first tokens",
-    "cls_mean": "first state and mean pooled", "cls_lead": "first state and lead mean pooled",
+    "mean": "mean pooling", "cls": "the first token's state pooled",
+    "lead": "mean pooling that favours the first tokens", "cls_mean": "first state and mean pooled",
+    "cls_lead": "first state and lead mean pooled",
 }  # fmt: skip
 POOLING = {"pooling": "mean"}  # of rows measured before it could be chosen
 
@@ -78,8 +79,8 @@ def caption(group: Rows) -> str:
         f"**{settings['task']}**, scale {settings['scale']}: {settings['layers']} layers of width "
         f"{settings['hidden_size']}, {settings['heads']} heads, feed-forward {settings['intermediate_size']}, "
         f"vocabulary {vocabulary}, at most {settings['length']:,} tokens a text, k = {settings['projected_length']}"
-        f"{window}, {POOLED_BY[_pooling(settings)]}; {settings['steps']:,} steps of {settings['batch_size']} texts, rate "
-        f"{settings['learning_rate']:g}, seed {settings['seed']}. {settings['train_texts']:,} texts to train on, "
+        f"{window}, {POOLED_BY[_pooling(settings)]}; {settings['steps']:,} steps of {settings['batch_size']} texts, "
+        f"rate {settings['learning_rate']:g}, seed {settings['seed']}. {settings['train_texts']:,} texts to train on, "
         f"{settings['validation_texts']:,} to choose the best weights, {settings['test_texts']:,} to test, of which "
         f"the most frequent class has {settings['most_frequent_class']:.1%}."
     )

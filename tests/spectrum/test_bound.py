@@ -1,6 +1,7 @@
 """Trials, errors, and the folder of ``longform bound``."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,8 +11,9 @@ from longform.cli.main import main
 from longform.functional.random_projection import gaussian_projection
 from longform.spectrum import bound
 from longform.spectrum.attention_samples import AttentionSample, aligned_sample, random_sample, spread
+from longform.spectrum.bound_results import BoundResult
 from longform.spectrum.bound_settings import BoundSettings
-from longform.spectrum.compression_error import compression_rows, decomposed
+from longform.spectrum.compression_error import ErrorRow, compression_rows, decomposed
 from longform.spectrum.fitted_projections import fitted_convolution, fitted_dense, mean_projections
 from longform.spectrum.monte_carlo import failure_cells
 
@@ -48,7 +50,9 @@ def test_no_bound_below_1_is_broken_on_the_hardest_pairs():
     judged = [cell for cell in cells if cell.says_something and cell.event != "construction"]
     assert len(judged) >= 10
     assert not any(cell.broken for cell in judged)
-    assert max(cell.failure for cell in judged) > 0.01  # the bounds are put to the test
+    assert max(cell.failure / cell.bound for cell in judged) > 0.1  # the bounds are put to the test
+    rows, columns = sample.logits.softmax(-1), sample.values.transpose(2, 3)
+    assert float(torch.nn.functional.cosine_similarity(rows[:, :, :4], columns, dim=-1).min()) > 0.9999
     variance = {cell.k: cell.failure for cell in cells if (cell.event, cell.epsilon) == ("row", 0.3)}
     assert variance[16] > variance[64] > variance[256]
 
@@ -100,6 +104,23 @@ def test_projections_that_are_fitted_have_their_form():
     assert not torch.equal(key, value)
     assert int((key != 0).sum()) == 2 * 12
     assert [spread(6, 3), spread(6, None), spread(6, 1)] == [[0, 2, 5], [0, 1, 2, 3, 4, 5], [0]]
+
+
+@pytest.mark.parametrize("objective", ["map", "output"])
+@pytest.mark.parametrize("fitted", [fitted_dense, fitted_convolution])
+def test_a_projection_without_error_stays_as_it_is(fitted, objective):
+    """k = n begins as the identity, where the error is 0 and its root has no gradient."""
+    found = fitted(heads_that_shift(2, seed=1), 12, objective=objective, steps=4, learning_rate=0.01, seed=0)
+    for matrix in found:
+        torch.testing.assert_close(matrix, torch.eye(12).expand(2, 12, 12), atol=0.05, rtol=0)
+
+
+def test_an_error_below_the_svds_by_rounding_is_no_better_one():
+    def found(above):
+        kept = ErrorRow("SVD", None, 0, 12, 12, *[0.0] * 6, None, None, 0.0)
+        return BoundResult(None, None, [], [], [kept, replace(kept, method="mean", above_best=above)]).closest_to_best()
+
+    assert [found(above) for above in (-6e-7, 0.25, -0.5)] == [0.0, 0.25, -0.5]
 
 
 @pytest.fixture
@@ -163,6 +184,11 @@ def test_a_folder_goes_on_with_the_same_model_texts_and_field_alone(corpus, tmp_
                 file.write(changed)
         assert main(["bound", *now, *given]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_maps_that_no_machine_holds_are_refused_before_the_first_trial(tmp_path, capsys):
+    assert main(["bound", "--length", "1000000", "--output", str(tmp_path / "out")]) == 2
+    assert "length=1,000,000: the trials' maps take" in capsys.readouterr().err
 
 
 def test_k_alone_is_printed(capsys):

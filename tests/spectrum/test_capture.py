@@ -2,26 +2,13 @@
 
 import pytest
 import torch
+from tiny_families import FAMILIES, SIZES
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, T5Config, T5EncoderModel
 
 from longform import LinformerConfig
 from longform.errors import ConfigurationError, InputError
 from longform.models.effective_maps import effective_maps
 from longform.spectrum.capture import captured_layers
-
-SIZES = {
-    "vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40,
-    "max_position_embeddings": 20, "initializer_range": 0.5,
-}  # fmt: skip
-XLM = {"vocab_size": 50, "emb_dim": 24, "n_layers": 2, "n_heads": 3, "max_position_embeddings": 20}
-DISTILBERT = {"vocab_size": 50, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 40, "max_position_embeddings": 20}
-FAMILIES = {
-    "bert": SIZES, "roberta": SIZES, "xlm-roberta": SIZES, "electra": {**SIZES, "embedding_size": 16},
-    "distilbert": DISTILBERT, "albert": {**SIZES, "embedding_size": 16}, "mpnet": SIZES,
-    "xlm": XLM, "flaubert": XLM,
-    "deberta": {**SIZES, "relative_attention": True, "max_relative_positions": 16, "pos_att_type": ["p2c", "c2p"]},
-    "deberta-v2": {**SIZES, "relative_attention": True, "position_buckets": 8, "pos_att_type": ["p2c", "c2p"]},
-}  # fmt: skip
 
 
 def tiny(model_type, auto=AutoModel, *, attention="eager", **more):
@@ -125,9 +112,22 @@ def test_models_without_weights_and_decoders_are_refused():
     )
     with pytest.raises(ConfigurationError, match="causal"):
         captured_layers(gpt, ids, mask)
+    with pytest.raises(ConfigurationError, match=r"is a decoder \(causal=True"):
+        captured_layers(tiny("xlm", causal=True), ids, mask)
     fnet = AutoModel.from_config(AutoConfig.for_model("fnet", vocab_size=50, hidden_size=24, num_hidden_layers=1))
     with pytest.raises(ConfigurationError, match="no map of all pairs"):
         captured_layers(fnet, ids, mask)
+
+
+def test_weights_that_are_not_finite_are_named_with_their_layer():
+    ours = AutoModel.from_config(LinformerConfig(**SIZES, projection="linear", projected_length=5)).eval()
+    for model in (tiny("bert"), ours):
+        query = next(module for name, module in model.named_modules() if "1.attention" in name and "query" in name)
+        query.weight.data[0, 0] = torch.nan
+        layers = captured_layers(model, *batch())
+        next(layers)
+        with pytest.raises(ConfigurationError, match="not finite in layer 2"):
+            next(layers)
 
 
 def test_an_error_of_the_model_reaches_the_caller():

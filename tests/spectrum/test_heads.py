@@ -2,12 +2,15 @@
 
 import pytest
 import torch
+from tiny_families import FAMILIES
 from transformers import AutoConfig, AutoModel
 
 from longform import LinformerConfig
 from longform.errors import ConfigurationError, InputError
 from longform.functional.reference_spectrum import reference_map_cosine
 from longform.spectrum.heads import followers, head_similarity, inside_and_across, leaders_of, random_followers
+from longform.spectrum.run import compare_heads
+from longform.spectrum.settings import OpenedModel
 from longform.spectrum.shared_maps import can_share_maps, last_states, shared_maps, sharing_fidelity
 
 DISTILBERT = {"vocab_size": 50, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 40, "max_position_embeddings": 20}
@@ -73,6 +76,18 @@ def test_heads_that_keep_their_own_maps_change_nothing(opened, model_type):
     shared = sharing_fidelity(model, TEXTS, own, [0, 0, 0, 3, 3, 3])
     assert shared.error > 1e-3
     assert sharing_fidelity(model, TEXTS, own, list(range(6))) == same  # nothing is left behind
+
+
+@pytest.mark.parametrize("model_type", [*FAMILIES, "convbert"])
+def test_heads_of_every_family_are_compared_and_share_maps_where_that_is_exact(model_type):
+    sizes = FAMILIES.get(model_type, FAMILIES["bert"])
+    model = AutoModel.from_config(AutoConfig.for_model(model_type, **sizes), attn_implementation="eager").eval()
+    found, notes = compare_heads(OpenedModel(model, None, 20), TEXTS, 3)
+    torch.testing.assert_close(found.similarity, found.similarity.T)
+    assert bool(found.fidelity) == can_share_maps(model) == (not notes)
+    if can_share_maps(model):
+        own = last_states(model, TEXTS)
+        assert sharing_fidelity(model, TEXTS, own, list(range(6))).error < 1e-5
 
 
 def test_models_whose_maps_cannot_be_exchanged():

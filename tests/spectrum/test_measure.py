@@ -117,7 +117,7 @@ def test_an_interrupted_measurement_goes_on_with_the_same_numbers(opened, texts,
 @pytest.mark.parametrize(
     ("texts", "settings", "error", "message"),
     [
-        (["the long text", "a"], {}, DataError, r"text 1 .* has 1 tokens of its own"),
+        (["the long text", "a"], {}, DataError, r"text 1 .* has 1 tokens of its own.*--min-tokens 4"),
         ([], {}, DataError, "no text"),
         (["the long text"], {"min_tokens": 10}, DataError, "shorter than min_tokens=10"),
         (["the long text"], {"max_length": 33}, ConfigurationError, "max_length is 33, but .* takes 32"),

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from tiny_models import save_bert, save_longform
@@ -59,9 +60,13 @@ def test_a_report_of_two_models_and_k_for_convert(models, corpus, tmp_path, caps
         folder = tmp_path / kind
         convert = ["convert", models[0], str(folder), "--projected-length", str(path), "--max-length", "20"]
         assert main([*convert, "--attention-window", "null", "--sink-tokens", "0", *more]) == 0
+        assert "note: " not in capsys.readouterr().out
         expected = json.loads(path.read_text())["projected_length"]
         assert AutoModel.from_pretrained(folder).config.projected_length == expected
     assert sum(expected) <= 12
+    longer = ["convert", models[0], str(tmp_path / "longer"), "--projected-length", str(path), "--max-length", "40"]
+    assert main([*longer, "--attention-window", "null", "--sink-tokens", "0"]) == 0
+    assert f'note: k in "{path}" was measured at 20 tokens, and the model is for 40' in capsys.readouterr().out
 
 
 def test_only_what_is_missing_is_measured_again(models, corpus, tmp_path, monkeypatch, capsys):
@@ -91,6 +96,31 @@ def test_only_what_is_missing_is_measured_again(models, corpus, tmp_path, monkey
     assert "texts: 100 there, 10000 now" in capsys.readouterr().err
     assert main(arguments(models, corpus, output, "--scale", "paper", "--texts", "null")) == 2
     assert "texts: 100 there, None now" in capsys.readouterr().err
+
+
+def test_names_in_any_script_have_files_of_their_own_and_short_texts_are_said(models, tmp_path, monkeypatch):
+    for drawn in ("draw", "write_report"):
+        monkeypatch.setattr(run, drawn, lambda *rest: None)
+    corpora = [tmp_path / f"{name}.jsonl" for name in ("тексты", "статьи")]
+    for path in corpora:
+        path.write_text(json.dumps({"text": "the long text is near"}) + "\n")
+    given = ["spectrum", models[0], "--text", *map(str, corpora), "--output", str(tmp_path / "out"),
+             "--max-length", "20", "--index", "[4]", "--head-texts", "0"]  # fmt: skip
+    assert main(given) == 0
+    files = sorted((tmp_path / "out" / "runs").iterdir())
+    assert [path.stem for path in files] == ["tinybert-статьи", "tinybert-тексты"]
+    assert "7 to 7 tokens" in read_result(files[0]).notes[0]
+
+
+def test_a_tokenizer_is_part_of_the_model(models, corpus, tmp_path, monkeypatch, capsys):
+    for drawn in ("draw", "write_report"):
+        monkeypatch.setattr(run, drawn, lambda *rest: None)
+    given = arguments(models[:1], corpus, tmp_path / "out", "--head-texts", "0")
+    assert main(given) == 0
+    path = Path(models[0]) / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=3))
+    assert main(given) == 2
+    assert "weights_key: " in capsys.readouterr().err
 
 
 def test_a_folder_goes_on_with_the_same_model_texts_and_field_alone(models, corpus, tmp_path, tiny_tokenizer, capsys):

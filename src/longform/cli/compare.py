@@ -36,12 +36,12 @@ def parser() -> Any:
     made.add_argument("--length", type=int | None, default=None, help="tokens of the longest text; null: the scale's")
     made.add_argument("--vocabulary", type=int | None, default=None, help="text: tokens learned from the training "
                       "part, fewer where it does not support as many; null: the scale's")  # fmt: skip
-    made.add_argument("--pooling", type=str | None, default=None, help="of the last states: cls (the first token), mean, "
-                      "lead, cls_mean or cls_lead; null: the scale's, mean")  # fmt: skip
+    made.add_argument("--pooling", type=str | None, default=None, help="of the last states: cls (the first token), "
+                      "mean, lead, cls_mean or cls_lead; null: the scale's, mean")  # fmt: skip
     made.add_argument("--projection-init", type=str | None, default=None, help="how Linformer's E begins: block_mean "
                       "(means of k blocks) or normal (N(0, 1/k), the paper's); null: block_mean")  # fmt: skip
-    made.add_argument("--test-texts", type=int | None, default=None, help="listops: texts to test on; the first ones are "
-                      "the same whatever their number is; null: the scale's")  # fmt: skip
+    made.add_argument("--test-texts", type=int | None, default=None, help="listops: texts to test on; the first ones "
+                      "are the same whatever their number is; null: the scale's")  # fmt: skip
     made.add_argument("--patch", type=int, default=0, help="images: pixels of a patch's side; 0: a token a pixel")
     made.add_argument("--steps", type=int | None, default=None, help="optimiser steps; null: the scale's")
     made.add_argument("--batch-size", type=int | None, default=None, help="texts of a step; null: the scale's")

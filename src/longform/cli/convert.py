@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longform.cli.arguments import command_parser
-from longform.cli.lengths_file import read_lengths, read_sharing
+from longform.cli.lengths_file import measured_elsewhere, read_lengths, read_sharing
 from longform.conversion import defaults
 from longform.conversion.saving import check_output
 from longform.conversion.tasks import MODELS
@@ -91,6 +91,8 @@ def run(settings: Any) -> None:
     lengths, sharing = settings.projected_length, settings.sharing
     if sharing == "auto":
         sharing = read_sharing(lengths, otherwise=defaults.SHARING)
+    if said := measured_elsewhere(lengths, settings.max_length):
+        print(f"note: {said}")
     result = convert(
         settings.source, max_length=settings.max_length, projected_length=read_lengths(lengths),
         projection=settings.projection, sharing=sharing, attention_window=settings.attention_window,

@@ -31,6 +31,18 @@ def read_sharing(given: Any, *, otherwise: str) -> str:
     return content.get(SHARING, otherwise) if isinstance(content, dict) else otherwise
 
 
+def measured_elsewhere(given: Any, max_length: int) -> str | None:
+    """What to say where the file's k were measured at another length than ``max_length``; None where not."""
+    content = _content(given) if isinstance(given, str) and given != "auto" else None
+    at = content.get("max_length") if isinstance(content, dict) else None
+    if at in (None, max_length):
+        return None
+    return (
+        f'k in "{given}" was measured at {at:,} tokens, and the model is for {max_length:,}: it keeps less of longer '
+        f"maps. --max-length {at} is the length measured"
+    )
+
+
 def _content(name: str) -> Any:
     path = Path(name).expanduser()
     if not path.is_file():

@@ -77,7 +77,6 @@ def smallest_index(cumulative: Tensor, share: float) -> Tensor:
     return (reached.sum(-1) + 1).clamp(max=cumulative.shape[-1])
 
 
-def map_cosines(maps: Tensor) -> Tensor:
-    """Cosine of each pair of maps (H, m, m), as vectors of m² numbers: (H, H), 1 on the diagonal, 0 to a zero map."""
-    rows = torch.nn.functional.normalize(maps.flatten(1), dim=1)
-    return rows @ rows.T
+def map_directions(maps: Tensor) -> Tensor:
+    """Maps (H, m, m) as vectors of length 1, (H, m²); a zero map stays zero."""
+    return torch.nn.functional.normalize(maps.flatten(1), dim=1)

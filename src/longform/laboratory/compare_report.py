@@ -86,9 +86,9 @@ def _lead(task: SequenceTask, settings: dict[str, Any]) -> str:
         f"{len(task.train.names)} classes; {min(lengths):,} to {max(lengths):,} tokens, "
         f"{sum(lengths) / counts[0]:,.0f} on average. All architectures have {settings['layers']} layers of width "
         f"{settings['hidden_size']} with {settings['heads']} heads, the same vocabulary, the same pooling "
-        f"({settings['pooling']}) and head, and see the same {settings['steps']:,} batches of {settings['batch_size']}, "
-        "from random weights. Time "
-        "is that of the training steps; memory the peak of one float32 forward and backward pass over the texts "
+        f"({settings['pooling']}) and head, and see the same {settings['steps']:,} batches of "
+        f"{settings['batch_size']}, from random weights. Time is that of the training "
+        "steps; memory the peak of one float32 forward and backward pass over the texts "
         f"of full length that go through the model at once ({at_once}). Reformer's head is twice as wide, as its "
         "output is. Not the same is where the architectures normalise: see below.</p>"
     )

@@ -33,13 +33,13 @@ def random_sample(*, length: int, head_size: int, generator: torch.Generator) ->
 
 
 def aligned_sample(*, length: int, head_size: int, generator: torch.Generator) -> AttentionSample:
-    """Four peaked maps (logits N(0, 3²)) whose values' columns are rows of the map: no pair of vectors is harder.
+    """Four peaked maps (logits N(0, 3²)) of one row, which every column of the values is too: no pair is harder.
 
     x RᵀR x is a chi-square variable, with the largest variance, 2/k, that x RᵀR y can have at given norms.
     """
-    logits = 3.0 * torch.randn(1, 4, length, length, generator=generator)
-    chosen = torch.arange(head_size) * length // head_size
-    return AttentionSample("aligned", None, logits, logits.softmax(-1)[:, :, chosen].transpose(2, 3).contiguous())
+    row = 3.0 * torch.randn(1, 4, 1, length, generator=generator)
+    values = row.softmax(-1).transpose(2, 3).expand(-1, -1, -1, head_size)
+    return AttentionSample("aligned", None, row.expand(-1, -1, length, -1).contiguous(), values.contiguous())
 
 
 def texts_of_length(tokenizer: Any, documents: Iterable[Document | str], *, length: int, count: int) -> Tensor:

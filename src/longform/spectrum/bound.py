@@ -4,6 +4,7 @@ Every sample of the trials and every k of every layer is a file, written when it
 is missing is done, and pictures and report are made anew.
 """
 
+import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -104,6 +105,7 @@ def run_bound(
     open_run_folder(output, IDENTITY, about, what="bounds")
     if subject is not None:
         _try(subject, settings)
+    _check_memory(max(settings.length))
     head_size = settings.head_size if subject is None else subject.head_size()
     cells = [cell for length in settings.length for cell in _trials(subject, settings, length, output, progress)]
     errors = [] if subject is None else _errors(subject, settings, output, progress)
@@ -112,6 +114,16 @@ def run_bound(
     draw_bound(result, output)
     write_bound_report(result, settings, facts, output)
     return result
+
+
+def _check_memory(length: int) -> None:
+    """Raise ConfigurationError where the trials' maps do not fit into the machine: 4 maps, their logits and errors."""
+    needed, there = 3 * 4 * 4 * length**2, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise ConfigurationError(
+            f"length={length:,}: the trials' maps take {needed / 2**30:,.0f} GiB, the machine has "
+            f"{there / 2**30:,.0f} GiB: a smaller --length, or leave --output out, which prints k alone"
+        )
 
 
 def _try(subject: BoundSubject, settings: BoundSettings) -> None:

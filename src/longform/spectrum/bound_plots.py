@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.data.pictures import new_figure, save_figure
-from longform.spectrum.bound_results import BoundResult
+from longform.spectrum.bound_results import ROUNDING, BoundResult
 from longform.spectrum.compression_error import BEST, ErrorRow
 from longform.spectrum.monte_carlo import Cell
 from longform.spectrum.theorems import smallest_useful_length, theorem_1, theorem_2
@@ -157,7 +157,7 @@ def plot_errors(result: BoundResult, path: Path) -> None:
 def _best_output(result: BoundResult) -> bool:
     """Whether no other method's output is nearer than the SVD's, in any layer, at any k."""
     best = {(row.layer, row.k): row.output_error for row in result.errors if row.method == BEST}
-    return all(row.output_error >= best[row.layer, row.k] for row in result.errors)
+    return all(row.output_error >= best[row.layer, row.k] - ROUNDING for row in result.errors)
 
 
 def _error_panel(axes: Any, rows: Iterable[ErrorRow], error: str) -> None:

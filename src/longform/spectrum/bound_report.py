@@ -75,8 +75,9 @@ def _trials(result: BoundResult) -> str:
         "softmax(a Eᵀ) F V is nearly the mean of k random rows, whatever a is. It passes where p V is small beside "
         "ε ‖p‖ ‖V‖, as for random values, and fails where it is not. The theorem claims that some E and F exist; this "
         "pair is not it. Theorem 1 as printed, relative to ‖P w‖, has no such bound: p w may be 0.</p>"
-        "<p>“random”: logits and values N(0, 1). “aligned”: values whose columns are rows of P, for which no pair of "
-        "vectors is harder. Layers: attention of the model. A share of 0 is drawn at the bottom.</p>"
+        "<p>“random”: logits and values N(0, 1). “aligned”: all rows of P and all columns of the values are one "
+        "vector, and no pair of vectors is harder. Layers: attention of the model. A share of 0 is drawn at the "
+        "bottom.</p>"
         f"<div class='wide'>{html_table(heads, rows)}</div>"
     )
 
@@ -94,7 +95,7 @@ def _event_row(event: str, source: str, cells: list[Cell]) -> list[str]:
 
 def _errors_lead(result: BoundResult, settings: BoundSettings) -> str:
     closest = result.closest_to_best() or 0.0
-    verdict = "lowest in every map, at every k" if closest >= -1e-5 else f"NOT lowest: beaten by {-closest:.2g}"
+    verdict = "lowest in every map, at every k" if closest >= 0 else f"NOT lowest: beaten by {-closest:.2g}"
     return (
         f"<h2>Error against k</h2><p>{escape(result.model or '')} on {escape(result.texts or '')}: relative Frobenius "
         f"errors on {settings.held_out_texts} texts that nothing was fitted to; E and F (free k × n matrices, one pair "

@@ -22,6 +22,7 @@ LAYOUTS: tuple[tuple[str, ...], ...] = (
     ("q_lin", "k_lin", "v_lin"),  # DistilBERT
     ("q", "k", "v"),  # MPNet
     ("query_proj", "key_proj", "value_proj"),  # DeBERTa v2 and v3
+    ("q_proj", "k_proj", "v_proj"),  # EuroBERT, NomicBERT, Jina v3
     ("in_proj",),  # DeBERTa
     ("Wqkv",),  # ModernBERT
 )
@@ -33,6 +34,9 @@ WITHOUT_MAP = frozenset(
 
 # Models that form a map in any case and give it away only when asked; others would keep those of all layers.
 ASKED = frozenset(("deberta", "deberta-v2", "flaubert", "mpnet", "xlm"))
+
+
+DECODERS = ("is_decoder", "is_encoder_decoder", "add_cross_attention", "causal")  # flags of a configuration
 
 
 class LayerAttention(NamedTuple):
@@ -68,7 +72,7 @@ def attention_modules(model: Any) -> list[tuple[nn.Module, tuple[str, ...]]]:
     Raises ConfigurationError for a decoder, for attention that keeps no weights and for one that is not known.
     """
     config = model.config
-    flags = [name for name in ("is_decoder", "is_encoder_decoder", "add_cross_attention") if getattr(config, name, 0)]
+    flags = [name for name in DECODERS if getattr(config, name, 0)]
     causal = any(getattr(module, "is_causal", False) for module in model.modules())
     if flags or causal:
         reason = f"{flags[0]}=True in its configuration" if flags else "its attention is causal"
@@ -108,6 +112,13 @@ def _no_weights(model: Any) -> str:
     return (
         f'{said}. Load it eagerly: AutoModel.from_pretrained(..., attn_implementation="eager"), or '
         'model.set_attn_implementation("eager")'
+    )
+
+
+def _not_finite(model: Any, layer: int) -> str:
+    return (
+        f"the attention of {_name(model)} is not finite in layer {layer + 1}: its weights hold NaN or infinity, or the "
+        "numbers overflow (load it in float32)"
     )
 
 
@@ -192,7 +203,11 @@ class _Run:
 
     def _after_theirs(self, module: nn.Module, output: Any, projected: list[Tensor]) -> None:
         weights = output[1] if isinstance(output, tuple) and len(output) > 1 else None
-        if not isinstance(weights, Tensor) or weights.dim() != 4 or not self._is_map(weights):
+        if not isinstance(weights, Tensor) or weights.dim() != 4:
+            raise ConfigurationError(_no_weights(self.model))
+        if not weights.isfinite().all():
+            raise ConfigurationError(_not_finite(self.model, self.count))
+        if not self._is_map(weights):
             raise ConfigurationError(_no_weights(self.model))
         heads = weights.shape[1]
         if len(projected) != 3:
@@ -219,6 +234,8 @@ class _Run:
         self, module: LinformerAttention, args: tuple[Any, ...], kwargs: dict[str, Any], output: tuple[Tensor, Tensor]
     ) -> Tensor:
         out, weights = output
+        if not weights.isfinite().all():
+            raise ConfigurationError(_not_finite(self.model, self.count))
         hidden = args[0]
         shared = kwargs.get("shared_projection")
         implied = implied_map(module, weights, self.mask, shared_projection=shared)

@@ -70,7 +70,12 @@ def fitted_convolution(
 
 def map_error(found: Tensor, exact: Tensor) -> Tensor:
     """‖P~ - P‖ / ‖P‖, Frobenius: (..., n, n) -> (...); also of outputs (..., n, d)."""
-    return (found - exact).square().sum((-2, -1)).sqrt() / exact.square().sum((-2, -1)).sqrt()
+    return squared_error(found, exact).sqrt()
+
+
+def squared_error(found: Tensor, exact: Tensor) -> Tensor:
+    """``map_error``'s square, whose gradient is finite where there is no error, as at k = n."""
+    return (found - exact).square().sum((-2, -1)) / exact.square().sum((-2, -1))
 
 
 def _fitted(
@@ -101,11 +106,11 @@ def _fitted(
         key, value = made()
         weights = shortened_weights(logits, key)
         if objective == "map":
-            error = map_error(weights @ value, exact)
+            error = squared_error(weights @ value, exact)
         else:
-            error = map_error(weights @ (value @ values), exact @ values)
+            error = squared_error(weights @ (value @ values), exact @ values)
         optimizer.zero_grad()
-        error.square().mean().backward()
+        error.mean().backward()
         optimizer.step()
         schedule.step()
     return Projections(*(matrix.detach() for matrix in made()))

@@ -10,20 +10,25 @@ import torch
 from torch import Tensor
 
 from longform.errors import InputError
-from longform.functional.spectrum import map_cosines
+from longform.functional.spectrum import map_directions
 from longform.spectrum.capture import captured_layers
 
 
 def head_similarity(model: Any, texts: Iterable[Tensor]) -> Tensor:
     """Mean cosine of every two heads' maps over ``texts``, long (m,) each: float64 (H, H).
 
-    All maps of one text are in memory together, 4 H m² bytes; the number of texts does not matter.
+    All maps of one text are in memory together, once: 4 H m² bytes; the number of texts does not matter.
     """
     total, count = torch.zeros(()), 0
     for ids in texts:
-        captured = captured_layers(model, ids[None].to(model.device))
-        maps = torch.cat([layer.probabilities[0] for layer in captured])
-        total, count = total + map_cosines(maps).double().cpu(), count + 1
+        seen: list[Tensor] = []  # a layer each, (h, m²)
+        found: list[list[Tensor]] = []
+        for layer in captured_layers(model, ids[None].to(model.device)):
+            seen.append(map_directions(layer.probabilities[0]))
+            found.append([seen[-1] @ before.T for before in seen])
+        lower = torch.cat([torch.cat([*row, *(found[j][i].T for j in range(i + 1, len(found)))], 1)
+                           for i, row in enumerate(found)])  # fmt: skip
+        total, count = total + lower.double().cpu(), count + 1
     if not count:
         raise InputError("no text to compare heads on")
     return total / count

@@ -112,7 +112,8 @@ def text_batches(
             if tokens - own < 2:
                 raise DataError(
                     f"text {place:,} (the first is 0) has {max(0, tokens - own)} tokens of its own: there is no "
-                    "attention to look at. Take it out, or pass such texts over with min_tokens (--min-tokens)"
+                    f"attention to look at. Take it out, or pass such texts over with min_tokens={own + 2} "
+                    f"(--min-tokens {own + 2}), into another folder (--output)"
                 )
             counts.take(batch.input_ids[row, :tokens], batch.truncated[row])
         yield batch

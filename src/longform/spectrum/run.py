@@ -104,7 +104,8 @@ def short_name(name: str) -> str:
 
 def _planned(models: Sequence[str], corpora: Sequence[Corpus], output: Path) -> Iterator[tuple[str, Corpus, Path]]:
     """Every pair, the models in the outer loop, with its file."""
-    names = [f"{short_name(model)}-{short_name(corpus.name)}" for model in models for corpus in corpora]
+    whole = (f"{short_name(model)}-{short_name(corpus.name)}" for model in models for corpus in corpora)
+    names = [re.sub(r"[^\w.-]+", "-", name) for name in whole]  # of files too
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise ConfigurationError(
@@ -112,7 +113,7 @@ def _planned(models: Sequence[str], corpora: Sequence[Corpus], output: Path) -> 
         )
     pairs = [(model, corpus) for model in models for corpus in corpora]
     for (model, corpus), name in zip(pairs, names, strict=True):
-        yield model, corpus, output / RUNS / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.jsonl"
+        yield model, corpus, output / RUNS / f"{name}.jsonl"
 
 
 def _measure(
@@ -127,6 +128,11 @@ def _measure(
     elif settings.head_texts:
         heads, said = compare_heads(opened, texts, spectrum.effective_rank.shape[1], progress=progress)
         notes += said
+    if spectrum.shortest < settings.max_length:
+        notes.append(
+            f"texts have {spectrum.shortest:,} to {spectrum.longest:,} tokens; one of m tokens has a share of 100 % "
+            "from index m on, so that shorter texts look lower in rank: --min-tokens passes them over"
+        )
     seconds = time.perf_counter() - began
     return RunResult(name, short_name(model), short_name(corpus.name), spectrum, heads, seconds, notes)
 

@@ -14,7 +14,10 @@ from torch.nn.functional import cosine_similarity
 
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
-from longform.spectrum.capture import attention_modules
+from longform.spectrum.capture import ASKED, attention_modules
+
+OUTPUTS = {"dense", "o_proj", "out_proj"}  # layers for what the maps give, inside the module
+NOT_ALONE = frozenset(("convbert",))  # the output has a part that is not the maps'
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,16 @@ class Fidelity:
 
 
 def can_share_maps(model: Any) -> bool:
-    """Whether maps can be exchanged: attention as BERT, RoBERTa, ELECTRA and DistilBERT have it, a module a layer."""
+    """Whether maps can be exchanged: attention as BERT, RoBERTa, ELECTRA and DistilBERT have it, a module a layer.
+
+    Its output is the maps times the values, nothing else, and the maps are given without being asked for.
+    """
+    if model.config.model_type in ASKED | NOT_ALONE:
+        return False
     modules = [module for module, names in attention_modules(model) if len(names) == 3]
-    own = any(isinstance(module, LinformerAttention) or hasattr(module, "dense") for module in modules)
+    own = any(
+        isinstance(module, LinformerAttention) or OUTPUTS & set(dict(module.named_children())) for module in modules
+    )
     return len(modules) == model.config.num_hidden_layers and not own
 
 

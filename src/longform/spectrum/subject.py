@@ -10,6 +10,7 @@ from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError
 
 WEIGHTS = (".safetensors", ".bin")
+TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "sentencepiece", "spiece", "spm")
 
 
 def subject_identity(model: str, documents: Iterable[Document | str]) -> dict[str, Any]:
@@ -18,11 +19,15 @@ def subject_identity(model: str, documents: Iterable[Document | str]) -> dict[st
 
 
 def model_identity(model: str) -> dict[str, str | None]:
-    """A hub name as it is; of a folder the whole path, and a key of its configuration and weights."""
+    """A hub name as it is; of a folder the whole path, and a key of its configuration, weights and tokenizer."""
     folder = Path(model).expanduser()
     if not folder.is_dir():
         return {"model": model, "weights_key": None}
-    files = [str(file) for file in sorted(folder.iterdir()) if file.suffix in WEIGHTS or file.name == "config.json"]
+    files = [
+        str(file)
+        for file in sorted(folder.iterdir())
+        if file.suffix in WEIGHTS or file.name == "config.json" or file.name.startswith(TOKENIZER)
+    ]
     return {"model": str(folder.resolve()), "weights_key": corpus_key(CorpusFiles(tuple(files)))}
 
 
