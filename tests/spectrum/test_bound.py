@@ -48,11 +48,12 @@ def test_no_bound_below_1_is_broken_on_the_hardest_pairs():
     generator = torch.Generator().manual_seed(1)
     cells = failure_cells(sample, slots=[16, 64, 256], epsilons=[0.3, 0.6], trials=40, generator=generator)
     judged = [cell for cell in cells if cell.says_something and cell.event != "construction"]
+    assert len({round(float(head[0, 0]), 6) for head in sample.logits[0]}) == 64
     assert len(judged) >= 10
     assert not any(cell.broken for cell in judged)
     assert max(cell.failure / cell.bound for cell in judged) > 0.1  # the bounds are put to the test
     rows, columns = sample.logits.softmax(-1), sample.values.transpose(2, 3)
-    assert float(torch.nn.functional.cosine_similarity(rows[:, :, :4], columns, dim=-1).min()) > 0.9999
+    assert float(torch.nn.functional.cosine_similarity(rows, columns, dim=-1).min()) > 0.9999
     variance = {cell.k: cell.failure for cell in cells if (cell.event, cell.epsilon) == ("row", 0.3)}
     assert variance[16] > variance[64] > variance[256]
 

@@ -14,10 +14,13 @@ from longform.errors import ConfigurationError, DataError
 from longform.spectrum.capture import captured_layers
 
 
+ALIGNED = 64
+
+
 class AttentionSample(NamedTuple):
     """Maps under a name: ``logits`` A (T, h, n, n), before the softmax over all n tokens; ``values`` V (T, h, n, d).
 
-    ``layer`` is 0 for the first and None where no model gave them; float32.
+    ``layer`` is 0 for the first and None where no model gave them; float32. Some maps have fewer than n rows.
     """
 
     name: str
@@ -33,13 +36,13 @@ def random_sample(*, length: int, head_size: int, generator: torch.Generator) ->
 
 
 def aligned_sample(*, length: int, head_size: int, generator: torch.Generator) -> AttentionSample:
-    """Four peaked maps (logits N(0, 3²)) of one row, which every column of the values is too: no pair is harder.
+    """64 peaked rows (logits N(0, 3²)), each a map alone, which every column of its values is too: no pair is harder.
 
     x RᵀR x is a chi-square variable, with the largest variance, 2/k, that x RᵀR y can have at given norms.
     """
-    row = 3.0 * torch.randn(1, 4, 1, length, generator=generator)
+    row = 3.0 * torch.randn(1, ALIGNED, 1, length, generator=generator)
     values = row.softmax(-1).transpose(2, 3).expand(-1, -1, -1, head_size)
-    return AttentionSample("aligned", None, row.expand(-1, -1, length, -1).contiguous(), values.contiguous())
+    return AttentionSample("aligned", None, row, values.contiguous())
 
 
 def texts_of_length(tokenizer: Any, documents: Iterable[Document | str], *, length: int, count: int) -> Tensor:

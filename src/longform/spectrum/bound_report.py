@@ -75,8 +75,8 @@ def _trials(result: BoundResult) -> str:
         "softmax(a Eᵀ) F V is nearly the mean of k random rows, whatever a is. It passes where p V is small beside "
         "ε ‖p‖ ‖V‖, as for random values, and fails where it is not. The theorem claims that some E and F exist; this "
         "pair is not it. Theorem 1 as printed, relative to ‖P w‖, has no such bound: p w may be 0.</p>"
-        "<p>“random”: logits and values N(0, 1). “aligned”: all rows of P and all columns of the values are one "
-        "vector, and no pair of vectors is harder. Layers: attention of the model. A share of 0 is drawn at the "
+        "<p>“random”: logits and values N(0, 1). “aligned”: single rows of P, which all columns of the values are "
+        "too, and no pair of vectors is harder. Layers: attention of the model. A share of 0 is drawn at the "
         "bottom.</p>"
         f"<div class='wide'>{html_table(heads, rows)}</div>"
     )
