@@ -40,6 +40,7 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
             Column(header="sharing", value="settings.sharing"),
             Column(header="k at 512", value="settings.projected_length", form="d"),
             Column(header="sinks", value="settings.sinks", form="d"),
+            Column(header="rate", value="settings.learning_rate", form="g"),
             Column(header="training tokens", value="settings.tokens", form=",d"),
             Column(header="CPU minutes", value="metrics.minutes", form=".1f"),
             Column(header="cosine to the original", value="metrics.cosine", form=".4f"),

@@ -13,7 +13,6 @@ from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError
 from longform.spectrum.capture import captured_layers
 
-
 ALIGNED = 64
 
 
