@@ -5,7 +5,9 @@ from typing import Any
 
 from benchmarks.table_kinds import ComputedTable, Rows
 from longform.laboratory import figure3_report, table1, table2_report
+from longform.laboratory.table2 import SCALES
 
+USUAL = SCALES["small"].amounts  # how long the texts of a task are
 TITLES = {"bundled": "all-MiniLM-L6-v2"}  # of originals
 Table = tuple[list[str], list[list[str]]]
 
@@ -39,14 +41,17 @@ def finetunings(rows: Rows) -> Table:
     def origin(row: Mapping[str, Any]) -> str:
         healed = row["settings"]["healing_tokens"]
         name = row["settings"]["original"]
-        return f"{TITLES.get(name, name)}, {f'healed on {healed:,} tokens' if healed else 'not healed'}"
+        usual = row["settings"]["max_length"] == USUAL[row["settings"]["task"]].max_length
+        cut = "" if usual else f", cut at {row['settings']['max_length']} tokens"
+        return f"{TITLES.get(name, name)}, {f'healed on {healed:,} tokens' if healed else 'not healed'}{cut}"
 
     heads: list[str] = []
-    body = []
+    body: list[dict[str, str]] = []
     for name, group in _groups(rows, origin).items():
-        heads, cells = table2_report.accuracy_table(group)
-        body += [[name, *line] for line in cells]
-    return ["original", *heads], body
+        columns, cells = table2_report.accuracy_table(group)
+        heads = heads if set(columns) <= set(heads) else columns
+        body += [{"original": name, **dict(zip(columns, line, strict=True))} for line in cells]
+    return ["original", *heads], [[line.get(head, "–") for head in ("original", *heads)] for line in body]
 
 
 def growth(rows: Rows) -> Table:

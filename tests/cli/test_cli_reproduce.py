@@ -28,6 +28,7 @@ def test_help_names_every_subject_and_its_time():
         (["figure3a", "--text", "nowhere.txt"], "nowhere.txt"),
         (["figure3a", "--text", "-"], "cannot be read again"),
         (["figure3a", "--text", "x.txt", "--preset", "enormous"], 'no preset "enormous"'),
+        (["table2", "--data", "x", "--lengths", "64", "128"], "cuts texts to one length of 2 to 512"),
         (["table2", "--data", "nowhere"], '"nowhere" is not a folder'),
     ],
 )

@@ -128,7 +128,16 @@ def test_gaps_are_of_averages_seed_by_seed():
     assert cells[2] == ["y", "50.0", "–", "–", "–", "1"]
 
 
-def test_texts_within_the_window_are_said_and_left_out():
+def test_texts_of_every_task_are_cut_to_another_length_where_it_is_asked_for():
+    cut = module.SCALES["small"].cut_at([512])
+    assert {amount.max_length for amount in cut.amounts.values()} == {512}
+    assert cut.amounts["IMDB"].train == module.SCALES["small"].amounts["IMDB"].train
+    for wrong in ([513], [1], [128, 256]):
+        with pytest.raises(ConfigurationError, match=r"one length of 2 to 512 tokens, not to \["):
+            module.SCALES["small"].cut_at(wrong)
+
+
+def test_texts_that_the_windowed_model_sees_whole_are_said_and_left_out():
     def row(model, task, length, accuracy):
         return {
             "settings": {"model": model, "label": model, "task": task, "seed": 0, "max_length": length, "train": 5,
@@ -138,6 +147,6 @@ def test_texts_within_the_window_are_said_and_left_out():
 
     short = [row("original", "SST-2", 64, 0.9), row("window", "SST-2", 64, 0.9)]
     said = " ".join(_notes([*short, row("original", "IMDB", 512, 0.8), row("window", "IMDB", 512, 0.79)]))
-    assert "SST-2: no text is longer than 128 tokens" in said
+    assert "SST-2: no text is longer than the 256 slots" in said
     assert "over IMDB alone, in points: window -1.00" in said
     assert "alone" not in " ".join(_notes(short))

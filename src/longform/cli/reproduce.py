@@ -48,7 +48,8 @@ def parser() -> Any:
     made.add_argument("--model", type=str | None, default=None, help="figure1, table2: folder or hub name of the "
                       "original; null: the scale's (small: the demo's MiniLM)")  # fmt: skip
     made.add_argument("--lengths", type=int, nargs="+", default=[], help="tables 1 and 3, figures 1 and 2: tokens of a "
-                      "text, for figure1 one length; none: the scale's, and 512 for figure1")  # fmt: skip
+                      "text; table2: what texts are cut to; for figure1 and table2 one length; none: the scale's, and "
+                      "512 for figure1")  # fmt: skip
     made.add_argument("--sizes", type=str, nargs="+", default=[], help="tables 1 and 3, figure2: minilm (6 layers x "
                       "384) or base (12 x 768)")  # fmt: skip
     made.add_argument("--slots", type=int, nargs="+", default=[], help="tables 1 and 3, figure2: k")
@@ -101,6 +102,8 @@ def _table2(settings: Any, output: Path) -> int:
     scale = SCALES[settings.scale]
     if settings.model is not None:
         scale = replace(scale, model=settings.model)
+    if settings.lengths:
+        scale = scale.cut_at(settings.lengths)
     finished, lacking = reproduce_table2(
         Table2(
             scale, settings.data, output, seeds=tuple(settings.seeds or TABLE2_SEEDS),

@@ -40,7 +40,7 @@ SUBJECTS = {
     "table2": Subject(
         "accuracy after fine-tuning", "4 hours of one core, reckoned from a third of it; half in two processes",
         ("data",),
-        ("text", "text_field", "seeds", "tasks", "models", "model"),
+        ("text", "text_field", "seeds", "tasks", "models", "model", "lengths"),
     ),
     "table3": Subject(
         "time and largest batch against full attention", "20 minutes at most, reckoned from timed passes", (), _GRID

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import shutil
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,13 @@ class Table2Scale:
     batch_size: int = 16
     healing: int = 500_000
     tokens_per_forward: int = 8192
+
+    def cut_at(self, lengths: Sequence[int]) -> "Table2Scale":
+        """The same with every task's texts cut to one length. Raises ConfigurationError for several, or one above n."""
+        if len(lengths) != 1 or not 2 <= lengths[0] <= LENGTH:
+            raise ConfigurationError(f"table2 cuts texts to one length of 2 to {LENGTH} tokens, not to {list(lengths)}")
+        cut = {name: replace(amount, max_length=lengths[0]) for name, amount in self.amounts.items()}
+        return replace(self, amounts=cut)
 
 
 EVERYTHING = 10**9
