@@ -26,9 +26,9 @@ def head_similarity(model: Any, texts: Iterable[Tensor]) -> Tensor:
         for layer in captured_layers(model, ids[None].to(model.device)):
             seen.append(map_directions(layer.probabilities[0]))
             found.append([seen[-1] @ before.T for before in seen])
-        lower = torch.cat([torch.cat([*row, *(found[j][i].T for j in range(i + 1, len(found)))], 1)
+        similarity = torch.cat([torch.cat([*row, *(found[j][i].T for j in range(i + 1, len(found)))], 1)
                            for i, row in enumerate(found)])  # fmt: skip
-        total, count = total + lower.double().cpu(), count + 1
+        total, count = total + similarity.double().cpu(), count + 1
     if not count:
         raise InputError("no text to compare heads on")
     return total / count
