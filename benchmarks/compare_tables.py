@@ -58,10 +58,12 @@ def picture_name(settings: Mapping[str, Any]) -> str:
     data = re.sub(r"[^a-z0-9]+", "-", settings["task"].lower().removesuffix(".parquet")).strip("-")
     budget = f"{settings['length']}-{settings['steps']}" + ("" if settings["device"] == "cpu" else "-gpu")
     seed = f"-seed{settings['seed']}" if settings["seed"] else ""
-    usual = scale(settings["kind"], settings["scale"]).learning.learning_rate
-    rate = "" if settings["learning_rate"] == usual else f"-rate{settings['learning_rate']:g}"
+    usual = scale(settings["kind"], settings["scale"])
+    rate = "" if settings["learning_rate"] == usual.learning.learning_rate else f"-rate{settings['learning_rate']:g}"
+    made = usual.examples[2]  # test texts, where they are generated
+    tested = "" if made in (0, settings["test_texts"]) else f"-tested{settings['test_texts']}"
     pooling = "" if _pooling(settings) == "mean" else f"-{_pooling(settings)}"
-    return f"compare-{data}-{settings['scale']}-{budget}{pooling}{rate}{seed}.png"
+    return f"compare-{data}-{settings['scale']}-{budget}{pooling}{rate}{tested}{seed}.png"
 
 
 def _pooling(settings: Mapping[str, Any]) -> str:

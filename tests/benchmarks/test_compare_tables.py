@@ -76,6 +76,9 @@ def test_listops_stands_beside_the_published_accuracy_at_its_length_alone():
     assert "| Linformer | 50.00 | 37.25 |" in long
     assert "| Longform (window) | 50.00 | – |" in long
     assert "published" not in tables.render_table("listops", rows(500))
+    one = {**SETTINGS, "kind": "listops", "scale": "paper", "task": "ListOps", "length": 2000, "test_texts": 2000}
+    assert picture_name(one) == "compare-listops-paper-2000-30.png"
+    assert picture_name({**one, "test_texts": 20000}) == "compare-listops-paper-2000-30-tested20000.png"
     assert "Not measured yet" in tables.render_table("compare", rows(2000))
 
 
