@@ -23,14 +23,14 @@ POOLED_BY = {
     "lead": "mean pooling that favours the first tokens", "cls_mean": "first state and mean pooled",
     "cls_lead": "first state and lead mean pooled",
 }  # fmt: skip
-POOLING = {"pooling": "mean"}  # of rows measured before it could be chosen
 
 
 def groups(rows: Rows) -> list[list[Mapping[str, Any]]]:
     """Records of one data set and budget together, architectures in their usual order."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        settings = POOLING | {name: value for name, value in row["settings"].items() if name not in OWN}
+        settings = {name: value for name, value in row["settings"].items() if name not in OWN}
+        settings["pooling"] = _pooling(settings)
         found.setdefault(json.dumps(settings, sort_keys=True), []).append(row)
     return [sorted(group, key=lambda row: EVERY.index(row["settings"]["architecture"])) for group in found.values()]
 
@@ -68,7 +68,7 @@ def picture_name(settings: Mapping[str, Any]) -> str:
 
 def _pooling(settings: Mapping[str, Any]) -> str:
     """Of a row, also of one measured before it could be chosen."""
-    return (POOLING | dict(settings))["pooling"]
+    return settings.get("pooling", "mean")
 
 
 def caption(group: Rows) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from benchmarks.table_kinds import ComputedTable, Rows
 from longform.laboratory import figure3_report, table1, table2_report
 from longform.laboratory.table2 import SCALES
+from longform.laboratory.table2_report import AFTER_TASKS
 
 USUAL = SCALES["small"].amounts  # how long the texts of a task are
 TITLES = {"bundled": "all-MiniLM-L6-v2"}  # of originals
@@ -45,13 +46,13 @@ def finetunings(rows: Rows) -> Table:
         cut = "" if usual else f", cut at {row['settings']['max_length']} tokens"
         return f"{TITLES.get(name, name)}, {f'healed on {healed:,} tokens' if healed else 'not healed'}{cut}"
 
-    heads: list[str] = []
+    tasks = dict.fromkeys(row["settings"]["task"] for row in rows)
     body: list[dict[str, str]] = []
     for name, group in _groups(rows, origin).items():
         columns, cells = table2_report.accuracy_table(group)
-        heads = heads if set(columns) <= set(heads) else columns
         body += [{"original": name, **dict(zip(columns, line, strict=True))} for line in cells]
-    return ["original", *heads], [[line.get(head, "–") for head in ("original", *heads)] for line in body]
+    heads = ["original", "model", *tasks, *AFTER_TASKS]
+    return heads, [[line.get(head, "–") for head in heads] for line in body]
 
 
 def growth(rows: Rows) -> Table:

@@ -9,7 +9,7 @@ DISTILBERT = {"vocab_size": 50, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_
 FAMILIES = {
     "bert": SIZES, "roberta": SIZES, "xlm-roberta": SIZES, "electra": {**SIZES, "embedding_size": 16},
     "distilbert": DISTILBERT, "albert": {**SIZES, "embedding_size": 16}, "mpnet": SIZES,
-    "xlm": XLM, "flaubert": XLM, "eurobert": {**SIZES, "pad_token_id": 0},
+    "xlm": XLM, "flaubert": XLM, "eurobert": {**SIZES, "pad_token_id": 0, "num_key_value_heads": 1},
     "deberta": {**SIZES, "relative_attention": True, "max_relative_positions": 16, "pos_att_type": ["p2c", "c2p"]},
     "deberta-v2": {**SIZES, "relative_attention": True, "position_buckets": 8, "pos_att_type": ["p2c", "c2p"]},
 }  # fmt: skip

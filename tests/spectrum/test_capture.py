@@ -65,6 +65,14 @@ def test_rotary_positions_have_no_plain_logits():
         assert layer.logits is None
 
 
+def test_keys_and_values_that_serve_several_heads():
+    model = tiny("eurobert")
+    seen = []
+    model.layers[1].self_attn.o_proj.register_forward_hook(lambda module, args, output: seen.append(args[0]))
+    last = list(captured_layers(model, *batch()))[-1]
+    torch.testing.assert_close((last.probabilities @ last.values).transpose(1, 2).flatten(2), seen[0])
+
+
 def test_our_layers_give_the_map_they_imply():
     config = LinformerConfig(**SIZES, projection="linear", projected_length=5, projection_sharing="layerwise")
     model = AutoModel.from_config(config).eval()
@@ -128,6 +136,26 @@ def test_weights_that_are_not_finite_are_named_with_their_layer():
         next(layers)
         with pytest.raises(ConfigurationError, match="not finite in layer 2"):
             next(layers)
+
+
+def test_rows_of_padding_may_be_anything():
+    model = tiny("bert")
+    ids, mask = batch()
+    padding = (mask == 0)[:, None, :, None]
+    for layer in model.encoder.layer:
+        layer.attention.self.register_forward_hook(
+            lambda module, args, output: (output[0], output[1].masked_fill(padding, torch.nan))
+        )
+    for layer in captured_layers(model, ids, mask):
+        assert bool(layer.probabilities[1, :, 7:].isnan().all())
+        assert bool(layer.probabilities.masked_select(~padding).isfinite().all())
+
+
+def test_padding_may_stand_on_the_left():
+    model = tiny("bert")
+    ids, mask = (x.flip(1) for x in batch())
+    for layer in captured_layers(model, ids, mask):
+        assert layer.logits is not None
 
 
 def test_an_error_of_the_model_reaches_the_caller():

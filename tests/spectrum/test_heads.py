@@ -11,9 +11,10 @@ from longform.functional.reference_spectrum import reference_map_cosine
 from longform.spectrum.heads import followers, head_similarity, inside_and_across, leaders_of, random_followers
 from longform.spectrum.run import compare_heads
 from longform.spectrum.settings import OpenedModel
-from longform.spectrum.shared_maps import can_share_maps, last_states, shared_maps, sharing_fidelity
+from longform.spectrum.shared_maps import last_states, shared_maps, sharing_fidelity
 
 DISTILBERT = {"vocab_size": 50, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 40, "max_position_embeddings": 20}
+EXCHANGED = ("bert", "roberta", "xlm-roberta", "electra", "distilbert")
 TEXTS = [torch.arange(5, 12), torch.arange(20, 29)]
 
 
@@ -83,9 +84,9 @@ def test_heads_of_every_family_are_compared_and_share_maps_where_that_is_exact(m
     sizes = FAMILIES.get(model_type, FAMILIES["bert"])
     model = AutoModel.from_config(AutoConfig.for_model(model_type, **sizes), attn_implementation="eager").eval()
     found, notes = compare_heads(OpenedModel(model, None, 20), TEXTS, 3)
-    torch.testing.assert_close(found.similarity, found.similarity.T)
-    assert bool(found.fidelity) == can_share_maps(model) == (not notes)
-    if can_share_maps(model):
+    assert torch.equal(found.similarity, found.similarity.T)
+    assert bool(found.fidelity) == (model_type in EXCHANGED) == (not notes)
+    if found.fidelity:
         own = last_states(model, TEXTS)
         assert sharing_fidelity(model, TEXTS, own, list(range(6))).error < 1e-5
 
@@ -96,9 +97,8 @@ def test_models_whose_maps_cannot_be_exchanged():
     ours = AutoModel.from_config(LinformerConfig(**sizes, max_position_embeddings=16, projected_length=4))
     albert = AutoModel.from_config(AutoConfig.for_model("albert", **sizes), attn_implementation="eager")
     for model in (ours, albert):
-        assert not can_share_maps(model)
-    with pytest.raises(ConfigurationError, match="model_type 'albert' cannot be exchanged"):
-        sharing_fidelity(albert, TEXTS, [torch.zeros(())] * 2, [0, 0, 0])
+        with pytest.raises(ConfigurationError, match=f"model_type '{model.config.model_type}' cannot be exchanged"):
+            sharing_fidelity(model, TEXTS, last_states(model, TEXTS), [0, 0, 0])
 
 
 def test_no_text_to_compare_on(opened):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longform.cli.arguments import command_parser
-from longform.cli.lengths_file import measured_elsewhere, read_lengths, read_sharing
+from longform.cli.lengths_file import read_lengths
 from longform.conversion import defaults
 from longform.conversion.saving import check_output
 from longform.conversion.tasks import MODELS
@@ -88,13 +88,12 @@ def run(settings: Any) -> None:
 
     output = Path(settings.output).expanduser()
     check_output(output, overwrite=settings.overwrite)
-    lengths, sharing = settings.projected_length, settings.sharing
-    if sharing == "auto":
-        sharing = read_sharing(lengths, otherwise=defaults.SHARING)
-    if said := measured_elsewhere(lengths, settings.max_length):
+    k = read_lengths(settings.projected_length)
+    sharing = (k.sharing or defaults.SHARING) if settings.sharing == "auto" else settings.sharing
+    if said := k.measured_elsewhere(settings.max_length):
         print(f"note: {said}")
     result = convert(
-        settings.source, max_length=settings.max_length, projected_length=read_lengths(lengths),
+        settings.source, max_length=settings.max_length, projected_length=k.lengths,
         projection=settings.projection, sharing=sharing, attention_window=settings.attention_window,
         memory_budget=settings.memory_budget, sink_tokens=settings.sink_tokens,
         projection_init=settings.projection_init, positions=settings.positions,

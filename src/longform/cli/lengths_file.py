@@ -1,46 +1,49 @@
 """k from a file, as ``longform spectrum`` writes it: JSON or YAML."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from longform.errors import DataError, require
 
 NAME, SHARING = "projected_length", "projection_sharing"
 
 
-def read_lengths(given: Any) -> Any:
-    """``given`` as it is, or, where it is the name of a file, the k that stands in it.
+class GivenLengths(NamedTuple):
+    """``lengths``: k as ``convert`` takes it. ``name``: of the file it stood in, or None.
+
+    ``sharing`` and ``max_length`` (tokens at which k was measured): what stands beside it in the file, or None.
+    """
+
+    lengths: Any
+    name: str | None = None
+    sharing: str | None = None
+    max_length: int | None = None
+
+    def measured_elsewhere(self, max_length: int) -> str | None:
+        """What to say where k was measured at another length than ``max_length``; None where not."""
+        if self.max_length in (None, max_length):
+            return None
+        return (
+            f'k in "{self.name}" was measured at {self.max_length:,} tokens, and the model is for {max_length:,}: it '
+            f"keeps less of longer maps. --max-length {self.max_length} is the length measured"
+        )
+
+
+def read_lengths(given: Any) -> GivenLengths:
+    """``given`` as it is, or, where it is the name of a file, what stands in it.
 
     The file holds a number, a list per layer or lists per head, alone or as ``projected_length`` among other things.
     Raises DataError where it cannot be read as that.
     """
     if not isinstance(given, str) or given == "auto":
-        return given
+        return GivenLengths(given)
     content = _content(given)
-    found = content.get(NAME) if isinstance(content, dict) else content
-    if not _is_lengths(found):
+    fields = content if isinstance(content, dict) else {NAME: content}
+    if not _is_lengths(fields.get(NAME)):
         raise DataError(
             f'"{given}" has no {NAME} that is a whole number, a list of them (one a layer) or a list of lists (heads)'
         )
-    return found
-
-
-def read_sharing(given: Any, *, otherwise: str) -> str:
-    """The sharing that stands beside k in the file: heads of different k share nothing. Without it, ``otherwise``."""
-    content = _content(given) if isinstance(given, str) and given != "auto" else None
-    return content.get(SHARING, otherwise) if isinstance(content, dict) else otherwise
-
-
-def measured_elsewhere(given: Any, max_length: int) -> str | None:
-    """What to say where the file's k were measured at another length than ``max_length``; None where not."""
-    content = _content(given) if isinstance(given, str) and given != "auto" else None
-    at = content.get("max_length") if isinstance(content, dict) else None
-    if at in (None, max_length):
-        return None
-    return (
-        f'k in "{given}" was measured at {at:,} tokens, and the model is for {max_length:,}: it keeps less of longer '
-        f"maps. --max-length {at} is the length measured"
-    )
+    return GivenLengths(fields[NAME], given, fields.get(SHARING), fields.get("max_length"))
 
 
 def _content(name: str) -> Any:

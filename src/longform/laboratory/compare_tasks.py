@@ -1,6 +1,5 @@
 """What ``longform compare`` is asked for: a task, a scale, and changes to it -> data, sizes and budget."""
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from longform.errors import ConfigurationError
@@ -37,7 +36,10 @@ def open_task(
     """
     if length is not None and length < 3:
         raise ConfigurationError(f"--length {length}: a text has 3 tokens or more, with those at its ends")
-    chosen = scale(task, scale_name, length=length, seed=seed, **learning)
+    chosen = scale(
+        task, scale_name, length=length, pooling=pooling, projection_init=projection_init, test_texts=test_texts,
+        seed=seed, **learning,
+    )  # fmt: skip
     if task in ("text", "cifar10") and data is None:
         raise ConfigurationError(f'the task "{task}" needs data: --data with a file of texts or the folder of CIFAR-10')
     if task in ("listops", "digits") and data is not None:
@@ -54,7 +56,6 @@ def open_task(
             raise ConfigurationError(f'--test-texts is for listops, whose texts are made, and this is "{task}"')
         if test_texts < 1:
             raise ConfigurationError(f"--test-texts {test_texts} must be at least 1")
-        chosen = replace(chosen, examples=(*chosen.examples[:2], test_texts))
     if task == "listops":
         opened = _listops(chosen, seed, progress=progress)
     elif task == "digits":
@@ -69,11 +70,7 @@ def open_task(
         )  # fmt: skip
     length = chosen.sizes["length"] if task in ("text", "listops") else opened.longest
     slots = min(chosen.sizes["projected_length"], length)
-    asked = {"pooling": pooling, "projection_init": projection_init}
-    sizes: dict[str, Any] = {
-        **chosen.sizes, "length": length, "projected_length": slots,
-        **{name: value for name, value in asked.items() if value is not None},
-    }  # fmt: skip
+    sizes: dict[str, Any] = {**chosen.sizes, "length": length, "projected_length": slots}
     found = Sizes(vocabulary=opened.vocabulary, features=opened.features, labels=len(opened.train.names), **sizes)
     return Opened(opened, found, chosen.learning)
 

@@ -62,8 +62,11 @@ _TABLE: dict[tuple[str, str], Scale] = {
 _TABLE["digits", "paper"] = _TABLE["digits", "small"]
 
 
-def scale(task: str, name: str, *, length: int | None = None, **learning: Any) -> Scale:
-    """The row of the table, with another ``length`` (tokens) and other fields of LearningSettings where not None.
+def scale(
+    task: str, name: str, *, length: int | None = None, pooling: str | None = None, projection_init: str | None = None,
+    test_texts: int | None = None, **learning: Any,
+) -> Scale:  # fmt: skip
+    """The row of the table, with other sizes, generated ``test_texts`` and LearningSettings where they are not None.
 
     Raises ConfigurationError for a task or scale that is not in the table.
     """
@@ -72,6 +75,10 @@ def scale(task: str, name: str, *, length: int | None = None, **learning: Any) -
             f'there is no task "{task}" at scale "{name}"; tasks: {", ".join(TASKS)}; scales: {", ".join(SCALES)}'
         )
     found = _TABLE[task, name]
-    changed = {field: value for field, value in learning.items() if value is not None}
-    sizes = found.sizes if length is None else {**found.sizes, "length": length}
-    return replace(found, sizes=sizes, learning=replace(found.learning, **changed))
+    sizes = found.sizes | _given(length=length, pooling=pooling, projection_init=projection_init)
+    examples = found.examples if test_texts is None else (*found.examples[:2], test_texts)
+    return replace(found, sizes=sizes, examples=examples, learning=replace(found.learning, **_given(**learning)))
+
+
+def _given(**asked: Any) -> dict[str, Any]:
+    return {name: value for name, value in asked.items() if value is not None}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import ConfigurationError
-from longform.functional.masking import checked_mask
+from longform.functional.masking import checked_mask, document_lengths
 from longform.layers.attention import LinformerAttention
 from longform.layers.effective_attention import implied_map
 
@@ -30,12 +30,8 @@ LAYOUTS: tuple[tuple[str, ...], ...] = (
 WITHOUT_MAP = frozenset(
     ("big_bird", "bigbird_pegasus", "fnet", "led", "longformer", "mra", "nystromformer", "reformer", "yoso")
 )
-
-
 # Models that form a map in any case and give it away only when asked; others would keep those of all layers.
 ASKED = frozenset(("deberta", "deberta-v2", "flaubert", "mpnet", "xlm"))
-
-
 DECODERS = ("is_decoder", "is_encoder_decoder", "add_cross_attention", "causal")  # flags of a configuration
 
 
@@ -112,13 +108,6 @@ def _no_weights(model: Any) -> str:
     return (
         f'{said}. Load it eagerly: AutoModel.from_pretrained(..., attn_implementation="eager"), or '
         'model.set_attn_implementation("eager")'
-    )
-
-
-def _not_finite(model: Any, layer: int) -> str:
-    return (
-        f"the attention of {_name(model)} is not finite in layer {layer + 1}: its weights hold NaN or infinity, or the "
-        "numbers overflow (load it in float32)"
     )
 
 
@@ -205,37 +194,48 @@ class _Run:
         weights = output[1] if isinstance(output, tuple) and len(output) > 1 else None
         if not isinstance(weights, Tensor) or weights.dim() != 4:
             raise ConfigurationError(_no_weights(self.model))
-        if not weights.isfinite().all():
-            raise ConfigurationError(_not_finite(self.model, self.count))
+        self._require_finite(weights)
         if not self._is_map(weights):
             raise ConfigurationError(_no_weights(self.model))
         heads = weights.shape[1]
         if len(projected) != 3:
             return self._hand_over(weights, None, None)
-        query, key, value = (x.unflatten(2, (heads, -1)).transpose(1, 2).float() for x in projected)
+        query, key, value = _by_head(projected, heads)
         logits = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
         # Rotary or relative positions, or another scale: then these are not the logits.
         return self._hand_over(weights, value, logits if self._explain(logits, weights) else None)
 
+    def _require_finite(self, weights: Tensor) -> None:
+        """Raise ConfigurationError where a valid row of ``weights`` (B, h, n, columns) holds NaN or infinity."""
+        broken = ~weights.isfinite().all(-1)
+        if bool((broken if self.mask is None else broken & self.mask[:, None]).any()):
+            raise ConfigurationError(
+                f"the attention of {_name(self.model)} is not finite in layer {self.count + 1}: its weights hold NaN "
+                "or infinity, or the numbers overflow (load it in float32)"
+            )
+
     def _is_map(self, weights: Tensor) -> bool:
-        """Whether the first row of each text and head sums to 1: not all that has four axes is a map."""
-        total = weights[:, :, 0].float().sum(-1)
+        """Whether a row of each text and head sums to 1: not all that has four axes is a map."""
+        total = self._last_rows(weights).float().sum(-1)
         return torch.allclose(total, torch.ones_like(total), atol=1e-2)
 
     def _explain(self, logits: Tensor, weights: Tensor) -> bool:
         """Whether the last row of each text's valid ones is the softmax of its logits."""
-        last = -1 if self.mask is None else self.mask.sum(1) - 1
-        rows, expected = (x[torch.arange(len(x)), :, last] for x in (logits, weights.float()))
+        rows, expected = self._last_rows(logits), self._last_rows(weights.float())
         if self.mask is not None:
             rows = rows.masked_fill(~self.mask[:, None], torch.finfo(rows.dtype).min)
         return torch.allclose(rows.softmax(-1), expected, rtol=1e-2, atol=1e-3)
+
+    def _last_rows(self, x: Tensor) -> Tensor:
+        """Of x (B, h, n, n) the row of each text's last token, (B, h, n)."""
+        last = document_lengths(self.mask, batch=len(x), length=x.shape[2], device=x.device) - 1
+        return x[torch.arange(len(x)), :, last]
 
     def _after_ours(
         self, module: LinformerAttention, args: tuple[Any, ...], kwargs: dict[str, Any], output: tuple[Tensor, Tensor]
     ) -> Tensor:
         out, weights = output
-        if not weights.isfinite().all():
-            raise ConfigurationError(_not_finite(self.model, self.count))
+        self._require_finite(weights)
         hidden = args[0]
         shared = kwargs.get("shared_projection")
         implied = implied_map(module, weights, self.mask, shared_projection=shared)
@@ -250,6 +250,13 @@ class _Run:
         self.taken.acquire()
         if self.stopped:
             raise _Stop
+
+
+def _by_head(projected: list[Tensor], heads: int) -> list[Tensor]:
+    """Queries, keys and values (B, n, ...) as float32 (B, h, n, d) each; fewer keys than queries serve several."""
+    width = projected[0].shape[2] // heads
+    split = [x.unflatten(2, (-1, width)).transpose(1, 2).float() for x in projected]
+    return [x.repeat_interleave(heads // x.shape[1], dim=1) for x in split]
 
 
 def _ask_for_weights(

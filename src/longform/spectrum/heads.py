@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from longform.errors import InputError
 from longform.functional.spectrum import map_directions
@@ -21,17 +22,22 @@ def head_similarity(model: Any, texts: Iterable[Tensor]) -> Tensor:
     """
     total, count = torch.zeros(()), 0
     for ids in texts:
-        seen: list[Tensor] = []  # a layer each, (h, m²)
-        found: list[list[Tensor]] = []
-        for layer in captured_layers(model, ids[None].to(model.device)):
-            seen.append(map_directions(layer.probabilities[0]))
-            found.append([seen[-1] @ before.T for before in seen])
-        similarity = torch.cat([torch.cat([*row, *(found[j][i].T for j in range(i + 1, len(found)))], 1)
-                           for i, row in enumerate(found)])  # fmt: skip
-        total, count = total + similarity.double().cpu(), count + 1
+        total, count = total + _similarity(model, ids).double().cpu(), count + 1
     if not count:
         raise InputError("no text to compare heads on")
     return total / count
+
+
+def _similarity(model: Any, ids: Tensor) -> Tensor:
+    """Cosine of every two heads' maps of one text, long (m,): (H, H), symmetric."""
+    seen: list[Tensor] = []  # a layer each, (h, m²)
+    rows: list[Tensor] = []  # a layer each, its heads beside those of the layers up to it
+    for layer in captured_layers(model, ids[None].to(model.device)):
+        seen.append(map_directions(layer.probabilities[0]))
+        rows.append(torch.cat([seen[-1] @ before.T for before in seen], dim=1))
+    heads = rows[-1].shape[1]
+    lower = torch.cat([pad(row, (0, heads - row.shape[1])) for row in rows]).tril()
+    return lower + lower.tril(-1).T
 
 
 def followers(similarity: Tensor, heads: int, *, across: bool) -> list[tuple[int, int]]:

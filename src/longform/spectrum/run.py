@@ -25,7 +25,7 @@ from longform.spectrum.results import HeadComparison, RunResult, read_result, wr
 from longform.spectrum.run_folder import open_run_folder
 from longform.spectrum.running_sums import SumsFile
 from longform.spectrum.settings import OpenedModel, Opener, SpectrumSettings, SpectrumView
-from longform.spectrum.shared_maps import can_share_maps, last_states, sharing_fidelity
+from longform.spectrum.shared_maps import last_states, sharing_fidelity
 from longform.spectrum.subject import check_same_subject, subject_identity
 from longform.spectrum.views import draw, write_chosen, write_records
 
@@ -146,10 +146,6 @@ def compare_heads(
     """
     compared, tried = texts[::2], texts[1::2]
     similarity = head_similarity(opened.model, compared)
-    if not can_share_maps(opened.model):
-        kind = opened.model.config.model_type
-        note = f"heads of model_type {kind} were compared, but their maps cannot be exchanged"
-        return HeadComparison(similarity, [], len(compared), 0), [note]
     count, own = len(similarity), last_states(opened.model, tried)
     kinds = {
         "inside": followers(similarity, heads, across=False),
@@ -160,7 +156,10 @@ def compare_heads(
     wanted = [(kind, replaced) for kind, pairs in kinds.items() for replaced in some if replaced <= len(pairs)]
     fidelity = []
     for kind, replaced in tqdm(wanted, desc="heads share maps", disable=not progress):
-        found = sharing_fidelity(opened.model, tried, own, leaders_of(kinds[kind][:replaced], count))
+        try:
+            found = sharing_fidelity(opened.model, tried, own, leaders_of(kinds[kind][:replaced], count))
+        except ConfigurationError as error:
+            return HeadComparison(similarity, [], len(compared), 0), [f"heads were compared, but {error}"]
         fidelity.append({"pairs": kind, "replaced": replaced, "share": replaced / count, **asdict(found)})
     return HeadComparison(similarity, fidelity, len(compared), len(tried)), []
 

@@ -13,11 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
 from longform.errors import ConfigurationError
-from longform.layers.attention import LinformerAttention
-from longform.spectrum.capture import ASKED, attention_modules
+from longform.spectrum.capture import attention_modules
 
-OUTPUTS = {"dense", "o_proj", "out_proj"}  # layers for what the maps give, inside the module
-NOT_ALONE = frozenset(("convbert",))  # the output has a part that is not the maps'
+TOLERANCE = 2e-2  # of a context made anew, relative: more than rounding in bfloat16
 
 
 @dataclass(frozen=True)
@@ -26,20 +24,6 @@ class Fidelity:
 
     cosine: float
     error: float
-
-
-def can_share_maps(model: Any) -> bool:
-    """Whether maps can be exchanged: attention as BERT, RoBERTa, ELECTRA and DistilBERT have it, a module a layer.
-
-    Its output is the maps times the values, nothing else, and the maps are given without being asked for.
-    """
-    if model.config.model_type in ASKED | NOT_ALONE:
-        return False
-    modules = [module for module, names in attention_modules(model) if len(names) == 3]
-    own = any(
-        isinstance(module, LinformerAttention) or OUTPUTS & set(dict(module.named_children())) for module in modules
-    )
-    return len(modules) == model.config.num_hidden_layers and not own
 
 
 @torch.no_grad()
@@ -53,7 +37,7 @@ def sharing_fidelity(model: Any, texts: Sequence[Tensor], states: Sequence[Tenso
 
     ``states``: ``last_states`` of the same texts without sharing. ``leaders``: for each head, counted layer by layer,
     the head whose map it uses; it stands at or before it.
-    Raises ConfigurationError for attention whose maps cannot be exchanged, see ``can_share_maps``.
+    Raises ConfigurationError for attention whose maps cannot be exchanged, see ``shared_maps``.
     """
     cosines, errors = [], []
     for ids, own in zip(texts, states, strict=True):
@@ -66,13 +50,13 @@ def sharing_fidelity(model: Any, texts: Sequence[Tensor], states: Sequence[Tenso
 
 @contextmanager
 def shared_maps(model: Any, leaders: Sequence[int]) -> Generator[None]:
-    """Inside, heads of ``model`` use the maps of their ``leaders``."""
-    if not can_share_maps(model):
-        raise ConfigurationError(
-            f"the attention maps of model_type {model.config.model_type!r} cannot be exchanged; those of BERT, "
-            "RoBERTa, ELECTRA and DistilBERT can"
-        )
-    exchange = _Exchange(leaders)
+    """Inside, heads of ``model`` use the maps of their ``leaders``.
+
+    That takes modules that give their maps and whose output is those maps times the values and nothing else, as BERT,
+    RoBERTa, ELECTRA and DistilBERT have them. A forward pass inside raises ConfigurationError where a module's own
+    maps do not make its output.
+    """
+    exchange = _Exchange(leaders, model.config.model_type)
     handles = [
         handle
         for layer, (module, names) in enumerate(attention_modules(model))
@@ -88,20 +72,26 @@ def shared_maps(model: Any, leaders: Sequence[int]) -> Generator[None]:
 @dataclass
 class _Exchange:
     leaders: Sequence[int]
+    model_type: str
     maps: dict[int, Tensor] = field(default_factory=dict)  # of heads that lead, by number
 
     def hooks(self, layer: int, module: nn.Module, names: tuple[str, ...]) -> list[Any]:
         values: list[Tensor] = []
-        value_layer = getattr(module, names[2])
+        value_layer = getattr(module, names[-1])
         kept = value_layer.register_forward_hook(lambda _module, _args, output: values.append(output))
 
-        def after(module: nn.Module, args: Any, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-            weights = self._exchanged(layer, output[1])
-            heads = weights.shape[1]
-            value = values.pop().unflatten(2, (heads, -1)).transpose(1, 2)
-            context = (weights @ value).transpose(1, 2).flatten(2)
-            finish = getattr(module, "out_lin", None)  # DistilBERT's output layer is inside
-            return (context if finish is None else finish(context)), weights
+        def after(module: nn.Module, args: Any, output: Any) -> tuple[Tensor, Tensor]:
+            value = values.pop()
+            context, own = output if isinstance(output, tuple) and len(output) == 2 else (output, None)
+            alike = isinstance(own, Tensor) and value.shape == context.shape
+            if not (alike and _is_close(_context(module, own, value), context)):
+                raise ConfigurationError(
+                    f"the attention maps of model_type {self.model_type!r} cannot be exchanged: its layer {layer + 1} "
+                    "does not give maps that make its output with the values alone, as BERT's, RoBERTa's, ELECTRA's "
+                    "and DistilBERT's do"
+                )
+            weights = self._exchanged(layer, own)
+            return _context(module, weights, value), weights
 
         return [kept, module.register_forward_hook(after)]
 
@@ -113,3 +103,15 @@ class _Exchange:
         for head in set(self.leaders) & set(range(first, first + heads)):
             self.maps[head] = weights[:, head - first]
         return torch.stack([self.maps[self.leaders[first + head]] for head in range(heads)], dim=1)
+
+
+def _context(module: nn.Module, weights: Tensor, value: Tensor) -> Tensor:
+    """What heads with maps ``weights`` (B, h, n, n) make of ``value`` (B, n, h d): (B, n, D)."""
+    heads = weights.shape[1]
+    context = (weights @ value.unflatten(2, (heads, -1)).transpose(1, 2)).transpose(1, 2).flatten(2)
+    finish = getattr(module, "out_lin", None)  # DistilBERT's output layer is inside
+    return context if finish is None else finish(context)
+
+
+def _is_close(found: Tensor, expected: Tensor) -> bool:
+    return bool((found - expected).norm() <= TOLERANCE * expected.norm())
