@@ -17,6 +17,7 @@ SIZES = Sizes(
 VECTORS = Sizes(**{**vars(SIZES), "vocabulary": 0, "features": 5})
 OURS = ("full", "longform", "linformer")
 UNLIKE_ALONE = ("reformer", "performer")  # its hashes follow the padded length; its mask hides values, not keys
+SEES_PADDING = ("performer",)
 BATCHED = {"bigbird": 3e-3, "nystromformer": 3e-3}  # a row alone against the row in a batch: padding, iterated inverse
 
 
@@ -43,6 +44,35 @@ def test_padding_does_not_change_a_text(name):
     with torch.no_grad():
         together, alone = model(inputs, mask)[1], model(inputs[1:, :21], mask[1:, :21])[0]
     torch.testing.assert_close(together, alone, atol=BATCHED.get(name, 1e-6), rtol=0)
+
+
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name not in SEES_PADDING])
+def test_what_stands_under_the_mask_does_not_matter(name):
+    inputs, mask = batch()
+    model = build(name, SIZES, seed=0).eval()
+    found = []
+    for filling in (0, 7):
+        torch.manual_seed(0)  # of Reformer's hashes
+        with torch.no_grad():
+            found.append(model(inputs + filling * (1 - mask), mask))
+    torch.testing.assert_close(*found, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name != "reformer"])  # its hashes are drawn anew
+def test_it_is_measured_as_it_was_trained(name):
+    inputs, mask = batch()
+    model = build(name, SIZES, seed=0)
+    with torch.no_grad():
+        found = [model.train(training)(inputs, mask) for training in (True, False)]
+    torch.testing.assert_close(*found, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+@pytest.mark.parametrize("name", list(ARCHITECTURES))
+def test_very_short_texts(name, length):
+    model = build(name, replace(SIZES, length=length), seed=0)
+    ids = torch.ones(2, length, dtype=torch.long)
+    assert bool(model(ids, torch.ones_like(ids)).isfinite().all())
 
 
 def test_the_twin_is_full_attention_and_weights_follow_the_seed():
@@ -128,6 +158,12 @@ def test_many_buckets_of_reformer_are_two_factors():
 
     assert buckets(2048) == 64
     assert buckets(8192) == [16, 16]
+
+
+def test_performers_own_tables_start_as_wide_as_asked_for():
+    encoder = build("performer", Sizes(length=256, vocabulary=300, labels=3), seed=0).encoder
+    for table in (encoder.words, encoder.positions):
+        assert float(table.weight.detach().std()) == pytest.approx(64**-0.5, rel=0.1)
 
 
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name != "performer"])

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import random
 import re
@@ -13,9 +14,10 @@ from benchmarks.tables import provenance
 from longform.benchmarking.records import read_records
 from longform.errors import ConfigurationError, DataError, InputError, MissingDependencyError
 from longform.laboratory import comparison as module
-from longform.laboratory.architectures import build
-from longform.laboratory.compare_report import markdown_table
-from longform.laboratory.comparison import WEIGHTS, compare
+from longform.laboratory.architectures import ARCHITECTURES, build
+from longform.laboratory.claims import claimed
+from longform.laboratory.compare_report import left_out, table_of
+from longform.laboratory.comparison import CLAIM, WEIGHTS, compare
 from longform.laboratory.learning import CHECKPOINT, Learner, LearningSettings
 from longform.laboratory.listops import SYMBOLS, ListOpsShape, listops
 from longform.laboratory.memory import StepMemory
@@ -225,6 +227,46 @@ def test_impossible_budgets_are_refused(wrong):
         LearningSettings(**wrong)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", list(ARCHITECTURES))
+def test_every_architecture_is_trained_and_tested_in_both_dtypes(name, dtype, task, sizes, tmp_path):
+    settings = replace(LEARNING, dtype=dtype)
+    (done,) = compare(task, sizes, settings, tmp_path, architectures=(name,), memory=False, progress=False).results
+    assert (done.skipped, done.steps) == ("", 6)
+    assert done.accuracy is not None
+
+
+def test_processes_that_share_a_folder_take_turns(task, sizes, tmp_path, monkeypatch):
+    began = []
+    real = module._attempt
+
+    def attempt(name, *given, **options):
+        began.append(name)
+        held.close()  # the other process ends while this one works
+        return real(name, *given, **options)
+
+    with contextlib.ExitStack() as held:
+        held.enter_context(claimed(folder_of(tmp_path, "full") / CLAIM))
+        monkeypatch.setattr(module, "_attempt", attempt)
+        names = ("full", "linformer")
+        done = compare(task, sizes, LEARNING, tmp_path, architectures=names, memory=False, progress=False)
+    assert began == ["linformer", "full"]
+    assert [result.name for result in done.results] == ["full", "linformer"]
+
+
+def test_a_name_with_dollars_is_no_formula(task, sizes, tmp_path):
+    named = replace(task, name="cost_$1_$_x.jsonl")
+    compare(named, sizes, LEARNING, tmp_path, architectures=("linformer",), memory=False, progress=False)
+    assert (tmp_path / "comparison.png").exists()
+
+
+def test_texts_that_are_no_task_are_refused_with_what_helps():
+    with pytest.raises(DataError, match=r'"label" holds lists: a comparison takes one class a text'):
+        text_task(Examples(["a b", "c d"], [["x"], ["y"]]), length=16, vocabulary=40)
+    with pytest.raises(DataError, match=r"2 texts are too few to hold out 20% of them: give more texts$"):
+        text_task(Examples(["a b", "c d"], ["x", "y"]), length=16, vocabulary=40)
+
+
 def test_what_cannot_end_well_is_refused_before_the_first_training(task, sizes, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_attempt", lambda *_, **__: pytest.fail("a training was begun"))
     with pytest.raises(ConfigurationError, match="batch_size=64, but there are only 40 texts"):
@@ -243,6 +285,5 @@ def test_unknown_architectures_are_refused_and_missing_ones_shown(task, sizes, t
     with pytest.raises(ConfigurationError, match=r"\['mamba'\]: choose among full, longform"):
         compare(task, sizes, LEARNING, tmp_path, architectures=("full", "mamba"))
     rows = [Result("performer", "Performer", skipped="needs a package"), Result("full", "full", accuracy=0.5)]
-    table = markdown_table(rows)
-    assert "| full | 50.00 |" in table
-    assert "Performer: not run, needs a package" in table
+    assert "| full | 50.00 |" in table_of(rows).markdown()
+    assert left_out(rows) == ["Performer: not run, needs a package"]

@@ -115,6 +115,21 @@ def test_trainings_are_kept_and_other_settings_refused(corpus, tmp_path, monkeyp
         reproduce_figure3(plan, [corpus], tmp_path, seeds=[1, 1], progress=False)
 
 
+def test_weights_that_one_figure_keeps_no_other_removes(corpus, tmp_path, capsys):
+    def run(name, *, keep):
+        plan = replace(planned("figure3a", PRESET), curves=planned("figure3a", PRESET).curves[:1])
+        reproduce_figure3(
+            plan, [corpus], tmp_path / name, seeds=[0], shared=tmp_path / "shared", keep_models=keep, progress=False
+        )
+        return [path.parent.name for path in (tmp_path / "shared").rglob("model.safetensors")]
+
+    assert run("first", keep=True) == ["n16-full-seed0"]
+    assert run("second", keep=False) == ["n16-full-seed0"]
+    (tmp_path / "shared/trainings/n16-full-seed0/model.safetensors").unlink()
+    assert run("third", keep=True) == []
+    assert 'was trained without --keep-models; delete "' in capsys.readouterr().out
+
+
 def test_another_corpus_or_field_is_refused(corpus, tmp_path, monkeypatch):
     plan = planned("figure3a", PRESET)
     monkeypatch.setattr(module, "work_through", lambda parts, *_, **__: (parts, 0))

@@ -60,7 +60,7 @@ def test_models_fine_tune_on_the_same_texts_and_go_on(data, source, tmp_path, mo
         ({"data": "nowhere"}, DataError, '"nowhere" is not a folder'),
     ):
         with pytest.raises(error, match=said):
-            reproduce_table2(replace(asked, parts={}, **wrong))
+            reproduce_table2(replace(asked, **wrong))
 
 
 def test_converted_models_are_healed_first(data, source, tmp_path, monkeypatch):
@@ -87,7 +87,7 @@ def test_converted_models_are_healed_first(data, source, tmp_path, monkeypatch):
     assert torch.equal(healed.classifier.out_proj.weight, converted.classifier.out_proj.weight)
     text.write_text(text.read_text().replace("good", "far"))
     with pytest.raises(ConfigurationError, match="healing_key: "):
-        reproduce_table2(replace(asked, parts={}))
+        reproduce_table2(replace(asked))  # a request that has read nothing yet
 
 
 def test_the_same_texts_whoever_asks(data):

@@ -17,6 +17,11 @@ def new_figure(width: float, height: float) -> Any:
     return figure
 
 
+def literal(name: str) -> str:
+    """A file's or class's name as it is to be seen: matplotlib takes what stands between two $ for a formula."""
+    return name.replace("$", r"\$")
+
+
 def number_log_axis(axes: Any) -> None:
     """Plain numbers on the logarithmic y axis of ``axes``: at 1, 2 and 5 where it spans less than two decades."""
     low, high = axes.get_ylim()

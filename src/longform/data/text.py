@@ -15,6 +15,7 @@ from longform.errors import ConfigurationError, DataError
 TEXT_SUFFIXES = (".md", ".text", ".txt")
 RECORD_SUFFIXES = (".jsonl", ".ndjson", ".parquet")
 STANDARD_INPUT = "-"
+UNFINISHED = ".unfinished"  # how the name of a file ends that is being written
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _UNREADABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -177,7 +178,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Generator[IO[Any], None, 
         raise ConfigurationError(f'atomic_write has the modes "w" and "wb", not "{mode}"')
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
     try:
         encoding = None if mode == "wb" else "utf-8"
         with open(unfinished, mode, encoding=encoding, newline=encoding and "\n") as file:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.data.pictures import new_figure, save_figure
+from longform.data.pictures import literal, new_figure, save_figure
 from longform.laboratory.results import Result
 from longform.laboratory.sequences import SequenceTask
 
@@ -44,7 +44,7 @@ def draw_against_time(axes: Any, shown: Sequence[Result], *, task: str, share: f
         axes.set_xscale("log")
     axes.set_xlabel(f"training time, {'wall-clock' if used == 'seconds' else 'processor'} seconds (logarithmic)")
     axes.set_ylabel("test accuracy, %")
-    axes.set_title(f"{task}: accuracy against training time")
+    axes.set_title(f"{literal(task)}: accuracy against training time")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
 

@@ -9,18 +9,10 @@ from longform.data.pictures import inline_picture
 from longform.data.text import atomic_write
 from longform.laboratory.architectures import ARCHITECTURES
 from longform.laboratory.memory import texts_at_once
+from longform.laboratory.reproduce_report import Table, write_page
 from longform.laboratory.results import Result
 from longform.laboratory.sequences import SequenceTask
 
-STYLE = """
-body { margin:0 auto; max-width:1080px; padding:32px 24px 64px; color:#1c2330; background:#fff;
-  font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif; }
-h1 { font-size:30px; margin:0 0 6px; } h2 { font-size:22px; margin:44px 0 8px; }
-p { max-width:80ch; } table { border-collapse:collapse; font-size:14.5px; font-variant-numeric:tabular-nums; }
-th,td { padding:5px 11px; border-bottom:1px solid #e3e7ed; text-align:right; } th { color:#5d6879; font-weight:600; }
-th:first-child,td:first-child { text-align:left; } img { max-width:100%; height:auto; }
-.soft { color:#5d6879; } .wide { overflow-x:auto; }
-"""
 COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("architecture", lambda result: result.title),
     ("accuracy, %", lambda result: _number(result.accuracy, ".2f", 100)),
@@ -37,13 +29,10 @@ def _number(value: float | None, form: str, factor: float = 1) -> str:
     return "–" if value is None else format(value * factor if factor != 1 else value, form)
 
 
-def markdown_table(results: Sequence[Result]) -> str:
-    """The table as a document has it; a skipped architecture says why below."""
-    heads = [name for name, _ in COLUMNS]
-    lines = [_line(heads), _line(["---"] + ["--:"] * (len(heads) - 1))]
-    lines += [_line([show(result) for _, show in COLUMNS]) for result in results if not result.skipped]
-    lines += [f"\n{said}" for said in left_out(results)]
-    return "\n".join(lines) + "\n"
+def table_of(results: Sequence[Result]) -> Table:
+    """A row for each architecture that was not skipped."""
+    rows = [[show(result) for _, show in COLUMNS] for result in results if not result.skipped]
+    return Table([name for name, _ in COLUMNS], rows)
 
 
 def left_out(results: Sequence[Result]) -> list[str]:
@@ -54,27 +43,18 @@ def left_out(results: Sequence[Result]) -> list[str]:
     ]
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def write_report(results: Sequence[Result], task: SequenceTask, settings: dict[str, Any], output: Path) -> None:
     """Write both; the picture is in ``output`` already."""
+    missing = left_out(results)
     with atomic_write(output / "table.md") as file:
-        file.write(markdown_table(results))
-    picture = inline_picture(output / "comparison.png", said="test accuracy against training time, a mark each")
+        file.write(table_of(results).markdown() + "".join(f"\n{said}\n" for said in missing))
     parts = [
-        f"<h1>Architectures side by side: {escape(task.name)}</h1>", _lead(task, settings), picture,
-        f"<h2>Results</h2><div class='wide'>{_table(results)}</div>", _skipped(results),
-        f"<h2>Who is who</h2><div class='wide'>{_sources(results, settings)}</div>", _settings(results, settings),
+        f"<h1>Architectures side by side: {escape(task.name)}</h1>", _lead(task, settings),
+        inline_picture(output / "comparison.png", said="test accuracy against training time, a mark each"),
+        f"<h2>Results</h2>{table_of(results).html()}", *(f"<p>{escape(said)}</p>" for said in missing),
+        f"<h2>Who is who</h2>{_sources(results, settings).html()}", _settings(results, settings),
     ]  # fmt: skip
-    page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-        f'content="width=device-width,initial-scale=1"><title>Comparison</title><style>{STYLE}</style>'
-        f"</head><body>{''.join(parts)}</body></html>\n"
-    )
-    with atomic_write(output / "report.html") as file:
-        file.write(page)
+    write_page(output / "report.html", f"Architectures side by side: {task.name}", parts)
 
 
 def _lead(task: SequenceTask, settings: dict[str, Any]) -> str:
@@ -94,28 +74,12 @@ def _lead(task: SequenceTask, settings: dict[str, Any]) -> str:
     )
 
 
-def _table(results: Sequence[Result]) -> str:
-    heads = "".join(f"<th>{escape(name)}</th>" for name, _ in COLUMNS)
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(show(result))}</td>' for _, show in COLUMNS)}</tr>"
-        for result in results if not result.skipped
-    )  # fmt: skip
-    return f"<table><thead><tr>{heads}</tr></thead>{rows}</table>"
-
-
-def _skipped(results: Sequence[Result]) -> str:
-    return "".join(f"<p>{escape(said)}</p>" for said in left_out(results))
-
-
-def _sources(results: Sequence[Result], settings: dict[str, Any]) -> str:
-    heads = ("", "code from", "pads a batch to", "normalises")
+def _sources(results: Sequence[Result], settings: dict[str, Any]) -> Table:
     rows = [
-        (result.title, result.source, result.pads, _normalises(result.name, settings["normalization"]))
+        [result.title, result.source, result.pads, _normalises(result.name, settings["normalization"])]
         for result in results
     ]
-    head = "".join(f"<th>{name}</th>" for name in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead>{body}</table>"
+    return Table(["", "code from", "pads a batch to", "normalises"], rows)
 
 
 def _normalises(name: str, ours: str) -> str:

@@ -15,6 +15,7 @@ from longform.data.text import atomic_write
 from longform.errors import ConfigurationError, InputError, MissingDependencyError, require
 from longform.evaluation.loading import pick_device
 from longform.laboratory.architectures import ARCHITECTURES, build
+from longform.laboratory.claims import claimed
 from longform.laboratory.compare_plots import draw_comparison
 from longform.laboratory.compare_report import write_report
 from longform.laboratory.humble import logistic_regression
@@ -27,6 +28,7 @@ from longform.laboratory.surroundings import surroundings
 from longform.training.checkpoints import check_same_run, read_run, refuse_foreign_files, write_run
 
 HUMBLE = "tfidf"
+CLAIM = "claim"  # of the process that is at an architecture
 WEIGHTS = "model.safetensors"  # of an architecture, the tested ones: state dict of architectures.build
 EVERY = (*ARCHITECTURES, HUMBLE)
 
@@ -48,6 +50,7 @@ def compare(
     """Train and test every architecture on ``task``, and write plot, records and report into ``output``.
 
     Called again with the same folder and settings, it goes on where it was interrupted; architectures may be added.
+    Several processes may work in the same folder: each takes an architecture that no other is at.
     ``memory``: measure the peak memory of a training step too, in processes of their own. An architecture that
     cannot be built, needs more memory than there is or diverges is a row that says so; the others go on.
     ``described``: more settings for the records, such as the kind of task and the scale's name.
@@ -82,21 +85,26 @@ def compare(
     else:
         check_same_run(output, before, identity, otherwise="or another output folder (--output)")
     asked: dict[str, Result] = {}
-    for name in architectures:
-        found = read_result(output, name)
-        if found is None and name == HUMBLE:
-            found = _humble(task)
-        elif found is None:
-            found = _attempt(name, task, sizes, learning, output, place, progress=progress)
-        if not found.skipped:
-            write_result(output, found)
-            (folder_of(output, name) / CHECKPOINT).unlink(missing_ok=True)
-        if memory and name != HUMBLE and not found.skipped and found.memory_mib is None and not found.memory_reason:
-            found = _with_memory(found, sizes, learning, place)
-            write_result(output, found)
+    for name, wait in [*((name, False) for name in architectures), *((name, True) for name in architectures)]:
+        if name in asked:
+            continue
+        with claimed(folder_of(output, name) / CLAIM, wait=wait) as mine:
+            if not mine:  # another process is at it: seen to at the end
+                continue
+            found = read_result(output, name)
+            if found is None and name == HUMBLE:
+                found = _humble(task)
+            elif found is None:
+                found = _attempt(name, task, sizes, learning, output, place, progress=progress)
+            if not found.skipped:
+                write_result(output, found)
+                (folder_of(output, name) / CHECKPOINT).unlink(missing_ok=True)
+            if memory and name != HUMBLE and not found.skipped and found.memory_mib is None and not found.memory_reason:
+                found = _with_memory(found, sizes, learning, place)
+                write_result(output, found)
         asked[name] = found
         _write(task, output, settings, asked)
-    return Comparison(task, list(asked.values()), output)
+    return Comparison(task, [asked[name] for name in dict.fromkeys(architectures)], output)
 
 
 def _write(task: SequenceTask, output: Path, settings: dict[str, Any], asked: dict[str, Result]) -> None:

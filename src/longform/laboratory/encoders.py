@@ -6,7 +6,7 @@ Each function gives the encoder, the width of what it returns, and the padded le
 import warnings
 from collections.abc import Callable
 from math import ceil
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,8 @@ from transformers import (
     ReformerConfig,
     ReformerModel,
 )
+from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
+from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
 
 from longform.errors import ConfigurationError, require
 from longform.laboratory.sizes import Sizes
@@ -82,12 +84,32 @@ class _WithGlobalFirstToken(nn.Module):
 
 def longformer(sizes: Sizes) -> Encoder:
     """A window of ``sizes.window`` tokens on each side, one global token."""
-    width = min(2 * sizes.window, 2 * max(1, sizes.length // 2))
+    width = 2 * max(2, min(sizes.window, sizes.length // 2))  # its chunks are of 2 tokens or more
     padded = multiple(width)
     config = LongformerConfig(
         attention_window=[width] * sizes.layers, **_shared(sizes, positions=padded(sizes.length) + 1)
     )
     return _WithGlobalFirstToken(config), sizes.hidden_size, padded
+
+
+class _SameBlocksAlways(BigBirdModel):
+    """BigBird with the random blocks of its training also when it is measured; in float32.
+
+    In evaluation transformers points all random blocks at the first one, another attention than the one that was
+    learned. Its products do not go under bfloat16 autocast: two of them meet in one tensor with different dtypes.
+    """
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        for module in self.modules():
+            if isinstance(module, BigBirdBlockSparseAttention):  # nothing but the plan of blocks depends on it
+                module.training = True
+        return self
+
+    def forward(self, inputs_embeds: Tensor | None = None, **inputs: Any) -> Any:
+        embeds = None if inputs_embeds is None else inputs_embeds.float()
+        with torch.autocast(self.device.type, enabled=False):
+            return super().forward(inputs_embeds=embeds, **inputs)
 
 
 def bigbird(sizes: Sizes) -> Encoder:
@@ -97,18 +119,28 @@ def bigbird(sizes: Sizes) -> Encoder:
         attention_type="block_sparse", block_size=sizes.block, num_random_blocks=BIGBIRD_RANDOM_BLOCKS,
         use_cache=False, **_shared(sizes, positions=padded(sizes.length)),
     )  # fmt: skip
-    return BigBirdModel(config, add_pooling_layer=False), sizes.hidden_size, padded
+    return _SameBlocksAlways(config, add_pooling_layer=False), sizes.hidden_size, padded
 
 
-class _WithBroadcastMask(nn.Module):
-    """Nyströmformer with a mask that its landmarks can be added to: transformers 5 makes one of (B, 1, n, n)."""
+class _WithMask(nn.Module):
+    """Nyströmformer that masks as its authors' code does: queries, keys and values of padding are 0.
+
+    transformers masks in one of the three softmaxes alone, with a mask that version 5 makes of (B, 1, n, n), which the
+    landmarks cannot be added to; padding would count in landmarks and convolution.
+    """
 
     def __init__(self, config: NystromformerConfig) -> None:
         super().__init__()
         self.model = NystromformerModel(config)
+        self.valid: Tensor | None = None  # (B, n, 1) of the batch that passes through
+        for module in self.model.modules():
+            if isinstance(module, NystromformerSelfAttention):
+                for layer in (module.query, module.key, module.value):
+                    layer.register_forward_hook(lambda _layer, _inputs, output: output * self.valid)
 
     def forward(self, attention_mask: Tensor, **inputs: Tensor) -> Tensor:
         """As NystromformerModel; hidden states (B, n, D)."""
+        self.valid = attention_mask[..., None]
         hidden = (1.0 - attention_mask.float())[:, None, None] * torch.finfo(torch.float32).min
         return self.model(attention_mask=hidden, **inputs).last_hidden_state
 
@@ -121,7 +153,7 @@ def nystromformer(sizes: Sizes) -> Encoder:
         segment_means_seq_len=whole, num_landmarks=landmarks, conv_kernel_size=NYSTROMFORMER_KERNEL,
         **_shared(sizes, positions=whole),
     )  # fmt: skip
-    return _WithBroadcastMask(config), sizes.hidden_size, lambda n: whole
+    return _WithMask(config), sizes.hidden_size, lambda n: whole
 
 
 class _Performer(nn.Module):
@@ -133,7 +165,7 @@ class _Performer(nn.Module):
         self.positions = nn.Embedding(sizes.length, sizes.hidden_size)
         self.dropout = nn.Dropout(sizes.dropout)
         for table in (self.words, self.positions):
-            nn.init.normal_(table.weight, std=0.02)
+            nn.init.normal_(table.weight, std=sizes.initial_deviation)
         self.layers, self.norm = layers, nn.LayerNorm(sizes.hidden_size)
 
     def forward(

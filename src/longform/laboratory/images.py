@@ -17,7 +17,7 @@ LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601: the grey of a colour
 
 
 def digits_task(*, patch: int = 0, seed: int = 0) -> SequenceTask:
-    """1,797 digits: 1,257 to train on, 180 to validate, 360 to test."""
+    """1,797 digits: 1,258 to train on, 180 to validate, 359 to test."""
     data = require("sklearn.datasets", extra="train").load_digits()
     images, labels = data.images.astype(np.int64), data.target.astype(np.int64)
     order = np.random.default_rng(seed).permutation(len(labels))

@@ -1,4 +1,4 @@
-"""What all subjects of ``longform reproduce`` write alike: records, a table as Markdown, and a self-contained page."""
+"""What ``longform reproduce`` and ``compare`` write alike: tables as Markdown, a self-contained page; records."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -64,13 +64,17 @@ def write_report(output: Path, report: Report, records: Sequence[Record]) -> Non
     parts += [f"<h2>{escape(title or 'Results')}</h2>{table.html()}" for title, table in tables]
     parts += ["<h2>Notes</h2><ul>", *(f"<li>{escape(said)}</li>" for said in report.notes), "</ul>"]
     parts.append(f'<p class="soft">{escape(provenance(records))}</p>')
-    page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-        f'content="width=device-width,initial-scale=1"><title>{escape(report.title)}</title><style>{STYLE}</style>'
-        f"</head><body>{''.join(parts)}</body></html>\n"
-    )
-    with atomic_write(output / REPORT) as file:
-        file.write(page)
+    write_page(output / REPORT, report.title, parts)
+
+
+def write_page(path: Path, title: str, parts: Iterable[str]) -> None:
+    """One self-contained HTML file of ``parts``, which are HTML."""
+    with atomic_write(path) as file:
+        file.write(
+            '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+            f'content="width=device-width,initial-scale=1"><title>{escape(title)}</title><style>{STYLE}</style>'
+            f"</head><body>{''.join(parts)}</body></html>\n"
+        )
 
 
 def provenance(records: Iterable[Record]) -> str:

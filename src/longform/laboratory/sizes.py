@@ -32,8 +32,8 @@ class Sizes:
         hashes: rounds of Reformer's hashing.
         normalization: "pre" or "post" for full, Longform, Linformer. Reformer and Performer are "pre", the rest "post".
         initializer_range: standard deviation of initial weights, for every architecture that has this option (all but
-            Performer, whose package uses torch's own); 0: 1 / sqrt(hidden_size). BERT's 0.02 is for widths of 768 and
-            more.
+            Performer's layers, whose package uses torch's own); 0: 1 / sqrt(hidden_size). BERT's 0.02 is for widths of
+            768 and more.
     """
 
     length: int

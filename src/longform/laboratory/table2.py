@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,6 @@ class Table2:
     healing_text: tuple[str, ...] = ()
     text_field: str = "text"
     progress: bool = True
-    parts: dict[str, tuple[Examples, Examples]] = field(default_factory=dict)
 
     @property
     def healing_corpus(self) -> CorpusFiles:
@@ -115,10 +114,14 @@ def reproduce_table2(request: Table2) -> tuple[list[Finished], int]:
     tasks, models = chosen_tasks(request.tasks), chosen_variants(request.models)
     if not request.seeds or len(set(request.seeds)) < len(request.seeds):
         raise ConfigurationError(f"seeds={list(request.seeds)}: give one or more, each once")
-    for task in tasks:  # all of them now: a missing file is better known before the first hour
-        request.parts[task.name] = read_task(task, request.data, request.scale.amounts[task.name])
+    read = {
+        task: read_task(task, request.data, request.scale.amounts[task.name]) for task in tasks
+    }  # all of them first
     open_run_folder(request.output, "reproduce.json", {"table": "table2", **request.facts}, what="fine-tunings")
-    jobs = [Finetuning(request, task, variant, seed) for seed in request.seeds for variant in models for task in tasks]
+    jobs = [
+        Finetuning(request, task, *read[task], variant, seed)
+        for seed in request.seeds for variant in models for task in tasks
+    ]  # fmt: skip
     return work_through(
         [Part(job.name, job.identity(), job.run, job.clean) for job in jobs], request.output,
         lambda done: report_table2(done, request.output, asked=len(jobs)), described="table2",
@@ -132,6 +135,8 @@ class Finetuning:
 
     request: Table2
     task: Task
+    train: Examples
+    dev: Examples
     variant: Variant
     seed: int
 
@@ -147,17 +152,16 @@ class Finetuning:
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for its result to be taken."""
-        amount, (train, dev) = self.request.scale.amounts[self.task.name], self.request.parts[self.task.name]
+        amount = self.request.scale.amounts[self.task.name]
         return {
             **self.request.facts, "task": self.task.name, "model": self.variant.key, "seed": self.seed,
-            "train": len(train.texts), "max_length": amount.max_length, "dev": len(dev.texts),
-            "texts_key": _texts_key(train, dev),
+            "train": len(self.train.texts), "max_length": amount.max_length, "dev": len(self.dev.texts),
+            "texts_key": _texts_key(self.train, self.dev),
         }  # fmt: skip
 
     def run(self) -> tuple[Record, Any]:
         """Heal the model if need be, fine-tune it, and measure it on the dev part."""
         request, scale = self.request, self.request.scale
-        train, dev = request.parts[self.task.name]
         source = source_of(scale.model)
         healed = None
         if request.healing_text and self.variant.options is not None:
@@ -165,7 +169,7 @@ class Finetuning:
                 source, self.variant, request.healing_corpus, scale.healing, request.output / HEALED,
                 progress=request.progress,
             )  # fmt: skip
-        model, tokenizer = with_new_head(source, self.variant, len(set(train.labels)), self.seed, healed)
+        model, tokenizer = with_new_head(source, self.variant, len(set(self.train.labels)), self.seed, healed)
         settings = FinetuningSettings(
             task="single-label", max_length=scale.amounts[self.task.name].max_length, epochs=scale.epochs,
             batch_size=scale.batch_size, tokens_per_forward=scale.tokens_per_forward,
@@ -173,7 +177,7 @@ class Finetuning:
         )  # fmt: skip
         resumed = (self.folder / RUN_FILE).exists()  # then the time of this call is not all of it
         done = finetune(
-            model, tokenizer, train, settings, validation=dev, output=self.folder, progress=request.progress
+            model, tokenizer, self.train, settings, validation=self.dev, output=self.folder, progress=request.progress
         )
         metrics = {
             "accuracy": done.metrics["accuracy"], "macro_f1": done.metrics["macro_f1"],

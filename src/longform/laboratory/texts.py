@@ -7,6 +7,7 @@ import numpy as np
 
 from longform.data.batching import tokenize
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
+from longform.errors import DataError
 from longform.laboratory.sequences import LabelledSequences, SequenceTask
 from longform.training.labels import SINGLE, Examples, LabelScheme, check_examples, learn_scheme, read_examples, split
 
@@ -26,9 +27,12 @@ def text_task(
     fields = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
     examples = source if given else read_examples(source, **fields)
     check_examples(examples, where="the data")
+    if any(isinstance(label, list | tuple | set) for label in examples.labels):
+        raise DataError(f'"{label_field}" holds lists: a comparison takes one class a text')
     scheme = learn_scheme(examples.labels, SINGLE)
-    rest, test = split(examples, scheme, fraction=test_fraction, seed=seed)
-    train, validation = split(rest, scheme, fraction=validation_fraction / (1 - test_fraction), seed=seed + 1)
+    share = validation_fraction / (1 - test_fraction)
+    rest, test = split(examples, scheme, fraction=test_fraction, seed=seed, otherwise="give more texts")
+    train, validation = split(rest, scheme, fraction=share, seed=seed + 1, otherwise="give more texts")
     corpus = [*train.texts, *(train.pairs or ())]
     tokenizer = train_tokenizer(corpus, TokenizerSettings("wordpiece", vocabulary, lowercase=True), exact=False)
     assert tokenizer.pad_token_id == 0

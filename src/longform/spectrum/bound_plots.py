@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.data.pictures import new_figure, save_figure
+from longform.data.pictures import literal, new_figure, save_figure
 from longform.spectrum.bound_results import ROUNDING, BoundResult
 from longform.spectrum.compression_error import BEST, ErrorRow
 from longform.spectrum.monte_carlo import Cell
@@ -148,7 +148,8 @@ def plot_errors(result: BoundResult, path: Path) -> None:
     length = result.errors[0].length
     below = "nor is any output here (below)" if _best_output(result) else "for the output it is not optimal (below)"
     figure.suptitle(
-        f"{result.model} on {result.texts}, n = {length}:\nno map of rank k is nearer than the SVD's (above), {below}",
+        f"{literal(f'{result.model} on {result.texts}')}, n = {length}:\n"
+        f"no map of rank k is nearer than the SVD's (above), {below}",
         fontsize=11,
     )
     save_figure(figure, path)

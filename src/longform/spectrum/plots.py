@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from longform.data.pictures import new_figure, save_figure
+from longform.data.pictures import literal, new_figure, save_figure
 from longform.spectrum.heads import inside_and_across
 from longform.spectrum.results import HeadComparison, RunResult
 
@@ -30,7 +30,7 @@ def plot_curves(result: RunResult, index: int, path: Path) -> None:
     axes.axvline(index, color="0.4", linewidth=1, linestyle="--")
     at = curves[:, index - 1]
     axes.set_title(
-        f"{result.model} on {result.corpus}:\n{index} of {length} singular values hold {float(at.min()):.0%} "
+        f"{_subject(result)}:\n{index} of {length} singular values hold {float(at.min()):.0%} "
         f"(layer {int(at.argmin()) + 1}) to {float(at.max()):.0%} (layer {int(at.argmax()) + 1}) of the sum",
         fontsize=11,
     )
@@ -60,9 +60,7 @@ def plot_heat_map(result: RunResult, index: int, path: Path) -> None:
             colour = "black" if value > middle else "white"
             axes.text(head, layer, f"{100 * value:.0f}", ha="center", va="center", fontsize=8, color=colour)
     figure.colorbar(image, ax=axes, label="share of the sum", format=_percent)
-    axes.set_title(
-        f"{result.model} on {result.corpus}:\n% of the sum in {index} of {length} singular values", fontsize=11
-    )
+    axes.set_title(f"{_subject(result)}:\n% of the sum in {index} of {length} singular values", fontsize=11)
     save_figure(figure, path)
 
 
@@ -84,7 +82,7 @@ def plot_k(result: RunResult, shares: Sequence[float], chosen: dict[str, list[in
     axes.set_ylim(0, None)
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8)
-    axes.set_title(f"{result.model} on {result.corpus}: singular values that each layer needs", fontsize=11)
+    axes.set_title(f"{_subject(result)}: singular values that each layer needs", fontsize=11)
     save_figure(figure, path)
 
 
@@ -98,7 +96,7 @@ def plot_comparison(results: Sequence[RunResult], index: int, path: Path) -> Non
         axes.fill_between(
             depth, shares.amin(1).tolist(), shares.amax(1).tolist(), color=colour, alpha=0.12, linewidth=0
         )
-        axes.plot(depth, shares.mean(1).tolist(), marker="o", color=colour, label=f"{result.model} on {result.corpus}")
+        axes.plot(depth, shares.mean(1).tolist(), marker="o", color=colour, label=_subject(result))
     axes.set_xlabel("depth (0: input, 1: output)")
     axes.set_ylabel(f"share of the sum in the first {index} singular values")
     axes.set_xlim(0, 1)
@@ -126,7 +124,7 @@ def plot_similarity(result: RunResult, compared: HeadComparison, path: Path) -> 
     axes.set_ylabel(f"layer ({heads} heads each)")
     figure.colorbar(image, ax=axes, label="cosine of two heads' maps")
     axes.set_title(
-        f"{result.model} on {result.corpus}:\nheads of one layer are alike by {float(inside.mean()):.2f} on average, "
+        f"{_subject(result)}:\nheads of one layer are alike by {float(inside.mean()):.2f} on average, "
         f"of different layers by {across:.2f}", fontsize=11,
     )  # fmt: skip
     save_figure(figure, path)
@@ -145,8 +143,12 @@ def plot_sharing(result: RunResult, compared: HeadComparison, path: Path) -> Non
     axes.xaxis.set_major_formatter(_percent)
     axes.grid(alpha=0.25)
     axes.legend(fontsize=9, title="which heads share")
-    axes.set_title(f"{result.model} on {result.corpus}: fewer maps, nothing trained", fontsize=11)
+    axes.set_title(f"{_subject(result)}: fewer maps, nothing trained", fontsize=11)
     save_figure(figure, path)
+
+
+def _subject(result: RunResult) -> str:
+    return f"{literal(result.model)} on {literal(result.corpus)}"
 
 
 def _percent(value: float, _place: int | None = None) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import atomic_write
+from longform.data.text import UNFINISHED, atomic_write
 from longform.errors import CheckpointError, ConfigurationError
 from longform.spectrum.subject import changed_fields
 
@@ -18,20 +18,26 @@ def open_run_folder(output: Path, identity: str, wanted: Mapping[str, Any], *, w
     CheckpointError for a damaged file.
     """
     path, now = output / identity, json.loads(json.dumps(wanted))
+    if _others(output, path) and not path.exists():  # in this order: another process may begin it just now
+        raise ConfigurationError(f'"{output}" is not empty, and holds no {what}: give another folder (--output)')
     if path.exists():
         try:
             before = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise CheckpointError(f'"{path}" is damaged ({error}): give another --output') from error
         changed = changed_fields(before, now)
-        if changed and any(other != path for other in output.iterdir()):
+        if changed and _others(output, path):
             raise ConfigurationError(
                 f'"{output}" holds {what} that were made with other settings ({"; ".join(changed)}): give the same, or '
                 "another --output"
             )
         if not changed:
             return
-    elif output.is_dir() and any(output.iterdir()):
-        raise ConfigurationError(f'"{output}" is not empty, and holds no {what}: give another folder (--output)')
     with atomic_write(path) as file:
         json.dump(now, file, indent=1)
+
+
+def _others(output: Path, path: Path) -> bool:
+    """Whether ``output`` holds anything but ``path``; files that are being written do not count."""
+    found = output.iterdir() if output.is_dir() else ()
+    return any(other != path and not other.name.endswith(UNFINISHED) for other in found)

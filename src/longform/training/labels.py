@@ -185,10 +185,13 @@ def _kind(label: Any) -> str:
     return "decimal number" if name.startswith("float") else name
 
 
-def split(examples: Examples, scheme: LabelScheme, *, fraction: float, seed: int) -> tuple[Examples, Examples]:
+def split(
+    examples: Examples, scheme: LabelScheme, *, fraction: float, seed: int,
+    otherwise: str = "give a validation part, more texts, or a larger validation_fraction",
+) -> tuple[Examples, Examples]:  # fmt: skip
     """Training and validation part; of single labels each class in proportion, at least one text of it in training.
 
-    Raises DataError when there is not enough for both.
+    Raises DataError when there is not enough for both; ``otherwise``: the ways out.
     """
     generator = random.Random(f"split {seed}")
     groups: dict[str, list[int]] = {}
@@ -199,10 +202,7 @@ def split(examples: Examples, scheme: LabelScheme, *, fraction: float, seed: int
         generator.shuffle(places)
         held += places[: min(round(fraction * len(places)), len(places) - 1)]
     if not held:
-        raise DataError(
-            f"{len(examples.texts)} texts are too few to hold out {fraction:.0%} of them: "
-            "give a validation part, more texts, or a larger validation_fraction"
-        )
+        raise DataError(f"{len(examples.texts)} texts are too few to hold out {fraction:.0%} of them: {otherwise}")
     kept = sorted(set(range(len(examples.texts))) - set(held))
     return examples.take(kept), examples.take(sorted(held))
 

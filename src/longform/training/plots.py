@@ -1,30 +1,15 @@
 """Pictures of a run: learning curve and confusion matrix, as PNG. Drawn without a display and without pyplot."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import atomic_write
-from longform.errors import require
-
-
-def _figure(width: float, height: float) -> Any:
-    figure = require("matplotlib.figure", extra="train").Figure(figsize=(width, height), dpi=120, layout="constrained")
-    require("matplotlib.backends.backend_agg", extra="train").FigureCanvasAgg(figure)
-    return figure
-
-
-def _save(figure: Any, path: Path) -> None:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    with atomic_write(path, "wb") as file:
-        file.write(buffer.getvalue())
+from longform.data.pictures import literal, new_figure, save_figure
 
 
 def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path) -> None:
     """Training loss and the validation metric against optimiser steps; ``records`` as in records.jsonl."""
-    figure = _figure(6.4, 4.0)
+    figure = new_figure(6.4, 4.0)
     axes = figure.add_subplot()
     train = [row for row in records if row["event"] == "train"]
     measured = [row for row in records if row["event"] == "evaluation" and row.get(metric) is not None]
@@ -37,18 +22,19 @@ def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path) -
         label=f"validation {metric}",
     )  # fmt: skip
     other.set_ylabel(f"validation {metric}", color="tab:orange")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def confusion_matrix(counts: Sequence[Sequence[int]], labels: Sequence[str], path: Path) -> None:
     """Counts, rows truth, columns prediction; colours are shares of a row."""
     size = max(4.0, 0.55 * len(labels) + 2.0)
-    figure = _figure(size + 0.8, size)
+    figure = new_figure(size + 0.8, size)
     axes = figure.add_subplot()
     shares = [[value / max(1, sum(row)) for value in row] for row in counts]
     image = axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
-    axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
-    axes.set_yticks(range(len(labels)), labels)
+    names = [literal(label) for label in labels]
+    axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
+    axes.set_yticks(range(len(names)), names)
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
     for row, values in enumerate(counts):
@@ -57,4 +43,4 @@ def confusion_matrix(counts: Sequence[Sequence[int]], labels: Sequence[str], pat
             if value:
                 axes.text(column, row, str(value), ha="center", va="center", color=colour, fontsize=8)
     figure.colorbar(image, ax=axes, label="share of the true label's texts")
-    _save(figure, path)
+    save_figure(figure, path)
