@@ -26,13 +26,16 @@ POOLED_BY = {
 
 
 def groups(rows: Rows) -> list[list[Mapping[str, Any]]]:
-    """Records of one data set and budget together, architectures in their usual order."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
+    """Records of one data set and budget together, architectures in their usual order; of each the newest."""
+    found: dict[str, dict[tuple[str, bool], Mapping[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: row["date"]):
         settings = {name: value for name, value in row["settings"].items() if name not in OWN}
         settings["pooling"] = _pooling(settings)
-        found.setdefault(json.dumps(settings, sort_keys=True), []).append(row)
-    return [sorted(group, key=lambda row: EVERY.index(row["settings"]["architecture"])) for group in found.values()]
+        which = (row["settings"]["architecture"], _begins_at_random(row["settings"]))
+        found.setdefault(json.dumps(settings, sort_keys=True), {})[which] = row
+    return [
+        sorted(group.values(), key=lambda row: EVERY.index(row["settings"]["architecture"])) for group in found.values()
+    ]
 
 
 def results(group: Rows) -> list[Result]:
@@ -48,9 +51,14 @@ def _result(row: Mapping[str, Any]) -> Result:
         return Result(name, title, surroundings=about, **row["metrics"])
     known = ARCHITECTURES[name]
     title, family = known.title, known.family
-    if name == "linformer" and row["settings"].get("projection_init", "normal") == "normal":  # as it was without one
+    if _begins_at_random(row["settings"]):
         title, family = f"{title}, E begun as N(0, 1/k)", "variant"
     return Result(name, title, family, surroundings=about, **row["metrics"])
+
+
+def _begins_at_random(settings: Mapping[str, Any]) -> bool:
+    """Whether a row is of a Linformer with E of N(0, 1/k): also where it could not be chosen yet."""
+    return settings["architecture"] == "linformer" and settings.get("projection_init", "normal") == "normal"
 
 
 def picture_name(settings: Mapping[str, Any]) -> str:

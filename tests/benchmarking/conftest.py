@@ -9,6 +9,7 @@ from longform.benchmarking import cell_run
 from longform.benchmarking.children import Outcome
 from longform.benchmarking.shapes import Cell
 
+COMMIT = "of the child"
 HARDWARE = {"cpu": "a CPU", "cpu_features": [], "cores": 2, "threads": 1, "memory_gib": 8.0, "gpu": None}
 
 
@@ -52,7 +53,7 @@ class FakeChildren:
         if task == "memory":
             return {"seconds": one, "growth": cell.length * 1_024, "weights": 2**20, "process": 2**30}
         floor = [cell.length * 0.25e-6] * count
-        return {"seconds": [one] * count, "floor": floor, "error": 1e-6, "hardware": HARDWARE}
+        return {"seconds": [one] * count, "floor": floor, "error": 1e-6, "hardware": HARDWARE, "commit": COMMIT}
 
 
 @pytest.fixture

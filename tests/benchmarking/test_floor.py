@@ -8,6 +8,7 @@ from longform.benchmarking.competitors import all_competitors
 from longform.benchmarking.floor import Attention, Product
 from longform.benchmarking.shapes import SIZES, Shape, Size
 from longform.benchmarking.timed_floor import TimedFloor
+from longform.functional.fused_linear import can_pack
 
 SHAPE = Shape(Size(layers=3, hidden=24, heads=4, intermediate=40), length=320, slots=20)
 BATCH = 2
@@ -85,4 +86,26 @@ def test_what_is_timed_is_the_plan(monkeypatch: pytest.MonkeyPatch, name: str, w
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 def test_the_floor_runs_in_other_dtypes(dtype: str) -> None:
     plan = floor.Floor(1, (Product(8, 16, 24), Product(4, 8, 16, left=True)), (Attention(1, 2, 8, 4, 8),), 8, 16)
-    TimedFloor(plan, dtype=dtype, work="inference", device=torch.device("cpu"))()
+    timed = TimedFloor(plan, dtype=dtype, work="inference", device=torch.device("cpu"))
+    assert len(timed.steps) == 3
+    timed()
+
+
+@pytest.mark.skipif(not can_pack(torch.ones(2, 2)), reason="torch without oneDNN")
+def test_packed_products_are_those_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the packed way is the faster one, it is run as often and at the shapes that the plan says."""
+    seen: list[tuple[int, ...]] = []
+    weights: dict[int, tuple[int, ...]] = {}
+
+    def packed(weight: torch.Tensor) -> torch.Tensor:
+        weights[id(made := torch.ones(1))] = tuple(weight.shape)
+        kept.append(made)
+        return made
+
+    kept: list[torch.Tensor] = []
+    monkeypatch.setattr(timed_floor, "pack", packed)
+    monkeypatch.setattr(timed_floor, "onednn_linear", lambda x, w, bias: seen.append((*x.shape, *weights[id(w)])))
+    monkeypatch.setattr(TimedFloor, "_faster", lambda self, product, ways: ways[-1])
+    plan = floor.Floor(2, (Product(8, 16, 24, 3), Product(8, 24, 16)), (), 8, 16)
+    TimedFloor(plan, dtype="float32", work="inference", device=torch.device("cpu"))()
+    assert seen == 2 * [*3 * [(8, 16, 24, 16)], (8, 24, 16, 24)]

@@ -113,6 +113,28 @@ def test_rows_of_which_less_was_asked_are_measured_again(less: dict[str, int], t
     assert fake_children.calls == []
 
 
+def test_a_row_that_time_cut_short_is_measured_again_when_there_is_more(tmp_path: Path, fake_children) -> None:
+    fake_children.slow = {"ours-linear": 4.0}
+    competitors = chosen_competitors(["ours-linear"])
+    for seconds, repeats in ((10.0, 1), (10.0, 1), (60.0, 5), (90.0, 5)):
+        effort = replace(EFFORT, cell_seconds=seconds)
+        (row,) = run_grid(cells(64), competitors, effort, output=tmp_path, tell=lambda _: None)
+        assert row.metrics["repeats"] == repeats
+    assert len((tmp_path / RECORDS).read_text().splitlines()) == 2
+
+
+def test_a_row_is_of_the_code_that_its_process_ran(tmp_path: Path, fake_children) -> None:
+    assert {record.commit for record in measured(tmp_path, 64)} == {"of the child"}
+
+
+def test_a_file_for_records_that_cannot_be_written_is_known_before_anything_is_measured(
+    tmp_path: Path, fake_children
+) -> None:
+    with pytest.raises(IsADirectoryError):
+        run_grid(cells(64), chosen_competitors(NAMES), EFFORT, output=tmp_path / "out", also=tmp_path)
+    assert fake_children.calls == []
+
+
 def test_floors_are_timed_for_new_rows_alone(tmp_path: Path, fake_children) -> None:
     measured(tmp_path, 64)
     mean = measured(tmp_path, 64, names=(*NAMES, "ours-mean"))[-1]

@@ -101,3 +101,15 @@ def test_packed_weights_are_counted() -> None:
         prepared = prepare(model, cell)
         assert any(isinstance(part, PackedLinear) for part in prepared.modules())
         assert weight_bytes(prepared) == plain
+
+
+def test_compiling_is_part_of_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is checked is compiled apart; the pass that is timed has run once before its turns begin."""
+    passes: list[str] = []
+    monkeypatch.setattr(worker, "_checked_pass", lambda competitor, cell: (lambda: passes.append("pass"), 0.0))
+    monkeypatch.setattr(worker, "alternate", lambda actions, *given, **options: passes.append("turns") or {})
+    monkeypatch.setattr(worker, "_floors", lambda *given: {})
+    for mode, expected in (("compiled", ["pass", "turns"]), ("eager", ["turns"])):
+        passes.clear()
+        worker.measure_time(replace(CELL, mode=mode), {"ours-linear": 2}, [], 60.0, lambda *given, **values: None)
+        assert passes == expected

@@ -40,6 +40,14 @@ def test_a_data_set_and_budget_is_a_caption_a_picture_and_a_table():
     assert "*Measured on a CPU, 2 cores, avx2." in text
 
 
+def test_an_architecture_that_was_measured_again_with_newer_settings_stands_there_once():
+    before = record("bigbird", metrics={**METRICS, "accuracy": 0.25})
+    before = dataclasses.replace(before, date="2026-10-01T00:00:00+00:00")
+    text = tables.render_table("compare", [record("bigbird", pooling="mean"), before, record("full")])
+    assert text.count("| BigBird (sparse) |") == 1
+    assert "| BigBird (sparse) | 50.00 |" in text
+
+
 def test_linformers_whose_projection_begins_otherwise_stand_beside_each_other():
     before = record("linformer")
     del before.settings["projection_init"]

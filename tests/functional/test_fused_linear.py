@@ -45,6 +45,9 @@ def test_views_are_read_as_they_are(dtype):
     for view in (x[:, 1:4], x.transpose(0, 1), x[..., :1].expand_as(x)):
         assert_close(fused_linear(view, weight, bias), linear(view.double(), weight.double(), bias.double()))
     assert_close(fused_linear(x, weight.t().contiguous().t(), bias), linear(x, weight, bias))
+    for strided in (normal(generator(1), 6, dtype=dtype)[::2], normal(generator(2), 1, dtype=dtype).expand(3)):
+        expected = linear(x.double(), weight.double(), strided.double())
+        assert_close(fused_linear(x, weight, strided), expected)
 
 
 def test_an_empty_batch():

@@ -76,3 +76,38 @@ def test_no_gradient_and_no_saving() -> None:
         quantised(x.requires_grad_())
     with pytest.raises(ConfigurationError, match="is not saved"):
         quantised.state_dict()
+
+
+@torch.no_grad()
+def test_it_is_float32_on_the_cpu_and_nothing_else() -> None:
+    layer, x = layer_and_rows()
+    made = Int8Linear(layer)
+    with pytest.raises(InputError, match=r"quantised for torch.float32 on the CPU, and given torch.bfloat16 on cpu"):
+        made(x.bfloat16())
+    with torch.autocast("cpu"), pytest.raises(InputError, match="called under autocast: load the float32 model"):
+        made(x)
+    with pytest.raises(InputError, match=r"quantised for torch.float32, and cast to torch.float16"):
+        made.half()(x)
+
+
+@torch.no_grad()
+def test_a_weight_of_zeros_where_small_numbers_are_flushed() -> None:
+    layer, x = layer_and_rows()
+    layer.weight[4] = 0.0
+    torch.set_flush_denormal(True)
+    try:
+        out = Int8Linear(layer)(x)
+    finally:
+        torch.set_flush_denormal(False)
+    assert layer.bias is not None
+    assert torch.equal(out[..., 4], layer.bias[4].expand(3, 5))
+
+
+@torch.no_grad()
+def test_the_layer_it_came_from_may_change() -> None:
+    layer, x = layer_and_rows()
+    made = Int8Linear(layer)
+    expected = made(x)
+    layer.weight.zero_()
+    layer.bias.add_(5.0)
+    assert torch.equal(made(x), expected)

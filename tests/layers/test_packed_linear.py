@@ -49,6 +49,7 @@ def test_the_layer_it_came_from_may_change_and_it_can_be_copied():
     x, layer = given(4, inner=6, outer=3)
     expected, packed = layer(x).double(), PackedLinear(layer)
     layer.weight.zero_()
+    layer.bias.add_(5)
     assert_close(packed(x), expected)
     assert_close(copy.deepcopy(packed)(x), expected)
 
@@ -94,3 +95,15 @@ def test_autocast_and_pickles_are_refused():
         packed(x)
     with pytest.raises(ConfigurationError, match="not pickled"):
         pickle.dumps(packed)
+
+
+@torch.no_grad()
+def test_a_layer_that_somebody_looks_at_stays():
+    x, layer = given(4, inner=6, outer=3)
+    model = nn.Sequential(layer, nn.Linear(3, 2))
+    layer.register_forward_hook(lambda *passed: torch.zeros_like(passed[2]))
+    expected = model(x).double()
+    replace_linears(model, pack_linear)
+    assert model[0] is layer
+    assert isinstance(model[1], PackedLinear)
+    assert_close(model(x), expected)

@@ -29,6 +29,7 @@ class Competitor:
         autocast: in bfloat16 its weights stay in float32, because it does not run otherwise.
         quadratic: time and memory grow as n².
         longest: most tokens that it is measured with, or None.
+        refuses: why it has no model of a shape; "" where it has one.
         details: what of its attention depends on the shape and is not a setting of the cell, for its records.
     """
 
@@ -43,6 +44,7 @@ class Competitor:
     autocast: bool = False
     quadratic: bool = False
     longest: int | None = 65_536
+    refuses: Callable[[Shape], str] = lambda shape: ""
     details: Callable[[Shape], dict[str, int]] = lambda shape: {}
 
     def missing(self, cell: Cell) -> str:
@@ -52,4 +54,4 @@ class Competitor:
             return f'not installed: {", ".join(absent)} (pip install "longform[peers]")'
         if self.longest is not None and cell.length > self.longest:
             return f"above {self.longest:,} tokens only Longform is measured"
-        return ""
+        return self.refuses(cell.shape)

@@ -35,12 +35,15 @@ def run_grid(
 
     A row that is there is not measured again, and ``tell`` is told from what commit it is, unless ``effort`` asks for
     more rounds, for memory or for a floor that were not asked for; nor is one that says why it is missing, unless a
-    package, a compiler or memory was, or now there is more time. ``also``: another file that gets each new record.
+    package, a compiler or memory was, or, as for one with fewer rounds than asked, now there is more time. ``also``:
+    another file that gets each new record.
     Raises CheckpointError where the records cannot be read.
     """
     commit()  # of the code that runs, whatever is checked out by the end
     path = output / RECORDS
     records = _read(path)
+    if also is not None:  # an error now is better than one after the first cell
+        append_records(also, [])
     there = {key_of(record.settings): record for record in records}
     wanted = [key_of(cell.settings(name)) for cell in cells for name in competitors]
     kept = {key for key in wanted if key in there and not worth_another_try(there[key], effort, competitors)}
@@ -71,7 +74,9 @@ def worth_another_try(record: Record, effort: Effort, competitors: Mapping[str, 
     had = {name: record.metrics.get(name) for name in asked}  # older rows do not say
     more = {name for name, value in had.items() if isinstance(value, int | float) and asked[name] > value}
     if record.metrics["missing"] is None:
-        return bool(more - {"cell_seconds"})
+        done, wanted = record.metrics.get("repeats"), had["asked_repeats"]
+        cut_short = isinstance(done, int) and isinstance(wanted, int) and done < wanted
+        return bool(more if cut_short else more - {"cell_seconds"})
     return may_have_passed(record) or ("cell_seconds" in more and reason.startswith(TOO_LONG))
 
 

@@ -21,6 +21,7 @@ from longform.benchmarking.shapes import Shape
 
 LONGFORMER_WINDOW = 512
 LANDMARKS = 64
+BLOCK, LONGEST_FULL = 64, 704  # of BigBird, tokens
 
 
 def _settings(shape: Shape, **special: Any) -> dict[str, Any]:
@@ -48,6 +49,16 @@ def big_bird(shape: Shape) -> nn.Module:
     return FromEmbeddings(BigBirdModel(BigBirdConfig(**_settings(shape)), add_pooling_layer=False))
 
 
+def _whole_blocks(shape: Shape) -> str:
+    even = shape.length <= LONGEST_FULL or shape.length % BLOCK == 0
+    return "" if even else f"above {LONGEST_FULL} tokens its texts are of whole blocks of {BLOCK}"
+
+
+def _whole_segments(shape: Shape) -> str:
+    even = shape.length % min(LANDMARKS, shape.length) == 0
+    return "" if even else f"its {LANDMARKS} landmarks are means of segments of one length: n is a multiple of them"
+
+
 def nystromformer(shape: Shape) -> nn.Module:
     """64 landmarks and a depthwise convolution of 65."""
     landmarks = min(LANDMARKS, shape.length)
@@ -72,7 +83,14 @@ def modern_bert(shape: Shape) -> nn.Module:
 
 COMPETITORS = (
     Competitor(name="longformer", label="Longformer", family="sparse", build=longformer),
-    Competitor(name="bigbird", label="BigBird", family="sparse", build=big_bird),
-    Competitor(name="nystromformer", label="Nyströmformer", family="sparse", build=nystromformer, autocast=True),
+    Competitor(name="bigbird", label="BigBird", family="sparse", build=big_bird, refuses=_whole_blocks),
+    Competitor(
+        name="nystromformer",
+        label="Nyströmformer",
+        family="sparse",
+        build=nystromformer,
+        refuses=_whole_segments,
+        autocast=True,
+    ),
     Competitor(name="modernbert", label="ModernBERT", family="sparse", build=modern_bert, quadratic=True),
 )

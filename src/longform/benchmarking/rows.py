@@ -8,7 +8,7 @@ from typing import Any
 from longform.benchmarking.competitor import Competitor
 from longform.benchmarking.guards import Probe
 from longform.benchmarking.measuring import paired_ratio, spread
-from longform.benchmarking.records import Record, hardware, versions
+from longform.benchmarking.records import Record, commit, hardware, versions
 from longform.benchmarking.shapes import Cell
 from longform.benchmarking.worker import plan_of
 
@@ -69,7 +69,8 @@ def make_row(
     return Record(
         name=NAME, settings=cell.settings(competitor.name), metrics=metrics, versions=versions() | packages,
         units={name: unit for name, unit in UNITS.items() if name in metrics},
-        hardware=event["hardware"] if event is not None else hardware(), date=date,
+        hardware=event["hardware"] if event is not None else hardware(),
+        commit=event["commit"] if event is not None else commit(), date=date,
     )  # fmt: skip
 
 

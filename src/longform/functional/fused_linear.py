@@ -42,7 +42,8 @@ def pack(weight: Tensor) -> Tensor:
 def onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, with_gelu: bool = False) -> Tensor:
     """The oneDNN call, without gradients: x (..., D) and a weight (F, D) of its dtype, packed or plain -> (..., F)."""
     attribute, algorithm = ("gelu", "none") if with_gelu else ("none", "")
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, attribute, [], algorithm)
+    whole = None if bias is None else bias.contiguous()  # oneDNN reads it without its strides
+    return torch.ops.mkldnn._linear_pointwise(x, weight, whole, attribute, [], algorithm)
 
 
 def _served(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:

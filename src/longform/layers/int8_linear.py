@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import ConfigurationError, InputError
+from longform.layers.inference_only import check_inference_input
 
 LARGEST = 127
+OTHERWISE = "load the float32 model again, then quantise it, and leave it float32 on the CPU"
 ROWS = 256  # at a time, so that what is written between the product and the result stays in the cache
 
 
@@ -31,18 +33,25 @@ class Int8Linear(nn.Module):
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
         weight = layer.weight.detach().float()
-        scale = weight.abs().amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny) / LARGEST
+        scale = (weight.abs().amax(dim=1) / LARGEST).clamp_min(torch.finfo(torch.float32).tiny)
         self.in_features, self.out_features = layer.in_features, layer.out_features
         whole = (weight / scale[:, None]).round()
         self.register_buffer("weight", whole.to(torch.int8).t(), persistent=False)
         self.register_buffer("scale", scale, persistent=False)
         self.register_buffer("sums", whole.sum(dim=1) * scale, persistent=False)
-        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().float(), persistent=False)
+        self.register_buffer(
+            "bias", None if layer.bias is None else layer.bias.detach().float().clone(), persistent=False
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (..., D) float32 -> (..., F). Raises InputError where a gradient is wanted."""
-        if torch.is_grad_enabled() and x.requires_grad:
-            raise InputError("an int8 layer has no gradient: use torch.no_grad(), or train before quantising")
+        """x (..., D) float32 -> (..., F).
+
+        Raises InputError where a gradient is wanted, under autocast, for another dtype or device, and when the layer
+        was cast.
+        """
+        check_inference_input(x, dtype=torch.float32, made="quantised", otherwise=OTHERWISE)
+        if self.scale.dtype != torch.float32:
+            raise InputError(f"quantised for torch.float32, and cast to {self.scale.dtype}: {OTHERWISE}")
         rows = x.reshape(-1, self.in_features)
         if torch.compiler.is_compiling():
             return self._product(rows).view(*x.shape[:-1], self.out_features)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from longform.errors import ConfigurationError, InputError
 from longform.functional.fused_linear import can_pack, onednn_linear, pack
+from longform.layers.inference_only import check_inference_input
 
 
 class _Packed(NamedTuple):
@@ -35,7 +36,7 @@ class PackedLinear(nn.Module):
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.dtype, self.weight_bytes = layer.weight.dtype, layer.weight.nbytes
         self._packed = _Packed(pack(layer.weight))  # no buffer: opaque tensors cannot be moved or cast
-        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach(), persistent=False)
+        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone(), persistent=False)
 
     def forward(self, x: Tensor, *, with_gelu: bool = False) -> Tensor:
         """x (..., D) -> (..., F), then exact GELU ``with_gelu``.
@@ -44,15 +45,9 @@ class PackedLinear(nn.Module):
         """
         if torch.compiler.is_compiling():
             raise InputError("a packed layer is not compiled: compile the model without packing its weights")
-        if torch.is_autocast_enabled("cpu"):
-            raise InputError(f"packed for {self.dtype}, and called under autocast: cast the model, then pack it")
-        if torch.is_grad_enabled() and x.requires_grad:
-            raise InputError("a packed layer has no gradient: use torch.no_grad(), or train before packing")
-        if x.dtype != self.dtype or x.device.type != "cpu":
-            raise InputError(
-                f"packed for {self.dtype} on the CPU, and given {x.dtype} on {x.device.type}: load the model again, "
-                "move or cast it, then pack"
-            )
+        check_inference_input(
+            x, dtype=self.dtype, made="packed", otherwise="load the model again, move or cast it, then pack"
+        )
         if not x.numel():
             return x.new_empty(*x.shape[:-1], self.out_features)
         return onednn_linear(x, self._packed.weight, self.bias, with_gelu=with_gelu)

@@ -20,7 +20,7 @@ def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
 def is_watched(layer: nn.Module) -> bool:
     """Whether somebody sees or replaces what passes through ``layer`` by itself."""
     everywhere = all_modules._global_forward_hooks or all_modules._global_forward_pre_hooks
-    return bool(everywhere or _is_hooked(layer))
+    return bool(everywhere or is_hooked(layer))
 
 
 def is_affine(layer: nn.Module) -> bool:
@@ -28,10 +28,11 @@ def is_affine(layer: nn.Module) -> bool:
 
     Parametrised weights are its own. Hooks on all modules are taken for onlookers.
     """
-    return type_before_parametrizations(layer) is nn.Linear and not _is_hooked(layer)
+    return type_before_parametrizations(layer) is nn.Linear and not is_hooked(layer)
 
 
-def _is_hooked(layer: nn.Module) -> bool:
+def is_hooked(layer: nn.Module) -> bool:
+    """Whether ``layer`` itself has forward hooks, or another forward in its place."""
     return bool(layer._forward_hooks or layer._forward_pre_hooks or "forward" in layer.__dict__)
 
 
