@@ -10,7 +10,9 @@ from longform.errors import InputError
 
 
 def check_inference_input(x: Tensor, *, dtype: torch.dtype, made: str, otherwise: str) -> None:
-    """Raise InputError unless ``x``, of shape (..., D), is of ``dtype``, on the CPU, without autocast, and no gradient is wanted.
+    """Raise InputError unless ``x``, of shape (..., D), is of ``dtype`` on the CPU.
+
+    Also under autocast, and where a gradient is wanted.
 
     ``made``: what was done to the layer ("packed"). ``otherwise``: how it comes to be of another dtype or device.
     """
