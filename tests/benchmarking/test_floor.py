@@ -8,7 +8,6 @@ from longform.benchmarking.competitors import all_competitors
 from longform.benchmarking.floor import Attention, Product
 from longform.benchmarking.shapes import SIZES, Shape, Size
 from longform.benchmarking.timed_floor import TimedFloor
-from longform.functional.fused_linear import can_pack
 
 SHAPE = Shape(Size(layers=3, hidden=24, heads=4, intermediate=40), length=320, slots=20)
 BATCH = 2
@@ -91,20 +90,12 @@ def test_the_floor_runs_in_other_dtypes(dtype: str) -> None:
     timed()
 
 
-@pytest.mark.skipif(not can_pack(torch.ones(2, 2)), reason="torch without oneDNN")
 def test_packed_products_are_those_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the packed way is the faster one, it is run as often and at the shapes that the plan says."""
     seen: list[tuple[int, ...]] = []
-    weights: dict[int, tuple[int, ...]] = {}
-
-    def packed(weight: torch.Tensor) -> torch.Tensor:
-        weights[id(made := torch.ones(1))] = tuple(weight.shape)
-        kept.append(made)
-        return made
-
-    kept: list[torch.Tensor] = []
-    monkeypatch.setattr(timed_floor, "pack", packed)
-    monkeypatch.setattr(timed_floor, "onednn_linear", lambda x, w, bias: seen.append((*x.shape, *weights[id(w)])))
+    monkeypatch.setattr(timed_floor, "can_pack", lambda weight: True)
+    monkeypatch.setattr(timed_floor, "pack", lambda weight: weight)
+    monkeypatch.setattr(timed_floor, "onednn_linear", lambda x, weight, bias: seen.append((*x.shape, *weight.shape)))
     monkeypatch.setattr(TimedFloor, "_faster", lambda self, product, ways: ways[-1])
     plan = floor.Floor(2, (Product(8, 16, 24, 3), Product(8, 24, 16)), (), 8, 16)
     TimedFloor(plan, dtype="float32", work="inference", device=torch.device("cpu"))()

@@ -40,7 +40,9 @@ def parser() -> Any:
                       "convolution, mean; in figure3d at each of its n, else at its first, with k = n / 4")  # fmt: skip
     made.add_argument("--shared", type=Path | None, default=None, help="figure 3: folder for tokens and trainings that "
                       "several figures use; several processes may train in it; null: inside the output")  # fmt: skip
-    made.add_argument("--keep-models", type=bool, default=False, help="figure 3: keep the trained weights")
+    made.add_argument(
+        "--keep-models", type=bool, default=False, help="figure 3: keep the weights of what this call trains"
+    )
     made.add_argument("--tasks", type=str, nargs="+", default=[], help="table2: some of SST-2 IMDB QNLI "
                       "MRPC RTE; null: all")  # fmt: skip
     made.add_argument("--models", type=str, nargs="+", default=[], help="table2: original, window, "

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -85,26 +86,34 @@ def compare(
     else:
         check_same_run(output, before, identity, otherwise="or another output folder (--output)")
     asked: dict[str, Result] = {}
-    for name, wait in [*((name, False) for name in architectures), *((name, True) for name in architectures)]:
+    for wait, name in product((False, True), architectures):  # in the end, what another process was at
         if name in asked:
             continue
         with claimed(folder_of(output, name) / CLAIM, wait=wait) as mine:
-            if not mine:  # another process is at it: seen to at the end
+            if not mine:
                 continue
-            found = read_result(output, name)
-            if found is None and name == HUMBLE:
-                found = _humble(task)
-            elif found is None:
-                found = _attempt(name, task, sizes, learning, output, place, progress=progress)
-            if not found.skipped:
-                write_result(output, found)
-                (folder_of(output, name) / CHECKPOINT).unlink(missing_ok=True)
-            if memory and name != HUMBLE and not found.skipped and found.memory_mib is None and not found.memory_reason:
-                found = _with_memory(found, sizes, learning, place)
-                write_result(output, found)
-        asked[name] = found
+            asked[name] = _result(name, task, sizes, learning, output, place, memory=memory, progress=progress)
         _write(task, output, settings, asked)
     return Comparison(task, [asked[name] for name in dict.fromkeys(architectures)], output)
+
+
+def _result(
+    name: str, task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: Path, device: torch.device, *,
+    memory: bool, progress: bool,
+) -> Result:  # fmt: skip
+    """What is in the folder, or what is measured now and written there."""
+    found = read_result(output, name)
+    if found is None and name == HUMBLE:
+        found = _humble(task)
+    elif found is None:
+        found = _attempt(name, task, sizes, learning, output, device, progress=progress)
+    if not found.skipped:
+        write_result(output, found)
+        (folder_of(output, name) / CHECKPOINT).unlink(missing_ok=True)
+    if memory and name != HUMBLE and not found.skipped and found.memory_mib is None and not found.memory_reason:
+        found = _with_memory(found, sizes, learning, device)
+        write_result(output, found)
+    return found
 
 
 def _write(task: SequenceTask, output: Path, settings: dict[str, Any], asked: dict[str, Result]) -> None:

@@ -5,15 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from longform.benchmarking.records import Record
 from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError, DataError
 from longform.laboratory.claims import claimed, refuse_process_groups
 from longform.laboratory.figure3_plan import Curve, Plan
 from longform.laboratory.figure3_report import report_figure3
-from longform.laboratory.parts import CLAIMS, FINISHED, Finished, Part, work_through
+from longform.laboratory.parts import CLAIMS, Finished, Part, work_through
 from longform.spectrum.run_folder import open_run_folder
 from longform.training.checkpoints import read_run
 from longform.training.pretraining import pretrain
@@ -24,7 +22,6 @@ NAME = "pretraining"  # of the records
 UNITS = {"loss": "nats", "unigram_loss": "nats", "seconds": "s"}
 TRAININGS, CACHE, IDENTITY = "trainings", "cache", "reproduce.json"
 WEIGHTS = "model.safetensors"
-WANTED = "weights-are-kept"  # an empty file beside them
 
 
 @dataclass(frozen=True)
@@ -124,14 +121,8 @@ class Training:
 
     def clean(self) -> None:
         """Remove the weights, unless they are wanted."""
-        folder = self.place / TRAININGS / self.name
-        if self.keep_models and (folder / WEIGHTS).exists():
-            (folder / WANTED).touch()
-        elif self.keep_models:
-            result = self.place / FINISHED / f"{self.name}.json"
-            tqdm.write(f'{self.name}: was trained without --keep-models; delete "{result}" to train it again')
-        elif not (folder / WANTED).exists():  # another figure that shares the folder may have asked for them
-            (folder / WEIGHTS).unlink(missing_ok=True)
+        if not self.keep_models:
+            (self.place / TRAININGS / self.name / WEIGHTS).unlink(missing_ok=True)
 
     def _settings(self) -> dict[str, Any]:
         model, training = self.curve.model, self.plan.preset.training

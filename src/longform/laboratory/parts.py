@@ -22,7 +22,8 @@ class Part:
     """``name``: of its files. ``identity``: what must be the same for its result to be taken.
 
     ``work``: does it, and returns the record and anything else that is to be kept (JSON). ``clean``: removes what is
-    not needed when the result is on the disk. ``again``: whether a record on the disk is to be made anew.
+    not needed now that the result is on the disk; for an older result it is not called. ``again``: whether a record on
+    the disk is to be made anew.
     """
 
     name: str
@@ -63,9 +64,8 @@ def work_through(
                 finished[place] = finished[place] or read_part(folder, part)
                 if mine and finished[place] is None:
                     finished[place] = _write(folder, part, *part.work())
-                    report([one for one in finished if one is not None])
-                if mine:
                     part.clean()
+                    report([one for one in finished if one is not None])
             bar.update()
     finished = [found or read_part(folder, part) for found, part in zip(finished, parts, strict=True)]
     done = [one for one in finished if one is not None]

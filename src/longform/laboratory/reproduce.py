@@ -38,7 +38,7 @@ SUBJECTS = {
     ),
     "table1": Subject("growth of time and memory with length", "6 minutes to 4,096 tokens", (), _GRID),
     "table2": Subject(
-        "accuracy after fine-tuning", "4 hours of one core, reckoned from a third of it; half in two processes",
+        "accuracy after fine-tuning", "6 hours of one core, measured beside other work; half in two processes",
         ("data",),
         ("text", "text_field", "seeds", "tasks", "models", "model", "lengths"),
     ),

@@ -114,9 +114,8 @@ def reproduce_table2(request: Table2) -> tuple[list[Finished], int]:
     tasks, models = chosen_tasks(request.tasks), chosen_variants(request.models)
     if not request.seeds or len(set(request.seeds)) < len(request.seeds):
         raise ConfigurationError(f"seeds={list(request.seeds)}: give one or more, each once")
-    read = {
-        task: read_task(task, request.data, request.scale.amounts[task.name]) for task in tasks
-    }  # all of them first
+    amounts = request.scale.amounts  # all are read now: a missing file is better known before the first hour
+    read = {task: read_task(task, request.data, amounts[task.name]) for task in tasks}
     open_run_folder(request.output, "reproduce.json", {"table": "table2", **request.facts}, what="fine-tunings")
     jobs = [
         Finetuning(request, task, *read[task], variant, seed)

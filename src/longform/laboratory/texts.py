@@ -9,7 +9,16 @@ from longform.data.batching import tokenize
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from longform.errors import DataError
 from longform.laboratory.sequences import LabelledSequences, SequenceTask
-from longform.training.labels import SINGLE, Examples, LabelScheme, check_examples, learn_scheme, read_examples, split
+from longform.training.labels import (
+    SINGLE,
+    Examples,
+    LabelScheme,
+    check_examples,
+    is_list,
+    learn_scheme,
+    read_examples,
+    split,
+)  # fmt: skip
 
 
 def text_task(
@@ -27,7 +36,7 @@ def text_task(
     fields = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
     examples = source if given else read_examples(source, **fields)
     check_examples(examples, where="the data")
-    if any(isinstance(label, list | tuple | set) for label in examples.labels):
+    if any(is_list(label) for label in examples.labels):
         raise DataError(f'"{label_field}" holds lists: a comparison takes one class a text')
     scheme = learn_scheme(examples.labels, SINGLE)
     share = validation_fraction / (1 - test_fraction)

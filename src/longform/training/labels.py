@@ -105,7 +105,8 @@ def _text(record: Record, name: str) -> str:
     return clean_text(value)[0]
 
 
-def _is_list(label: Any) -> bool:
+def is_list(label: Any) -> bool:
+    """Whether a text has several labels."""
     return isinstance(label, list | tuple | set)
 
 
@@ -150,7 +151,7 @@ def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
         if not names:
             raise DataError("no training text has any label")
         return LabelScheme(task, names)
-    if any(_is_list(label) for label in labels):
+    if any(is_list(label) for label in labels):
         raise DataError('task="single-label", but some labels are lists: use task="multi-label"')
     names = sorted({_name(label) for label in labels}, key=_order)
     if len(names) < 2:
@@ -165,7 +166,7 @@ def _order(name: str) -> tuple[bool, float, str]:
 
 
 def _task(labels: Sequence[Any]) -> str:
-    kinds = {"list" if _is_list(x) else _kind(x): x for x in labels}
+    kinds = {"list" if is_list(x) else _kind(x): x for x in labels}
     if kinds.keys() <= {"list"}:
         return MULTI
     if kinds.keys() == {"text"} or kinds.keys() == {"whole number"}:
