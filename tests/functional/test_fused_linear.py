@@ -50,6 +50,39 @@ def test_views_are_read_as_they_are(dtype):
         assert_close(fused_linear(x, weight, strided), expected)
 
 
+@pytest.mark.parametrize("with_gelu", [False, True])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_a_product_in_pieces(monkeypatch, with_bias, with_gelu):
+    asked = []
+    monkeypatch.setattr(subject, "rows_at_a_time", lambda *size: asked.append(size) or 4)
+    x, weight, bias = given(torch.bfloat16, (2, 5))
+    bias = bias if with_bias else None
+    expected = linear(x.double(), weight.double(), None if bias is None else bias.double())
+    out = subject.onednn_linear(x, weight, bias, with_gelu=with_gelu)
+    assert_close(out, gelu(expected) if with_gelu else expected)
+    assert_close(subject.onednn_linear(x[0, 0], weight, bias), linear(x[0, 0], weight, bias))
+    subject.onednn_linear(x.float(), weight.float(), None)
+    assert asked == [(10, 7, 3), (1, 7, 3)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs", "step"),
+    [
+        (1024, 3072, 768, 256), (512, 768, 768, 256), (1000, 768, 768, 250), (1280, 3072, 768, 320),
+        (447, 3072, 768, 447), (1409, 3072, 768, 1409), (1024, 768, 3072, 1024), (1024, 1536, 384, 1024),
+        (1024, 512, 768, 1024),
+    ],
+)  # fmt: skip
+def test_products_that_two_cores_with_amx_do_on_one(monkeypatch, rows, inputs, outputs, step):
+    monkeypatch.setattr(subject, "has_amx", lambda: True)
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
+        assert subject.rows_at_a_time(rows, inputs, outputs) == (step if threads == 2 else rows)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(subject, "has_amx", lambda: False)
+    assert subject.rows_at_a_time(rows, inputs, outputs) == rows
+
+
 def test_an_empty_batch():
     x, weight, bias = given(shape=(0, 5))
     assert fused_linear(x, weight, bias, with_gelu=True).shape == (0, 5, 3)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from longform.benchmarking import precision
-from longform.functional.hardware import native_bfloat16
+from longform.functional.hardware import has_amx, native_bfloat16
 from longform.training import settings
 
 CPU = torch.device("cpu")
@@ -32,6 +32,12 @@ def test_the_flags_that_an_older_torch_has(monkeypatch, amx, avx512):
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
     assert native_bfloat16(CPU) is (amx or avx512)
+
+
+@pytest.mark.parametrize("amx", [False, True])
+def test_the_unit_for_products(monkeypatch, amx):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    assert has_amx.__wrapped__() is amx
 
 
 def test_gpus_count_without_emulation(monkeypatch):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 from window_cases import Inputs, cases
 
-from longform.functional import moving_keys, window, window_products_cpu
+from longform.functional import moving_keys, window, window_forward_cpu, window_products_cpu
 from longform.functional import product_attention as subject
 from longform.functional.attention import compressed_attention, usable_slots
 from longform.functional.moving_keys import rounded_bias
@@ -87,7 +87,8 @@ def test_moving_keys_equal_the_path_with_gradients(always, small, monkeypatch, b
 @pytest.mark.parametrize("sinks", [0, 3])
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("shortest", [13, 2])
-def test_slots_of_single_tokens(always, small, monkeypatch, projection, budget, sinks, with_bias, shortest):
+@pytest.mark.parametrize("products", [True, False])
+def test_slots_of_single_tokens(small, monkeypatch, products, projection, budget, sinks, with_bias, shortest):
     """A short text in a long model, where a slot is a token or, convolved, a token and its weight."""
     size = 1 if projection == "convolution" else 4
     made = LinformerAttention(
@@ -97,8 +98,10 @@ def test_slots_of_single_tokens(always, small, monkeypatch, projection, budget, 
     with torch.no_grad():
         for parameter in made.parameters() if with_bias else made.groups.parameters():
             parameter.add_(torch.randn_like(parameter))
-    single, calls = window_products_cpu._single_tokens, []
-    monkeypatch.setattr(window_products_cpu, "_single_tokens", lambda *given: calls.append(single(*given)))
+    monkeypatch.setattr(window, "products_are_faster", lambda *_: products)
+    kernel, name = (window_products_cpu, "_single_tokens") if products else (window_forward_cpu, "attend_single_tokens")
+    single, calls = getattr(kernel, name), []
+    monkeypatch.setattr(kernel, name, lambda *given: calls.append(single(*given)))
     hidden, mask = torch.randn(2, 22, 6).double(), torch.arange(22) < torch.tensor([[22], [shortest]])
     with torch.no_grad(), patch.object(made.groups[0], "from_heads", wraps=made.groups[0].from_heads) as formed:
         out = made(hidden, mask)

@@ -113,5 +113,6 @@ def test_nothing_is_plain_in_a_compiled_graph(monkeypatch):
 
 
 @pytest.mark.parametrize(("batch", "rows"), [(1, 1024), (3, 341), (9999, 1)])
-def test_each_document_of_a_batch_has_its_part_of_a_chunk(batch, rows):
+def test_each_document_of_a_batch_has_its_part_of_a_chunk(monkeypatch, batch, rows):
+    monkeypatch.setattr(row_chunks, "CPU_ROWS", 1024)
     assert row_chunks.rows_of_each(batch) == rows

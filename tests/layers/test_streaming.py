@@ -164,5 +164,6 @@ def test_where_something_stands_in_the_way_the_text_is_whole(short_parts, stream
 
 
 @pytest.mark.parametrize(("window", "rows"), [(64, 1024), (96, 1056), (1024, 1024), (5000, 5000)])
-def test_queries_at_a_time_are_whole_blocks(window, rows):
+def test_queries_at_a_time_are_whole_blocks(monkeypatch, window, rows):
+    monkeypatch.setattr(streaming, "CPU_ROWS", 1024)
     assert streaming.queries_at_a_time(window) == rows

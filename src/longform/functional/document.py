@@ -8,8 +8,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from longform.functional.projection import Slots
+
+SINGLE_TOKENS = 512  # so many at most are looked at in one table of all pairs
 
 
 class Part(NamedTuple):
@@ -71,6 +74,10 @@ class Far(NamedTuple):
     budget: float | None
     of_tokens: bool = False
 
+    def is_of_single_tokens(self, part: Part) -> bool:
+        """Whether the slots are the tokens of ``part``, all of a short document."""
+        return self.size == 1 and self.of_tokens and part.is_whole and part.length <= SINGLE_TOKENS
+
 
 class DocumentAttention(ABC):
     """The attention of one document to its neighbours and to ``far``, part after part from its start."""
@@ -121,3 +128,31 @@ def far_of_tokens(
 def slot_logits(far: Far) -> Tensor:
     """log(count) of each slot, -inf where it is empty: shape (S)."""
     return torch.where(far.count > 0, far.count.clamp(min=1.0).log(), -torch.inf)
+
+
+def far_logits(far: Far, first: int, end: int, window: int) -> Tensor:
+    """What is added to the logits of slots for the queries of blocks ``first`` to ``end``: (c, S).
+
+    As window.far_bias: log(count), hidden within reach and where empty, less where the budget is passed.
+    """
+    count = far.count
+    index = torch.arange(count.shape[0], device=count.device)
+    exact = index < far.sinks
+    home = torch.where(exact, index, (index - far.sinks) * far.size) // window
+    blocks = torch.arange(first, end, device=count.device)[:, None]
+    seen = ((home - blocks).abs() > 1) & (count > 0)
+    logits = slot_logits(far)
+    if far.budget is not None:
+        tokens = torch.where(seen & ~exact, count, 0.0).sum(dim=1, keepdim=True).clamp(min=1.0)
+        logits = logits + torch.where(exact, 0.0, (far.budget / tokens).log().clamp(max=0.0))
+    return torch.where(seen, logits, -torch.inf)
+
+
+def far_shares(far: Far, blocks: int, window: int) -> list[float]:
+    """min(0, log(budget / far tokens)) of each block."""
+    if far.budget is None:
+        return [0.0] * blocks
+    rest, run = far.count[far.sinks :], window // far.size
+    tokens = pad(rest, (0, blocks * run - len(rest))).view(blocks, run).sum(dim=1)
+    near = pad(tokens, (1, 1)).unfold(0, 3, 1).sum(dim=1)
+    return (far.budget / (tokens.sum() - near).clamp(min=1.0)).log().clamp(max=0.0).tolist()

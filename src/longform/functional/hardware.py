@@ -1,8 +1,16 @@
 """What the machine multiplies."""
 
+from functools import cache
+
 import torch
 
 BFLOAT16_UNITS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # of x86, then of ARM
+
+
+@cache
+def has_amx() -> bool:
+    """Whether the CPU has Intel's unit for products of matrices, and the system lets it be used."""
+    return torch.cpu._is_amx_tile_supported()
 
 
 def native_bfloat16(device: torch.device) -> bool:

@@ -14,6 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from longform.functional.hardware import has_amx
 from longform.functional.inference_calls import is_plain_inference
 
 LOGITS = 2**21  # elements at a time: twice what the second-level caches of two cores hold
@@ -32,7 +33,7 @@ def products_are_faster(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def has_slow_fused_attention() -> bool:
     """A CPU that multiplies bfloat16, but not by the unit (AMX) that torch's fused attention knows."""
     has_products = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return has_products and torch.cpu._is_avx512_bf16_supported() and not torch.cpu._is_amx_tile_supported()
+    return has_products and torch.cpu._is_avx512_bf16_supported() and not has_amx()
 
 
 def attention_by_products(query: Tensor, key: Tensor, value: Tensor, usable: Tensor | None) -> Tensor:

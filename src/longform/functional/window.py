@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 
 from longform.functional.blockwise_cpu import BlockwiseAttention, has_blockwise_kernel
-from longform.functional.document import DocumentAttention, Far, Part, far_of, far_of_tokens
+from longform.functional.document import SINGLE_TOKENS, DocumentAttention, Far, Part, far_of, far_of_tokens
 from longform.functional.masking import text_lengths
 from longform.functional.product_attention import products_are_faster
 from longform.functional.projection import Slots
 from longform.functional.window_flex import flex_windowed_attention, has_flex_kernel
 from longform.functional.window_forward_cpu import FusedDocument
-from longform.functional.window_products_cpu import SINGLE_TOKENS, ProductDocument
+from longform.functional.window_products_cpu import ProductDocument
 
 HIDDEN = float("-inf")
 
@@ -148,14 +148,14 @@ def single_token_attention(
 ) -> Tensor | None:
     """``windowed_attention`` where every slot is a token, without forming slots: out (B, h, n, d), or None.
 
-    None where a gradient is wanted, where padding is not on the right alone, and where no path serves that takes the
-    tokens themselves: then slots have to be formed.
+    None where a gradient is wanted, where padding is not on the right alone, for long texts and on other devices: then
+    slots have to be formed.
     """
     batch, _, length, _ = query.shape
     if not has_blockwise_kernel(query) or _gradient_is_wanted(query, key, value, memory_bias) or length > SINGLE_TOKENS:
         return None
     lengths = text_lengths(mask, batch=batch, length=length)
-    if lengths is None or window_kernel(query, key, value) is not ProductDocument:
+    if lengths is None:
         return None
     far_at = partial(far_of_tokens, like=key, sinks=sinks, bias=memory_bias, budget=memory_budget)
     return _without_gradient(query, key, value, far_at, lengths, window)

@@ -5,13 +5,11 @@ Axes: n tokens of one document, S slots, F keys of a block, h heads, d head dime
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from longform.functional.document import DocumentAttention, Far, Part, slot_logits
+from longform.functional.document import DocumentAttention, Far, Part, far_shares, slot_logits
 from longform.functional.moving_keys import MovingKeys, rounded_bias
 from longform.functional.product_attention import attend, rows_at_a_time
-
-SINGLE_TOKENS = 512  # so many at most are looked at in one table of all pairs
+from longform.functional.window_pairs_cpu import single_token_bias
 
 
 class ProductDocument(DocumentAttention):
@@ -24,10 +22,10 @@ class ProductDocument(DocumentAttention):
 
     def __call__(self, part: Part, out: Tensor) -> None:
         far, window = self.far, part.window
-        shares = self._shares = self._shares or _shares(far, part.all_blocks(), window)
-        if far.size == 1 and part.length <= SINGLE_TOKENS and far.of_tokens and part.is_whole:
-            _single_tokens(part, far, shares, out)
+        if far.is_of_single_tokens(part):
+            _single_tokens(part, far, out)
             return
+        shares = self._shares = self._shares or far_shares(far, part.all_blocks(), window)
         # From the first block that reaches no sink to the last one whose right neighbour is whole.
         begin, end = max(1, -(-far.sinks // window) + 1 if far.sinks else 1), part.length // window - 1
         for block in part.blocks():
@@ -40,26 +38,15 @@ class ProductDocument(DocumentAttention):
             attend(part.query[:, rows], keys.key.transpose(1, 2), keys.value, keys.bias, out[rows])
 
 
-def _single_tokens(part: Part, far: Far, shares: list[float], out: Tensor) -> None:
+def _single_tokens(part: Part, far: Far, out: Tensor) -> None:
     """Slots of one token each are tokens that are weighed: full attention with a bias for the far ones."""
-    bias, length = None, part.length
-    if any(shares) or (far.bias is not None and far.bias.any()):
-        bias = _pairs(far, shares, length, part.window).to(part.query.dtype)
+    weighed, length = single_token_bias(part, far), part.length
+    bias = None if weighed is None else weighed.to(part.query.dtype)
     keys, values = part.key.contiguous().transpose(1, 2), part.value.contiguous()
     rows = rows_at_a_time(len(part.query), length)
     for start in range(0, length, rows):
         some = slice(start, start + rows)
         attend(part.query[:, some], keys, values, None if bias is None else bias[:, some], out[some])
-
-
-def _pairs(far: Far, shares: list[float], length: int, window: int) -> Tensor:
-    """What is added to the logit of each query (rows) and token: (g, n, n)."""
-    blocks = torch.arange(length) // window
-    share = torch.tensor(shares, dtype=far.count.dtype)[blocks][:, None]
-    weight = torch.where(torch.arange(length) < far.sinks, 0.0, share)[None]
-    if far.bias is not None:
-        weight = weight + far.bias.to(weight.dtype)[:, None, None]
-    return torch.where((blocks[:, None] - blocks).abs() <= 1, 0.0, weight)
 
 
 def _one_block(part: Part, far: Far, block: int, share: float, out: Tensor) -> None:
@@ -80,13 +67,3 @@ def _one_block(part: Part, far: Far, block: int, share: float, out: Tensor) -> N
     logits = torch.cat([logits[p] for p in seen])
     bias = rounded_bias(logits, far.bias, near=reach.stop - reach.start, dtype=part.query.dtype)
     attend(part.query[:, rows], keys.transpose(1, 2), values, bias, out[rows])
-
-
-def _shares(far: Far, blocks: int, window: int) -> list[float]:
-    """min(0, log(budget / far tokens)) of each block."""
-    if far.budget is None:
-        return [0.0] * blocks
-    rest, run = far.count[far.sinks :], window // far.size
-    tokens = pad(rest, (0, blocks * run - len(rest))).view(blocks, run).sum(dim=1)
-    near = pad(tokens, (1, 1)).unfold(0, 3, 1).sum(dim=1)
-    return (far.budget / (tokens.sum() - near).clamp(min=1.0)).log().clamp(max=0.0).tolist()

@@ -12,11 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from longform.functional.blockwise_cpu import has_blockwise_kernel
+from longform.functional.hardware import has_amx
 from longform.layers.plain_linear import is_watched
 
 LONG = 4096  # tokens from which on a text passes through a whole layer so
 OutputPart = tuple[tuple[slice, slice], Tensor]  # of which documents and tokens; values (b, c, D)
-CPU_ROWS, DEVICE_ROWS = 1024, 65536  # tokens at a time, in all documents together
+# Tokens at a time, in all documents together. AMX is the faster the more rows it multiplies: a base encoder on two such
+# cores in bfloat16 took 1.1 s for 8,192 tokens instead of 1.3, float32 1.22 s for 2,048 instead of 1.27.
+CPU_ROWS, DEVICE_ROWS = 2048 if has_amx() else 1024, 65536
 
 
 def chunk_size(hidden: Tensor) -> int:
