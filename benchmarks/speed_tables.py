@@ -1,6 +1,7 @@
 """The tables of docs/benchmarks.md and docs/costs.md: rows of ``longform benchmark``."""
 
 from functools import partial
+from typing import Any
 
 from benchmarks.speed_shapes import (
     beside_the_paper,
@@ -19,7 +20,10 @@ from longform.benchmarking.competitors import all_competitors
 from longform.benchmarking.selection import LONGEST
 
 ONE_TEXT = {"settings.dtype": "bfloat16", "settings.mode": "eager", "settings.batch": 1}
-SPEED = {**ONE_TEXT, "settings.device": "cpu"}
+UNITS = "hardware.cpu_features"  # what is measured on CPUs with AMX has tables of its own
+WITHOUT_AMX, WITH_AMX = ["avx2", "avx512", "avx512_bf16"], ["avx2", "avx512", "avx512_bf16", "amx_bf16"]
+ON_CPU = {"settings.device": "cpu", UNITS: WITHOUT_AMX}
+SPEED = {**ONE_TEXT, **ON_CPU}
 EVERY = tuple(all_competitors())
 ORDERS = tuple(name for name, each in all_competitors().items() if each.family in ("ours", "order"))
 PEERS = tuple(name for name, each in all_competitors().items() if each.family == "peer")
@@ -31,18 +35,20 @@ FULL_BATCHES = tuple(2**power for power in range(1, 15))
 
 
 def speed(
-    metric: str, form: str, *, size: str = "base", work: str = "inference", device: str = "cpu",
+    metric: str, form: str, *, size: str = "base", work: str = "inference", device: str = "cpu", amx: bool = False,
     competitors: tuple[str, ...] = SHOWN, together: bool = True, **layout: bool,
 ) -> ComputedTable:  # fmt: skip
     """One metric of the benchmark's rows: batch 1, bfloat16, k = 256 (n / 2 where that is less).
 
+    ``amx``: those of CPUs with AMX, else of CPUs without it.
     ``layout``: of ``by_competitor``. ``together``: a length's numbers come from the run that has most of them; what it
     lacks, or without it all, from the latest record that has the metric, one measured beside full attention first.
     """
+    machine = {UNITS: WITH_AMX if amx else WITHOUT_AMX} if device == "cpu" else {}
     return ComputedTable(
         make=partial(by_competitor, metric=metric, form=form, **layout), records="speed",
         where={**ONE_TEXT, "settings.device": device, "settings.size": size, "settings.work": work,
-               "settings.competitor": competitors},
+               "settings.competitor": competitors, **machine},
         having=(f"metrics.{metric}",), row=CELL, prefer=BESIDE, one_run=("settings.length",) if together else (),
         select=standard, order=("settings.length",),
     )  # fmt: skip
@@ -55,6 +61,17 @@ def shown_pictures(folder: str) -> ComputedTable:
         where={**SPEED, "settings.work": "inference", "settings.competitor": SHOWN},
         having_any=("metrics.seconds", "metrics.peak_mib"), row=("settings.size", *CELL), prefer=BESIDE,
         one_machine=True,
+    )  # fmt: skip
+
+
+def beside_paper(where: dict[str, Any]) -> ComputedTable:
+    """The paper's Table 3 and ours, measured on such machines."""
+    return ComputedTable(
+        make=beside_the_paper, records="speed",
+        where={**where, "settings.size": "base", "settings.work": "inference", "settings.competitor": "ours-linear"},
+        having_any=("metrics.against_unfused", "metrics.texts_against_unfused"),
+        row=("settings.length", "settings.slots"), prefer=("metrics.texts_against_unfused",),
+        order=("settings.length", "settings.slots"),
     )  # fmt: skip
 
 
@@ -75,6 +92,13 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
     "floor_cuda": speed("against_floor", ".2f", device="cuda", together=False),
     "spread": speed("spread", ".0%", rounds=False),
     "tokens_per_second": speed("tokens_per_second", ",.0f"),
+    "speed_amx": speed("against_sdpa", ".2f", amx=True),
+    "speed_training_amx": speed("against_sdpa", ".2f", size="minilm", work="train", amx=True),
+    "peers_amx": speed("against_ours-linear", ".2f", competitors=("ours-linear", *PEERS), inverse=True, amx=True),
+    "peers_training_amx": speed("against_ours-linear", ".2f", size="minilm", work="train",
+                                competitors=("ours-linear", *PEERS), inverse=True, amx=True),
+    "seconds_amx": speed("seconds", ".4g", amx=True),
+    "floor_amx": speed("against_floor", ".2f", together=False, amx=True),
     "pass_memory": speed("peak_mib", ",.0f", size="minilm", rounds=False),
     "million": TableDefinition(
         columns=(
@@ -98,13 +122,8 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
         where={**SPEED, "settings.batch": FULL_BATCHES, "settings.work": "inference"},
         having=("metrics.seconds",), order=("settings.size", "settings.length", "settings.batch"),
     ),
-    "paper_table_3": ComputedTable(
-        make=beside_the_paper, records="speed",
-        where={**SPEED, "settings.size": "base", "settings.work": "inference", "settings.competitor": "ours-linear"},
-        having_any=("metrics.against_unfused", "metrics.texts_against_unfused"),
-        row=("settings.length", "settings.slots"), prefer=("metrics.texts_against_unfused",),
-        order=("settings.length", "settings.slots"),
-    ),
+    "paper_table_3": beside_paper(SPEED),
+    "paper_table_3_amx": beside_paper({**SPEED, UNITS: WITH_AMX}),
     "speed_pictures": shown_pictures("pictures"),
     "speed_pictures_in_readme": shown_pictures("docs/pictures"),
     "where_time_goes": ComputedTable(
@@ -119,7 +138,7 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
     ),
     "precision": ComputedTable(
         make=by_precision, records="speed", having=("metrics.seconds",), select=of_several_precisions,
-        where={"settings.batch": 1, "settings.device": "cpu", "settings.work": "inference"},
+        where={"settings.batch": 1, **ON_CPU, "settings.work": "inference"},
     ),
     "packing": TableDefinition(
         columns=(

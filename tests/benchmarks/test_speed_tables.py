@@ -7,15 +7,15 @@ import pytest
 
 from benchmarks import speed_pictures, speed_shapes, tables
 from benchmarks.records import Record
-from benchmarks.speed_tables import SPEED
+from benchmarks.speed_tables import SPEED, WITH_AMX, WITHOUT_AMX
 
-HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2", "avx512_bf16"], "cores": 2, "threads": 2, "gpu": None}
+HARDWARE = {"cpu": "a CPU", "cpu_features": WITHOUT_AMX, "cores": 2, "threads": 2, "gpu": None}
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}
 
 
 def speed_record(competitor: str, length: int, slots: int, *, date: str = "2026-01-01", **metrics: Any) -> Record:
     """Of base size, one text, unless ``metrics`` says otherwise by the name of a setting."""
-    settings = {path.partition(".")[2]: value for path, value in SPEED.items()}
+    settings = {path.partition(".")[2]: value for path, value in SPEED.items() if path.startswith("settings.")}
     settings |= {"size": "base", "work": "inference", "competitor": competitor, "length": length, "slots": slots}
     settings |= {name: metrics.pop(name) for name in settings.keys() & metrics.keys()}
     return Record(
@@ -35,6 +35,13 @@ def both_orders(older: Record, newer: Record) -> list[list[Record]]:
         [dataclasses.replace(older, date=dates[place]), dataclasses.replace(newer, date=dates[1 - place])]
         for place in (0, 1)
     ]
+
+
+def test_machines_with_amx_have_tables_of_their_own() -> None:
+    both = [speed_record("ours-linear", 512, 256, seconds=seconds) for seconds in (1.0, 0.25)]
+    both[1] = dataclasses.replace(both[1], hardware={**HARDWARE, "cpu_features": WITH_AMX})
+    assert body("seconds", both) == ["| 512 | 1 |"]
+    assert body("seconds_amx", both) == ["| 512 | 0.25 |"]
 
 
 def test_what_another_preset_does_not_measure_hides_nothing() -> None:

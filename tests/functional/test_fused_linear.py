@@ -50,6 +50,26 @@ def test_views_are_read_as_they_are(dtype):
         assert_close(fused_linear(x, weight, strided), expected)
 
 
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])
+def test_a_residual_is_added(monkeypatch, dtype, with_bias):
+    x, weight, bias = given(dtype)
+    bias = bias if with_bias else None
+    whole = normal(generator(3), 2, 3, 5, dtype=dtype)
+    for residual in (whole[:, 0, :3].unsqueeze(1).expand(2, 5, 3), whole.transpose(1, 2)):
+        expected = residual.double() + linear(x.double(), weight.double(), None if bias is None else bias.double())
+        assert_close(fused_linear(x, weight, bias, residual=residual), expected)
+        monkeypatch.setattr(subject, "rows_at_a_time", lambda *_: 4)
+        assert_close(fused_linear(x, weight, bias, residual=residual), expected)
+        monkeypatch.undo()
+    wide = fused_linear(x, weight, bias, residual=whole.transpose(1, 2).double())
+    assert wide.dtype == torch.float64
+    assert_close(wide.to(dtype), expected)
+    if dtype in subject._supported_dtypes():
+        wide = subject.onednn_linear(x, weight, bias, residual=whole.transpose(1, 2).double())
+        assert_close(wide.to(dtype), expected)
+
+
 @pytest.mark.parametrize("with_gelu", [False, True])
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_a_product_in_pieces(monkeypatch, with_bias, with_gelu):

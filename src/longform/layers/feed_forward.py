@@ -16,11 +16,11 @@ class FeedForward(nn.Module):
         self.activation = activation
         self.output = nn.Linear(intermediate_size, hidden_size)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """hidden (B, n, D) -> (B, n, D)."""
+    def forward(self, hidden: Tensor, residual: Tensor | None = None) -> Tensor:
+        """hidden (B, n, D) -> (B, n, D), with ``residual`` (B, n, D) added where it is given."""
         activation = self.activation
         if isinstance(activation, nn.GELU) and is_plain(activation, nn.GELU) and activation.approximate == "none":
             wide = apply_linear(self.intermediate, hidden, with_gelu=True)
         else:
             wide = activation(apply_linear(self.intermediate, hidden))
-        return apply_linear(self.output, wide)
+        return apply_linear(self.output, wide, residual=residual)

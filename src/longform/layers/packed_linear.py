@@ -38,8 +38,8 @@ class PackedLinear(nn.Module):
         self._packed = _Packed(pack(layer.weight))  # no buffer: opaque tensors cannot be moved or cast
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone(), persistent=False)
 
-    def forward(self, x: Tensor, *, with_gelu: bool = False) -> Tensor:
-        """x (..., D) -> (..., F), then exact GELU ``with_gelu``.
+    def forward(self, x: Tensor, *, with_gelu: bool = False, residual: Tensor | None = None) -> Tensor:
+        """x (..., D) -> (..., F), then exact GELU ``with_gelu``, or plus ``residual`` (..., F) of x's dtype.
 
         Raises InputError where a gradient is wanted, in torch.compile, under autocast, for another dtype or device.
         """
@@ -50,7 +50,7 @@ class PackedLinear(nn.Module):
         )
         if not x.numel():
             return x.new_empty(*x.shape[:-1], self.out_features)
-        return onednn_linear(x, self._packed.weight, self.bias, with_gelu=with_gelu)
+        return onednn_linear(x, self._packed.weight, self.bias, with_gelu=with_gelu, residual=residual)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         raise ConfigurationError("a packed model is not saved: save it before packing")

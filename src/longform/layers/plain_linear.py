@@ -36,11 +36,12 @@ def is_hooked(layer: nn.Module) -> bool:
     return bool(layer._forward_hooks or layer._forward_pre_hooks or "forward" in layer.__dict__)
 
 
-def apply_linear(layer: nn.Module, x: Tensor, *, with_gelu: bool = False) -> Tensor:
-    """layer(x), then exact GELU ``with_gelu``: x of shape (..., D) -> (..., F)."""
+def apply_linear(layer: nn.Module, x: Tensor, *, with_gelu: bool = False, residual: Tensor | None = None) -> Tensor:
+    """layer(x), then exact GELU ``with_gelu``, or plus ``residual`` (..., F): x of shape (..., D) -> (..., F)."""
     if is_plain(layer, nn.Linear):
         assert isinstance(layer, nn.Linear)
-        return fused_linear(x, layer.weight, layer.bias, with_gelu=with_gelu)
+        return fused_linear(x, layer.weight, layer.bias, with_gelu=with_gelu, residual=residual)
     if is_plain(layer, PackedLinear):
-        return layer(x, with_gelu=with_gelu)
-    return nn.functional.gelu(layer(x)) if with_gelu else layer(x)
+        return layer(x, with_gelu=with_gelu, residual=residual)
+    out = layer(x)
+    return nn.functional.gelu(out) if with_gelu else out if residual is None else residual + out

@@ -22,6 +22,7 @@ from longform.functional.positions import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.feed_forward import FeedForward
+from longform.layers.plain_linear import is_plain, is_watched
 from longform.layers.row_chunks import OutputPart, assembled, can_stream, chunk_size, has_hooks, in_chunks
 from longform.layers.sequence_projection import (
     Learned,
@@ -96,9 +97,15 @@ class LinformerLayer(GradientCheckpointingLayer):
         """Residual, feed-forward and norms, which look at each token alone: (B, m, D) twice -> the same."""
         hidden = hidden + self.dropout(context)
         if self.pre_norm:
-            return hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)))
+            return self._fed_forward(self.feed_forward_norm(hidden), hidden)
         hidden = self.attention_norm(hidden)
-        return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
+        return self.feed_forward_norm(self._fed_forward(hidden, hidden))
+
+    def _fed_forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
+        """residual + dropout(feed_forward(hidden)), added in the last product where nobody sees what is added."""
+        if not self._drops() and is_plain(self.feed_forward, FeedForward) and not is_watched(self.dropout):
+            return self.feed_forward(hidden, residual)
+        return residual + self.dropout(self.feed_forward(hidden))
 
     def _rows_at_a_time(self, hidden: Tensor) -> int | None:
         """Tokens at a time after the attention, None for all: the config's, else what suits a pass without gradients.
