@@ -75,6 +75,14 @@ def beside_paper(where: dict[str, Any]) -> ComputedTable:
     )  # fmt: skip
 
 
+def from_what_length(where: dict[str, Any]) -> ComputedTable:
+    """From what length on it pays, on such machines."""
+    return ComputedTable(
+        make=crossings, records="speed", where=where, having=("metrics.against_sdpa",), select=beside_variants,
+        row=("settings.size", "settings.work", *CELL), prefer=("metrics.against_unfused",),
+    )  # fmt: skip
+
+
 SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
     "speed": speed("against_sdpa", ".2f"),
     "speed_minilm": speed("against_sdpa", ".2f", size="minilm"),
@@ -132,10 +140,8 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
         having=("metrics.share_products", "metrics.against_floor"), row=CELL, prefer=BESIDE,
         select=standard, order=("settings.length", "settings.competitor"),
     ),
-    "crossings": ComputedTable(
-        make=crossings, records="speed", where=SPEED, having=("metrics.against_sdpa",), select=beside_variants,
-        row=("settings.size", "settings.work", *CELL), prefer=("metrics.against_unfused",),
-    ),
+    "crossings": from_what_length(SPEED),
+    "crossings_amx": from_what_length({**SPEED, UNITS: WITH_AMX}),
     "precision": ComputedTable(
         make=by_precision, records="speed", having=("metrics.seconds",), select=of_several_precisions,
         where={"settings.batch": 1, **ON_CPU, "settings.work": "inference"},

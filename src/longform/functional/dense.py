@@ -103,9 +103,11 @@ def project_heads(full: Tensor, rows: Rows) -> Tensor:
 def project_shortened(short: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int) -> Tensor:
     """(E X) Wᵀ + rowsum(E) bᵀ by head: short (B, g, k, D), weight (h d, D) -> (B, h, k, d)."""
     if short.shape[1] == 1:
-        keys = fused_linear(short[:, 0], weight, None).unflatten(2, (heads, -1)).transpose(1, 2)
-    else:
-        keys = torch.matmul(short, weight.view(heads, -1, weight.shape[1]).transpose(1, 2))
+        shift = None
+        if bias is not None:
+            shift = (rows.total[:, 0, :, None].to(short.dtype) * bias.to(short.dtype)).expand(short.shape[0], -1, -1)
+        return fused_linear(short[:, 0], weight, None, residual=shift).unflatten(2, (heads, -1)).transpose(1, 2)
+    keys = torch.matmul(short, weight.view(heads, -1, weight.shape[1]).transpose(1, 2))
     return _with_bias(keys, bias, rows)
 
 
