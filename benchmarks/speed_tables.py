@@ -1,5 +1,6 @@
 """The tables of docs/benchmarks.md and docs/costs.md: rows of ``longform benchmark``."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -21,8 +22,19 @@ from longform.benchmarking.selection import LONGEST
 
 ONE_TEXT = {"settings.dtype": "bfloat16", "settings.mode": "eager", "settings.batch": 1}
 UNITS = "hardware.cpu_features"  # what is measured on CPUs with AMX has tables of its own
-WITHOUT_AMX, WITH_AMX = ["avx2", "avx512", "avx512_bf16"], ["avx2", "avx512", "avx512_bf16", "amx_bf16"]
-ON_CPU = {"settings.device": "cpu", UNITS: WITHOUT_AMX}
+
+
+def with_amx(units: Sequence[str]) -> bool:
+    """Whether a CPU of these features has AMX."""
+    return "amx_bf16" in units
+
+
+def without_amx(units: Sequence[str]) -> bool:
+    """Whether it has none."""
+    return not with_amx(units)
+
+
+ON_CPU = {"settings.device": "cpu", UNITS: without_amx}
 SPEED = {**ONE_TEXT, **ON_CPU}
 EVERY = tuple(all_competitors())
 ORDERS = tuple(name for name, each in all_competitors().items() if each.family in ("ours", "order"))
@@ -44,7 +56,7 @@ def speed(
     ``layout``: of ``by_competitor``. ``together``: a length's numbers come from the run that has most of them; what it
     lacks, or without it all, from the latest record that has the metric, one measured beside full attention first.
     """
-    machine = {UNITS: WITH_AMX if amx else WITHOUT_AMX} if device == "cpu" else {}
+    machine = {UNITS: with_amx if amx else without_amx} if device == "cpu" else {}
     return ComputedTable(
         make=partial(by_competitor, metric=metric, form=form, **layout), records="speed",
         where={**ONE_TEXT, "settings.device": device, "settings.size": size, "settings.work": work,
@@ -131,7 +143,7 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
         having=("metrics.seconds",), order=("settings.size", "settings.length", "settings.batch"),
     ),
     "paper_table_3": beside_paper(SPEED),
-    "paper_table_3_amx": beside_paper({**SPEED, UNITS: WITH_AMX}),
+    "paper_table_3_amx": beside_paper({**SPEED, UNITS: with_amx}),
     "speed_pictures": shown_pictures("pictures"),
     "speed_pictures_in_readme": shown_pictures("docs/pictures"),
     "where_time_goes": ComputedTable(
@@ -141,7 +153,7 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
         select=standard, order=("settings.length", "settings.competitor"),
     ),
     "crossings": from_what_length(SPEED),
-    "crossings_amx": from_what_length({**SPEED, UNITS: WITH_AMX}),
+    "crossings_amx": from_what_length({**SPEED, UNITS: with_amx}),
     "precision": ComputedTable(
         make=by_precision, records="speed", having=("metrics.seconds",), select=of_several_precisions,
         where={"settings.batch": 1, **ON_CPU, "settings.work": "inference"},

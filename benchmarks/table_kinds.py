@@ -29,7 +29,7 @@ class TableDefinition:
     Args:
         columns: in order from the left.
         records: name of the records; the table's own when empty.
-        where: values that a record must have, for instance {"settings.data": "sts-b dev"}; a tuple: one of them.
+        where: values that a record must have, for instance {"settings.data": "sts-b dev"}; a tuple: one of them; a function: whatever it is true of.
         having: what a record must have, whatever its value.
         row: what tells rows apart; of the records that agree in it, the latest is shown. Empty: all settings.
         order: by what rows are sorted, ascending; empty: as first measured.
@@ -51,7 +51,7 @@ class ComputedTable:
         make: chosen records (as dicts) -> the heads of the columns, and rows of cells; without heads, rows of one cell
             are paragraphs and not a table.
         records: their name.
-        where: values that a record must have; a tuple: one of them.
+        where: values that a record must have; a tuple: one of them; a function: whatever it is true of.
         having: what it must have, whatever its value; ``having_any``: of these one or more.
         row: what tells records apart; of those that agree in it, the latest is taken. Empty: all settings.
         prefer: of those that agree in it, one that has the first of these is taken before any that has not, then one

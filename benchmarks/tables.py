@@ -105,7 +105,8 @@ def fullest_runs(rows: Sequence[Mapping[str, Any]], definition: ComputedTable) -
 def belongs(record: Mapping[str, Any], definition: TableDefinition | ComputedTable) -> bool:
     """Whether a record has the values, and all else, that a table asks for."""
     for path, wanted in definition.where.items():
-        if look_up(record, path) not in (wanted if isinstance(wanted, tuple) else (wanted,)):
+        value = look_up(record, path)
+        if not (wanted(value) if callable(wanted) else value in (wanted if isinstance(wanted, tuple) else (wanted,))):
             return False
     there = [look_up(record, path) is not None for path in definition.having]
     some = definition.having_any if isinstance(definition, ComputedTable) else ()

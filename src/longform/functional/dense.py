@@ -105,7 +105,7 @@ def project_shortened(short: Tensor, weight: Tensor, bias: Tensor | None, rows: 
     if short.shape[1] == 1:
         shift = None
         if bias is not None:
-            shift = (rows.total[:, 0, :, None].to(short.dtype) * bias.to(short.dtype)).expand(short.shape[0], -1, -1)
+            shift = (rows.total[:, 0, :, None] * bias).to(short.dtype).expand(short.shape[0], -1, -1)
         return fused_linear(short[:, 0], weight, None, residual=shift).unflatten(2, (heads, -1)).transpose(1, 2)
     keys = torch.matmul(short, weight.view(heads, -1, weight.shape[1]).transpose(1, 2))
     return _with_bias(keys, bias, rows)

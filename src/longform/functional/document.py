@@ -84,6 +84,12 @@ class DocumentAttention(ABC):
 
     def __init__(self, far: Far) -> None:
         self.far = far
+        self._shares: list[float] = []
+
+    def shares(self, part: Part) -> list[float]:
+        """``far_shares`` of all blocks of the document of which this is a part."""
+        self._shares = self._shares or far_shares(self.far, part.all_blocks(), part.window)
+        return self._shares
 
     @abstractmethod
     def __call__(self, part: Part, out: Tensor) -> None:
@@ -130,26 +136,24 @@ def slot_logits(far: Far) -> Tensor:
     return torch.where(far.count > 0, far.count.clamp(min=1.0).log(), -torch.inf)
 
 
-def far_logits(far: Far, first: int, end: int, window: int) -> Tensor:
+def far_logits(far: Far, shares: list[float], first: int, end: int, window: int) -> Tensor:
     """What is added to the logits of slots for the queries of blocks ``first`` to ``end``: (c, S).
 
-    As window.far_bias: log(count), hidden within reach and where empty, less where the budget is passed.
+    As window.far_bias: log(count), hidden within reach and where empty, less where the budget is passed. ``shares``:
+    ``far_shares`` of all blocks.
     """
     count = far.count
-    index = torch.arange(count.shape[0], device=count.device)
+    index = torch.arange(count.shape[0])
     exact = index < far.sinks
     home = torch.where(exact, index, (index - far.sinks) * far.size) // window
-    blocks = torch.arange(first, end, device=count.device)[:, None]
+    blocks = torch.arange(first, end)[:, None]
     seen = ((home - blocks).abs() > 1) & (count > 0)
-    logits = slot_logits(far)
-    if far.budget is not None:
-        tokens = torch.where(seen & ~exact, count, 0.0).sum(dim=1, keepdim=True).clamp(min=1.0)
-        logits = logits + torch.where(exact, 0.0, (far.budget / tokens).log().clamp(max=0.0))
-    return torch.where(seen, logits, -torch.inf)
+    share = torch.tensor(shares[first:end], dtype=count.dtype)[:, None]
+    return torch.where(seen, slot_logits(far) + torch.where(exact, 0.0, share), -torch.inf)
 
 
 def far_shares(far: Far, blocks: int, window: int) -> list[float]:
-    """min(0, log(budget / far tokens)) of each block."""
+    """min(0, log(budget / far tokens)) of each block, whose window is a multiple of the slot size."""
     if far.budget is None:
         return [0.0] * blocks
     rest, run = far.count[far.sinks :], window // far.size

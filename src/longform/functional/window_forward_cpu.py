@@ -46,7 +46,8 @@ class FusedDocument(DocumentAttention):
             near_lse = torch.cat([_near(part, *run, out) for run in _runs(part, first, end)])
             if end - 1 < 2 and first > last - 2:  # these blocks reach from end to end
                 continue
-            bias = far_rows(far, first, end, part.window, rows.stop - rows.start)
+            logits = far_logits(far, self.shares(part), first, end, part.window)
+            bias = far_rows(logits, part.window, rows.stop - rows.start)
             found, far_lse = _attention(part.query[None, :, rows], far.key[None], far.value[None], attn_mask=bias)
             far_lse = far_lse[0].transpose(0, 1)
             if far.bias is not None:
@@ -80,6 +81,6 @@ def _near(part: Part, first: int, end: int, out: Tensor) -> Tensor:
     return lse.transpose(1, 2).flatten(0, 1)
 
 
-def far_rows(far: Far, first: int, end: int, window: int, rows: int) -> Tensor:
-    """far_logits as a row for each query of the blocks: (1, 1, rows, S)."""
-    return far_logits(far, first, end, window)[:, None].expand(-1, window, -1).flatten(0, 1)[None, None, :rows]
+def far_rows(logits: Tensor, window: int, rows: int) -> Tensor:
+    """far_logits (c, S) as a row for each query of the blocks: (1, 1, rows, S)."""
+    return logits[:, None].expand(-1, window, -1).flatten(0, 1)[None, None, :rows]

@@ -6,7 +6,7 @@ Axes: n tokens of one document, S slots, F keys of a block, h heads, d head dime
 import torch
 from torch import Tensor
 
-from longform.functional.document import DocumentAttention, Far, Part, far_shares, slot_logits
+from longform.functional.document import DocumentAttention, Far, Part, slot_logits
 from longform.functional.moving_keys import MovingKeys, rounded_bias
 from longform.functional.product_attention import attend, rows_at_a_time
 from longform.functional.window_pairs_cpu import single_token_bias
@@ -18,14 +18,13 @@ class ProductDocument(DocumentAttention):
     def __init__(self, far: Far) -> None:
         super().__init__(far)
         self._keys: MovingKeys | None = None
-        self._shares: list[float] = []
 
     def __call__(self, part: Part, out: Tensor) -> None:
         far, window = self.far, part.window
         if far.is_of_single_tokens(part):
             _single_tokens(part, far, out)
             return
-        shares = self._shares = self._shares or far_shares(far, part.all_blocks(), window)
+        shares = self.shares(part)
         # From the first block that reaches no sink to the last one whose right neighbour is whole.
         begin, end = max(1, -(-far.sinks // window) + 1 if far.sinks else 1), part.length // window - 1
         for block in part.blocks():
