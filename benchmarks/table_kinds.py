@@ -29,7 +29,8 @@ class TableDefinition:
     Args:
         columns: in order from the left.
         records: name of the records; the table's own when empty.
-        where: values that a record must have, for instance {"settings.data": "sts-b dev"}; a tuple: one of them; a function: whatever it is true of.
+        where: values that a record must have, for instance {"settings.data": "sts-b dev"};
+            a tuple: one of them; a function: whatever it is true of.
         having: what a record must have, whatever its value.
         row: what tells rows apart; of the records that agree in it, the latest is shown. Empty: all settings.
         order: by what rows are sorted, ascending; empty: as first measured.
