@@ -31,9 +31,9 @@ def fused_linear(
 ) -> Tensor:
     """x (..., D) times weight (F, D) transposed, plus bias (F) -> (..., F).
 
-    Then exact GELU ``with_gelu``, or plus ``residual`` (..., F).
+    Then exact GELU ``with_gelu``, or plus ``residual`` (..., F). A packed weight serves inference alone.
     """
-    if not _served(x, weight, bias, residual):
+    if not (weight.is_mkldnn or _served(x, weight, bias, residual)):
         out = linear(x, weight, bias)
         return gelu(out) if with_gelu else out if residual is None else residual + out
     return onednn_linear(x, weight, bias, with_gelu=with_gelu, residual=residual)

@@ -8,15 +8,16 @@ from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import compressed_attention
+from longform.functional.fused_linear import fused_linear
 from longform.functional.masking import blank_padding, checked_mask, text_lengths
 from longform.functional.projection import Slots
 from longform.functional.sinks import first_tokens, join_slots, sink_counts
 from longform.functional.window import single_token_attention, windowed_attention
 from longform.layers.geometry import POOLED, check_attention
+from longform.layers.packed_linear import PackedLinear
 from longform.layers.plain_linear import apply_linear, is_affine, is_plain
 from longform.layers.row_chunks import OutputPart, assembled, can_stream, rows_of_each
 from longform.layers.sequence_projection import (
@@ -177,7 +178,7 @@ class LinformerAttention(nn.Module):
 
     def _slots_are_means(self, projections: list[SequenceProjection]) -> bool:
         """Whether the slots of all heads can be formed from the hidden states at the cost of a mean."""
-        plain = is_plain(self.key, nn.Linear) and is_plain(self.value, nn.Linear)
+        plain = all(is_plain(layer, nn.Linear) or is_plain(layer, PackedLinear) for layer in (self.key, self.value))
         return plain and len(projections) == 1 and isinstance(projections[0], MeanProjection)
 
     def _checked(self, hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -280,11 +281,11 @@ class LinformerAttention(nn.Module):
 
     def _memory(self, hidden: Tensor, mask: Tensor | None, projection: SequenceProjection, heads: list[int]) -> Memory:
         """Slots of ``heads`` from the hidden states, sinks in front."""
-        key, value = (self._weights_of(layer, heads) for layer in (self.key, self.value))
+        key, value = (self._weights_of(layer, heads, hidden) for layer in (self.key, self.value))
         memory = projection.from_hidden(hidden, mask, key, value, len(heads), sinks=self.sinks)
         if self.sinks:
             first = first_tokens(hidden, self.sinks)
-            leading = (linear(first, *side).unflatten(2, (len(heads), -1)) for side in (key, value))
+            leading = (fused_linear(first, *side).unflatten(2, (len(heads), -1)) for side in (key, value))
             memory = self._with_sinks(memory, *leading, mask, hidden.shape[1])
         return memory
 
@@ -347,7 +348,9 @@ class LinformerAttention(nn.Module):
     def _by_head(self, x: Tensor) -> Tensor:
         return x.unflatten(2, (self.num_heads, -1))
 
-    def _weights_of(self, layer: nn.Linear, heads: list[int]) -> Weights:
+    def _weights_of(self, layer: nn.Linear | PackedLinear, heads: list[int], hidden: Tensor) -> Weights:
+        if isinstance(layer, PackedLinear):
+            return Weights(layer.weight_for(hidden), layer.bias)
         if len(heads) == self.num_heads:
             return Weights(layer.weight, layer.bias)
         weight = layer.weight.unflatten(0, (self.num_heads, -1))[heads].flatten(0, 1)

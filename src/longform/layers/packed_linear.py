@@ -43,14 +43,22 @@ class PackedLinear(nn.Module):
 
         Raises InputError where a gradient is wanted, in torch.compile, under autocast, for another dtype or device.
         """
+        weight = self.weight_for(x)
+        if not x.numel():
+            return x.new_empty(*x.shape[:-1], self.out_features)
+        return onednn_linear(x, weight, self.bias, with_gelu=with_gelu, residual=residual)
+
+    def weight_for(self, x: Tensor) -> Tensor:
+        """The weight (F, D), opaque, for a product that ``fused_linear`` makes of ``x`` (..., D) or of its means.
+
+        Raises InputError for an ``x`` that ``forward`` refuses.
+        """
         if torch.compiler.is_compiling():
             raise InputError("a packed layer is not compiled: compile the model without packing its weights")
         check_inference_input(
             x, dtype=self.dtype, made="packed", otherwise="load the model again, move or cast it, then pack"
         )
-        if not x.numel():
-            return x.new_empty(*x.shape[:-1], self.out_features)
-        return onednn_linear(x, self._packed.weight, self.bias, with_gelu=with_gelu, residual=residual)
+        return self._packed.weight
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         raise ConfigurationError("a packed model is not saved: save it before packing")

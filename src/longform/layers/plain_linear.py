@@ -26,9 +26,9 @@ def is_watched(layer: nn.Module) -> bool:
 def is_affine(layer: nn.Module) -> bool:
     """Whether ``layer`` is x Wᵀ + b of its own ``weight`` and ``bias`` and no more: no adapter, no hook, not int8.
 
-    Parametrised weights are its own. Hooks on all modules are taken for onlookers.
+    Parametrised weights are its own, and so are packed ones. Hooks on all modules are taken for onlookers.
     """
-    return type_before_parametrizations(layer) is nn.Linear and not is_hooked(layer)
+    return type_before_parametrizations(layer) in (nn.Linear, PackedLinear) and not is_hooked(layer)
 
 
 def is_hooked(layer: nn.Module) -> bool:

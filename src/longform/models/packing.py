@@ -18,8 +18,8 @@ def pack_weights(model: Model) -> Model:
 
     The shorter the text, the more it brings (docs/costs.md). The packed model gives what it gave, computes without
     gradients or autocast, and is not saved, pickled, moved, cast or compiled. Keys' and values' layers stay as they
-    are: the memory wants their weights. On a GPU, and where torch has no oneDNN, nothing changes. The commands that
-    load a Longform for inference do it by themselves.
+    are where heads have projections of their own, which want each head's part of the weight. On a GPU, and where torch
+    has no oneDNN, nothing changes. The commands that load a Longform for inference do it by themselves.
 
     Raises ConfigurationError for a model that is not a Linformer.
     """
@@ -32,4 +32,6 @@ def pack_weights(model: Model) -> Model:
 
 
 def _kept(parent: nn.Module, name: str) -> bool:
-    return isinstance(parent, LinformerAttention) and name in ("key", "value")
+    if not (isinstance(parent, LinformerAttention) and name in ("key", "value")):
+        return False
+    return parent.sharing == "none" or len(parent.head_groups) > 1
