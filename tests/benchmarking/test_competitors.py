@@ -129,7 +129,7 @@ def test_models_of_one_length_are_checked_on_whole_texts(name: str, length: int)
 
 def test_a_wrong_weight_is_noticed() -> None:
     def spoil(prepared: nn.Module) -> None:
-        prepared.get_submodule("model.encoder.layers.1.attention.value").weight.data.mul_(1.1)
+        prepared.get_submodule("model.encoder.layers.1.attention_norm").weight.data.mul_(1.1)
 
     with pytest.raises(WrongOutput, match="relative error"):
         checked("ours-linear", CELL, spoil)

@@ -110,24 +110,27 @@ def test_slots_alone_equal_all_queries_at_once(monkeypatch, short_parts, length,
     expected = whole(module, hidden, mask)
     with torch.no_grad():
         assert_close(module(dirty, mask), expected)
-        parts = module.in_parts(dirty, mask)
+        residual = torch.randn_like(hidden)
+        expected = expected + residual
+        parts = module.in_parts(dirty, mask, residual=residual)
         assert parts is not None
         for where, part in parts:
             assert_close(part, expected[where])
-            dirty[where] = math.inf
+            dirty[where] = residual[where] = math.inf
 
 
 def test_a_window_reads_no_token_whose_output_was_given_out(short_parts):
     module, hidden = layer(), normal(generator(1), 3, 43, HIDDEN)
     mask = torch.arange(43) < torch.tensor([43, 30, 0])[:, None]
-    expected = whole(module, hidden, mask)
+    residual = torch.randn_like(hidden)
+    expected = whole(module, hidden, mask) + residual
     with torch.no_grad():
-        parts = module.in_parts(hidden, mask)
+        parts = module.in_parts(hidden, mask, residual=residual)
         assert parts is not None
         seen = torch.zeros(3, 43, dtype=torch.int)
         for where, part in parts:
             assert_close(part, expected[where])
-            hidden[where] = math.inf
+            hidden[where] = residual[where] = math.inf
             seen[where] += 1
     assert (seen == 1).all()
 

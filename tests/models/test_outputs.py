@@ -36,6 +36,23 @@ def test_attentions_and_hidden_states(kind):
     assert_close(by_head.hidden_states[-1][kept], by_head.last_hidden_state[kept], scope="model")
 
 
+@pytest.mark.parametrize("pre_or_post", ["pre", "post"])
+def test_who_watches_the_attention_sees_its_output_alone(pre_or_post):
+    made, given = model("mean-window", normalization=pre_or_post), text(2, 20)
+    seen = []
+    with torch.no_grad():
+        expected = made(**given).last_hidden_state
+        layer = made.encoder.layers[0]
+        layer.attention.register_forward_hook(lambda *passed: seen.append(passed[2]))
+        assert_close(made(**given).last_hidden_state, expected.double())
+        hidden = made(**given, output_hidden_states=True).hidden_states[0]
+        source = layer.attention_norm(hidden) if pre_or_post == "pre" else hidden
+        alone = layer.attention.forward(source, given["attention_mask"])
+    for out in seen:
+        assert_close(out, alone.double())
+    assert len(seen) == 2
+
+
 def checkpoint(made, reentrant):
     name = "activation_checkpointing_enable"  # transformers 5.2x; before: gradient_checkpointing_enable
     getattr(made, name if hasattr(made, name) else "gradient_checkpointing_enable")({"use_reentrant": reentrant})

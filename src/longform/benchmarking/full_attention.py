@@ -21,21 +21,30 @@ from longform.layers.plain_linear import apply_linear
 class FusedAttention(nn.Module):
     """Full attention by torch's fused call, whatever is faster: ``inner`` takes plain products where they are."""
 
+    adds_residual = True
+
     def __init__(self, inner: LinformerAttention) -> None:
         super().__init__()
         self.inner = inner
 
     def forward(
-        self, hidden: Tensor, mask: Tensor | None, *, shared_projection: None, output_attentions: bool
+        self,
+        hidden: Tensor,
+        mask: Tensor | None,
+        *,
+        shared_projection: None,
+        output_attentions: bool,
+        residual: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """hidden (B, n, D) -> (B, n, D), and the weights where they are asked for; no mask."""
+        """hidden (B, n, D) -> (B, n, D), plus ``residual``, and the weights where they are asked for; no mask."""
         assert mask is None
         layer = self.inner
         if output_attentions:
-            return layer(hidden, output_attentions=True)
+            return layer(hidden, output_attentions=True, residual=residual)
         sides = (apply_linear(side, hidden) for side in (layer.query, layer.key, layer.value))
         heads = (side.unflatten(2, (layer.num_heads, -1)).transpose(1, 2) for side in sides)
-        return apply_linear(layer.output, scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
+        context = scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+        return apply_linear(layer.output, context, residual=residual)
 
 
 def twin(shape: Shape) -> FromEmbeddings:

@@ -46,6 +46,8 @@ class LinformerAttention(nn.Module):
     Raises ConfigurationError for options that do not go together.
     """
 
+    adds_residual = True  # ``forward`` takes ``residual``
+
     def __init__(
         self,
         hidden_size: int,
@@ -102,6 +104,7 @@ class LinformerAttention(nn.Module):
         attention_mask: Tensor | None = ...,
         *,
         shared_projection: SequenceProjection | None = ...,
+        residual: Tensor | None = ...,
         output_attentions: Literal[False] = ...,
     ) -> Tensor: ...
 
@@ -112,6 +115,7 @@ class LinformerAttention(nn.Module):
         attention_mask: Tensor | None = ...,
         *,
         shared_projection: SequenceProjection | None = ...,
+        residual: Tensor | None = ...,
         output_attentions: bool,
     ) -> Tensor | tuple[Tensor, Tensor]: ...
 
@@ -121,6 +125,7 @@ class LinformerAttention(nn.Module):
         attention_mask: Tensor | None = None,
         *,
         shared_projection: SequenceProjection | None = None,
+        residual: Tensor | None = None,
         output_attentions: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend: hidden_states (B, n, D), n <= max_length; ``attention_mask`` (B, n), 1 text and 0 padding.
@@ -129,10 +134,11 @@ class LinformerAttention(nn.Module):
         (B, h, n, k); with a window w (B, h, n, S + 3 w), sinks and slots, then the query's block with both neighbours;
         (B, h, n, n) where the window reaches across ``max_length``.
         ``shared_projection``: the one projection of all layers, with sharing "layerwise" only.
+        ``residual`` (B, n, D) is added to the output, within its product where that can be done.
         Raises InputError on a longer input or a mask of another shape.
         """
         if not output_attentions:
-            parts = self.in_parts(hidden_states, attention_mask, shared_projection=shared_projection)
+            parts = self.in_parts(hidden_states, attention_mask, shared_projection=shared_projection, residual=residual)
             if parts is not None:
                 return assembled(parts, (hidden_states.shape[0], hidden_states.shape[1]))
         hidden, mask = self._checked(hidden_states, attention_mask)
@@ -140,7 +146,7 @@ class LinformerAttention(nn.Module):
             context, weights = self._full(hidden, mask, output_attentions)
         else:
             context, weights = self._attend(hidden, mask, self._projections(shared_projection), output_attentions)
-        out = apply_linear(self.output, context.transpose(1, 2).flatten(2))
+        out = apply_linear(self.output, context.transpose(1, 2).flatten(2), residual=residual)
         # Eager attention always has weights.
         return (out, weights) if output_attentions else out  # ty: ignore[invalid-explicit-return]
 
@@ -150,11 +156,13 @@ class LinformerAttention(nn.Module):
         attention_mask: Tensor | None = None,
         *,
         shared_projection: SequenceProjection | None = None,
+        residual: Tensor | None = None,
     ) -> Iterator[OutputPart] | None:
         """What ``forward`` returns, for some tokens after others; None where it can only be had whole.
 
         Each part comes with the documents and tokens that it is of; when the next one is asked for, these tokens of
-        ``hidden_states`` may have been overwritten. Texts of 4,096 tokens and more, on a CPU without gradients.
+        ``hidden_states`` and ``residual`` may have been overwritten. Texts of 4,096 tokens and more, on a CPU without
+        gradients.
         """
         if not can_stream(self, hidden_states) or (self.training and self.dropout):
             return None
@@ -165,7 +173,7 @@ class LinformerAttention(nn.Module):
             return None
         hidden, mask = self._checked(hidden_states, attention_mask)
         if self.window is None:
-            return self._compressed_parts(hidden, mask, projections)
+            return self._compressed_parts(hidden, mask, projections, residual)
         lengths = text_lengths(mask, batch=hidden.shape[0], length=hidden.shape[1])
         if lengths is None:
             return None
@@ -174,7 +182,7 @@ class LinformerAttention(nn.Module):
             self.query, self.key, self.value, self.output, num_heads=self.num_heads, window=self.window,
             sinks=self.sinks, bias=self.memory_bias, budget=self.memory_budget,
         )  # fmt: skip
-        return windowed_parts(layer, hidden, memory, lengths)
+        return windowed_parts(layer, hidden, memory, lengths, residual)
 
     def _slots_are_means(self, projections: list[SequenceProjection]) -> bool:
         """Whether the slots of all heads can be formed from the hidden states at the cost of a mean."""
@@ -218,14 +226,19 @@ class LinformerAttention(nn.Module):
         return list(self.groups) if shared is None else [shared]  # ty: ignore[invalid-explicit-return]
 
     def _compressed_parts(
-        self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection]
+        self,
+        hidden: Tensor,
+        mask: Tensor | None,
+        projections: list[SequenceProjection],
+        residual: Tensor | None,
     ) -> Iterator[OutputPart]:
         memories = self._memories(hidden, mask, projections)
         rows = rows_of_each(hidden.shape[0])
         for start in range(0, hidden.shape[1], rows):
-            tokens = slice(start, start + rows)
-            context, _ = self._compressed(hidden[:, tokens], memories, eager=False)
-            yield (slice(None), tokens), apply_linear(self.output, context.transpose(1, 2).flatten(2))
+            where = (slice(None), slice(start, start + rows))
+            context, _ = self._compressed(hidden[where], memories, eager=False)
+            added = None if residual is None else residual[where]
+            yield where, apply_linear(self.output, context.transpose(1, 2).flatten(2), residual=added)
 
     def _attend(
         self, hidden: Tensor, mask: Tensor | None, projections: list[SequenceProjection], eager: bool

@@ -40,8 +40,10 @@ def queries_at_a_time(window: int) -> int:
     return -(-CPU_ROWS // window) * window
 
 
-def windowed_parts(layer: WindowedLayer, hidden: Tensor, memory: Memory, lengths: list[int]) -> Iterator[OutputPart]:
-    """The output for hidden (B, n, D), of which the first ``lengths`` tokens of each document are text."""
+def windowed_parts(
+    layer: WindowedLayer, hidden: Tensor, memory: Memory, lengths: list[int], residual: Tensor | None
+) -> Iterator[OutputPart]:
+    """The output for hidden (B, n, D), plus ``residual`` (B, n, D); ``lengths``: tokens of text in each document."""
     assert memory.slots is not None
     blank = apply_linear(layer.output, hidden.new_zeros(1, 1, hidden.shape[2]))
     for b, n in enumerate(lengths):
@@ -51,9 +53,12 @@ def windowed_parts(layer: WindowedLayer, hidden: Tensor, memory: Memory, lengths
             sinks=layer.sinks, bias=layer.bias, budget=layer.budget, of_tokens=False,
         )  # fmt: skip
         for tokens, context in _parts(layer, hidden[document, :n], far):
-            yield (document, tokens), apply_linear(layer.output, context.flatten(1)[None])
+            where = (document, tokens)
+            added = None if residual is None else residual[where]
+            yield where, apply_linear(layer.output, context.flatten(1)[None], residual=added)
         if n < hidden.shape[1]:
-            yield (document, slice(n, None)), blank.expand(1, hidden.shape[1] - n, -1)
+            where = (document, slice(n, None))
+            yield where, blank.expand(1, hidden.shape[1] - n, -1) if residual is None else residual[where] + blank
 
 
 def _parts(layer: WindowedLayer, hidden: Tensor, far: Far) -> Iterator[tuple[slice, Tensor]]:

@@ -75,27 +75,32 @@ class LinformerLayer(GradientCheckpointingLayer):
         """
         source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
         rows = self._rows_at_a_time(hidden_states)
-        whole = output_attentions or self._drops() or not isinstance(self.attention, LinformerAttention)
-        if rows is not None and not whole:
-            parts = self.attention.in_parts(source, attention_mask, shared_projection=shared_projection)
+        own = isinstance(self.attention, LinformerAttention)
+        if rows is not None and own and not (output_attentions or self._drops()):
+            parts = self.attention.in_parts(
+                source, attention_mask, shared_projection=shared_projection, residual=hidden_states
+            )
             if parts is not None:
                 return self._by_parts(hidden_states, parts, rows, overwrite), None
+        # Where nobody sees what is added, it is added in the attention's last product.
+        within = self._attention_adds() and not self._drops_or_is_watched()
+        options = {"residual": hidden_states} if within else {}
         attended = self.attention(
-            source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions
+            source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions, **options
         )
         context, weights = attended if output_attentions else (attended, None)
+        total = context if within else hidden_states + self.dropout(context)
         if rows is None:
-            return self._after_attention(hidden_states, context), weights
-        return in_chunks(self._after_attention, hidden_states, context, rows=rows), weights
+            return self._after_attention(total), weights
+        return in_chunks(self._after_attention, total, rows=rows), weights
 
     def _by_parts(self, hidden: Tensor, parts: Iterable[OutputPart], rows: int, overwrite: bool) -> Tensor:
-        """The layer's output (B, n, D) from the attention's, part after part."""
-        chunked = ((where, in_chunks(self._after_attention, hidden[where], x, rows=rows)) for where, x in parts)
+        """The layer's output (B, n, D) from the attention's with the residual, part after part."""
+        chunked = ((where, in_chunks(self._after_attention, x, rows=rows)) for where, x in parts)
         return assembled(chunked, (hidden.shape[0], hidden.shape[1]), hidden if overwrite else None)
 
-    def _after_attention(self, hidden: Tensor, context: Tensor) -> Tensor:
-        """Residual, feed-forward and norms, which look at each token alone: (B, m, D) twice -> the same."""
-        hidden = hidden + self.dropout(context)
+    def _after_attention(self, hidden: Tensor) -> Tensor:
+        """Feed-forward and norms, which look at each token alone, of attention with its residual: (B, m, D) -> same."""
         if self.pre_norm:
             return self._fed_forward(self.feed_forward_norm(hidden), hidden)
         hidden = self.attention_norm(hidden)
@@ -103,7 +108,7 @@ class LinformerLayer(GradientCheckpointingLayer):
 
     def _fed_forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
         """residual + dropout(feed_forward(hidden)), added in the last product where nobody sees what is added."""
-        if not self._drops() and is_plain(self.feed_forward, FeedForward) and not is_watched(self.dropout):
+        if is_plain(self.feed_forward, FeedForward) and not self._drops_or_is_watched():
             return self.feed_forward(hidden, residual)
         return residual + self.dropout(self.feed_forward(hidden))
 
@@ -123,6 +128,14 @@ class LinformerLayer(GradientCheckpointingLayer):
 
     def _drops(self) -> bool:
         return self.training and self.dropout.p > 0
+
+    def _attention_adds(self) -> bool:
+        """Whether the attention takes the residual; what sees its output by itself sees it without."""
+        takes = getattr(self.attention, "adds_residual", False) and not torch.compiler.is_compiling()
+        return bool(takes and not is_watched(self.attention))
+
+    def _drops_or_is_watched(self) -> bool:
+        return self._drops() or is_watched(self.dropout)
 
 
 class LinformerEncoder(nn.Module):
