@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import scaled_dot_product_attention, softmax
 
+from longform.functional.native_attention import native_attention, native_is_faster
 from longform.functional.product_attention import attention_by_products, products_are_faster
 from longform.functional.product_gradient import ProductAttention, products_train_faster
 
@@ -36,14 +37,17 @@ def compressed_attention(
     """softmax(Q Kᵀ / sqrt(d)) V over shortened keys and values.
 
     query (B, h, n, d); key, value (B, h, k, d); ``slot_mask`` bool (B, k) or (B, g, k), False hides a slot;
-    ``implementation`` "sdpa" (fused, or plain products where they are faster) or "eager" (returns weights). Returns out
-    (B, h, n, d) and the weights (B, h, n, k) in eager, None otherwise. float64, float32, bfloat16 or float16.
+    ``implementation`` "sdpa" (fused; our own kernel or plain products where they are faster) or "eager" (returns
+    weights). Returns out (B, h, n, d) and the weights (B, h, n, k) in eager, None otherwise. float64, float32, bfloat16
+    or float16.
     """
     if slot_mask is not None and slot_mask.dim() == 2:
         slot_mask = slot_mask[:, None]
     usable = usable_slots(slot_mask)
     if implementation == "sdpa":
         if dropout == 0.0:
+            if native_is_faster(query, key, value):
+                return native_attention(query, key, value, usable), None
             if products_are_faster(query, key, value):
                 return attention_by_products(query, key, value, usable), None
             if products_train_faster(query, key, value):

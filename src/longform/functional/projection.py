@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from longform.functional.masking import document_lengths, without_first
+from longform.functional.native_pooling import native_mean_of_runs, native_mean_serves
 
 SHORT_RUN = 8
 
@@ -144,6 +145,8 @@ def mean_pool(x: Tensor, slots: Slots, *, limit: int, sinks: int = 0) -> Tensor:
 
     ``limit``: the most slots there can be (k). ``sinks``: leading tokens to leave out, which ``slots`` does not count.
     """
+    if slots.uniform is not None and native_mean_serves(x):
+        return native_mean_of_runs(x, slots.count, size=slots.uniform, sinks=sinks)
     total = segment_sum(x, slots.size, slots.uniform, limit=limit, sinks=sinks)
     return total / slots.count.clamp(min=1.0).to(total.dtype)[..., None]
 

@@ -19,6 +19,7 @@ from torch.nn.functional import dropout as drop
 from longform.functional.blockwise_cpu import BlockwiseAttention, has_blockwise_kernel
 from longform.functional.document import SINGLE_TOKENS, DocumentAttention, Far, Part, far_of, far_of_tokens
 from longform.functional.masking import text_lengths
+from longform.functional.native_attention import NativeDocument, native_is_faster
 from longform.functional.product_attention import products_are_faster
 from longform.functional.projection import Slots
 from longform.functional.window_flex import flex_windowed_attention, has_flex_kernel
@@ -194,6 +195,8 @@ def _without_gradient(
 
 def window_kernel(query: Tensor, key: Tensor, value: Tensor) -> type[DocumentAttention]:
     """For query, key, value (h, ., d): what computes a document's window and memory on a CPU without gradients."""
+    if native_is_faster(query, key, value):
+        return NativeDocument
     return ProductDocument if products_are_faster(query, key, value) else FusedDocument
 
 

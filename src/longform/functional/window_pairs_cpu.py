@@ -1,6 +1,6 @@
 """A short text's window and memory where each slot is a token: full attention with a bias for the far ones, on a CPU.
 
-Axes: n tokens of one document, h heads, d head dimension, g = 1 or h.
+Axes: n tokens of one document, h heads, d head dimension, w block, b blocks, g = 1 or h.
 """
 
 import torch
@@ -21,12 +21,18 @@ def attend_single_tokens(part: Part, far: Far, out: Tensor) -> None:
 
 def single_token_bias(part: Part, far: Far) -> Tensor | None:
     """What is added to the logit of each query and token: (g, n, n), None for nothing."""
+    weighed = single_token_bias_of_blocks(part, far)
+    return None if weighed is None else weighed[:, torch.arange(part.length) // part.window]
+
+
+def single_token_bias_of_blocks(part: Part, far: Far) -> Tensor | None:
+    """What is added to the logit of each token, for the queries of each block: (g, b, n), None for nothing."""
     shares = far_shares(far, part.all_blocks(), part.window)
     if not any(shares) and (far.bias is None or not far.bias.any()):
         return None
-    blocks = torch.arange(part.length) // part.window
-    share = torch.tensor(shares, dtype=far.count.dtype)[blocks][:, None]
+    blocks, own = torch.arange(part.length) // part.window, torch.arange(part.all_blocks())[:, None]
+    share = torch.tensor(shares, dtype=far.count.dtype)[:, None]
     weight = torch.where(torch.arange(part.length) < far.sinks, 0.0, share)[None]
     if far.bias is not None:
         weight = weight + far.bias.to(weight.dtype)[:, None, None]
-    return torch.where((blocks[:, None] - blocks).abs() <= 1, 0.0, weight)
+    return torch.where((own - blocks).abs() <= 1, 0.0, weight)

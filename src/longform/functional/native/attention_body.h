@@ -1,0 +1,366 @@
+/* Attention by tiles; included once for each kind of units, which gives v_*, TILE_*, pack_* and UNITS.
+ *
+ * A task is one head and some blocks of its queries. Keys are packed in groups of 32: d / 32 x 2 tiles of keys, as
+ * the second factor of Q Kᵀ, and d / 16 tiles of values. A block lists the groups that it sees; for 32 queries at a time
+ * the logits of some groups after others stand in the nearest cache and become weights, which then meet the values. */
+#include <math.h>
+#include <stddef.h>
+
+#define GROUP 32        /* keys, and queries, at a time */
+#define TASK_ROWS 1024  /* queries of a task, about */
+#define CHUNK 4         /* groups whose logits stand in the nearest cache */
+#define WIDE (CHUNK * GROUP + 16) /* floats of a row of logits: one cache line more */
+#define TILE 512        /* halves of a tile */
+#define LEAST_TOTAL 0x1p-60f
+#define MOST_TOTAL 0x1p60f
+
+typedef struct {
+    const half *keys, *values;
+    const float *bias; /* of the 32 keys, in powers of 2; or missing */
+} group;
+
+/* What a thread works in. */
+typedef struct {
+    half *near_keys, *near_values, *slot_keys, *slot_values, *query, *weights;
+    float *logits, *bias, *edge, *out;
+    group *groups;
+    int64_t packed; /* the head whose slots are packed, -1 for none */
+} room;
+
+/* How the queries are cut: `all` blocks, `many` of them a task. */
+typedef struct {
+    int64_t block, all, many;
+} cut;
+
+static int64_t whole(int64_t rows) { return (rows + GROUP - 1) / GROUP; }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Tasks of about TASK_ROWS queries, or of fewer where threads would have none. Without a window any cut is as good. */
+static cut cut_of(const attention_job *job) {
+    int64_t unit = job->window ? job->window : GROUP, all = (job->queries + unit - 1) / unit;
+    int64_t many = TASK_ROWS / unit > 1 ? TASK_ROWS / unit : 1;
+    while (many > 1 && job->batch * job->heads * ((all + many - 1) / many) < 4 * job->threads) many /= 2;
+    if (job->window) return (cut){unit, all, many};
+    return (cut){unit * many, (all + many - 1) / many, 1};
+}
+
+static char *take(char **at, size_t bytes) {
+    char *out = *at;
+    *at += (bytes + 63) / 64 * 64;
+    return out;
+}
+
+/* Puts `r` into `memory`; returns the bytes that it takes. */
+static int64_t lay_out(room *r, const attention_job *job, cut c, char *memory) {
+    int64_t slot_groups = whole(job->slots), block_groups = job->window ? whole(c.block) : 0;
+    int64_t near_groups = (c.many + 2) * block_groups, seen = 3 * block_groups + slot_groups;
+    size_t packed = (size_t)GROUP * job->dim * sizeof(half);
+    char *at = memory;
+    r->near_keys = (half *)take(&at, packed * near_groups);
+    r->near_values = (half *)take(&at, packed * near_groups);
+    r->slot_keys = (half *)take(&at, packed * slot_groups);
+    r->slot_values = (half *)take(&at, packed * slot_groups);
+    r->query = (half *)take(&at, packed);
+    r->logits = (float *)take(&at, sizeof(float) * GROUP * WIDE);
+    r->weights = (half *)take(&at, sizeof(half) * GROUP * (seen * GROUP + 32));
+    r->bias = (float *)take(&at, sizeof(float) * slot_groups * GROUP);
+    r->edge = (float *)take(&at, sizeof(float) * 2 * GROUP);
+    r->out = (float *)take(&at, sizeof(float) * GROUP * GROUP);
+    r->groups = (group *)take(&at, sizeof(group) * seen);
+    r->packed = -1;
+    return at - memory;
+}
+
+/* `rows` keys and values, and zeros to fill the last group of 32. */
+UNITS static void pack(half *keys, half *values, const half *key, int64_t key_row, const half *value, int64_t value_row,
+                       int64_t rows, int64_t dim) {
+    for (int64_t start = 0; start < rows; start += GROUP) {
+        for (int64_t side = 0; side < 2; side++)
+            for (int64_t d = 0; d < dim; d += 32) {
+                int64_t first = start + 16 * side, left = least(16, rows - first);
+                pack_keys(keys, key + first * key_row + d, key_row, left > 0 ? (int)left : 0);
+                keys += TILE;
+            }
+        for (int64_t d = 0; d < dim; d += 32) {
+            for (int64_t row = start; row < start + GROUP; row += 2) {
+                const half *upper = row < rows ? value + row * value_row + d : 0;
+                const half *lower = row + 1 < rows ? value + (row + 1) * value_row + d : 0;
+                half *to = values + (row - start) / 2 * 32;
+                pack_values(to, to + TILE, upper, lower);
+            }
+            values += 2 * TILE;
+        }
+    }
+}
+
+/* Logits of 32 queries and `count` groups, (32, WIDE). */
+UNITS static inline void multiply_keys(const half *query, int64_t row, const group *groups, int64_t count, int64_t dim,
+                                       float *logits) {
+    int64_t depth = dim / 32;
+    for (int64_t g = 0; g < count; g++) {
+        const half *keys = groups[g].keys;
+        float *to = logits + g * GROUP;
+        TILE_ZERO(0);
+        TILE_ZERO(1);
+        TILE_ZERO(2);
+        TILE_ZERO(3);
+        for (int64_t d = 0; d < depth; d++) {
+            TILE_LOAD(4, query + 32 * d, row * 2);
+            TILE_LOAD(6, keys + d * TILE, 64);
+            TILE_LOAD(5, query + 16 * row + 32 * d, row * 2);
+            TILE_LOAD(7, keys + (depth + d) * TILE, 64);
+            TILE_DOT(0, 4, 6);
+            TILE_DOT(1, 4, 7);
+            TILE_DOT(2, 5, 6);
+            TILE_DOT(3, 5, 7);
+        }
+        TILE_STORE(0, to, WIDE * 4);
+        TILE_STORE(1, to + 16, WIDE * 4);
+        TILE_STORE(2, to + 16 * WIDE, WIDE * 4);
+        TILE_STORE(3, to + 16 * WIDE + 16, WIDE * 4);
+    }
+}
+
+/* The same for d = 64: the queries stay in tiles. */
+UNITS static inline void multiply_64(const half *query, int64_t row, const group *groups, int64_t count,
+                                     float *logits) {
+    TILE_LOAD(4, query, row * 2);
+    TILE_LOAD(5, query + 32, row * 2);
+    TILE_LOAD(6, query + 16 * row, row * 2);
+    TILE_LOAD(7, query + 16 * row + 32, row * 2);
+    for (int64_t g = 0; g < count; g++)
+        for (int64_t side = 0; side < 2; side++) {
+            const half *keys = groups[g].keys + side * 2 * TILE;
+            float *to = logits + g * GROUP + side * 16;
+            TILE_ZERO(0);
+            TILE_ZERO(1);
+            TILE_LOAD(2, keys, 64);
+            TILE_LOAD(3, keys + TILE, 64);
+            TILE_DOT(0, 4, 2);
+            TILE_DOT(1, 6, 2);
+            TILE_DOT(0, 5, 3);
+            TILE_DOT(1, 7, 3);
+            TILE_STORE(0, to, WIDE * 4);
+            TILE_STORE(1, to + 16 * WIDE, WIDE * 4);
+        }
+}
+
+/* 2^(x scale + bias - shift) of one row -> `to`; returns `total` plus what was written: weights then sum to 1. */
+UNITS static inline vec powers(const float *logits, half *to, const group *groups, int64_t count, float scale,
+                               float shift, vec total) {
+    vec times = v_all(scale), less = v_all(shift);
+    for (int64_t g = 0; g < count; g++) {
+        const float *x = logits + g * GROUP, *bias = groups[g].bias;
+        vec low, high;
+        if (bias) {
+            low = v_fma(v_load(x), times, v_sub(v_load(bias), less));
+            high = v_fma(v_load(x + 16), times, v_sub(v_load(bias + 16), less));
+        } else {
+            low = v_fms(v_load(x), times, less), high = v_fms(v_load(x + 16), times, less);
+        }
+        total = v_add(total, v_round(to + g * GROUP, v_exp2(low), v_exp2(high)));
+    }
+    return total;
+}
+
+/* The largest x scale + bias of one row. */
+UNITS static float peak(const float *logits, const group *groups, int64_t count, float scale) {
+    vec times = v_all(scale), most = v_all(-INFINITY);
+    for (int64_t g = 0; g < count; g++)
+        for (int64_t i = 0; i < GROUP; i += 16) {
+            vec added = groups[g].bias ? v_load(groups[g].bias + i) : v_all(0.0f);
+            most = v_max(v_fma(v_load(logits + g * GROUP + i), times, added), most);
+        }
+    return v_largest(most);
+}
+
+/* Weights of 32 queries and all groups, some groups at a time so that logits stay in the nearest cache; `totals`: what
+ * they are to be divided by, taken from logits less `shifts`. */
+UNITS static void weigh(room *r, const attention_job *job, const half *query, int64_t query_row, int rows,
+                        int64_t count, int64_t narrow_row, const float *shifts, float *totals) {
+    float scale = job->scale * 1.44269504f;
+    vec sums[GROUP];
+    for (int row = 0; row < rows; row++) sums[row] = v_all(0.0f);
+    for (int64_t g = 0; g < count; g += CHUNK) {
+        int64_t some = least(CHUNK, count - g);
+        const group *groups = r->groups + g;
+        if (job->dim == 64)
+            multiply_64(query, query_row, groups, some, r->logits);
+        else
+            multiply_keys(query, query_row, groups, some, job->dim, r->logits);
+        for (int row = 0; row < rows; row++)
+            sums[row] = powers(r->logits + row * WIDE, r->weights + row * narrow_row + g * GROUP, groups, some, scale,
+                               shifts[row], sums[row]);
+    }
+    for (int row = 0; row < rows; row++) totals[row] = v_sum(sums[row]);
+}
+
+/* The largest logits of 32 queries, 0 for those that see nothing. */
+UNITS static void peaks(room *r, const attention_job *job, const half *query, int64_t query_row, int rows,
+                        int64_t count, float *found) {
+    float scale = job->scale * 1.44269504f;
+    for (int row = 0; row < rows; row++) found[row] = -INFINITY;
+    for (int64_t g = 0; g < count; g += CHUNK) {
+        int64_t some = least(CHUNK, count - g);
+        multiply_keys(query, query_row, r->groups + g, some, job->dim, r->logits);
+        for (int row = 0; row < rows; row++) {
+            float own = peak(r->logits + row * WIDE, r->groups + g, some, scale);
+            found[row] = own > found[row] ? own : found[row];
+        }
+    }
+    for (int row = 0; row < rows; row++) found[row] = found[row] > -INFINITY ? found[row] : 0.0f;
+}
+
+/* Weights (32, wide) times values, each row divided by its total -> out (rows, d). */
+UNITS static void multiply_values(const half *weights, int64_t wide_row, const group *groups, int64_t count,
+                                  int64_t dim, const float *totals, float *sums, half *out, int64_t out_row, int rows) {
+    for (int64_t d = 0; d < dim; d += 32) {
+        TILE_ZERO(0);
+        TILE_ZERO(1);
+        TILE_ZERO(2);
+        TILE_ZERO(3);
+        for (int64_t g = 0; g < count; g++) {
+            const half *values = groups[g].values + d / 16 * TILE;
+            TILE_LOAD(4, weights + g * GROUP, wide_row * 2);
+            TILE_LOAD(6, values, 64);
+            TILE_LOAD(5, weights + 16 * wide_row + g * GROUP, wide_row * 2);
+            TILE_LOAD(7, values + TILE, 64);
+            TILE_DOT(0, 4, 6);
+            TILE_DOT(1, 4, 7);
+            TILE_DOT(2, 5, 6);
+            TILE_DOT(3, 5, 7);
+        }
+        TILE_STORE(0, sums, GROUP * 4);
+        TILE_STORE(1, sums + 16, GROUP * 4);
+        TILE_STORE(2, sums + 16 * GROUP, GROUP * 4);
+        TILE_STORE(3, sums + 16 * GROUP + 16, GROUP * 4);
+        for (int row = 0; row < rows; row++) {
+            vec by = v_all(totals[row] == 0.0f ? 0.0f : 1.0f / totals[row]);
+            const float *x = sums + row * GROUP;
+            v_round(out + row * out_row + d, v_mul(v_load(x), by), v_mul(v_load(x + 16), by));
+        }
+    }
+}
+
+/* `rows` queries, at most 32, against the listed groups. */
+UNITS static void attend(room *r, const attention_job *job, int64_t count, const half *query, int64_t query_row,
+                         half *out, int rows) {
+    int64_t narrow_row = count * GROUP + 32;
+    float totals[GROUP], shifts[GROUP] = {0};
+    if (rows < GROUP) {
+        memset(r->query, 0, (size_t)GROUP * job->dim * sizeof(half));
+        for (int row = 0; row < rows; row++)
+            memcpy(r->query + row * job->dim, query + row * query_row, (size_t)job->dim * sizeof(half));
+        query = r->query, query_row = job->dim;
+    }
+    /* A softmax is the same whatever is taken from its logits, and a bfloat16 reaches as far as a float: the largest
+     * logit is looked for only where a total shows that powers ran out. */
+    weigh(r, job, query, query_row, rows, count, narrow_row, shifts, totals);
+    int ran_out = 0;
+    for (int row = 0; row < rows; row++) ran_out |= !(totals[row] >= LEAST_TOTAL && totals[row] <= MOST_TOTAL);
+    if (ran_out) {
+        peaks(r, job, query, query_row, rows, count, shifts);
+        weigh(r, job, query, query_row, rows, count, narrow_row, shifts, totals);
+    }
+    multiply_values(r->weights, narrow_row, r->groups, count, job->dim, totals, r->out, out, job->out.row, rows);
+}
+
+/* Lists the groups of `rows` keys, packed at `at`; the last one hides what fills it up. */
+static int64_t list_near(room *r, int64_t count, const half *keys, const half *values, int64_t rows, int64_t dim,
+                         float *edge) {
+    for (int64_t g = 0; g < whole(rows); g++) {
+        int64_t left = rows - g * GROUP;
+        group *own = r->groups + count++;
+        own->keys = keys + g * GROUP * dim, own->values = values + g * GROUP * dim, own->bias = 0;
+        if (left < GROUP) {
+            for (int64_t i = 0; i < GROUP; i++) edge[i] = i < left ? 0.0f : -INFINITY;
+            own->bias = edge;
+        }
+    }
+    return count;
+}
+
+/* Lists the groups of slots of which any is seen. */
+static int64_t list_slots(room *r, int64_t count, const attention_job *job, const float *bias, float added) {
+    for (int64_t g = 0; g < whole(job->slots); g++) {
+        int seen = 0, plain = 1;
+        float *own = r->bias + g * GROUP;
+        for (int64_t i = 0; i < GROUP; i++) {
+            int64_t slot = g * GROUP + i;
+            float x = slot >= job->slots ? -INFINITY : (bias ? bias[slot] : 0.0f) + added;
+            own[i] = x * 1.44269504f;
+            seen |= x > -INFINITY || x != x, plain &= x == 0.0f;
+        }
+        if (!seen) continue;
+        group *to = r->groups + count++;
+        to->keys = r->slot_keys + g * GROUP * job->dim, to->values = r->slot_values + g * GROUP * job->dim;
+        to->bias = plain ? 0 : own;
+    }
+    return count;
+}
+
+/* Blocks `first` to `end` of one head. */
+UNITS static void one_task(room *r, const attention_job *job, int64_t block, int64_t b, int64_t h, int64_t first,
+                           int64_t end) {
+    int64_t dim = job->dim, block_groups = whole(block), head = b * job->heads + h;
+#define AT(x) (job->x.data + b * job->x.batch + h * job->x.head)
+    if (job->slots && r->packed != head) {
+        pack(r->slot_keys, r->slot_values, AT(slot_key), job->slot_key.row, AT(slot_value), job->slot_value.row,
+             job->slots, dim);
+        r->packed = head;
+    }
+    /* Blocks counted from the first query's; the near keys of these from `low` on, block by block. */
+    int64_t ahead = job->window ? (job->start - job->key_start) / block : 0;
+    int64_t key_blocks = job->window ? (job->keys + block - 1) / block : 0;
+    int64_t low = first + ahead > 0 ? first + ahead - 1 : 0, high = least(end + ahead + 1, key_blocks);
+    for (int64_t i = low; i < high; i++) {
+        int64_t at = (i - low) * block_groups * GROUP * dim;
+        pack(r->near_keys + at, r->near_values + at, AT(key) + i * block * job->key.row, job->key.row,
+             AT(value) + i * block * job->value.row, job->value.row, least(block, job->keys - i * block), dim);
+    }
+    for (int64_t i = first; i < end; i++) {
+        int64_t count = 0, mine = i + ahead;
+        for (int64_t j = mine > 0 ? mine - 1 : 0; j < least(mine + 2, key_blocks); j++) {
+            int64_t at = (j - low) * block_groups * GROUP * dim, rows = least(block, job->keys - j * block);
+            float *edge = r->edge + (rows < block ? GROUP : 0);
+            count = list_near(r, count, r->near_keys + at, r->near_values + at, rows, dim, edge);
+        }
+        if (job->slots) {
+            const float *bias = job->bias;
+            if (bias) bias += b * job->bias_batch + h * job->bias_head + i * job->bias_block;
+            count = list_slots(r, count, job, bias, job->head_bias ? job->head_bias[h] : 0.0f);
+        }
+        int64_t stop = least((i + 1) * block, job->queries);
+        for (int64_t row = i * block; row < stop; row += GROUP)
+            attend(r, job, count, AT(query) + row * job->query.row, job->query.row, AT(out) + row * job->out.row,
+                   (int)least(GROUP, stop - row));
+    }
+#undef AT
+}
+
+UNITS static void all_tasks(const attention_job *job, cut c, int64_t *threads, int64_t *tasks) {
+    int64_t pieces = (c.all + c.many - 1) / c.many;
+    room r;
+    tile_setting before;
+    lay_out(&r, job, c, (char *)job->room + __atomic_fetch_add(threads, 1, __ATOMIC_RELAXED) * job->room_bytes);
+    units_begin(&before);
+    for (;;) {
+        int64_t task = __atomic_fetch_add(tasks, 1, __ATOMIC_RELAXED), first = task % pieces * c.many;
+        if (task >= job->batch * job->heads * pieces) break;
+        int64_t b = task / pieces / job->heads, h = task / pieces % job->heads;
+        one_task(&r, job, c.block, b, h, first, least(first + c.many, c.all));
+    }
+    units_end(&before);
+}
+
+void ENTRY(const attention_job *job) {
+    cut c = cut_of(job);
+    int64_t threads = 0, tasks = 0;
+#pragma omp parallel num_threads((int)job->threads)
+    all_tasks(job, c, &threads, &tasks);
+}
+
+int64_t ROOM(const attention_job *job) {
+    room r;
+    return lay_out(&r, job, cut_of(job), 0);
+}

@@ -1,0 +1,101 @@
+"""The library compiled from native/, where it was built and fits, and the memory that its kernels work in.
+
+Axes: B batch, h heads, d head dimension.
+"""
+
+import ctypes
+import importlib.util
+import threading
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from longform.functional.hardware import has_amx
+
+LINE = 64  # bytes: where rows of tiles begin
+KEPT = 2**26  # bytes of working memory that a thread holds on to at most
+
+_local = threading.local()
+
+
+class Heads(ctypes.Structure):
+    """native/attention.h's heads_of: a tensor (B, h, rows, d), d contiguous."""
+
+    _fields_ = [("data", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("batch", "head", "row"))]
+
+
+class AttentionJob(ctypes.Structure):
+    """native/attention.h's attention_job."""
+
+    _fields_ = [
+        *((name, Heads) for name in ("query", "key", "value", "slot_key", "slot_value", "out")),
+        *((name, ctypes.c_void_p) for name in ("bias", "head_bias")),
+        *((name, ctypes.c_int64) for name in ("bias_batch", "bias_head", "bias_block")),
+        *((name, ctypes.c_int64) for name in ("batch", "heads", "queries", "keys", "slots", "dim")),
+        *((name, ctypes.c_int64) for name in ("window", "start", "key_start", "threads", "room_bytes")),
+        ("room", ctypes.c_void_p),
+        ("scale", ctypes.c_float),
+    ]
+
+
+class MeanJob(ctypes.Structure):
+    """native/mean_of_runs.h's mean_job."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("x", "out", "count")),
+        *((name, ctypes.c_int64) for name in ("x_batch", "x_row", "count_batch")),
+        *((name, ctypes.c_int64) for name in ("batch", "rows", "features", "size", "sinks", "threads")),
+    ]
+
+
+@cache
+def native_library() -> ctypes.CDLL | None:
+    """None where the library was not built (no compiler, another system) or does not find torch's OpenMP."""
+    found = importlib.util.find_spec("longform.functional._native")
+    if found is None or found.origin is None:
+        return None
+    try:
+        library = ctypes.CDLL(found.origin)
+    except OSError:
+        return None
+    for units in ("amx", "portable"):
+        kernel, room = library[f"longform_attention_{units}"], library[f"longform_attention_{units}_room"]
+        kernel.argtypes = room.argtypes = [ctypes.POINTER(AttentionJob)]
+        kernel.restype, room.restype = None, ctypes.c_int64
+    library.longform_mean_of_runs.argtypes, library.longform_mean_of_runs.restype = [ctypes.POINTER(MeanJob)], None
+    return library
+
+
+@cache
+def best_units() -> str | None:
+    """The units of this machine that a kernel was written for: "amx", or None."""
+    library = native_library()
+    if library is None or not has_amx() or not torch.cpu._is_avx512_bf16_supported():
+        return None
+    return "amx" if library.longform_grants_amx() else None
+
+
+def run_attention(job: AttentionJob) -> None:
+    """Give ``job`` threads and memory, and have it done by this machine's units, or by loops where it has none."""
+    library, units = native_library(), best_units() or "portable"
+    assert library is not None
+    job.threads = torch.get_num_threads()
+    given = ctypes.byref(job)
+    job.room_bytes = library[f"longform_attention_{units}_room"](given)
+    room = _room(job.threads * job.room_bytes + LINE)
+    job.room = -(-room.data_ptr() // LINE) * LINE
+    library[f"longform_attention_{units}"](given)
+
+
+def _room(size: int) -> Tensor:
+    """Memory of at least ``size`` bytes, uint8 of shape (size,), this thread's.
+
+    It is kept for the next call, which spares the system mapping it anew.
+    """
+    room = getattr(_local, "room", None)
+    if room is None or len(room) < size:
+        room = torch.empty(size, dtype=torch.uint8)
+        if size <= KEPT:
+            _local.room = room
+    return room

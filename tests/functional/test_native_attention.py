@@ -1,0 +1,227 @@
+"""The compiled kernel, by this machine's units and by loops, against the float64 twins."""
+
+import copy
+import ctypes
+import math
+import shutil
+import sysconfig
+import threading
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import scaled_dot_product_attention
+
+from longform.functional import native_attention, native_library
+from longform.functional.attention import usable_slots
+from longform.functional.document import Far, Part, far_of_tokens
+from longform.functional.native_attention import NativeDocument, native_is_faster
+from longform.functional.native_attention import native_attention as subject
+from longform.functional.window_forward_cpu import FusedDocument
+from longform.layers.attention import LinformerAttention
+from strategies import generator, normal, seeds
+from tolerances import assert_close
+
+HALF = torch.bfloat16
+UNITS_OF_THE_MACHINE = native_library.best_units
+OWN = UNITS_OF_THE_MACHINE()
+
+
+@pytest.fixture(params=["portable", *([OWN] if OWN else [])], autouse=True)
+def units(request, monkeypatch):
+    """Loops on every machine; its own units where it has them."""
+    monkeypatch.setattr(native_library, "best_units", lambda: request.param)
+    return request.param
+
+
+def given_heads(queries: int, keys: int, dim: int = 32, heads: int = 3, batch: int = 2):
+    source = generator(queries + keys)
+    return [normal(source, batch, n, heads, dim, dtype=HALF).transpose(1, 2) for n in (queries, keys, keys)]
+
+
+def exact(heads, **options):
+    return scaled_dot_product_attention(*(x.double() for x in heads), **options)
+
+
+def test_the_library_is_built_where_there_is_a_compiler():
+    if shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]):
+        assert native_library.native_library() is not None
+
+
+def test_the_structures_are_as_long_as_in_c():
+    """Six tensors of four words, two pointers, fourteen numbers, a pointer, a float and what fills its word."""
+    assert ctypes.sizeof(native_library.AttentionJob) == 8 * (6 * 4 + 2 + 14 + 1 + 1)
+
+
+@pytest.mark.parametrize("dim", [32, 64, 96])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 7), (33, 2), (31, 31), (64, 65), (70, 97), (1100, 40)])
+def test_equals_the_exact_softmax(queries, keys, dim):
+    heads = given_heads(queries, keys, dim)
+    out = subject(*heads, None)
+    assert out.dtype == HALF
+    assert_close(out, exact(heads))
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_hidden_slots(groups):
+    """In the middle, at the end, whole groups of 32, and all of them: then slot 0 is seen."""
+    heads, mask = given_heads(5, 70), torch.ones(2, groups, 70, dtype=torch.bool)
+    mask[0, :, 2], mask[0, :, 30:], mask[1] = False, False, False
+    mask[0, 0, 5] = groups > 1
+    usable = usable_slots(mask)
+    assert_close(subject(*heads, usable), exact(heads, attn_mask=usable))
+    one = usable[:1]  # the same for every document
+    assert_close(subject(*heads, one), exact(heads, attn_mask=one))
+
+
+def test_hidden_slots_may_hold_anything():
+    heads, mask = given_heads(5, 70), torch.ones(2, 70, dtype=torch.bool)
+    mask[:, 41:] = False
+    expected = subject(*heads, usable_slots(mask[:, None]))
+    for x in heads[1:]:
+        x[:, :, 64:] = math.nan  # whole groups are never read; bias hides the rest
+        x[:, :, 41:64] = 1e15
+    assert torch.equal(subject(*heads, usable_slots(mask[:, None])), expected)
+
+
+@pytest.mark.parametrize("shift", [-300.0, -70.0, 70.0, 300.0])
+def test_logits_far_from_0(shift):
+    """All of a row's logits shifted: powers that would run over or under."""
+    query, key, value = given_heads(40, 50)
+    query[..., 0], key[..., 0] = 8.0, shift / 8.0 * 32**0.5
+    assert_close(subject(query, key, value, None), exact([query, key, value]))
+
+
+def test_nan_stays_in_its_row_and_spreads_from_keys():
+    heads = given_heads(40, 50)
+    heads[0][1, 2, 7] = math.nan
+    out = subject(*heads, None)
+    bad = out.isnan().any(-1)
+    assert bad[1, 2, 7]
+    assert bad.sum() == 1
+    heads[1][0, 1, 3] = math.nan
+    assert subject(*heads, None)[0, 1].isnan().all()
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_rows_of_any_stride(contiguous):
+    heads = [x.mT.contiguous().mT if not contiguous else x.contiguous() for x in given_heads(40, 50)]
+    assert_close(subject(*heads, None), exact(heads))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_change_nothing(threads):
+    heads = given_heads(600, 50)
+    expected = subject(*heads, None)
+    with patch("torch.get_num_threads", lambda: threads):
+        assert torch.equal(subject(*heads, None), expected)
+
+
+def test_threads_of_python_have_memory_of_their_own():
+    heads, found = given_heads(300, 90), []
+    expected = subject(*heads, None)
+    threads = [threading.Thread(target=lambda: found.append(subject(*heads, None))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert all(torch.equal(out, expected) for out in found)
+
+
+WINDOWS = st.sampled_from([(4, 2), (32, 8), (48, 16), (40, 1)])
+
+
+@settings(max_examples=40)
+@given(
+    sizes=WINDOWS,
+    length=st.integers(1, 700),
+    seed=seeds,
+    budget=st.sampled_from([None, 1.0, 30.0, 1e4]),
+    sinks=st.sampled_from([0, 1, 3]),
+    weighed=st.booleans(),
+)
+def test_window_equals_the_fused_path_in_float64_whole_and_in_parts(sizes, length, seed, budget, sinks, weighed):
+    (window_size, size), source, heads = sizes, generator(seed), 2
+    sinks = min(sinks, length)
+    query, key, value = (normal(source, length, heads, 32, dtype=HALF).transpose(0, 1) for _ in range(3))
+    count = torch.full((sinks + -(-length // size),), float(size))
+    count[:sinks], count[sinks : sinks + sinks // size] = 1.0, 0.0
+    far_key, far_value = (normal(source, heads, len(count), 32, dtype=HALF) for _ in range(2))
+    bias = normal(source, heads, dtype=torch.float32) if weighed else None
+    far = Far(far_key, far_value, count, size, sinks, bias, budget)
+    expected = torch.empty(length, heads, 32, dtype=torch.float64)
+    wide = far._replace(key=far_key.double(), value=far_value.double(), count=count.double())
+    FusedDocument(wide)(Part(query.double(), key.double(), value.double(), length, window_size), expected)
+    out = torch.empty(length, heads, 32, dtype=HALF)
+    NativeDocument(far)(Part(query, key, value, length, window_size), out)
+    assert_close(out, expected)
+    in_parts, attend, rows = torch.empty_like(out), NativeDocument(far), 3 * window_size
+    for start in range(0, length, rows):
+        stop = min(start + rows, length)
+        reach = slice(max(0, start - window_size), min(stop + window_size, length))
+        attend(
+            Part(query[:, start:stop], key[:, reach], value[:, reach], length, window_size, start), in_parts[start:stop]
+        )
+    assert_close(in_parts, out)
+
+
+@pytest.mark.parametrize("budget", [None, 3.0])
+@pytest.mark.parametrize("weighed", [True, False])
+@pytest.mark.parametrize("length", [1, 40, 97])
+def test_slots_of_single_tokens(length, weighed, budget):
+    source = generator(length)
+    heads = [normal(source, length, 2, 32, dtype=HALF).transpose(0, 1) for _ in range(3)]
+    bias = normal(source, 2, dtype=torch.float32) if weighed else None
+    far = far_of_tokens(0, length, like=heads[1][None], sinks=1, bias=bias, budget=budget)
+    expected, out = torch.empty(length, 2, 32, dtype=torch.float64), torch.empty(length, 2, 32, dtype=HALF)
+    wide = far._replace(key=far.key.double(), value=far.value.double(), count=far.count.double())
+    FusedDocument(wide)(Part(*(x.double() for x in heads), length, 16), expected)
+    NativeDocument(far)(Part(*heads, length, 16), out)
+    assert_close(out, expected)
+
+
+@pytest.mark.parametrize("layer_kind", [None, 16])
+def test_the_layer_takes_it_and_equals_its_float64_twin(layer_kind, monkeypatch):
+    """Pure and with a window; padding and NaN in it change nothing."""
+    served = []
+    monkeypatch.setattr(native_attention, "best_units", lambda: "given")
+    run = native_attention.run_attention
+    monkeypatch.setattr(native_attention, "run_attention", lambda job: (served.append(1), run(job)))
+    torch.manual_seed(0)
+    kind = "linear" if layer_kind is None else "mean"
+    layer = LinformerAttention(
+        64, 2, max_length=256, projected_length=64, projection=kind, attention_window=layer_kind
+    ).eval()
+    x, mask = normal(generator(3), 2, 200, 64, dtype=torch.float32), torch.ones(2, 200, dtype=torch.long)
+    mask[1, 130:] = 0
+    with torch.no_grad():
+        expected = copy.deepcopy(layer).double()(x.to(HALF).double(), mask)
+        x[1, 130:] = math.nan
+        out = layer.to(HALF)(x.to(HALF), mask)
+        alone = layer(x[1:, :130].to(HALF))
+    assert served
+    text = mask.bool()
+    assert (out[text].double() - expected[text]).norm() < 0.02 * expected[text].norm()
+    assert_close(alone[0], out[1, :130])
+
+
+def test_who_is_served(monkeypatch):
+    heads = given_heads(40, 50)
+    monkeypatch.setattr(native_attention, "best_units", lambda: "given")
+    assert native_is_faster(*heads)
+    assert not native_is_faster(*(x.float() for x in heads))
+    assert not native_is_faster(*(x[..., :20] for x in heads))
+    assert not native_is_faster(heads[0][:, :, :3], *heads[1:])
+    assert not native_is_faster(heads[0].requires_grad_(), *heads[1:])
+    with torch.no_grad():
+        assert native_is_faster(*heads)
+        monkeypatch.setattr(native_attention, "best_units", lambda: None)
+        assert not native_is_faster(*heads)
+
+
+def test_without_a_library_there_are_no_units(monkeypatch):
+    monkeypatch.setattr(native_library, "native_library", lambda: None)
+    assert UNITS_OF_THE_MACHINE.__wrapped__() is None
