@@ -49,6 +49,16 @@ class MeanJob(ctypes.Structure):
     ]
 
 
+class NormJob(ctypes.Structure):
+    """native/layer_norm.h's norm_job."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("x", "weight", "bias", "out")),
+        *((name, ctypes.c_int64) for name in ("rows", "features", "threads", "units")),
+        ("epsilon", ctypes.c_float),
+    ]
+
+
 @cache
 def native_library() -> ctypes.CDLL | None:
     """None where the library was not built (no compiler, another system) or does not find torch's OpenMP."""
@@ -63,7 +73,8 @@ def native_library() -> ctypes.CDLL | None:
         kernel, room = library[f"longform_attention_{units}"], library[f"longform_attention_{units}_room"]
         kernel.argtypes = room.argtypes = [ctypes.POINTER(AttentionJob)]
         kernel.restype, room.restype = None, ctypes.c_int64
-    library.longform_mean_of_runs.argtypes, library.longform_mean_of_runs.restype = [ctypes.POINTER(MeanJob)], None
+    for kernel, job in ((library.longform_mean_of_runs, MeanJob), (library.longform_layer_norm, NormJob)):
+        kernel.argtypes, kernel.restype = [ctypes.POINTER(job)], None
     return library
 
 

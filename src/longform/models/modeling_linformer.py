@@ -23,6 +23,7 @@ from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.feed_forward import FeedForward
 from longform.layers.plain_linear import is_plain, is_watched
+from longform.layers.plain_norm import apply_norm
 from longform.layers.row_chunks import OutputPart, assembled, can_stream, chunk_size, has_hooks, in_chunks
 from longform.layers.sequence_projection import (
     Learned,
@@ -73,7 +74,7 @@ class LinformerLayer(GradientCheckpointingLayer):
 
         ``overwrite``: nobody needs ``hidden_states`` afterwards; the output of a long text is then in their memory.
         """
-        source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
+        source = apply_norm(self.attention_norm, hidden_states) if self.pre_norm else hidden_states
         rows = self._rows_at_a_time(hidden_states)
         own = isinstance(self.attention, LinformerAttention)
         if rows is not None and own and not (output_attentions or self._drops()):
@@ -100,11 +101,14 @@ class LinformerLayer(GradientCheckpointingLayer):
         return assembled(chunked, (hidden.shape[0], hidden.shape[1]), hidden if overwrite else None)
 
     def _after_attention(self, hidden: Tensor) -> Tensor:
-        """Feed-forward and norms, which look at each token alone, of attention with its residual: (B, m, D) -> same."""
+        """Feed-forward and norms, which look at each token alone, of attention with its residual: (B, m, D) -> same.
+
+        ``hidden`` may be overwritten.
+        """
         if self.pre_norm:
-            return self._fed_forward(self.feed_forward_norm(hidden), hidden)
-        hidden = self.attention_norm(hidden)
-        return self.feed_forward_norm(self._fed_forward(hidden, hidden))
+            return self._fed_forward(apply_norm(self.feed_forward_norm, hidden), hidden)
+        hidden = apply_norm(self.attention_norm, hidden, in_place=True)
+        return apply_norm(self.feed_forward_norm, self._fed_forward(hidden, hidden), in_place=True)
 
     def _fed_forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
         """residual + dropout(feed_forward(hidden)), added in the last product where nobody sees what is added."""
@@ -182,7 +186,7 @@ class LinformerEncoder(nn.Module):
             overwrite = True
             attentions.append(weights)
         if self.final_norm is not None:
-            hidden = self.final_norm(hidden)
+            hidden = apply_norm(self.final_norm, hidden)
         return BaseModelOutput(
             last_hidden_state=hidden,
             hidden_states=(*states, hidden) if output_hidden_states else None,
