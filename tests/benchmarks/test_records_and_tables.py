@@ -42,7 +42,7 @@ def test_a_record_survives_the_file(tmp_path: Path) -> None:
     append_record(path, second)
     assert read_records([path]) == [first, second]
     assert first.hardware["cores"] >= 1
-    assert set(first.versions) == {"python", "torch", "transformers", "longform"}
+    assert set(first.versions) == {"python", "torch", "transformers", "longform", "kernels"}
 
 
 @pytest.mark.parametrize(

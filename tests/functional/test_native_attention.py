@@ -225,3 +225,7 @@ def test_who_is_served(monkeypatch):
 def test_without_a_library_there_are_no_units(monkeypatch):
     monkeypatch.setattr(native_library, "native_library", lambda: None)
     assert UNITS_OF_THE_MACHINE.__wrapped__() is None
+    monkeypatch.setattr(native_library, "best_units", lambda: None)
+    assert native_library.kernels() == "none"
+    monkeypatch.setattr(native_library, "native_library", lambda: "given")
+    assert native_library.kernels() == "generic"

@@ -54,8 +54,11 @@ def hardware() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Python and the packages that decide a result."""
-    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}}
+    """Python, the packages that decide a result, and which kernels of our own were there."""
+    from longform.functional.native_library import kernels
+
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **packages, "kernels": kernels()}
 
 
 @cache

@@ -87,6 +87,11 @@ def best_units() -> str | None:
     return "amx" if library.longform_grants_amx() else None
 
 
+def kernels() -> str:
+    """What was compiled and can serve: "amx" (all kernels), "generic" (those that need no AMX) or "none"."""
+    return best_units() or ("none" if native_library() is None else "generic")
+
+
 def run_attention(job: AttentionJob) -> None:
     """Give ``job`` threads and memory, and have it done by this machine's units, or by loops where it has none."""
     library, units = native_library(), best_units() or "portable"
