@@ -49,7 +49,7 @@ def draw(records: Sequence[Record], folder: Path) -> list[Path]:
 
 def main() -> None:
     """Draw, and say what."""
-    for path in draw(read_records(sorted(RECORDS.glob("speed.jsonl"))), PICTURES):
+    for path in draw(read_records(sorted(RECORDS.glob("speed*.jsonl"))), PICTURES):
         print(path.relative_to(ROOT))
 
 
