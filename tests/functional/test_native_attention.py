@@ -1,7 +1,6 @@
 """The compiled kernel, by this machine's units and by loops, against the float64 twins."""
 
 import copy
-import ctypes
 import math
 import shutil
 import sysconfig
@@ -14,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from longform.functional import native_attention, native_library
+from longform.functional import native_attention, native_library, window_native_cpu
 from longform.functional.attention import usable_slots
 from longform.functional.document import Far, Part, far_of_tokens
-from longform.functional.native_attention import NativeDocument, native_is_faster
 from longform.functional.native_attention import native_attention as subject
+from longform.functional.native_attention import native_is_faster
 from longform.functional.window_forward_cpu import FusedDocument
+from longform.functional.window_native_cpu import NativeDocument
 from longform.layers.attention import LinformerAttention
 from strategies import generator, normal, seeds
 from tolerances import assert_close
@@ -48,11 +48,6 @@ def exact(heads, **options):
 def test_the_library_is_built_where_there_is_a_compiler():
     if shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]):
         assert native_library.native_library() is not None
-
-
-def test_the_structures_are_as_long_as_in_c():
-    """Six tensors of four words, two pointers, fourteen numbers, a pointer, a float and what fills its word."""
-    assert ctypes.sizeof(native_library.AttentionJob) == 8 * (6 * 4 + 2 + 14 + 1 + 1)
 
 
 @pytest.mark.parametrize("dim", [32, 64, 96])
@@ -189,7 +184,8 @@ def test_the_layer_takes_it_and_equals_its_float64_twin(layer_kind, monkeypatch)
     served = []
     monkeypatch.setattr(native_attention, "best_units", lambda: "given")
     run = native_attention.run_attention
-    monkeypatch.setattr(native_attention, "run_attention", lambda job: (served.append(1), run(job)))
+    for module in (native_attention, window_native_cpu):
+        monkeypatch.setattr(module, "run_attention", lambda job: (served.append(1), run(job)))
     torch.manual_seed(0)
     kind = "linear" if layer_kind is None else "mean"
     layer = LinformerAttention(

@@ -55,7 +55,6 @@ def test_equal_rows_become_the_bias():
 
 
 def test_who_is_served(monkeypatch):
-    monkeypatch.setattr(native_norm, "rounds_by_itself", lambda: True)
     monkeypatch.setattr(native_norm, "native_library", lambda: "given")
     x, weight, bias = given_rows(1, 2, 64)
     assert native_norm_serves(x, weight, bias)
@@ -67,5 +66,5 @@ def test_who_is_served(monkeypatch):
     assert not native_norm_serves(x, weight.clone().requires_grad_(), bias)
     with torch.no_grad():
         assert native_norm_serves(x, weight.clone().requires_grad_(), bias)
-    monkeypatch.setattr(native_norm, "rounds_by_itself", lambda: False)
+    monkeypatch.setattr(native_norm, "native_library", lambda: None)
     assert not native_norm_serves(x, weight, bias)

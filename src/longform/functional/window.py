@@ -19,11 +19,12 @@ from torch.nn.functional import dropout as drop
 from longform.functional.blockwise_cpu import BlockwiseAttention, has_blockwise_kernel
 from longform.functional.document import SINGLE_TOKENS, DocumentAttention, Far, Part, far_of, far_of_tokens
 from longform.functional.masking import text_lengths
-from longform.functional.native_attention import NativeDocument, native_is_faster
+from longform.functional.native_attention import native_is_faster
 from longform.functional.product_attention import products_are_faster
 from longform.functional.projection import Slots
 from longform.functional.window_flex import flex_windowed_attention, has_flex_kernel
 from longform.functional.window_forward_cpu import FusedDocument
+from longform.functional.window_native_cpu import NativeDocument
 from longform.functional.window_products_cpu import ProductDocument
 
 HIDDEN = float("-inf")

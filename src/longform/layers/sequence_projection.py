@@ -65,13 +65,6 @@ class SequenceProjection(nn.Module, ABC):
         """Whether the slots of texts of up to ``length`` tokens are these tokens themselves."""
         return False
 
-    def for_texts(self, mask: Tensor | None, length: int) -> "SequenceProjection":
-        """This projection for layers that all shorten texts of ``length`` tokens under ``mask`` bool (B, n) or None.
-
-        What depends on these alone is computed once, where no gradient is wanted.
-        """
-        return self
-
 
 class Learned(nn.Module, ABC):
     """One learned or fixed tensor, (g, k, N) or (g, d, C), as ``name``; a call gives it, so that offloading works."""
@@ -187,32 +180,11 @@ class DenseProjection(SequenceProjection):
         rows, usable = self._rows(mask, key.shape[1])
         return Memory(project_heads(key, rows[0]), project_heads(value, rows[-1]), usable, None)
 
-    def for_texts(self, mask: Tensor | None, length: int) -> SequenceProjection:
-        """One whose rows of E are scaled and summed already."""
-        return self if torch.is_grad_enabled() or torch.compiler.is_compiling() else _ForTexts(self, mask, length)
-
     def _rows(self, mask: Tensor | None, length: int) -> tuple[list[Rows], Tensor | None]:
         """The parts of E, and of F where it is not E, that are used; bool (B, g, k) or None: slots with valid mass."""
         rows = [select_rows(matrix, mask, length=length) for matrix in self.matrices()]
         first, last = rows[0].occupied, rows[-1].occupied
         return rows, None if first is None or last is None else first & last
-
-
-class _ForTexts(DenseProjection):
-    """A dense projection with its rows for some texts."""
-
-    def __init__(self, origin: DenseProjection, mask: Tensor | None, length: int) -> None:
-        nn.Module.__init__(self)
-        self.key_projection, self.value_projection, self.sinks = (
-            origin.key_projection, origin.value_projection, origin.sinks,
-        )  # fmt: skip
-        self._texts = mask, length
-        self._known = origin._rows(mask, length)
-
-    def _rows(self, mask: Tensor | None, length: int) -> tuple[list[Rows], Tensor | None]:
-        known_mask, known_length = self._texts
-        same = mask is known_mask and length == known_length
-        return self._known if same else super()._rows(mask, length)
 
 
 class MeanProjection(SequenceProjection):

@@ -178,12 +178,11 @@ class LinformerEncoder(nn.Module):
         states, attentions = [], []
         known = all(type(layer) is LinformerLayer for layer in self.layers)  # their output is no part of their input
         in_place = known and not output_hidden_states and can_stream(self, hidden)
-        shared = None if self.shared_projection is None else self.shared_projection.for_texts(mask, hidden.shape[1])
         for layer in self.layers:
             if output_hidden_states:  # otherwise one layer's states at a time are alive
                 states.append(hidden)
             options = {"overwrite": True} if in_place and overwrite else {}
-            hidden, weights = layer(hidden, mask, shared, output_attentions, **options)
+            hidden, weights = layer(hidden, mask, self.shared_projection, output_attentions, **options)
             overwrite = True
             attentions.append(weights)
         if self.final_norm is not None:

@@ -11,6 +11,7 @@
 #define CHUNK 4         /* groups whose logits stand in the nearest cache */
 #define WIDE (CHUNK * GROUP + 16) /* floats of a row of logits: one cache line more */
 #define TILE 512        /* halves of a tile */
+#define LOG2_E 1.44269504f
 #define LEAST_TOTAL 0x1p-60f
 #define MOST_TOTAL 0x1p60f
 
@@ -93,56 +94,43 @@ UNITS static void pack(half *keys, half *values, const half *key, int64_t key_ro
     }
 }
 
+/* Tiles 0 to 3 are 32 rows of 32 sums: to 0. */
+INLINE void clear_sums(void) {
+    TILE_ZERO(0);
+    TILE_ZERO(1);
+    TILE_ZERO(2);
+    TILE_ZERO(3);
+}
+
+/* 32 rows of 32 halves times two tiles, added to the sums. */
+INLINE void add_products(const half *rows, int64_t row, const half *first, const half *second) {
+    TILE_LOAD(4, rows, row * 2);
+    TILE_LOAD(6, first, 64);
+    TILE_LOAD(5, rows + 16 * row, row * 2);
+    TILE_LOAD(7, second, 64);
+    TILE_DOT(0, 4, 6);
+    TILE_DOT(1, 4, 7);
+    TILE_DOT(2, 5, 6);
+    TILE_DOT(3, 5, 7);
+}
+
+INLINE void store_sums(float *to, int64_t row) {
+    TILE_STORE(0, to, row * 4);
+    TILE_STORE(1, to + 16, row * 4);
+    TILE_STORE(2, to + 16 * row, row * 4);
+    TILE_STORE(3, to + 16 * row + 16, row * 4);
+}
+
 /* Logits of 32 queries and `count` groups, (32, WIDE). */
 UNITS static inline void multiply_keys(const half *query, int64_t row, const group *groups, int64_t count, int64_t dim,
                                        float *logits) {
     int64_t depth = dim / 32;
     for (int64_t g = 0; g < count; g++) {
-        const half *keys = groups[g].keys;
-        float *to = logits + g * GROUP;
-        TILE_ZERO(0);
-        TILE_ZERO(1);
-        TILE_ZERO(2);
-        TILE_ZERO(3);
-        for (int64_t d = 0; d < depth; d++) {
-            TILE_LOAD(4, query + 32 * d, row * 2);
-            TILE_LOAD(6, keys + d * TILE, 64);
-            TILE_LOAD(5, query + 16 * row + 32 * d, row * 2);
-            TILE_LOAD(7, keys + (depth + d) * TILE, 64);
-            TILE_DOT(0, 4, 6);
-            TILE_DOT(1, 4, 7);
-            TILE_DOT(2, 5, 6);
-            TILE_DOT(3, 5, 7);
-        }
-        TILE_STORE(0, to, WIDE * 4);
-        TILE_STORE(1, to + 16, WIDE * 4);
-        TILE_STORE(2, to + 16 * WIDE, WIDE * 4);
-        TILE_STORE(3, to + 16 * WIDE + 16, WIDE * 4);
+        clear_sums();
+        for (int64_t d = 0; d < depth; d++)
+            add_products(query + 32 * d, row, groups[g].keys + d * TILE, groups[g].keys + (depth + d) * TILE);
+        store_sums(logits + g * GROUP, WIDE);
     }
-}
-
-/* The same for d = 64: the queries stay in tiles. */
-UNITS static inline void multiply_64(const half *query, int64_t row, const group *groups, int64_t count,
-                                     float *logits) {
-    TILE_LOAD(4, query, row * 2);
-    TILE_LOAD(5, query + 32, row * 2);
-    TILE_LOAD(6, query + 16 * row, row * 2);
-    TILE_LOAD(7, query + 16 * row + 32, row * 2);
-    for (int64_t g = 0; g < count; g++)
-        for (int64_t side = 0; side < 2; side++) {
-            const half *keys = groups[g].keys + side * 2 * TILE;
-            float *to = logits + g * GROUP + side * 16;
-            TILE_ZERO(0);
-            TILE_ZERO(1);
-            TILE_LOAD(2, keys, 64);
-            TILE_LOAD(3, keys + TILE, 64);
-            TILE_DOT(0, 4, 2);
-            TILE_DOT(1, 6, 2);
-            TILE_DOT(0, 5, 3);
-            TILE_DOT(1, 7, 3);
-            TILE_STORE(0, to, WIDE * 4);
-            TILE_STORE(1, to + 16 * WIDE, WIDE * 4);
-        }
 }
 
 /* 2^(x scale + bias - shift) of one row -> `to`; returns `total` plus what was written: weights then sum to 1. */
@@ -178,16 +166,13 @@ UNITS static float peak(const float *logits, const group *groups, int64_t count,
  * they are to be divided by, taken from logits less `shifts`. */
 UNITS static void weigh(room *r, const attention_job *job, const half *query, int64_t query_row, int rows,
                         int64_t count, int64_t narrow_row, const float *shifts, float *totals) {
-    float scale = job->scale * 1.44269504f;
+    float scale = job->scale * LOG2_E;
     vec sums[GROUP];
     for (int row = 0; row < rows; row++) sums[row] = v_all(0.0f);
     for (int64_t g = 0; g < count; g += CHUNK) {
         int64_t some = least(CHUNK, count - g);
         const group *groups = r->groups + g;
-        if (job->dim == 64)
-            multiply_64(query, query_row, groups, some, r->logits);
-        else
-            multiply_keys(query, query_row, groups, some, job->dim, r->logits);
+        multiply_keys(query, query_row, groups, some, job->dim, r->logits);
         for (int row = 0; row < rows; row++)
             sums[row] = powers(r->logits + row * WIDE, r->weights + row * narrow_row + g * GROUP, groups, some, scale,
                                shifts[row], sums[row]);
@@ -198,7 +183,7 @@ UNITS static void weigh(room *r, const attention_job *job, const half *query, in
 /* The largest logits of 32 queries, 0 for those that see nothing. */
 UNITS static void peaks(room *r, const attention_job *job, const half *query, int64_t query_row, int rows,
                         int64_t count, float *found) {
-    float scale = job->scale * 1.44269504f;
+    float scale = job->scale * LOG2_E;
     for (int row = 0; row < rows; row++) found[row] = -INFINITY;
     for (int64_t g = 0; g < count; g += CHUNK) {
         int64_t some = least(CHUNK, count - g);
@@ -215,25 +200,12 @@ UNITS static void peaks(room *r, const attention_job *job, const half *query, in
 UNITS static void multiply_values(const half *weights, int64_t wide_row, const group *groups, int64_t count,
                                   int64_t dim, const float *totals, float *sums, half *out, int64_t out_row, int rows) {
     for (int64_t d = 0; d < dim; d += 32) {
-        TILE_ZERO(0);
-        TILE_ZERO(1);
-        TILE_ZERO(2);
-        TILE_ZERO(3);
+        clear_sums();
         for (int64_t g = 0; g < count; g++) {
             const half *values = groups[g].values + d / 16 * TILE;
-            TILE_LOAD(4, weights + g * GROUP, wide_row * 2);
-            TILE_LOAD(6, values, 64);
-            TILE_LOAD(5, weights + 16 * wide_row + g * GROUP, wide_row * 2);
-            TILE_LOAD(7, values + TILE, 64);
-            TILE_DOT(0, 4, 6);
-            TILE_DOT(1, 4, 7);
-            TILE_DOT(2, 5, 6);
-            TILE_DOT(3, 5, 7);
+            add_products(weights + g * GROUP, wide_row, values, values + TILE);
         }
-        TILE_STORE(0, sums, GROUP * 4);
-        TILE_STORE(1, sums + 16, GROUP * 4);
-        TILE_STORE(2, sums + 16 * GROUP, GROUP * 4);
-        TILE_STORE(3, sums + 16 * GROUP + 16, GROUP * 4);
+        store_sums(sums, GROUP);
         for (int row = 0; row < rows; row++) {
             vec by = v_all(totals[row] == 0.0f ? 0.0f : 1.0f / totals[row]);
             const float *x = sums + row * GROUP;
@@ -288,7 +260,7 @@ static int64_t list_slots(room *r, int64_t count, const attention_job *job, cons
         for (int64_t i = 0; i < GROUP; i++) {
             int64_t slot = g * GROUP + i;
             float x = slot >= job->slots ? -INFINITY : (bias ? bias[slot] : 0.0f) + added;
-            own[i] = x * 1.44269504f;
+            own[i] = x * LOG2_E;
             seen |= x > -INFINITY || x != x, plain &= x == 0.0f;
         }
         if (!seen) continue;
