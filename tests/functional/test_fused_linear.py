@@ -1,4 +1,4 @@
-"""One oneDNN call against torch's, and where it must not be made."""
+"""One kernel's call against torch's, and where it must not be made."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ from torch.nn.functional import gelu, linear
 from torch.utils.flop_counter import FlopCounterMode
 
 from longform.functional import fused_linear as subject
+from longform.functional import onednn_linear
 from longform.functional.fused_linear import fused_linear
 from strategies import generator, normal
 from tolerances import assert_close
@@ -59,14 +60,14 @@ def test_a_residual_is_added(monkeypatch, dtype, with_bias):
     for residual in (whole[:, 0, :3].unsqueeze(1).expand(2, 5, 3), whole.transpose(1, 2)):
         expected = residual.double() + linear(x.double(), weight.double(), None if bias is None else bias.double())
         assert_close(fused_linear(x, weight, bias, residual=residual), expected)
-        monkeypatch.setattr(subject, "rows_at_a_time", lambda *_: 4)
+        monkeypatch.setattr(onednn_linear, "rows_at_a_time", lambda *_: 4)
         assert_close(fused_linear(x, weight, bias, residual=residual), expected)
         monkeypatch.undo()
     wide = fused_linear(x, weight, bias, residual=whole.transpose(1, 2).double())
     assert wide.dtype == torch.float64
     assert_close(wide.to(dtype), expected)
-    if dtype in subject._supported_dtypes():
-        wide = subject.onednn_linear(x, weight, bias, residual=whole.transpose(1, 2).double())
+    if dtype in subject.supported_dtypes():
+        wide = subject.kernel_linear(x, weight, bias, residual=whole.transpose(1, 2).double())
         assert_close(wide.to(dtype), expected)
 
 
@@ -74,14 +75,14 @@ def test_a_residual_is_added(monkeypatch, dtype, with_bias):
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_a_product_in_pieces(monkeypatch, with_bias, with_gelu):
     asked = []
-    monkeypatch.setattr(subject, "rows_at_a_time", lambda *size: asked.append(size) or 4)
+    monkeypatch.setattr(onednn_linear, "rows_at_a_time", lambda *size: asked.append(size) or 4)
     x, weight, bias = given(torch.bfloat16, (2, 5))
     bias = bias if with_bias else None
     expected = linear(x.double(), weight.double(), None if bias is None else bias.double())
-    out = subject.onednn_linear(x, weight, bias, with_gelu=with_gelu)
+    out = subject.kernel_linear(x, weight, bias, with_gelu=with_gelu)
     assert_close(out, gelu(expected) if with_gelu else expected)
-    assert_close(subject.onednn_linear(x[0, 0], weight, bias), linear(x[0, 0], weight, bias))
-    subject.onednn_linear(x.float(), weight.float(), None)
+    assert_close(subject.kernel_linear(x[0, 0], weight, bias), linear(x[0, 0], weight, bias))
+    subject.kernel_linear(x.float(), weight.float(), None)
     assert asked == [(10, 7, 3), (1, 7, 3)]
 
 
@@ -94,13 +95,13 @@ def test_a_product_in_pieces(monkeypatch, with_bias, with_gelu):
     ],
 )  # fmt: skip
 def test_products_that_two_cores_with_amx_do_on_one(monkeypatch, rows, inputs, outputs, step):
-    monkeypatch.setattr(subject, "has_amx", lambda: True)
+    monkeypatch.setattr(onednn_linear, "has_amx", lambda: True)
     for threads in (1, 2, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
-        assert subject.rows_at_a_time(rows, inputs, outputs) == (step if threads == 2 else rows)
+        assert onednn_linear.rows_at_a_time(rows, inputs, outputs) == (step if threads == 2 else rows)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(subject, "has_amx", lambda: False)
-    assert subject.rows_at_a_time(rows, inputs, outputs) == rows
+    monkeypatch.setattr(onednn_linear, "has_amx", lambda: False)
+    assert onednn_linear.rows_at_a_time(rows, inputs, outputs) == rows
 
 
 def test_an_empty_batch():
@@ -110,10 +111,10 @@ def test_an_empty_batch():
 
 def test_it_is_called_where_nothing_forbids_it():
     with torch.no_grad():
-        for dtype in subject._supported_dtypes():
+        for dtype in subject.supported_dtypes():
             assert served(*given(dtype))
             assert served(*(t.requires_grad_() for t in given(dtype)))
-    assert torch.float32 in subject._supported_dtypes()
+    assert torch.float32 in subject.supported_dtypes()
 
 
 def test_not_where_a_gradient_is_wanted():
@@ -148,5 +149,5 @@ def test_not_for_mixed_dtypes_or_foreign_weights(monkeypatch):
         pass
 
     assert not served(x, weight.as_subclass(Packed), bias)
-    monkeypatch.setattr(subject, "_supported_dtypes", lambda: (torch.float32,))
+    monkeypatch.setattr(subject, "supported_dtypes", lambda: (torch.float32,))
     assert not served(*given(torch.bfloat16))

@@ -15,9 +15,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from longform.functional import native_attention, native_library, window_native_cpu
 from longform.functional.attention import usable_slots
-from longform.functional.document import Far, Part, far_of_tokens
+from longform.functional.document import Far, Part, far_logits, far_of, far_of_tokens, far_shares
 from longform.functional.native_attention import native_attention as subject
 from longform.functional.native_attention import native_is_faster
+from longform.functional.projection import make_slots
+from longform.functional.sinks import join_slots, sink_counts
 from longform.functional.window_forward_cpu import FusedDocument
 from longform.functional.window_native_cpu import NativeDocument
 from longform.layers.attention import LinformerAttention
@@ -163,6 +165,28 @@ def test_window_equals_the_fused_path_in_float64_whole_and_in_parts(sizes, lengt
     assert_close(in_parts, out)
 
 
+@given(st.integers(1, 90), st.sampled_from([1, 2, 4]), st.integers(0, 3), st.sampled_from([None, 5.0]))
+def test_weights_of_even_slots_are_those_of_their_counts(length, size, sinks, budget):
+    options = {"length": length, "device": torch.device("cpu"), "sizes": (size,), "slots": 90}
+    slots = make_slots(None, batch=1, sinks=sinks, **options)
+    lead = sink_counts(None, batch=1, length=length, sinks=sinks, device=options["device"])
+    keys = torch.ones(1, 2, 90 + sinks, 32, dtype=HALF)
+    far = far_of(
+        0, length, keys, keys, join_slots(lead, slots), sinks=lead.shape[1], bias=None, budget=budget, of_tokens=False
+    )
+    part = Part(*(torch.ones(2, length, 32, dtype=HALF) for _ in range(3)), length, 8)
+    blocks = part.blocks()
+    expected = far_logits(far, far_shares(far, len(blocks), 8), blocks.start, blocks.stop, 8)
+    even = window_native_cpu._even_slots(length, size, lead.shape[1], len(far.count), budget, 8)
+    assert torch.equal(even.count, far.count)
+    assert torch.equal(even.logits, expected)
+    assert torch.equal(NativeDocument(far)._logits(part), expected)
+    odd = far._replace(count=far.count.clone().index_fill_(0, torch.tensor([0]), 0.0))
+    assert torch.equal(
+        NativeDocument(odd)._logits(part), far_logits(odd, far_shares(odd, len(blocks), 8), 0, len(blocks), 8)
+    )
+
+
 @pytest.mark.parametrize("budget", [None, 3.0])
 @pytest.mark.parametrize("weighed", [True, False])
 @pytest.mark.parametrize("length", [1, 40, 97])
@@ -183,9 +207,9 @@ def test_the_layer_takes_it_and_equals_its_float64_twin(layer_kind, monkeypatch)
     """Pure and with a window; padding and NaN in it change nothing."""
     served = []
     monkeypatch.setattr(native_attention, "best_units", lambda: "given")
-    run = native_attention.run_attention
+    run = native_attention.run
     for module in (native_attention, window_native_cpu):
-        monkeypatch.setattr(module, "run_attention", lambda job: (served.append(1), run(job)))
+        monkeypatch.setattr(module, "run", lambda job: (served.append(1), run(job)))
     torch.manual_seed(0)
     kind = "linear" if layer_kind is None else "mean"
     layer = LinformerAttention(

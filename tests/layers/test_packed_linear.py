@@ -9,7 +9,9 @@ from torch import nn
 from torch.nn.functional import gelu, linear
 
 from longform.errors import ConfigurationError, InputError
+from longform.functional import native_library, native_linear
 from longform.functional.fused_linear import can_pack
+from longform.functional.native_linear import is_tiled
 from longform.layers.packed_linear import PackedLinear, pack_linear
 from longform.layers.plain_linear import apply_linear
 from longform.layers.replacing import replace_linears
@@ -25,14 +27,30 @@ def given(*shape, inner, outer, dtype=torch.float32, bias=True):
 @pytest.mark.parametrize("with_gelu", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("shape", "inner", "outer"), [((1, 1), 1, 1), ((2, 5), 7, 3), ((3, 33), 48, 65), ((4,), 5, 2)])
+@pytest.mark.parametrize(
+    ("shape", "inner", "outer"), [((1, 1), 1, 1), ((2, 5), 7, 3), ((3, 33), 48, 65), ((2, 40), 64, 96)]
+)
 @torch.no_grad()
 def test_equals_float64(shape, inner, outer, dtype, bias, with_gelu):
     x, layer = given(*shape, inner=inner, outer=outer, dtype=dtype, bias=bias)
     expected = linear(x.double(), layer.weight.double(), layer.bias.double() if bias else None)
-    found = apply_linear(PackedLinear(layer), x, with_gelu=with_gelu)
-    assert found.dtype == dtype
-    assert_close(found, gelu(expected) if with_gelu else expected)
+    for own in (True, False):
+        found = apply_linear(PackedLinear(layer, own=own), x, with_gelu=with_gelu)
+        assert found.dtype == dtype
+        assert_close(found, gelu(expected) if with_gelu else expected)
+
+
+def test_our_own_kernel_is_taken_where_it_fits(monkeypatch):
+    monkeypatch.setattr(native_linear, "best_units", lambda: "portable")
+    monkeypatch.setattr(native_library, "best_units", lambda: "portable")
+    x, layer = given(3, inner=64, outer=96, dtype=torch.bfloat16)
+    with torch.no_grad():
+        own, other = pack_linear(layer), pack_linear(layer, own=False)
+        assert is_tiled(own.weight_for(x))
+        assert other is layer or not is_tiled(other.weight_for(x))
+        assert_close(own(x), linear(x.double(), layer.weight.double(), layer.bias.double()))
+        with pytest.raises(InputError, match=r"given torch\.float32"):
+            own(x.float())
 
 
 @torch.no_grad()

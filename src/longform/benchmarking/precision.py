@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ def prepare(model: nn.Module, cell: Cell, *, autocast: bool = False) -> nn.Modul
             _replaced(model, quantize, Int8Linear)
     if cell.mode != "compiled":
         if cell.work == "inference" and cell.dtype != "int8" and not autocast:
-            _replaced(model, pack_weights, pack_linear)
+            _replaced(model, pack_weights, partial(pack_linear, own=False))
         return model
     # Longform's own models are one graph, or a fault; other packages may break where they like.
     return torch.compile(model, dynamic=False, fullgraph=_is_linformer(model))  # ty: ignore[invalid-explicit-return]

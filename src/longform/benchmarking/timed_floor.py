@@ -1,19 +1,20 @@
 """The floor as something that runs: a plan's products and attention calls alone, at its shapes, dtype and threads.
 
 Each layer has weights of its own, as in a model, so that they come from memory and not from a cache. Results are
-written over buffers that exist, so that no time goes into getting memory; on a CPU a product with a weight is oneDNN's,
-packed beforehand, where that is faster. In training the backward products follow.
+written over buffers that exist, so that no time goes into getting memory; on a CPU a product with a weight is oneDNN's
+or our own kernel's, packed beforehand, whichever is faster. In training the backward products follow.
 """
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from longform.benchmarking.floor import Attention, Floor, Product
-from longform.functional.fused_linear import can_pack, onednn_linear, pack
+from longform.functional.fused_linear import can_pack, kernel_linear, pack
 
 INT8_RANGE = 127
 
@@ -71,8 +72,8 @@ class TimedFloor:
         weight = self._made(columns, inner, name=place)
         steps: list[Callable[[], object]] = [lambda: torch.mm(x, weight.t(), out=out)]
         if self.work == "inference" and self.device.type == "cpu" and can_pack(weight):
-            packed = pack(weight)
-            steps = [self._faster(product, [*steps, lambda: onednn_linear(x, packed, None)])]
+            kernels = [partial(kernel_linear, x, pack(weight, own=own), None) for own in (False, True)]
+            steps = [self._faster(product, [*steps, *kernels])]
         if self.work == "train":
             d_x, d_weight = self._made(rows, inner, name="d in"), self._made(columns, inner, name="d weight")
             steps += [lambda: torch.mm(out, weight, out=d_x), lambda: torch.mm(out.t(), x, out=d_weight)]

@@ -15,6 +15,7 @@ from torch.linalg import vector_norm
 
 from longform.functional.association import project_first_is_cheaper
 from longform.functional.fused_linear import fused_linear
+from longform.functional.native_linear import native_product, native_product_fits
 
 
 class Rows(NamedTuple):
@@ -62,7 +63,9 @@ def dense_project(x: Tensor, rows: Rows) -> Tensor:
     x (B, n, D) with an E per head -> (B, h, k, D).
     """
     matrix = rows.matrix.to(x.dtype)
-    if x.dim() == 4:  # torch.matmul would copy E for every text
+    if x.shape[0] * matrix.shape[0] == 1 and x.dim() == 3 and native_product_fits(matrix[0], x[0]):
+        short = native_product(matrix[0], x[0])[None, None]
+    elif x.dim() == 4:  # torch.matmul would copy E for every text
         texts = x.permute(2, 1, 0, 3)
         short = torch.bmm(matrix, texts.flatten(2)).unflatten(2, texts.shape[2:]).permute(2, 0, 1, 3)
     else:  # and here x for every head
@@ -103,10 +106,8 @@ def project_heads(full: Tensor, rows: Rows) -> Tensor:
 def project_shortened(short: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int) -> Tensor:
     """(E X) Wᵀ + rowsum(E) bᵀ by head: short (B, g, k, D), weight (h d, D) -> (B, h, k, d)."""
     if short.shape[1] == 1:
-        shift = None
-        if bias is not None:
-            shift = (rows.total[:, 0, :, None] * bias).to(short.dtype).expand(short.shape[0], -1, -1)
-        return fused_linear(short[:, 0], weight, None, residual=shift).unflatten(2, (heads, -1)).transpose(1, 2)
+        keys = fused_linear(short[:, 0], weight, bias, bias_times=rows.total[:, 0].expand(short.shape[0], -1))
+        return keys.unflatten(2, (heads, -1)).transpose(1, 2)
     keys = torch.matmul(short, weight.view(heads, -1, weight.shape[1]).transpose(1, 2))
     return _with_bias(keys, bias, rows)
 

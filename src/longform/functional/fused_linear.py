@@ -1,106 +1,77 @@
-"""x Wᵀ + b, with GELU or a residual where wanted, as one oneDNN call.
+"""x Wᵀ + b, with GELU or a residual where wanted, in one pass: by our own kernel, by oneDNN, or by torch.
 
-torch adds the bias, GELU and a residual in passes of their own over the product, and sends float32 products to MKL. For
-a forward pass without gradients one oneDNN call does it all while the tile is in the cache: on AVX512-bf16 the wide
-half of a feed-forward part (2,048 x 768 x 3,072, GELU) takes 51 ms instead of 66 in bfloat16, and 5/6 in float32.
-GELU is the exact one (erf), applied to the float32 sums; a residual is added to them before they are rounded.
-
-oneDNN lays a plain weight out anew in every call, unless it was packed (``pack``; what it brings: docs/costs.md).
-
-On two cores with AMX it gives some products of middling size to one core alone: 1,024 x 3,072 x 768 took 5.3 ms as one
-call, 3.0 ms as four of 256 rows, and 5.0 ms with twice the rows. Such products are cut (``rows_at_a_time``).
+A weight that was packed says by its layout whose it is: our kernel's where it has the machine's units and fits the
+weight, else oneDNN's. Plain weights without gradients are oneDNN's.
 """
-
-from functools import cache
 
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu, linear
 
-from longform.functional.hardware import has_amx
 from longform.functional.inference_calls import is_plain_inference
-
-PACKED_FOR = 512  # rows of the input, which oneDNN asks for; the layout was as fast at 64 and at 2,048
-# Measured with torch 2.13 on two cores with AMX: bfloat16 products of so many rows and outputs, and at least as many
-# inputs as outputs, were no faster on both than on one; of as many rows as a piece has, they were.
-ONE_CORE_ROWS, ONE_CORE_OUTPUTS, PIECE = range(448, 1409), range(448, 897), 320
+from longform.functional.native_linear import is_tiled, native_linear, native_linear_fits, tiled
+from longform.functional.onednn_linear import onednn_linear, onednn_pack, supported_dtypes
 
 
 def fused_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, *, with_gelu: bool = False, residual: Tensor | None = None
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    *,
+    with_gelu: bool = False,
+    residual: Tensor | None = None,
+    bias_times: Tensor | None = None,
 ) -> Tensor:
     """x (..., D) times weight (F, D) transposed, plus bias (F) -> (..., F).
 
-    Then exact GELU ``with_gelu``, or plus ``residual`` (..., F). A packed weight serves inference alone.
+    Then exact GELU ``with_gelu``, or plus ``residual`` (..., F). ``bias_times`` (...), without either: how many times
+    each row adds the bias. A packed weight serves inference alone.
     """
-    if not (weight.is_mkldnn or _served(x, weight, bias, residual)):
+    if bias is not None and bias_times is not None:
+        assert not with_gelu
+        assert residual is None
+        if is_tiled(weight):
+            return native_linear(x, weight, bias, bias_times=bias_times)
+        bias, residual = None, (bias_times[..., None] * bias).to(x.dtype).expand(*x.shape[:-1], -1)
+    if not (weight.is_mkldnn or is_tiled(weight) or _served(x, weight, bias, residual)):
         out = linear(x, weight, bias)
         return gelu(out) if with_gelu else out if residual is None else residual + out
-    return onednn_linear(x, weight, bias, with_gelu=with_gelu, residual=residual)
+    return kernel_linear(x, weight, bias, with_gelu=with_gelu, residual=residual)
 
 
-def can_pack(weight: Tensor) -> bool:
-    """Whether there is a packed form of ``weight`` (F, D) that makes products faster."""
+def can_pack(weight: Tensor, *, own: bool = True) -> bool:
+    """Whether a packed form of ``weight`` (F, D) makes products faster; our own kernel's counts where ``own``."""
+    if own and native_linear_fits(weight):
+        return True
     ready = weight.device.type == "cpu" and weight.numel() > 0 and torch.backends.mkldnn.enabled
-    return bool(ready and weight.dtype in _supported_dtypes())
+    return bool(ready and weight.dtype in supported_dtypes())
 
 
-def pack(weight: Tensor) -> Tensor:
-    """``weight`` (F, D) in oneDNN's layout: an opaque tensor, for ``onednn_linear`` alone."""
+def pack(weight: Tensor, *, own: bool = True) -> Tensor:
+    """``weight`` (F, D) as our kernel reads it, or oneDNN (also where not ``own``): for ``kernel_linear`` alone."""
     with torch.inference_mode(mode=False), torch.no_grad():
-        return torch.ops.mkldnn._reorder_linear_weight(weight.detach().clone(), PACKED_FOR)
+        if own and native_linear_fits(weight):
+            return tiled(weight.detach())
+        return onednn_pack(weight)
 
 
-def onednn_linear(
+def kernel_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, *, with_gelu: bool = False, residual: Tensor | None = None
 ) -> Tensor:
-    """The oneDNN call, without gradients: x (..., D) and a weight (F, D) of its dtype, packed or plain -> (..., F).
+    """One kernel's call, without gradients: x (..., D) and a weight (F, D) of its dtype, packed or plain -> (..., F).
 
-    Exact GELU of it ``with_gelu``, or with ``residual`` (..., F) added.
+    Exact GELU of it ``with_gelu``, or with ``residual`` (..., F) added. Our own kernel for what ``pack`` laid out for
+    it, else oneDNN.
     """
     if residual is not None and residual.dtype != x.dtype:
-        return residual + onednn_linear(x, weight, bias)
-    whole = None if bias is None else bias.contiguous()  # oneDNN reads it without its strides
-    inputs, outputs = x.shape[-1], weight.shape[0]
-    rows = x.numel() // inputs
-    step = rows_at_a_time(rows, inputs, outputs) if x.dtype == torch.bfloat16 else rows
-    if step == rows:
-        return _call(x, weight, whole, residual, with_gelu)
-    out = x.new_empty(rows, outputs)
-    given, added = x.reshape(rows, inputs), None if residual is None else residual.reshape(rows, outputs)
-    for start in range(0, rows, step):
-        some = slice(start, start + step)
-        out[some] = _call(given[some], weight, whole, None if added is None else added[some], with_gelu)
-    return out.view(*x.shape[:-1], outputs)
-
-
-def _call(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, with_gelu: bool) -> Tensor:
-    if residual is not None:
-        return torch.ops.mkldnn._linear_pointwise.binary(x, residual.contiguous(), weight, bias, "add")
-    attribute, algorithm = ("gelu", "none") if with_gelu else ("none", "")
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, attribute, [], algorithm)
-
-
-def rows_at_a_time(rows: int, inputs: int, outputs: int) -> int:
-    """Of a bfloat16 product (rows, inputs) x (inputs, outputs), as many rows as one call is best given."""
-    on_one_core = rows in ONE_CORE_ROWS and outputs in ONE_CORE_OUTPUTS and inputs >= outputs
-    if not (on_one_core and has_amx() and torch.get_num_threads() == 2):
-        return rows
-    pieces = -(-rows // PIECE)
-    return -(-rows // pieces)
+        return residual + kernel_linear(x, weight, bias)
+    if is_tiled(weight):
+        return native_linear(x, weight, bias, with_gelu=with_gelu, residual=residual)
+    return onednn_linear(x, weight, bias, with_gelu=with_gelu, residual=residual)
 
 
 def _served(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> bool:
     """Whether oneDNN can be called."""
     if torch.is_autocast_enabled("cpu") or not is_plain_inference(x, weight, bias, residual):
         return False
-    return bool(x.dtype in _supported_dtypes() and x.numel() > 0 and torch.backends.mkldnn.enabled)
-
-
-@cache
-def _supported_dtypes() -> tuple[torch.dtype, ...]:
-    """What this machine's oneDNN multiplies faster than torch alone; nothing where torch was built without it."""
-    if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
-        return ()
-    has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return (torch.float32, torch.bfloat16) if has_bf16 else (torch.float32,)
+    return bool(x.dtype in supported_dtypes() and x.numel() > 0 and torch.backends.mkldnn.enabled)

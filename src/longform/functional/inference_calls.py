@@ -15,15 +15,18 @@ def is_plain_inference(*tensors: Tensor | None) -> bool:
 
 def is_plain(*tensors: Tensor | None) -> bool:
     """Whether ``tensors`` are plain CPU tensors of one dtype, in eager mode, watched by nobody."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if not is_eager():
         return False
     given = [x for x in tensors if x is not None]
     first = given[0].dtype
-    return bool(
-        all(type(x) in (Tensor, Parameter) and x.device.type == "cpu" and x.dtype == first for x in given)
-        and torch._C._len_torch_dispatch_stack() == 0
-        and not is_transformed()
-    )
+    return all(type(x) in (Tensor, Parameter) and x.device.type == "cpu" and x.dtype == first for x in given)
+
+
+def is_eager() -> bool:
+    """Whether operations are just carried out: no graph is traced, no mode sees them, nothing transforms them."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    return torch._C._len_torch_dispatch_stack() == 0 and not is_transformed()
 
 
 def is_transformed() -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from longform.functional.inference_calls import is_plain_inference
-from longform.functional.native_library import AttentionJob, Heads, best_units, run_attention
+from longform.functional.native_library import AttentionJob, Heads, best_units, run
 
 FEWEST_QUERIES = 16  # torch's was faster for one query, slower for 16
 MOST_KEYS = 2**14  # of which every thread packs a head's: 5 MB where d = 64
@@ -43,7 +43,7 @@ def native_attention(query: Tensor, key: Tensor, value: Tensor, usable: Tensor |
     if usable is not None:
         bias = torch.zeros(usable.shape).masked_fill_(~usable, -torch.inf).expand(batch, heads, 1, -1)
         add_bias(job, bias, blocks=False)
-    run_attention(job)
+    run(job)
     return out
 
 

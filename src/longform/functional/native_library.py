@@ -7,6 +7,8 @@ import ctypes
 import importlib.util
 import threading
 from functools import cache
+from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +41,18 @@ class AttentionJob(ctypes.Structure):
     ]
 
 
+class LinearJob(ctypes.Structure):
+    """native/linear.h's linear_job."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("x", "weight", "bias", "residual", "bias_times", "out")),
+        *((name, ctypes.c_int64) for name in ("x_row", "weight_row", "residual_row", "out_row")),
+        *((name, ctypes.c_int64) for name in ("rows", "weight_rows", "inputs", "outputs", "with_gelu")),
+        *((name, ctypes.c_int64) for name in ("threads", "room_bytes")),
+        ("room", ctypes.c_void_p),
+    ]
+
+
 class MeanJob(ctypes.Structure):
     """native/mean_of_runs.h's mean_job."""
 
@@ -59,6 +73,9 @@ class NormJob(ctypes.Structure):
     ]
 
 
+KERNELS: dict[type[AttentionJob | LinearJob], str] = {AttentionJob: "attention", LinearJob: "linear"}  # of units each
+
+
 @cache
 def native_library() -> ctypes.CDLL | None:
     """None where the library was not built (no compiler, another system) or does not find torch's OpenMP."""
@@ -69,9 +86,9 @@ def native_library() -> ctypes.CDLL | None:
         library = ctypes.CDLL(found.origin)
     except OSError:
         return None
-    for units in ("amx", "portable"):
-        kernel, room = library[f"longform_attention_{units}"], library[f"longform_attention_{units}_room"]
-        kernel.argtypes = room.argtypes = [ctypes.POINTER(AttentionJob)]
+    for (job, name), units in product(KERNELS.items(), ("amx", "portable")):
+        kernel, room = library[f"longform_{name}_{units}"], library[f"longform_{name}_{units}_room"]
+        kernel.argtypes = room.argtypes = [ctypes.POINTER(job)]
         kernel.restype, room.restype = None, ctypes.c_int64
     for kernel, job in ((library.longform_mean_of_runs, MeanJob), (library.longform_layer_norm, NormJob)):
         kernel.argtypes, kernel.restype = [ctypes.POINTER(job)], None
@@ -92,16 +109,23 @@ def kernels() -> str:
     return best_units() or ("none" if native_library() is None else "generic")
 
 
-def run_attention(job: AttentionJob) -> None:
+def run(job: AttentionJob | LinearJob) -> None:
     """Give ``job`` threads and memory, and have it done by this machine's units, or by loops where it has none."""
-    library, units = native_library(), best_units() or "portable"
-    assert library is not None
+    kernel, room_of = _kernel(type(job), best_units() or "portable")
     job.threads = torch.get_num_threads()
     given = ctypes.byref(job)
-    job.room_bytes = library[f"longform_attention_{units}_room"](given)
+    job.room_bytes = room_of(given)
     room = _room(job.threads * job.room_bytes + LINE)
     job.room = -(-room.data_ptr() // LINE) * LINE
-    library[f"longform_attention_{units}"](given)
+    kernel(given)
+
+
+@cache
+def _kernel(job: type[AttentionJob | LinearJob], units: str) -> tuple[Any, Any]:
+    """The function that does such jobs, and the one that says how many bytes a thread needs for it."""
+    library, name = native_library(), f"longform_{KERNELS[job]}_{units}"
+    assert library is not None
+    return library[name], library[f"{name}_room"]
 
 
 def _room(size: int) -> Tensor:
@@ -110,7 +134,7 @@ def _room(size: int) -> Tensor:
     It is kept for the next call, which spares the system mapping it anew.
     """
     room = getattr(_local, "room", None)
-    if room is None or len(room) < size:
+    if room is None or room.numel() < size:
         room = torch.empty(size, dtype=torch.uint8)
         if size <= KEPT:
             _local.room = room

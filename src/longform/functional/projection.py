@@ -8,11 +8,13 @@ batch.
 Axes: B batch, n tokens, N the longest n, k slots, c tokens a slot, F features, h heads, d head dimension.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from longform.functional.inference_calls import is_eager
 from longform.functional.masking import document_lengths, without_first
 from longform.functional.native_pooling import native_mean_of_runs, native_mean_serves
 
@@ -61,6 +63,24 @@ def make_slots(
     ``sizes``: the tokens a slot may cover, ascending: divisors(C), or (C,) for a kernel with that many taps;
     ``slots`` k. ``sinks``: leading positions that are not counted.
     """
+    if mask is None and device.type == "cpu" and is_eager():
+        return _even_slots(batch, length, sizes, slots, sinks)
+    return _make_slots(mask, batch=batch, length=length, device=device, sizes=sizes, slots=slots, sinks=sinks)
+
+
+@lru_cache(maxsize=32)
+def _even_slots(batch: int, length: int, sizes: tuple[int, ...], slots: int, sinks: int) -> Slots:
+    """Those of texts without padding, which all layers share."""
+    with torch.inference_mode(mode=False):  # or a graph could not hold them
+        return _make_slots(
+            None, batch=batch, length=length, device=torch.device("cpu"), sizes=sizes, slots=slots, sinks=sinks
+        )
+
+
+def _make_slots(
+    mask: Tensor | None, *, batch: int, length: int, device: torch.device, sizes: tuple[int, ...], slots: int,
+    sinks: int,
+) -> Slots:  # fmt: skip
     if len(sizes) == 1:
         size, uniform = torch.full((batch,), sizes[0], dtype=torch.long, device=device), sizes[0]
     elif mask is None and not torch.compiler.is_compiling():  # known without asking the device

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.fused_linear import can_pack, onednn_linear, pack
+from longform.functional.fused_linear import can_pack, kernel_linear, pack
 from longform.layers.inference_only import check_inference_input
 
 
@@ -26,16 +26,16 @@ class _Packed(NamedTuple):
 class PackedLinear(nn.Module):
     """What ``layer`` computes, its weight (F, D) laid out once; the plain weight is not kept. CPU, no gradient.
 
-    It is not saved: ``state_dict`` raises ConfigurationError.
+    It is not saved: ``state_dict`` raises ConfigurationError. ``own``: by our own kernel where it fits, else oneDNN's.
     """
 
     bias: Tensor | None
 
-    def __init__(self, layer: nn.Linear) -> None:
+    def __init__(self, layer: nn.Linear, *, own: bool = True) -> None:
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.dtype, self.weight_bytes = layer.weight.dtype, layer.weight.nbytes
-        self._packed = _Packed(pack(layer.weight))  # no buffer: opaque tensors cannot be moved or cast
+        self._packed = _Packed(pack(layer.weight, own=own))  # no buffer: opaque tensors cannot be moved or cast
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone(), persistent=False)
 
     def forward(self, x: Tensor, *, with_gelu: bool = False, residual: Tensor | None = None) -> Tensor:
@@ -46,7 +46,7 @@ class PackedLinear(nn.Module):
         weight = self.weight_for(x)
         if not x.numel():
             return x.new_empty(*x.shape[:-1], self.out_features)
-        return onednn_linear(x, weight, self.bias, with_gelu=with_gelu, residual=residual)
+        return kernel_linear(x, weight, self.bias, with_gelu=with_gelu, residual=residual)
 
     def weight_for(self, x: Tensor) -> Tensor:
         """The weight (F, D), opaque, for a product that ``fused_linear`` makes of ``x`` (..., D) or of its means.
@@ -64,6 +64,9 @@ class PackedLinear(nn.Module):
         raise ConfigurationError("a packed model is not saved: save it before packing")
 
 
-def pack_linear(layer: nn.Linear) -> nn.Module:
-    """A PackedLinear of ``layer``, weight of shape (F, D); the layer itself where packing brings nothing."""
-    return PackedLinear(layer) if can_pack(layer.weight) else layer
+def pack_linear(layer: nn.Linear, *, own: bool = True) -> nn.Module:
+    """A PackedLinear of ``layer``, weight of shape (F, D); the layer itself where packing brings nothing.
+
+    ``own``: by our own kernel where it fits, else by oneDNN's.
+    """
+    return PackedLinear(layer, own=own) if can_pack(layer.weight, own=own) else layer

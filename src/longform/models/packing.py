@@ -14,12 +14,13 @@ Model = TypeVar("Model", bound=LinformerPreTrainedModel)
 
 
 def pack_weights(model: Model) -> Model:
-    """Lay the encoder's weights (F, D) out for oneDNN once, instead of in every product; returns the same model.
+    """Lay the encoder's weights (F, D) out once for the kernel that multiplies them; returns the same model.
 
-    The shorter the text, the more it brings (docs/costs.md). The packed model gives what it gave, computes without
-    gradients or autocast, and is not saved, pickled, moved, cast or compiled. Keys' and values' layers stay as they
-    are where heads have projections of their own, which want each head's part of the weight. On a GPU, and where torch
-    has no oneDNN, nothing changes. The commands that load a Longform for inference do it by themselves.
+    That is Longform's own in bfloat16 on a CPU with AMX, else oneDNN, which would do it in every product. The shorter
+    the text, the more it brings (docs/costs.md). The packed model gives what it gave, computes without gradients or
+    autocast, and is not saved, pickled, moved, cast or compiled. Keys' and values' layers stay as they are where heads
+    have projections of their own, which want each head's part of the weight. On a GPU, and where neither kernel serves,
+    nothing changes. The commands that load a Longform for inference do it by themselves.
 
     Raises ConfigurationError for a model that is not a Linformer.
     """

@@ -6,11 +6,11 @@
 #include <math.h>
 #include <stddef.h>
 
-#define GROUP 32        /* keys, and queries, at a time */
+#include "tiles.h"
+
 #define TASK_ROWS 1024  /* queries of a task, about */
 #define CHUNK 4         /* groups whose logits stand in the nearest cache */
 #define WIDE (CHUNK * GROUP + 16) /* floats of a row of logits: one cache line more */
-#define TILE 512        /* halves of a tile */
 #define LOG2_E 1.44269504f
 #define LEAST_TOTAL 0x1p-60f
 #define MOST_TOTAL 0x1p60f
@@ -34,7 +34,6 @@ typedef struct {
 } cut;
 
 static int64_t whole(int64_t rows) { return (rows + GROUP - 1) / GROUP; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Tasks of about TASK_ROWS queries, or of fewer where threads would have none. Without a window any cut is as good. */
 static cut cut_of(const attention_job *job) {
@@ -94,33 +93,6 @@ UNITS static void pack(half *keys, half *values, const half *key, int64_t key_ro
     }
 }
 
-/* Tiles 0 to 3 are 32 rows of 32 sums: to 0. */
-INLINE void clear_sums(void) {
-    TILE_ZERO(0);
-    TILE_ZERO(1);
-    TILE_ZERO(2);
-    TILE_ZERO(3);
-}
-
-/* 32 rows of 32 halves times two tiles, added to the sums. */
-INLINE void add_products(const half *rows, int64_t row, const half *first, const half *second) {
-    TILE_LOAD(4, rows, row * 2);
-    TILE_LOAD(6, first, 64);
-    TILE_LOAD(5, rows + 16 * row, row * 2);
-    TILE_LOAD(7, second, 64);
-    TILE_DOT(0, 4, 6);
-    TILE_DOT(1, 4, 7);
-    TILE_DOT(2, 5, 6);
-    TILE_DOT(3, 5, 7);
-}
-
-INLINE void store_sums(float *to, int64_t row) {
-    TILE_STORE(0, to, row * 4);
-    TILE_STORE(1, to + 16, row * 4);
-    TILE_STORE(2, to + 16 * row, row * 4);
-    TILE_STORE(3, to + 16 * row + 16, row * 4);
-}
-
 /* Logits of 32 queries and `count` groups, (32, WIDE). */
 UNITS static inline void multiply_keys(const half *query, int64_t row, const group *groups, int64_t count, int64_t dim,
                                        float *logits) {
@@ -128,7 +100,7 @@ UNITS static inline void multiply_keys(const half *query, int64_t row, const gro
     for (int64_t g = 0; g < count; g++) {
         clear_sums();
         for (int64_t d = 0; d < depth; d++)
-            add_products(query + 32 * d, row, groups[g].keys + d * TILE, groups[g].keys + (depth + d) * TILE);
+            add_products(query + 32 * d, row, groups[g].keys + d * TILE, groups[g].keys + (depth + d) * TILE, 0);
         store_sums(logits + g * GROUP, WIDE);
     }
 }
@@ -203,7 +175,7 @@ UNITS static void multiply_values(const half *weights, int64_t wide_row, const g
         clear_sums();
         for (int64_t g = 0; g < count; g++) {
             const half *values = groups[g].values + d / 16 * TILE;
-            add_products(weights + g * GROUP, wide_row, values, values + TILE);
+            add_products(weights + g * GROUP, wide_row, values, values + TILE, 0);
         }
         store_sums(sums, GROUP);
         for (int row = 0; row < rows; row++) {

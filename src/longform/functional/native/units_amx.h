@@ -35,10 +35,13 @@ INLINE void units_end(const tile_setting *before) {
 
 #define TILE_ZERO(t) _tile_zero(t)
 #define TILE_LOAD(t, from, bytes) _tile_loadd(t, from, bytes)
+#define TILE_STREAM(t, from, bytes) _tile_stream_loadd(t, from, bytes) /* past the nearest cache */
 #define TILE_STORE(t, to, bytes) _tile_stored(t, to, bytes)
 #define TILE_DOT(c, a, b) _tile_dpbf16ps(c, a, b)
+#define FETCH(from) _mm_prefetch((const char *)(from), _MM_HINT_T1)
 
 INLINE vec v_load(const float *x) { return _mm512_loadu_ps(x); }
+INLINE void v_store(float *to, vec x) { _mm512_storeu_ps(to, x); }
 INLINE vec v_all(float x) { return _mm512_set1_ps(x); }
 INLINE vec v_add(vec a, vec b) { return _mm512_add_ps(a, b); }
 INLINE vec v_sub(vec a, vec b) { return _mm512_sub_ps(a, b); }
@@ -46,8 +49,15 @@ INLINE vec v_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
 INLINE vec v_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vec v_fms(vec a, vec b, vec c) { return _mm512_fmsub_ps(a, b, c); }
 INLINE vec v_max(vec a, vec b) { return _mm512_max_ps(a, b); }
+INLINE vec v_least(vec a, vec b) { return _mm512_min_ps(a, b); }
+INLINE vec v_size(vec a) { return _mm512_abs_ps(a); }
 INLINE float v_largest(vec a) { return _mm512_reduce_max_ps(a); }
 INLINE float v_sum(vec a) { return _mm512_reduce_add_ps(a); }
+
+/* 16 halves as floats. */
+INLINE vec v_widen(const half *x) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x)), 16));
+}
 
 /* 2^x for x <= 0, off by 3e-6 of it: a polynomial over x - floor(x), which vscalef puts to the power. */
 INLINE vec v_exp2(vec x) {

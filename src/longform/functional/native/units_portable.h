@@ -52,8 +52,10 @@ INLINE void tile_dot(int out, int left, int right) {
 
 #define TILE_ZERO(t) memset(tiles[t], 0, sizeof tiles[t])
 #define TILE_LOAD(t, from, bytes) tile_load(t, from, bytes)
+#define TILE_STREAM(t, from, bytes) tile_load(t, from, bytes)
 #define TILE_STORE(t, to, bytes) tile_store(t, to, bytes)
 #define TILE_DOT(c, a, b) tile_dot(c, a, b)
+#define FETCH(from) ((void)(from))
 
 #define EACH(expression)                                     \
     vec out;                                                 \
@@ -61,6 +63,7 @@ INLINE void tile_dot(int out, int left, int right) {
     return out
 
 INLINE vec v_load(const float *x) { EACH(x[i]); }
+INLINE void v_store(float *to, vec x) { memcpy(to, x.x, sizeof x.x); }
 INLINE vec v_all(float x) { EACH(x); }
 INLINE vec v_add(vec a, vec b) { EACH(a.x[i] + b.x[i]); }
 INLINE vec v_sub(vec a, vec b) { EACH(a.x[i] - b.x[i]); }
@@ -68,6 +71,9 @@ INLINE vec v_mul(vec a, vec b) { EACH(a.x[i] * b.x[i]); }
 INLINE vec v_fma(vec a, vec b, vec c) { EACH(a.x[i] * b.x[i] + c.x[i]); }
 INLINE vec v_fms(vec a, vec b, vec c) { EACH(a.x[i] * b.x[i] - c.x[i]); }
 INLINE vec v_max(vec a, vec b) { EACH(a.x[i] > b.x[i] ? a.x[i] : b.x[i]); }
+INLINE vec v_least(vec a, vec b) { EACH(a.x[i] < b.x[i] ? a.x[i] : b.x[i]); }
+INLINE vec v_size(vec a) { EACH(fabsf(a.x[i])); }
+INLINE vec v_widen(const half *x) { EACH(wide(x[i])); }
 INLINE vec v_exp2(vec a) { EACH(exp2f(a.x[i])); }
 
 INLINE float v_largest(vec a) {

@@ -1,0 +1,42 @@
+/* Products of tiles; included after a kind of units. Tiles 0 to 3 are 32 rows of 32 sums. */
+#define GROUP 32 /* rows, and columns, at a time */
+#define TILE 512 /* halves of a tile */
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+INLINE void clear_sums(void) {
+    TILE_ZERO(0);
+    TILE_ZERO(1);
+    TILE_ZERO(2);
+    TILE_ZERO(3);
+}
+
+/* The sums to 32 floats of each row, which are so many apart: 0 for one row that all have. */
+INLINE void begin_sums(const float *from, int64_t row) {
+    TILE_LOAD(0, from, row * 4);
+    TILE_LOAD(1, from + 16, row * 4);
+    TILE_LOAD(2, from + 16 * row, row * 4);
+    TILE_LOAD(3, from + 16 * row + 16, row * 4);
+}
+
+/* 32 rows of 32 halves times two tiles, added to the sums. `once`: the tiles will not be met again soon, and are read past
+ * the nearest cache. */
+INLINE void add_products(const half *rows, int64_t row, const half *first, const half *second, int once) {
+    TILE_LOAD(4, rows, row * 2);
+    if (once) TILE_STREAM(6, first, 64);
+    else TILE_LOAD(6, first, 64);
+    TILE_LOAD(5, rows + 16 * row, row * 2);
+    if (once) TILE_STREAM(7, second, 64);
+    else TILE_LOAD(7, second, 64);
+    TILE_DOT(0, 4, 6);
+    TILE_DOT(1, 4, 7);
+    TILE_DOT(2, 5, 6);
+    TILE_DOT(3, 5, 7);
+}
+
+INLINE void store_sums(float *to, int64_t row) {
+    TILE_STORE(0, to, row * 4);
+    TILE_STORE(1, to + 16, row * 4);
+    TILE_STORE(2, to + 16 * row, row * 4);
+    TILE_STORE(3, to + 16 * row + 16, row * 4);
+}

@@ -1,0 +1,171 @@
+"""The compiled linear layer, by this machine's units and by loops, against float64."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import gelu, linear
+
+from longform.functional import native_library, native_linear
+from longform.functional.fused_linear import fused_linear, pack
+from longform.functional.native_linear import (
+    is_tiled,
+    native_linear_fits,
+    native_product,
+    native_product_fits,
+    tiled,
+)
+from longform.functional.native_linear import native_linear as subject
+from strategies import generator, normal, seeds
+from tolerances import assert_close
+
+HALF = torch.bfloat16
+OWN = native_library.best_units()
+
+
+@pytest.fixture(params=["portable", *([OWN] if OWN else [])], autouse=True)
+def units(request, monkeypatch):
+    """Loops on every machine; its own units where it has them."""
+    for module in (native_library, native_linear):
+        monkeypatch.setattr(module, "best_units", lambda: request.param)
+    return request.param
+
+
+def given_layer(rows: int, inputs: int, outputs: int, seed: int = 0):
+    source = generator(seed)
+    x, weight = normal(source, rows, inputs, dtype=HALF), normal(source, outputs, inputs) / inputs**0.5
+    return x, weight.to(HALF), normal(source, outputs, dtype=HALF), normal(source, rows, outputs, dtype=HALF)
+
+
+def exact(x, weight, bias=None):
+    return linear(x.double(), weight.double(), None if bias is None else bias.double())
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs"),
+    [(1, 32, 32), (31, 64, 96), (32, 416, 64), (33, 800, 160), (64, 384, 32), (300, 64, 288), (1100, 32, 64)],
+)
+def test_equals_float64(rows, inputs, outputs):
+    x, weight, bias, residual = given_layer(rows, inputs, outputs)
+    laid_out, expected = tiled(weight), exact(x, weight, bias)
+    out = subject(x, laid_out, bias)
+    assert out.dtype == HALF
+    assert_close(out, expected)
+    assert_close(subject(x, laid_out, None), exact(x, weight))
+    assert_close(subject(x, laid_out, bias, with_gelu=True), gelu(expected))
+    assert_close(subject(x, laid_out, bias, residual=residual), expected + residual.double())
+    both = subject(x, laid_out, bias, with_gelu=True, residual=residual)
+    assert_close(both, gelu(expected) + residual.double())
+
+
+@given(seeds, st.integers(1, 70), st.integers(1, 5), st.integers(1, 5))
+@settings(max_examples=20)
+def test_equals_float64_at_any_size(seed, rows, inputs, outputs):
+    x, weight, bias, residual = given_layer(rows, 32 * inputs, 32 * outputs, seed)
+    out = subject(x, tiled(weight), bias, residual=residual)
+    assert_close(out, exact(x, weight, bias) + residual.double())
+
+
+def test_rows_may_stand_apart():
+    wide, weight, bias, residual = given_layer(33, 96, 64)
+    weight, laid_out = weight[:, :64], tiled(weight[:, :64])
+    for x in (wide[:, 32:], wide[:, :64][::2], wide[:, :64].t().contiguous().t(), wide[:1, :64].expand(5, -1)):
+        added = residual[: len(x)].t().contiguous().t()
+        assert_close(subject(x, laid_out, bias, residual=added), exact(x, weight, bias) + added.double())
+    deep = wide[:32, :64].reshape(4, 8, 64)
+    assert_close(subject(deep.transpose(0, 1), laid_out, bias), exact(deep.transpose(0, 1), weight, bias))
+    assert subject(deep[:0], laid_out, bias).shape == (0, 8, 64)
+    every_other = torch.stack([bias, bias], dim=1)[:, 0]
+    assert_close(subject(deep, laid_out, every_other), exact(deep, weight, bias))
+
+
+def test_what_gelu_gives_is_kept_out_of_the_same_sets():
+    x, weight, bias, _ = given_layer(5, 32, 1024)
+    wide = subject(x, tiled(weight), bias, with_gelu=True)
+    assert wide.stride() == (1056, 1)
+    assert_close(wide, gelu(exact(x, weight, bias)))
+    _, narrow, shift, residual = given_layer(5, 1024, 32)
+    assert_close(subject(wide, tiled(narrow), shift, residual=residual), exact(wide, narrow, shift) + residual.double())
+
+
+def test_gelu_is_exact_to_a_rounding():
+    values = torch.cat(
+        [torch.linspace(-12, 12, 1568), torch.tensor([0.0, -0.0, 1e4, -1e4, 3e38, -3e38, 1e-30, -1e-30])]
+    )
+    x = torch.zeros(len(values), 32, dtype=HALF)
+    x[:, 0] = values
+    out = subject(x, tiled(torch.eye(32, dtype=HALF)), None, with_gelu=True)[:, 0].double()
+    expected = gelu(x[:, 0].double())
+    assert bool(((out - expected).abs() <= 2**-8 * expected.abs() + 3e-7).all())
+
+
+def test_a_row_is_the_same_alone_and_among_others():
+    x, weight, bias, _ = given_layer(290, 416, 96)
+    laid_out = tiled(weight)
+    whole = subject(x, laid_out, bias, with_gelu=True)
+    for start, end in ((0, 1), (31, 33), (280, 290)):
+        assert torch.equal(subject(x[start:end], laid_out, bias, with_gelu=True), whole[start:end])
+    threads = torch.get_num_threads()
+    try:
+        for some in (1, 2, 3):
+            torch.set_num_threads(some)
+            assert torch.equal(subject(x, laid_out, bias, with_gelu=True), whole)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("with_gelu", [False, True])
+def test_nan_stays_in_its_row(with_gelu):
+    x, weight, bias, _ = given_layer(40, 64, 32)
+    clean = subject(x, tiled(weight), bias, with_gelu=with_gelu)
+    x[3, 5] = math.nan
+    out = subject(x, tiled(weight), bias, with_gelu=with_gelu)
+    assert out[3].isnan().all()
+    assert torch.equal(torch.cat([out[:3], out[4:]]), torch.cat([clean[:3], clean[4:]]))
+
+
+@pytest.mark.parametrize("rows", [3, 70])
+def test_each_row_adds_the_bias_as_often_as_it_is_told(rows):
+    x, weight, bias, _ = given_layer(rows, 64, 96)
+    times = normal(generator(1), rows)
+    expected = exact(x, weight) + times.double()[:, None] * bias.double()
+    assert_close(subject(x, tiled(weight), bias, bias_times=times), expected)
+    for laid_out in (weight, tiled(weight)):
+        assert_close(fused_linear(x, laid_out, bias, bias_times=times.to(HALF).float()), expected)
+        assert_close(fused_linear(x, laid_out, None, bias_times=times), exact(x, weight))
+
+
+@pytest.mark.parametrize(("rows", "length", "outputs"), [(1, 1, 32), (5, 33, 96), (32, 64, 32), (40, 415, 160)])
+def test_a_product_equals_float64(rows, length, outputs):
+    source = generator(2)
+    left = (normal(source, rows, length + 3) / length**0.5).to(HALF)[:, :length]
+    right = normal(source, length, outputs + 32, dtype=HALF)[:, :outputs]
+    assert_close(native_product(left, right), left.double() @ right.double())
+    assert_close(native_product(left, right.t().contiguous().t()), left.double() @ right.double())
+
+
+def test_tiles_hold_pairs_of_inputs():
+    weight = torch.arange(64 * 96).view(64, 96)
+    parts = tiled(weight).view(2, 3, 2, 16, 16, 2)
+    assert is_tiled(tiled(weight))
+    assert not is_tiled(weight)
+    assert parts[1, 2, 1, 3, 5, 1] == weight[32 + 16 + 5, 64 + 2 * 3 + 1]
+
+
+def test_who_is_served(units, monkeypatch):
+    weight = torch.ones(64, 96, dtype=HALF)
+    assert native_linear_fits(weight)
+    assert is_tiled(pack(weight))
+    for other in (weight.float(), weight[:63], weight[:, :95], weight[:0], weight.to("meta")):
+        assert not native_linear_fits(other)
+    left, right = weight[:3, :33], weight[:33]
+    assert native_product_fits(left, right)
+    assert not native_product_fits(left.float(), right.float())
+    assert not native_product_fits(left, right[:, :31])
+    assert not native_product_fits(weight.new_ones(1, 2049), weight.new_ones(2049, 32))
+    assert not native_product_fits(left, right.clone().requires_grad_())
+    monkeypatch.setattr(native_linear, "best_units", lambda: None)
+    assert not native_linear_fits(weight)
+    assert not native_product_fits(left, right)
