@@ -8,6 +8,7 @@ from torch.nn.functional import dropout as drop
 from torch.nn.functional import scaled_dot_product_attention, softmax
 
 from longform.functional.native_attention import native_attention, native_is_faster
+from longform.functional.native_gradient import NativeAttention, native_trains_faster
 from longform.functional.product_attention import attention_by_products, products_are_faster
 from longform.functional.product_gradient import ProductAttention, products_train_faster
 
@@ -37,7 +38,7 @@ def compressed_attention(
     """softmax(Q Kᵀ / sqrt(d)) V over shortened keys and values.
 
     query (B, h, n, d); key, value (B, h, k, d); ``slot_mask`` bool (B, k) or (B, g, k), False hides a slot;
-    ``implementation`` "sdpa" (fused; our own kernel or plain products where they are faster) or "eager" (returns
+    ``implementation`` "sdpa" (fused; our own kernels or plain products where they are faster) or "eager" (returns
     weights). Returns out (B, h, n, d) and the weights (B, h, n, k) in eager, None otherwise. float64, float32, bfloat16
     or float16.
     """
@@ -48,6 +49,8 @@ def compressed_attention(
         if dropout == 0.0:
             if native_is_faster(query, key, value):
                 return native_attention(query, key, value, usable), None
+            if native_trains_faster(query, key, value):
+                return NativeAttention.apply(query, key, value, usable), None
             if products_are_faster(query, key, value):
                 return attention_by_products(query, key, value, usable), None
             if products_train_faster(query, key, value):

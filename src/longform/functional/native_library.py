@@ -32,10 +32,24 @@ class AttentionJob(ctypes.Structure):
 
     _fields_ = [
         *((name, Heads) for name in ("query", "key", "value", "slot_key", "slot_value", "out")),
-        *((name, ctypes.c_void_p) for name in ("bias", "head_bias")),
+        *((name, ctypes.c_void_p) for name in ("bias", "head_bias", "log_total")),
         *((name, ctypes.c_int64) for name in ("bias_batch", "bias_head", "bias_block")),
         *((name, ctypes.c_int64) for name in ("batch", "heads", "queries", "keys", "slots", "dim")),
         *((name, ctypes.c_int64) for name in ("window", "start", "key_start", "threads", "room_bytes")),
+        ("room", ctypes.c_void_p),
+        ("scale", ctypes.c_float),
+    ]
+
+
+class AttentionGradientJob(ctypes.Structure):
+    """native/attention_gradient.h's attention_gradient_job."""
+
+    _fields_ = [
+        *((name, Heads) for name in ("query", "key", "value", "out", "d_out", "d_query")),
+        *((name, ctypes.c_void_p) for name in ("log_total", "bias", "d_key", "d_value")),
+        *((name, ctypes.c_int64) for name in ("bias_batch", "bias_head")),
+        *((name, ctypes.c_int64) for name in ("batch", "heads", "queries", "slots", "dim", "parts")),
+        *((name, ctypes.c_int64) for name in ("threads", "room_bytes")),
         ("room", ctypes.c_void_p),
         ("scale", ctypes.c_float),
     ]
@@ -73,7 +87,12 @@ class NormJob(ctypes.Structure):
     ]
 
 
-KERNELS: dict[type[AttentionJob | LinearJob], str] = {AttentionJob: "attention", LinearJob: "linear"}  # of units each
+Job = AttentionJob | AttentionGradientJob | LinearJob
+KERNELS: dict[type[Job], str] = {  # for some units or others
+    AttentionJob: "attention",
+    AttentionGradientJob: "attention_gradient",
+    LinearJob: "linear",
+}
 
 
 @cache
@@ -109,7 +128,7 @@ def kernels() -> str:
     return best_units() or ("none" if native_library() is None else "generic")
 
 
-def run(job: AttentionJob | LinearJob) -> None:
+def run(job: Job) -> None:
     """Give ``job`` threads and memory, and have it done by this machine's units, or by loops where it has none."""
     kernel, room_of = _kernel(type(job), best_units() or "portable")
     job.threads = torch.get_num_threads()
@@ -121,7 +140,7 @@ def run(job: AttentionJob | LinearJob) -> None:
 
 
 @cache
-def _kernel(job: type[AttentionJob | LinearJob], units: str) -> tuple[Any, Any]:
+def _kernel(job: type[Job], units: str) -> tuple[Any, Any]:
     """The function that does such jobs, and the one that says how many bytes a thread needs for it."""
     library, name = native_library(), f"longform_{KERNELS[job]}_{units}"
     assert library is not None

@@ -188,7 +188,7 @@ UNITS static void multiply_values(const half *weights, int64_t wide_row, const g
 
 /* `rows` queries, at most 32, against the listed groups. */
 UNITS static void attend(room *r, const attention_job *job, int64_t count, const half *query, int64_t query_row,
-                         half *out, int rows) {
+                         half *out, float *log_total, int rows) {
     int64_t narrow_row = count * GROUP + 32;
     float totals[GROUP], shifts[GROUP] = {0};
     if (rows < GROUP) {
@@ -206,6 +206,8 @@ UNITS static void attend(room *r, const attention_job *job, int64_t count, const
         peaks(r, job, query, query_row, rows, count, shifts);
         weigh(r, job, query, query_row, rows, count, narrow_row, shifts, totals);
     }
+    for (int row = 0; log_total && row < rows; row++)
+        log_total[row] = totals[row] == 0.0f ? INFINITY : log2f(totals[row]) + shifts[row];
     multiply_values(r->weights, narrow_row, r->groups, count, job->dim, totals, r->out, out, job->out.row, rows);
 }
 
@@ -277,7 +279,7 @@ UNITS static void one_task(room *r, const attention_job *job, int64_t block, int
         int64_t stop = least((i + 1) * block, job->queries);
         for (int64_t row = i * block; row < stop; row += GROUP)
             attend(r, job, count, AT(query) + row * job->query.row, job->query.row, AT(out) + row * job->out.row,
-                   (int)least(GROUP, stop - row));
+                   job->log_total ? job->log_total + head * job->queries + row : 0, (int)least(GROUP, stop - row));
     }
 #undef AT
 }

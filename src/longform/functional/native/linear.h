@@ -10,7 +10,7 @@ typedef uint16_t half; /* the upper half of a float: bfloat16 */
  * once. `bias` and `residual` may be missing; with `bias_times` (n) each row adds the bias so many times. D and F are
  * multiples of 32. `weight`: W (D, F) in tiles, F / 32 panels of D / 32 pairs of tiles of 16 outputs each, in which a row
  * holds two inputs of every output; or with `weight_row`, W's first `weight_rows` rows, the others being zeros. Rows are
- * contiguous, and so many elements apart. Mirrored in native_linear.py. */
+ * contiguous, and so many elements apart. Mirrored in native_library.py. */
 typedef struct {
     const half *x, *weight, *bias, *residual;
     const float *bias_times;

@@ -1,0 +1,28 @@
+/* What the gradients of attention are asked for. Axes: B batch, h heads, n queries, S slots, d, p parts of the queries. */
+#ifndef LONGFORM_ATTENTION_GRADIENT_H
+#define LONGFORM_ATTENTION_GRADIENT_H
+
+#include "attention.h"
+
+/* With P = 2^(Q Kᵀ scale log2(e) + bias log2(e) - log_total), O = P V and dO the gradient of O:
+ * dV = Pᵀ dO, dS = P o (dO Vᵀ - rowsum(dO o O)) scale, dQ = dS K, dK = dSᵀ Q.
+ * `log_total` (B, h, n) is what attention gave; `bias` (float, of slots) may be missing. `d_key` and `d_value`
+ * (B, h, p, S, d) are floats, each part's own sum over its queries. Mirrored in native_library.py. */
+typedef struct {
+    heads_of query, key, value, out, d_out, d_query;
+    const float *log_total, *bias;
+    float *d_key, *d_value;
+    int64_t bias_batch, bias_head;
+    int64_t batch, heads, queries, slots, dim, parts;
+    int64_t threads, room_bytes; /* `room`: memory to work in, so many bytes a thread, a multiple of 64 like its start */
+    void *room;
+    float scale;
+} attention_gradient_job;
+
+/* d is a multiple of 32. The second ones: the bytes that a thread needs. */
+void longform_attention_gradient_amx(const attention_gradient_job *job);
+void longform_attention_gradient_portable(const attention_gradient_job *job);
+int64_t longform_attention_gradient_amx_room(const attention_gradient_job *job);
+int64_t longform_attention_gradient_portable_room(const attention_gradient_job *job);
+
+#endif
