@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from longform.functional.inference_calls import is_plain_inference
-from longform.functional.native_library import AttentionJob, Heads, best_units, run
+from longform.functional.native_library import AttentionGradientJob, AttentionJob, Heads, best_units, run
 
 FEWEST_QUERIES = 16  # torch's was faster for one query, slower for 16
 MOST_KEYS = 2**14  # of which every thread packs a head's: 5 MB where d = 64
@@ -65,7 +65,7 @@ def heads_of(x: Tensor) -> Heads:
     return Heads(x.data_ptr(), *x.stride()[:3])
 
 
-def add_bias(job: AttentionJob, bias: Tensor, *, blocks: bool) -> None:
+def add_bias(job: AttentionJob | AttentionGradientJob, bias: Tensor, *, blocks: bool) -> None:
     """``bias`` float (B, h, b or 1, S), which has to live as long as ``job``."""
     job.bias, job.bias_batch, job.bias_head = bias.data_ptr(), bias.stride(0), bias.stride(1)
     job.bias_block = bias.stride(2) if blocks else 0

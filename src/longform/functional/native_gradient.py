@@ -36,7 +36,7 @@ class NativeAttention(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, usable: Tensor | None) -> Tensor:
         """Returns (B, h, n, d)."""
         query, key, value = (with_rows(x) for x in (query, key, value))
-        out, total = _like(query), query.new_empty(query.shape[:3], dtype=torch.float32)
+        out, total = like_queries(query), query.new_empty(query.shape[:3], dtype=torch.float32)
         job = new_job(query, out)
         job.slot_key, job.slot_value, job.slots = heads_of(key), heads_of(value), key.shape[2]
         job.log_total = total.data_ptr()
@@ -53,18 +53,18 @@ class NativeAttention(torch.autograd.Function):
         """Gradients of query, key and value."""
         query, key, value, usable, out, total = ctx.saved_tensors
         batch, heads, length, dim = query.shape
-        gradient, d_query = with_rows(gradient), _like(query)
+        gradient, d_query = with_rows(gradient), like_queries(query)
         parts = _parts(batch * heads, length)
         sums = [total.new_empty(batch, heads, parts, key.shape[2], dim) for _ in range(2)]
         job = AttentionGradientJob(
-            query=heads_of(query), key=heads_of(key), value=heads_of(value), out=heads_of(out),
+            query=heads_of(query), slot_key=heads_of(key), slot_value=heads_of(value), out=heads_of(out),
             d_out=heads_of(gradient), d_query=heads_of(d_query), log_total=total.data_ptr(),
-            d_key=sums[0].data_ptr(), d_value=sums[1].data_ptr(), batch=batch, heads=heads, queries=length,
+            d_slot_key=sums[0].data_ptr(), d_slot_value=sums[1].data_ptr(), batch=batch, heads=heads, queries=length,
             slots=key.shape[2], dim=dim, parts=parts, scale=dim**-0.5,
         )  # fmt: skip
         bias = _bias(usable, query)
         if bias is not None:
-            job.bias, job.bias_batch, job.bias_head = bias.data_ptr(), bias.stride(0), bias.stride(1)
+            add_bias(job, bias, blocks=False)
         run(job)
         return d_query, *(x.sum(dim=2).to(key.dtype) for x in sums), None
 
@@ -74,8 +74,8 @@ def _parts(heads: int, length: int) -> int:
     return max(1, min(-(-2 * torch.get_num_threads() // heads), length // PART))
 
 
-def _like(query: Tensor) -> Tensor:
-    """(B, h, n, d) for a layer's product to read: the heads of a token side by side."""
+def like_queries(query: Tensor) -> Tensor:
+    """Memory of the shape of ``query`` (B, h, n, d), the heads of a token side by side, as a layer's product reads."""
     batch, heads, length, dim = query.shape
     return query.new_empty(batch, length, heads, dim).transpose(1, 2)
 

@@ -45,10 +45,12 @@ class AttentionGradientJob(ctypes.Structure):
     """native/attention_gradient.h's attention_gradient_job."""
 
     _fields_ = [
-        *((name, Heads) for name in ("query", "key", "value", "out", "d_out", "d_query")),
-        *((name, ctypes.c_void_p) for name in ("log_total", "bias", "d_key", "d_value")),
-        *((name, ctypes.c_int64) for name in ("bias_batch", "bias_head")),
-        *((name, ctypes.c_int64) for name in ("batch", "heads", "queries", "slots", "dim", "parts")),
+        *((name, Heads) for name in ("query", "key", "value", "slot_key", "slot_value", "out")),
+        *((name, Heads) for name in ("d_out", "d_query", "d_key", "d_value")),
+        *((name, ctypes.c_void_p) for name in ("log_total", "bias", "head_bias")),
+        *((name, ctypes.c_void_p) for name in ("d_slot_key", "d_slot_value", "d_head_bias")),
+        *((name, ctypes.c_int64) for name in ("bias_batch", "bias_head", "bias_block")),
+        *((name, ctypes.c_int64) for name in ("batch", "heads", "queries", "slots", "dim", "window", "parts")),
         *((name, ctypes.c_int64) for name in ("threads", "room_bytes")),
         ("room", ctypes.c_void_p),
         ("scale", ctypes.c_float),

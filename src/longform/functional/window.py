@@ -25,6 +25,7 @@ from longform.functional.projection import Slots
 from longform.functional.window_flex import flex_windowed_attention, has_flex_kernel
 from longform.functional.window_forward_cpu import FusedDocument
 from longform.functional.window_native_cpu import NativeDocument
+from longform.functional.window_native_gradient import NativeWindowAttention, native_window_trains
 from longform.functional.window_products_cpu import ProductDocument
 
 HIDDEN = float("-inf")
@@ -127,6 +128,11 @@ def windowed_attention(
         out = flex_windowed_attention(query, key, value, *memory, window=window, mask=mask)
         if out is not None:
             return _blank(out, mask), None
+    if fused and native_window_trains(query, key, value, memory_key, memory_value, window=window):
+        lengths = text_lengths(mask, batch=batch, length=length)
+        if lengths is not None:
+            memory = (memory_key, memory_value, far, bias)
+            return NativeWindowAttention.apply(query, key, value, *memory, lengths, window), None
     valid = torch.ones(batch, length, dtype=torch.bool, device=query.device) if mask is None else mask
     near = near_bias(valid, window=window, dtype=dtype)
     weight = bias[:, None].expand(batch, -1, far.shape[1])

@@ -4,16 +4,18 @@
 
 #include "attention.h"
 
-/* With P = 2^(Q Kᵀ scale log2(e) + bias log2(e) - log_total), O = P V and dO the gradient of O:
- * dV = Pᵀ dO, dS = P o (dO Vᵀ - rowsum(dO o O)) scale, dQ = dS K, dK = dSᵀ Q.
- * `log_total` (B, h, n) is what attention gave; `bias` (float, of slots) may be missing. `d_key` and `d_value`
- * (B, h, p, S, d) are floats, each part's own sum over its queries. Mirrored in native_library.py. */
+/* With P = 2^((Q Kᵀ scale + bias) log2(e) - log_total), O = P V and dO the gradient of O:
+ * dV = Pᵀ dO, dS = P o (dO Vᵀ - rowsum(dO o O)), dQ = dS K scale, dK = dSᵀ Q scale. Attention is as in attention.h, over
+ * whole documents: with `window` there are as many keys as queries, both from token 0 on. `log_total` (B, h, n) is what
+ * attention gave. Of slots gradients are floats, each part's own sum over its queries: `d_slot_key`, `d_slot_value`
+ * (B, h, p, S, d), and of head_bias `d_head_bias` (B, h, p), or missing. With a window there is one part. Mirrored in
+ * native_library.py. */
 typedef struct {
-    heads_of query, key, value, out, d_out, d_query;
-    const float *log_total, *bias;
-    float *d_key, *d_value;
-    int64_t bias_batch, bias_head;
-    int64_t batch, heads, queries, slots, dim, parts;
+    heads_of query, key, value, slot_key, slot_value, out, d_out, d_query, d_key, d_value;
+    const float *log_total, *bias, *head_bias;
+    float *d_slot_key, *d_slot_value, *d_head_bias;
+    int64_t bias_batch, bias_head, bias_block;
+    int64_t batch, heads, queries, slots, dim, window, parts;
     int64_t threads, room_bytes; /* `room`: memory to work in, so many bytes a thread, a multiple of 64 like its start */
     void *room;
     float scale;

@@ -2,8 +2,6 @@
 #include "attention_gradient.h"
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__)
-#include <math.h>
-
 #include "units_amx.h"
 #define ENTRY longform_attention_gradient_amx
 #define ROOM longform_attention_gradient_amx_room

@@ -1,0 +1,165 @@
+"""Window and memory trained through by the compiled kernels, by this machine's units and by loops, against float64."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longform.functional import native_gradient, native_library, window
+from longform.functional.projection import divisors, make_slots
+from longform.functional.sinks import join_slots, sink_counts
+from longform.functional.window import windowed_attention
+from longform.layers.attention import LinformerAttention
+from strategies import generator, normal, seeds
+from tolerances import assert_close
+
+HALF = torch.bfloat16
+UNITS = ["portable", *([native_library.best_units()] if native_library.best_units() else [])]
+
+
+@pytest.fixture(params=UNITS, autouse=True)
+def units(request, monkeypatch):
+    """Loops on every machine; its own units where it has them."""
+    for module in (native_library, native_gradient):
+        monkeypatch.setattr(module, "best_units", lambda: request.param)
+    return request.param
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Grows when the kernels are taken."""
+    found, asked = [], window.native_window_trains
+
+    def taken(*tensors, **options):
+        answer = asked(*tensors, **options)
+        found.extend([1] * answer)
+        return answer
+
+    monkeypatch.setattr(window, "native_window_trains", taken)
+    return found
+
+
+def given_text(lengths, *, heads=3, dim=32, slots=12, width=16, sinks=0, seed=0):
+    """Queries, keys, values, slots and biases of texts of these lengths, the mask, and the output's gradient."""
+    batch, length, source = len(lengths), max(lengths), generator(seed)
+    mask = torch.arange(length) < torch.tensor(lengths)[:, None]
+    mask = None if mask.all() else mask
+    size = -(-length // slots)
+    sizes = tuple(s for s in divisors(-(-size // 4) * 4) if width % s == 0)
+    counted = make_slots(
+        mask, batch=batch, length=length, device=torch.device("cpu"), sizes=sizes,
+        slots=-(-length // sizes[-1]), sinks=sinks,
+    )  # fmt: skip
+    if sinks:
+        counts = sink_counts(mask, batch=batch, length=length, sinks=sinks, device=torch.device("cpu"))
+        counted = join_slots(counts, counted)
+    sizes = (length, length, length, counted.count.shape[1], counted.count.shape[1])
+    given = [normal(source, batch, n, heads, dim, dtype=HALF).transpose(1, 2) for n in sizes]
+    slope = normal(source, batch, length, heads, dim, dtype=HALF).transpose(1, 2) * length**-0.5
+    slope = slope if mask is None else slope * mask[:, None, :, None]
+    return given, normal(source, heads, dtype=torch.float32), counted, mask, slope
+
+
+def outcome(given, bias, slots, mask, slope, dtype=HALF, **options):
+    """The output and the gradients of all six."""
+    own = [x.detach().to(dtype).requires_grad_() for x in given]
+    weight = bias.detach().to(torch.float64 if dtype == torch.float64 else torch.float32).requires_grad_()
+    out, _ = windowed_attention(*own, slots, memory_bias=weight, mask=mask, **options)
+    return [out, *torch.autograd.grad(out, [*own, weight], slope.to(dtype))]
+
+
+def check(text, calls, **options):
+    ours = outcome(*text, **options)
+    assert calls
+    exact = outcome(*text, dtype=torch.float64, implementation="eager", **options)
+    for found, right in zip(ours, exact, strict=True):
+        assert_close(found.to(HALF), right)
+    return ours
+
+
+@pytest.mark.parametrize("dim", [32, 64])
+@pytest.mark.parametrize(("length", "width"), [(40, 16), (130, 32), (200, 48), (257, 64), (300, 8)])
+def test_equals_autograd_in_float64(length, width, dim, calls):
+    check(given_text([length] * 2, width=width, dim=dim), calls, window=width)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(1, 220), min_size=1, max_size=3), st.sampled_from([8, 16, 48]), st.integers(0, 3), seeds)
+def test_any_lengths(lengths, width, sinks, seed):
+    lengths[0] = max(lengths[0], 20)
+    text = given_text(lengths, width=width, sinks=sinks, seed=seed)
+    check(text, [1], window=width, sinks=sinks, memory_budget=30.0)
+
+
+def test_sinks_and_budget(calls):
+    check(given_text([150] * 2, sinks=2), calls, window=16, sinks=2, memory_budget=20.0)
+
+
+def test_padding_has_neither_output_nor_gradient_and_may_hold_anything(calls):
+    text = given_text([90, 150, 17])
+    ours = check(text, calls, window=16)
+    given, _, _, mask, slope = text
+    for x in ours[:4]:
+        assert not x.transpose(1, 2)[~mask].any()
+    for x in (*given[:3], slope):
+        x.transpose(1, 2)[~mask] = torch.nan
+    for x, y in zip(outcome(*text, window=16), ours, strict=True):
+        assert torch.equal(x, y)
+
+
+def test_an_empty_document(calls):
+    text = given_text([0, 60])
+    ours = outcome(*text, window=16)
+    assert calls
+    for x in ours[:6]:
+        assert not x[0].any()
+        assert x[1].any()
+
+
+def test_a_document_alone_has_the_gradient_it_has_in_a_batch(calls):
+    given, bias, slots, _, slope = given_text([150] * 2)
+    together = outcome(given, bias, slots, None, slope, window=16)
+    one = slots._replace(count=slots.count[:1], size=slots.size[:1])
+    alone = outcome([x[:1] for x in given], bias, one, None, slope[:1], window=16)
+    for x, y in zip(alone[:6], together[:6], strict=True):
+        assert torch.equal(x, y[:1])
+
+
+def test_where_other_ways_are_taken(calls):
+    """Padding between tokens, other dtypes, long texts' windows that hold too many keys."""
+    given, bias, slots, _, slope = given_text([150])
+    holes = torch.ones(1, 150, dtype=torch.bool)
+    holes[0, 40] = False
+    kept = [x * holes[:, None, :, None] for x in given[:3]] + given[3:]
+    found = outcome(kept, bias, slots, holes, slope * holes[:, None, :, None], window=16)
+    right = outcome(kept, bias, slots, holes, slope * holes[:, None, :, None], dtype=torch.float64, window=16)
+    for x, y in zip(found, right, strict=True):
+        assert_close(x.to(HALF), y)
+    calls.clear()
+    outcome(given, bias, slots, None, slope, dtype=torch.float32, window=16)
+    outcome(given, bias, slots, None, slope, window=1376)
+    assert not calls
+
+
+def test_a_layer_is_trained_through_it(calls):
+    """Under autocast, with padding and sinks."""
+    torch.manual_seed(0)
+    layer = LinformerAttention(
+        64, 2, max_length=96, projected_length=12, projection="mean", sharing="headwise", attention_window=8,
+        sink_tokens=1, memory_budget=40.0,
+    )  # fmt: skip
+    hidden, mask = torch.randn(2, 96, 64), torch.ones(2, 96)
+    mask[1, 61:] = 0
+
+    def gradients(half):
+        layer.zero_grad()
+        with torch.autocast("cpu", dtype=HALF, enabled=half):
+            out = layer(hidden, mask)
+        (out.float() * mask[..., None]).square().sum().backward()
+        return {name: x.grad.clone() for name, x in layer.named_parameters()}
+
+    found = gradients(True)
+    assert calls
+    for name, right in gradients(False).items():
+        if name != "key.bias":  # moves all logits alike, so that its gradient is 0
+            assert (found[name] - right).norm() < 0.05 * right.norm(), name
