@@ -6,9 +6,10 @@ weight, else oneDNN's. Plain weights without gradients are oneDNN's.
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, linear
+from torch.nn.functional import linear
 
 from longform.functional.inference_calls import is_plain_inference
+from longform.functional.native_gelu import trained_gelu
 from longform.functional.native_linear import is_tiled, native_linear, native_linear_fits, tiled
 from longform.functional.onednn_linear import onednn_linear, onednn_pack, supported_dtypes
 
@@ -35,7 +36,7 @@ def fused_linear(
         bias, residual = None, (bias_times[..., None] * bias).to(x.dtype).expand(*x.shape[:-1], -1)
     if not (weight.is_mkldnn or is_tiled(weight) or _served(x, weight, bias, residual)):
         out = linear(x, weight, bias)
-        return gelu(out) if with_gelu else out if residual is None else residual + out
+        return trained_gelu(out) if with_gelu else out if residual is None else residual + out
     return kernel_linear(x, weight, bias, with_gelu=with_gelu, residual=residual)
 
 

@@ -69,6 +69,16 @@ class LinearJob(ctypes.Structure):
     ]
 
 
+class GeluGradientJob(ctypes.Structure):
+    """native/gelu_gradient.h's gelu_gradient_job."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("x", "d_out", "d_x")),
+        *((name, ctypes.c_int64) for name in ("count", "threads", "room_bytes")),
+        ("room", ctypes.c_void_p),
+    ]
+
+
 class MeanJob(ctypes.Structure):
     """native/mean_of_runs.h's mean_job."""
 
@@ -76,6 +86,19 @@ class MeanJob(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("x", "out", "count")),
         *((name, ctypes.c_int64) for name in ("x_batch", "x_row", "count_batch")),
         *((name, ctypes.c_int64) for name in ("batch", "rows", "features", "size", "sinks", "threads")),
+    ]
+
+
+class NormOfSumJob(ctypes.Structure):
+    """native/norm_of_sum.h's norm_of_sum_job."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("residual", "weight", "bias", "d_out", "branch", "d_rounded")),
+        *((name, ctypes.c_void_p) for name in ("out", "mean", "scale", "d_residual", "d_weight", "d_bias")),
+        *((name, ctypes.c_void_p) for name in ("rounded", "d_branch")),
+        *((name, ctypes.c_int64) for name in ("rows", "features", "threads", "room_bytes")),
+        ("room", ctypes.c_void_p),
+        ("epsilon", ctypes.c_float),
     ]
 
 
@@ -89,11 +112,13 @@ class NormJob(ctypes.Structure):
     ]
 
 
-Job = AttentionJob | AttentionGradientJob | LinearJob
+Job = AttentionJob | AttentionGradientJob | GeluGradientJob | LinearJob | NormOfSumJob
 KERNELS: dict[type[Job], str] = {  # for some units or others
     AttentionJob: "attention",
     AttentionGradientJob: "attention_gradient",
+    GeluGradientJob: "gelu_gradient",
     LinearJob: "linear",
+    NormOfSumJob: "norm_of_sum",
 }
 
 

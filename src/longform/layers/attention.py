@@ -142,6 +142,7 @@ class LinformerAttention(nn.Module):
             if parts is not None:
                 return assembled(parts, (hidden_states.shape[0], hidden_states.shape[1]))
         hidden, mask = self._checked(hidden_states, attention_mask)
+        hidden = self._rounded(hidden)
         if self._in_reach(hidden.shape[1], eager=output_attentions):
             context, weights = self._full(hidden, mask, output_attentions)
         else:
@@ -197,6 +198,14 @@ class LinformerAttention(nn.Module):
         if mask is not None and (mask.dtype != torch.bool or mask.shape != (batch, length)):
             mask = checked_mask(mask, batch=batch, length=length)
         return blank_padding(hidden_states, mask), mask
+
+    def _rounded(self, hidden: Tensor) -> Tensor:
+        """``hidden`` in autocast's dtype, once and not in each product, where products alone see it."""
+        device = hidden.device.type
+        cast = hidden.dtype == torch.float32 and torch.is_autocast_enabled(device)
+        if not cast or not all(is_affine(layer) for layer in (self.query, self.key, self.value)):
+            return hidden
+        return hidden.to(torch.get_autocast_dtype(device))
 
     def _in_reach(self, length: int, *, eager: bool) -> bool:
         """Whether every query sees every token exactly, so that the memory is empty."""

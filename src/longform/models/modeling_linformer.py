@@ -23,7 +23,7 @@ from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.feed_forward import FeedForward
 from longform.layers.plain_linear import is_plain, is_watched
-from longform.layers.plain_norm import apply_norm
+from longform.layers.plain_norm import add_and_norm, add_norm_and_round, apply_norm
 from longform.layers.row_chunks import OutputPart, assembled, can_stream, chunk_size, has_hooks, in_chunks
 from longform.layers.sequence_projection import (
     Learned,
@@ -84,12 +84,14 @@ class LinformerLayer(GradientCheckpointingLayer):
             if parts is not None:
                 return self._by_parts(hidden_states, parts, rows, overwrite), None
         # Where nobody sees what is added, it is added in the attention's last product.
-        within = self._attention_adds() and not self._drops_or_is_watched()
+        within = self._attention_adds() and not (torch.is_grad_enabled() or self._drops_or_is_watched())
         options = {"residual": hidden_states} if within else {}
         attended = self.attention(
             source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions, **options
         )
         context, weights = attended if output_attentions else (attended, None)
+        if rows is None and not (within or self.pre_norm):
+            return self._normalised(hidden_states, self.dropout(context)), weights
         total = context if within else hidden_states + self.dropout(context)
         if rows is None:
             return self._after_attention(total), weights
@@ -109,6 +111,12 @@ class LinformerLayer(GradientCheckpointingLayer):
             return self._fed_forward(apply_norm(self.feed_forward_norm, hidden), hidden)
         hidden = apply_norm(self.attention_norm, hidden, in_place=True)
         return apply_norm(self.feed_forward_norm, self._fed_forward(hidden, hidden), in_place=True)
+
+    def _normalised(self, hidden: Tensor, context: Tensor) -> Tensor:
+        """``_after_attention`` of hidden + context where norms come after, each a sum's."""
+        hidden, rounded = add_norm_and_round(self.attention_norm, hidden, context)
+        fed = self.feed_forward(rounded if is_plain(self.feed_forward, FeedForward) else hidden)
+        return add_and_norm(self.feed_forward_norm, hidden, self.dropout(fed))
 
     def _fed_forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
         """residual + dropout(feed_forward(hidden)), added in the last product where nobody sees what is added."""

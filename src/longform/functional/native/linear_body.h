@@ -6,6 +6,7 @@
  * decides the speed: rows meet `STRIDE` steps of inputs at a time, so that they stay there, and panels pass it by. */
 #include <string.h>
 
+#include "gelu.h"
 #include "tiles.h"
 
 #define MANY_ROWS 256
@@ -73,20 +74,6 @@ static int64_t lay_out(room *r, const linear_job *job, char *memory) {
 static int64_t stride_of(int64_t steps) {
     int64_t parts = (steps + STRIDE - 1) / STRIDE;
     return (steps + parts - 1) / parts;
-}
-
-/* max(x, 0) - |x| P(X > |x|) for X from a normal distribution, off by 3e-7 at most, and by 2e-4 of itself where that
- * probability is over 1e-7. Its logarithm to base 2 is the polynomial. */
-INLINE vec v_gelu(vec x) {
-    vec size = v_least(v_size(x), v_all(12.0f));
-    vec power = v_fma(size, v_all(-1.50745136e-06f), v_all(5.54163497e-05f));
-    power = v_fma(power, size, v_all(-8.87634815e-04f));
-    power = v_fma(power, size, v_all(8.37159288e-03f));
-    power = v_fma(power, size, v_all(-5.37566869e-02f));
-    power = v_fma(power, size, v_all(-4.58591541e-01f));
-    power = v_fma(power, size, v_all(-1.15123010e+00f));
-    power = v_fma(power, size, v_all(-9.99993901e-01f));
-    return v_sub(v_max(v_all(0.0f), x), v_mul(size, v_exp2(power)));
 }
 
 INLINE void finish_piece(finish *f, int with_gelu) {

@@ -51,6 +51,11 @@ INLINE vec v_fms(vec a, vec b, vec c) { return _mm512_fmsub_ps(a, b, c); }
 INLINE vec v_max(vec a, vec b) { return _mm512_max_ps(a, b); }
 INLINE vec v_least(vec a, vec b) { return _mm512_min_ps(a, b); }
 INLINE vec v_size(vec a) { return _mm512_abs_ps(a); }
+/* `negative` where x < 0, else `positive`. */
+INLINE vec v_by_sign(vec x, vec positive, vec negative) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ), positive, negative);
+}
+
 INLINE float v_largest(vec a) { return _mm512_reduce_max_ps(a); }
 INLINE float v_sum(vec a) { return _mm512_reduce_add_ps(a); }
 

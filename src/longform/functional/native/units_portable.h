@@ -74,6 +74,7 @@ INLINE vec v_max(vec a, vec b) { EACH(a.x[i] > b.x[i] ? a.x[i] : b.x[i]); }
 INLINE vec v_least(vec a, vec b) { EACH(a.x[i] < b.x[i] ? a.x[i] : b.x[i]); }
 INLINE vec v_size(vec a) { EACH(fabsf(a.x[i])); }
 INLINE vec v_widen(const half *x) { EACH(wide(x[i])); }
+INLINE vec v_by_sign(vec x, vec positive, vec negative) { EACH(x.x[i] < 0 ? negative.x[i] : positive.x[i]); }
 INLINE vec v_exp2(vec a) { EACH(exp2f(a.x[i])); }
 
 INLINE float v_largest(vec a) {

@@ -1,0 +1,123 @@
+"""The norm of a sum trained through by the compiled kernel, by this machine's units and by loops, against float64."""
+
+import pytest
+import torch
+from torch.nn.functional import layer_norm
+
+from longform.functional import native_library, native_norm_gradient
+from longform.functional.native_norm_gradient import NormOfSum, norm_of_sum_trains
+from longform.models.configuration_linformer import LinformerConfig
+from longform.models.modeling_linformer import LinformerModel
+from strategies import generator, normal
+from tolerances import assert_close
+
+HALF = torch.bfloat16
+EPSILON = 1e-3
+UNITS = ["portable", *([native_library.best_units()] if native_library.best_units() else [])]
+
+
+@pytest.fixture(params=UNITS, autouse=True)
+def units(request, monkeypatch):
+    """Loops on every machine; its own units where it has them."""
+    for module in (native_library, native_norm_gradient):
+        monkeypatch.setattr(module, "best_units", lambda: request.param)
+    return request.param
+
+
+def given_sum(*shape):
+    source = generator(sum(shape))
+    residual, branch = normal(source, *shape, dtype=torch.float32), normal(source, *shape, dtype=HALF)
+    weight, bias = (normal(source, shape[-1], dtype=torch.float32) for _ in range(2))
+    return [x.requires_grad_() for x in (residual + 3, branch, weight, bias)]
+
+
+def exact(residual, branch, weight, bias):
+    wide = [x.detach().double().requires_grad_() for x in (residual, branch, weight, bias)]
+    return wide, layer_norm(wide[0] + wide[1], wide[0].shape[-1:], *wide[2:], EPSILON)
+
+
+@pytest.mark.parametrize("shape", [(1, 32), (3, 64), (2, 5, 96), (4, 33, 1024)])
+@pytest.mark.parametrize("used", ["out", "rounded", "both"])
+def test_equals_autograd_in_float64(shape, used):
+    given = given_sum(*shape)
+    wide, right = exact(*given)
+    out, rounded = NormOfSum.apply(*given, EPSILON, True)
+    assert_close(out, right)
+    assert_close(rounded, right)
+    slopes = [normal(generator(seed), *shape, dtype=dtype) for seed, dtype in ((7, torch.float32), (8, HALF))]
+    parts = {"out": [(out, slopes[0])], "rounded": [(rounded, slopes[1])]}
+    chosen = parts["out"] + parts["rounded"] if used == "both" else parts[used]
+    found = torch.autograd.grad([x for x, _ in chosen], given, [y for _, y in chosen])
+    expected = torch.autograd.grad(right, wide, sum(y.double() for _, y in chosen))
+    for x, y, leaf in zip(found, expected, given, strict=True):
+        assert x.dtype == leaf.dtype
+        torch.testing.assert_close(
+            x.double(), y, rtol=1e-2 if x.dtype == HALF else 1e-4, atol=1e-4 * float(y.abs().max())
+        )
+
+
+def test_without_the_rounded_one():
+    given = given_sum(2, 64)
+    out, rounded = NormOfSum.apply(*given, EPSILON, False)
+    assert rounded is None
+    assert_close(out, exact(*given)[1])
+    out.sum().backward()
+    assert all(x.grad is not None for x in given)
+
+
+def test_neither_is_used():
+    given = given_sum(2, 64)
+    out, _ = NormOfSum.apply(*given, EPSILON, True)
+    other = given[0].sum() + 0.0 * out.detach().sum()
+    other.backward()
+    assert torch.equal(given[0].grad, torch.ones(2, 64))
+
+
+def test_what_is_no_number_stays_in_its_row():
+    residual, branch, weight, bias = given_sum(3, 64)
+    with torch.no_grad():
+        branch[1, 5] = torch.nan
+    out, _ = NormOfSum.apply(residual, branch, weight, bias, EPSILON, True)
+    assert out.isnan().all(dim=1).tolist() == [False, True, False]
+
+
+def test_where_it_is_taken():
+    residual, branch, weight, bias = given_sum(2, 64)
+    assert norm_of_sum_trains(residual, branch, weight, bias)
+    assert not norm_of_sum_trains(residual, branch.float(), weight, bias)
+    assert not norm_of_sum_trains(residual, branch[:1], weight, bias)
+    assert not norm_of_sum_trains(residual[:, :31], branch[:, :31], weight, bias)
+    assert not norm_of_sum_trains(residual, branch, weight, None)
+    assert not norm_of_sum_trains(*(x.detach() for x in (residual, branch, weight, bias)))
+    with torch.no_grad():
+        assert not norm_of_sum_trains(residual, branch, weight, bias)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"projection": "mean", "attention_window": 8}, {"normalization": "pre"}, {"projection": "mean"}]
+)
+def test_a_model_is_trained_through_it(options):
+    """Under autocast, against the same model in float32."""
+    torch.manual_seed(0)
+    config = LinformerConfig(
+        vocab_size=50, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96,
+        max_position_embeddings=48, projected_length=12, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        **options,
+    )  # fmt: skip
+    model = LinformerModel(config)
+    tokens, mask = torch.randint(5, 50, (2, 48)), torch.ones(2, 48)
+    mask[1, 31:] = 0
+
+    def gradients(half):
+        model.zero_grad()
+        with torch.autocast("cpu", dtype=HALF, enabled=half):
+            out = model(tokens, attention_mask=mask).last_hidden_state
+        weights = normal(generator(5), *out.shape, dtype=torch.float32) * mask[..., None]
+        (out.float() * weights).sum().backward()
+        return {name: x.grad.clone() for name, x in model.named_parameters() if x.grad is not None}
+
+    found, right = gradients(True), gradients(False)
+    assert found.keys() == right.keys()
+    for name, exactly in right.items():
+        if not name.endswith("key.bias"):  # moves all logits alike, so that its gradient is 0
+            assert (found[name] - exactly).norm() <= 0.1 * exactly.norm(), name
