@@ -12,6 +12,7 @@ from longform.functional.inference_calls import is_plain_inference
 from longform.functional.native_gelu import trained_gelu
 from longform.functional.native_linear import is_tiled, native_linear, native_linear_fits, tiled
 from longform.functional.onednn_linear import onednn_linear, onednn_pack, supported_dtypes
+from longform.functional.trained_linear import linear_trains_natively, trained_linear
 
 
 def fused_linear(
@@ -35,7 +36,8 @@ def fused_linear(
             return native_linear(x, weight, bias, bias_times=bias_times)
         bias, residual = None, (bias_times[..., None] * bias).to(x.dtype).expand(*x.shape[:-1], -1)
     if not (weight.is_mkldnn or is_tiled(weight) or _served(x, weight, bias, residual)):
-        out = linear(x, weight, bias)
+        native = linear_trains_natively(x, weight, bias)
+        out = (trained_linear if native else linear)(x, weight, bias)
         return trained_gelu(out) if with_gelu else out if residual is None else residual + out
     return kernel_linear(x, weight, bias, with_gelu=with_gelu, residual=residual)
 

@@ -61,9 +61,20 @@ class LinearJob(ctypes.Structure):
     """native/linear.h's linear_job."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("x", "weight", "bias", "residual", "bias_times", "out")),
-        *((name, ctypes.c_int64) for name in ("x_row", "weight_row", "residual_row", "out_row")),
-        *((name, ctypes.c_int64) for name in ("rows", "weight_rows", "inputs", "outputs", "with_gelu")),
+        *((name, ctypes.c_void_p) for name in ("x", "weight", "bias", "residual", "bias_times", "out", "before_gelu")),
+        *((name, ctypes.c_int64) for name in ("x_row", "weight_row", "residual_row", "out_row", "before_row")),
+        *((name, ctypes.c_int64) for name in ("rows", "weight_rows", "inputs", "outputs", "kind", "ending")),
+        *((name, ctypes.c_int64) for name in ("threads", "room_bytes")),
+        ("room", ctypes.c_void_p),
+    ]
+
+
+class WeightGradientJob(ctypes.Structure):
+    """native/weight_gradient.h's weight_gradient_job."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("x", "d_out", "d_weight", "d_bias")),
+        *((name, ctypes.c_int64) for name in ("x_row", "d_out_row", "rows", "inputs", "outputs")),
         *((name, ctypes.c_int64) for name in ("threads", "room_bytes")),
         ("room", ctypes.c_void_p),
     ]
@@ -112,13 +123,14 @@ class NormJob(ctypes.Structure):
     ]
 
 
-Job = AttentionJob | AttentionGradientJob | GeluGradientJob | LinearJob | NormOfSumJob
+Job = AttentionJob | AttentionGradientJob | GeluGradientJob | LinearJob | NormOfSumJob | WeightGradientJob
 KERNELS: dict[type[Job], str] = {  # for some units or others
     AttentionJob: "attention",
     AttentionGradientJob: "attention_gradient",
     GeluGradientJob: "gelu_gradient",
     LinearJob: "linear",
     NormOfSumJob: "norm_of_sum",
+    WeightGradientJob: "weight_gradient",
 }
 
 

@@ -18,6 +18,8 @@ from longform.functional.native_library import LinearJob, best_units, run
 WHOLE = 32  # what D and F are multiples of: the rows of two tiles, and a tile's pairs
 SIDE = 16  # rows and columns of a tile
 LONGEST = 2048  # inputs of 256 rows fill half of the second cache
+TILES, HALVES, FLOATS, TURNED_FLOATS = range(4)  # native/linear.h's weight_kind
+NOTHING, GELU, SLOPE = range(3)  # and its ending
 SETS = 1024  # rows of so many features, or twice, thrice as many, begin in two of the nearest cache's 64 sets
 
 
@@ -51,19 +53,19 @@ def native_linear(
     """x (..., D) times a ``tiled`` weight plus bias (F,), then exact GELU, then plus residual (..., F); gives (..., F).
 
     All of one dtype, bfloat16. ``bias_times`` (...): how many times each row adds the bias. What GELU gives is wide
-    and goes into the next product: its rows are so far apart that they do not share the nearest cache's sets.
+    and goes into the next product: its rows stand ``apart``.
     """
     outputs, inputs = weight.shape[0] * WHOLE, x.shape[-1]
-    pitch = outputs + WHOLE if with_gelu and outputs % SETS == 0 else outputs
-    out = x.new_empty(*x.shape[:-1], pitch)[..., :outputs]
+    out = apart(x, x.shape[:-1], outputs) if with_gelu else x.new_empty(*x.shape[:-1], outputs)
     if not out.numel():
         return out
     held, added = _rows(x), None if residual is None else _rows(residual)
     bias = None if bias is None else bias.to(x.dtype).contiguous()
     times = None if bias is None or bias_times is None else bias_times.float().contiguous()
     job = LinearJob(
-        weight=weight.data_ptr(), bias=_address(bias), bias_times=_address(times), out=out.data_ptr(), out_row=pitch,
-        rows=held.shape[0], inputs=inputs, outputs=outputs, with_gelu=with_gelu,
+        weight=weight.data_ptr(), bias=_address(bias), bias_times=_address(times), out=out.data_ptr(),
+        out_row=out.stride(-2) if out.dim() > 1 else 0, rows=held.shape[0], inputs=inputs, outputs=outputs,
+        kind=TILES, ending=GELU if with_gelu else NOTHING,
     )  # fmt: skip
     _give(job, held, added)
     run(job)
@@ -86,11 +88,17 @@ def native_product(left: Tensor, right: Tensor) -> Tensor:
     held, right = _rows(left), _rows(right)
     job = LinearJob(
         weight=right.data_ptr(), weight_row=right.stride(0), weight_rows=length, out=out.data_ptr(), out_row=outputs,
-        rows=left.shape[0], inputs=left.shape[1], outputs=outputs,
+        rows=left.shape[0], inputs=left.shape[1], outputs=outputs, kind=HALVES,
     )  # fmt: skip
     _give(job, held, None)
     run(job)
     return out
+
+
+def apart(like: Tensor, rows: tuple[int, ...], features: int) -> Tensor:
+    """Memory (..., F) of ``like``'s dtype: ``rows`` and ``features``; rows do not share the nearest cache's sets."""
+    pitch = features + WHOLE if features % SETS == 0 else features
+    return like.new_empty(*rows, pitch)[..., :features]
 
 
 def _give(job: LinearJob, x: Tensor, residual: Tensor | None) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from longform.functional.trained_linear import linear_trains_natively, trained_feed_forward
 from longform.layers.plain_linear import apply_linear, is_plain
 
 
@@ -20,6 +21,11 @@ class FeedForward(nn.Module):
         """hidden (B, n, D) -> (B, n, D), with ``residual`` (B, n, D) added where it is given."""
         activation = self.activation
         if isinstance(activation, nn.GELU) and is_plain(activation, nn.GELU) and activation.approximate == "none":
+            if is_plain(self.intermediate, nn.Linear) and is_plain(self.output, nn.Linear):
+                layers = (self.intermediate.weight, self.intermediate.bias, self.output.weight, self.output.bias)
+                if linear_trains_natively(hidden, *layers):
+                    out = trained_feed_forward(hidden, *layers)
+                    return out if residual is None else residual + out
             wide = apply_linear(self.intermediate, hidden, with_gelu=True)
         else:
             wide = activation(apply_linear(self.intermediate, hidden))

@@ -79,17 +79,6 @@ static int64_t lay_out(room *r, const attention_gradient_job *job, char *memory)
     return at - memory;
 }
 
-/* 32 x 32 halves -> transposed. */
-UNITS static void turn(half *to, int64_t to_row, const half *from, int64_t from_row) {
-    half pairs[2 * TILE], turned[TILE];
-    for (int64_t i = 0; i < GROUP; i += 2)
-        pack_values(pairs + i * 16, pairs + TILE + i * 16, from + i * from_row, from + (i + 1) * from_row);
-    for (int64_t side = 0; side < 2; side++) {
-        pack_keys(turned, pairs + side * TILE, 32, 16);
-        for (int64_t i = 0; i < 16; i++) memcpy(to + (16 * side + i) * to_row, turned + 32 * i, 64);
-    }
-}
-
 /* Rows (., d) -> second factors for 32 of them: by columns (d / 32 x 2 tiles of 16 rows), and by rows in pairs. */
 UNITS static void pack_rows(half *columns, half *pairs, const half *from, int64_t row, int64_t rows, int64_t dim) {
     for (int64_t d = 0; d < dim; d += 32) {
@@ -116,7 +105,7 @@ UNITS static void fill(store *s, const half *key, int64_t key_row, const half *v
     memset(s->keys + rows * dim, 0, (size_t)(all - rows) * row_bytes);
     memset(s->values + rows * dim, 0, (size_t)(all - rows) * row_bytes);
     for (int64_t i = 0; i < all * dim; i += GROUP * dim)
-        for (int64_t d = 0; d < dim; d += 32) turn(s->turned + i + d * GROUP, GROUP, s->keys + i + d, dim);
+        for (int64_t d = 0; d < dim; d += 32) turn(s->turned + i + d * GROUP, GROUP, s->keys + i + d, dim, GROUP);
     memset(s->d_keys, 0, 2 * (size_t)all * row_bytes);
     memset(s->d_values, 0, 2 * (size_t)all * row_bytes);
 }
@@ -191,7 +180,7 @@ UNITS static void finish_queries(room *r, int64_t dim, int64_t count, int64_t g,
         store_sums(r->sums, GROUP);
         for (int64_t i = 0; i < GROUP; i++)
             v_round(r->block + i * GROUP, v_load(r->sums + i * GROUP), v_load(r->sums + i * GROUP + 16));
-        turn(turned, GROUP, r->block, GROUP);
+        turn(turned, GROUP, r->block, GROUP, GROUP);
         for (int64_t i = 0; i < rows; i++) memcpy(out + i * out_row + d, turned + i * GROUP, 64);
     }
 }

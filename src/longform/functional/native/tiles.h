@@ -40,3 +40,15 @@ INLINE void store_sums(float *to, int64_t row) {
     TILE_STORE(2, to + 16 * row, row * 4);
     TILE_STORE(3, to + 16 * row + 16, row * 4);
 }
+
+/* 32 x 32 halves -> transposed; `rows` are there, the others 0. */
+UNITS static inline void turn(half *to, int64_t to_row, const half *from, int64_t from_row, int64_t rows) {
+    half pairs[2 * TILE], turned[TILE];
+    for (int64_t i = 0; i < GROUP; i += 2)
+        pack_values(pairs + i * 16, pairs + TILE + i * 16, i < rows ? from + i * from_row : 0,
+                    i + 1 < rows ? from + (i + 1) * from_row : 0);
+    for (int64_t side = 0; side < 2; side++) {
+        pack_keys(turned, pairs + side * TILE, 32, 16);
+        for (int64_t i = 0; i < 16; i++) memcpy(to + (16 * side + i) * to_row, turned + 32 * i, 64);
+    }
+}

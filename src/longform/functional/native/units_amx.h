@@ -4,7 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define UNITS __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16")))
+#define UNITS __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,prfchw,amx-tile,amx-bf16")))
 #define INLINE UNITS static inline __attribute__((always_inline))
 
 typedef __m512 vec;
@@ -39,9 +39,11 @@ INLINE void units_end(const tile_setting *before) {
 #define TILE_STORE(t, to, bytes) _tile_stored(t, to, bytes)
 #define TILE_DOT(c, a, b) _tile_dpbf16ps(c, a, b)
 #define FETCH(from) _mm_prefetch((const char *)(from), _MM_HINT_T1)
+#define FETCH_OUT(to) _mm_prefetch((const char *)(to), _MM_HINT_ET0) /* to write there */
 
 INLINE vec v_load(const float *x) { return _mm512_loadu_ps(x); }
 INLINE void v_store(float *to, vec x) { _mm512_storeu_ps(to, x); }
+INLINE void v_store_past(float *to, vec x) { _mm512_stream_ps(to, x); } /* past the caches; to a whole line */
 INLINE vec v_all(float x) { return _mm512_set1_ps(x); }
 INLINE vec v_add(vec a, vec b) { return _mm512_add_ps(a, b); }
 INLINE vec v_sub(vec a, vec b) { return _mm512_sub_ps(a, b); }

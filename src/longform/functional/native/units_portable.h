@@ -56,6 +56,7 @@ INLINE void tile_dot(int out, int left, int right) {
 #define TILE_STORE(t, to, bytes) tile_store(t, to, bytes)
 #define TILE_DOT(c, a, b) tile_dot(c, a, b)
 #define FETCH(from) ((void)(from))
+#define FETCH_OUT(to) ((void)(to))
 
 #define EACH(expression)                                     \
     vec out;                                                 \
@@ -64,6 +65,7 @@ INLINE void tile_dot(int out, int left, int right) {
 
 INLINE vec v_load(const float *x) { EACH(x[i]); }
 INLINE void v_store(float *to, vec x) { memcpy(to, x.x, sizeof x.x); }
+INLINE void v_store_past(float *to, vec x) { v_store(to, x); }
 INLINE vec v_all(float x) { EACH(x); }
 INLINE vec v_add(vec a, vec b) { EACH(a.x[i] + b.x[i]); }
 INLINE vec v_sub(vec a, vec b) { EACH(a.x[i] - b.x[i]); }

@@ -1,0 +1,59 @@
+"""What a training step needs of a linear layer by the compiled kernels of native/, on a CPU whose units they know.
+
+Under autocast torch copies every float32 weight as bfloat16, and its gradient back. The kernels round weights while
+they lay them out in tiles, a few panels ahead of the product, and sum gradients in float32 where they belong.
+
+Axes: n rows, D inputs, F outputs. Rows of bfloat16 tensors are contiguous, and may stand apart.
+"""
+
+import torch
+from torch import Tensor
+
+from longform.functional.native_library import LinearJob, WeightGradientJob, run
+from longform.functional.native_linear import FLOATS, GELU, NOTHING, SLOPE, TURNED_FLOATS, apart
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None, *, before_gelu: Tensor | None = None) -> Tensor:
+    """x (n, D) bfloat16 times weight (F, D) transposed, plus bias (F,), both float32 -> (n, F) bfloat16.
+
+    With ``before_gelu``, memory (n, F), exact GELU of it; what that was taken of is left there.
+    """
+    ending = NOTHING if before_gelu is None else GELU
+    return _run(x, weight, bias, before_gelu, TURNED_FLOATS, ending, weight.shape[0])
+
+
+def input_gradient(d_out: Tensor, weight: Tensor, *, before_gelu: Tensor | None = None) -> Tensor:
+    """d_out (n, F) bfloat16 times weight (F, D) float32 -> (n, D) bfloat16, times GELU'(``before_gelu`` (n, D))."""
+    ending = NOTHING if before_gelu is None else SLOPE
+    return _run(d_out, weight, None, before_gelu, FLOATS, ending, weight.shape[1])
+
+
+def weight_gradient(d_out: Tensor, x: Tensor, *, with_bias: bool) -> tuple[Tensor, Tensor | None]:
+    """d_out (n, F) transposed times x (n, D), both bfloat16 -> (F, D), and the sums of d_out (F,), float32."""
+    outputs, inputs = d_out.shape[1], x.shape[1]
+    d_weight = x.new_empty(outputs, inputs, dtype=torch.float32)
+    d_bias = x.new_empty(outputs, dtype=torch.float32) if with_bias else None
+    job = WeightGradientJob(
+        x=x.data_ptr(), d_out=d_out.data_ptr(), d_weight=d_weight.data_ptr(), x_row=x.stride(0),
+        d_out_row=d_out.stride(0), rows=x.shape[0], inputs=inputs, outputs=outputs,
+    )  # fmt: skip
+    if d_bias is not None:
+        job.d_bias = d_bias.data_ptr()
+    run(job)
+    return d_weight, d_bias
+
+
+def _run(
+    x: Tensor, weight: Tensor, bias: Tensor | None, before: Tensor | None, kind: int, ending: int, outputs: int
+) -> Tensor:
+    out = apart(x, x.shape[:1], outputs) if ending else x.new_empty(x.shape[0], outputs)
+    job = LinearJob(
+        x=x.data_ptr(), x_row=x.stride(0), weight=weight.data_ptr(), weight_row=weight.stride(0), out=out.data_ptr(),
+        out_row=out.stride(0), rows=x.shape[0], inputs=x.shape[1], outputs=outputs, kind=kind, ending=ending,
+    )  # fmt: skip
+    if bias is not None:
+        job.bias = bias.data_ptr()
+    if before is not None:
+        job.before_gelu, job.before_row = before.data_ptr(), before.stride(0)
+    run(job)
+    return out
