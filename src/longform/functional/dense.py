@@ -16,6 +16,7 @@ from torch.linalg import vector_norm
 from longform.functional.association import project_first_is_cheaper
 from longform.functional.fused_linear import fused_linear
 from longform.functional.native_linear import native_product, native_product_fits
+from longform.functional.trained_product import NativeProduct, product_trains_natively
 
 
 class Rows(NamedTuple):
@@ -65,11 +66,13 @@ def dense_project(x: Tensor, rows: Rows) -> Tensor:
     matrix = rows.matrix.to(x.dtype)
     if x.shape[0] * matrix.shape[0] == 1 and x.dim() == 3 and native_product_fits(matrix[0], x[0]):
         short = native_product(matrix[0], x[0])[None, None]
+    elif x.shape[0] * matrix.shape[0] == 1 and x.dim() == 3 and product_trains_natively(matrix[0], x[0]):
+        short = NativeProduct.apply(matrix[0], x[0])[None, None]
     elif x.dim() == 4:  # torch.matmul would copy E for every text
         texts = x.permute(2, 1, 0, 3)
         short = torch.bmm(matrix, texts.flatten(2)).unflatten(2, texts.shape[2:]).permute(2, 0, 1, 3)
     else:  # and here x for every head
-        short = torch.bmm(matrix.flatten(0, 1).expand(x.shape[0], -1, -1), x).unflatten(1, matrix.shape[:2])
+        short = torch.bmm(matrix.flatten(0, 1)[None].expand(x.shape[0], -1, -1), x).unflatten(1, matrix.shape[:2])
     return short if rows.scale is None else short * rows.scale.to(x.dtype)[..., None]
 
 

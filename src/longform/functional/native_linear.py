@@ -96,7 +96,7 @@ def native_product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def apart(like: Tensor, rows: tuple[int, ...], features: int) -> Tensor:
-    """Memory (..., F) of ``like``'s dtype: ``rows`` and ``features``; rows do not share the nearest cache's sets."""
+    """Memory of shape (*``rows``, F), ``like``'s dtype, F ``features``; rows do not share the nearest cache's sets."""
     pitch = features + WHOLE if features % SETS == 0 else features
     return like.new_empty(*rows, pitch)[..., :features]
 

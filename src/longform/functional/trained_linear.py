@@ -88,7 +88,7 @@ class NativeLinear(torch.autograd.Function):
 
 
 class NativeFeedForward(torch.autograd.Function):
-    """The same, of x (..., D) in bfloat16 and float32 layers -> (..., F)."""
+    """The same, of x in bfloat16 and float32 layers; shapes as above."""
 
     @staticmethod
     def forward(
