@@ -96,13 +96,31 @@ def test_weight_gradients_of_any_size(seed, rows, inputs, outputs):
 def test_a_linear_layer_equals_autograd_in_float64(shape, with_bias):
     weight, bias = layer(shape[-1], 160)
     leaves = [states(*shape), weight, bias if with_bias else None]
-    out = NativeLinear.apply(*leaves)
+    out = NativeLinear.apply(*leaves, None)
     slope = normal(generator(4), *out.shape, dtype=HALF)
     right = exact_gradients(linear, out, leaves, slope)
     leaves = [leaf for leaf in leaves if leaf is not None]
     for leaf, found, expected in zip(leaves, torch.autograd.grad(out, leaves, slope), right, strict=True):
         assert found.dtype == leaf.dtype
         near(found, expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 32), (2, 33, 64)])
+def test_each_row_adds_the_bias_as_often_as_it_is_told(shape):
+    """And texts may share their numbers of times."""
+    weight, bias = layer(shape[-1], 160)
+    times = normal(generator(9), shape[-2], dtype=WIDE).requires_grad_()
+    x = states(*shape)
+    with torch.autocast("cpu", dtype=HALF):
+        out = fused_linear(x, weight, bias, bias_times=times.expand(shape[:-1]))
+    assert type(out.grad_fn).__name__ == "NativeLinearBackward"
+    slope = normal(generator(4), *out.shape, dtype=HALF)
+    wide = [y.detach().double().requires_grad_() for y in (x, weight.to(HALF), bias, times)]
+    right = linear(wide[0], wide[1]) + wide[3][:, None] * wide[2]
+    assert_close(out, right)
+    expected = torch.autograd.grad(right, wide, slope.double())
+    for found, exactly in zip(torch.autograd.grad(out, (x, weight, bias, times), slope), expected, strict=True):
+        near(found, exactly)
 
 
 @pytest.mark.parametrize(("shape", "inside"), [((1, 32), 64), ((2, 33, 64), 288), ((3, 96), 1024)])
@@ -129,8 +147,13 @@ def test_frozen_leaves_get_none():
     for wanted in range(3):
         leaves = [y.detach() for y in (states(3, 64), weight, bias)]
         leaves[wanted].requires_grad_()
-        NativeLinear.apply(*leaves).sum().backward()
+        NativeLinear.apply(*leaves, None).sum().backward()
         assert [leaf.grad is not None for leaf in leaves] == [i == wanted for i in range(3)]
+    for wanted in range(4):
+        leaves = [y.detach() for y in (states(3, 64), weight, bias, torch.ones(3))]
+        leaves[wanted].requires_grad_()
+        NativeLinear.apply(*leaves).sum().backward()
+        assert [leaf.grad is not None for leaf in leaves] == [i == wanted for i in range(4)]
 
 
 def test_gradients_do_not_depend_on_threads():
@@ -139,7 +162,7 @@ def test_gradients_do_not_depend_on_threads():
     try:
         for some in (1, 2, 3):
             torch.set_num_threads(some)
-            out = NativeLinear.apply(x, weight, bias)
+            out = NativeLinear.apply(x, weight, bias, None)
             found.append([out, *torch.autograd.grad(out, (x, weight, bias), torch.ones_like(out))])
     finally:
         torch.set_num_threads(threads)
@@ -150,7 +173,7 @@ def test_gradients_do_not_depend_on_threads():
 def test_what_is_no_number_stays_in_its_row():
     (weight, bias), x = layer(64, 96), states(40, 64).detach()
     x[3, 5] = torch.nan
-    assert NativeLinear.apply(x, weight, bias).isnan().all(dim=1).nonzero().tolist() == [[3]]
+    assert NativeLinear.apply(x, weight, bias, None).isnan().all(dim=1).nonzero().tolist() == [[3]]
     assert input_gradient(x, layer(96, 64)[0]).isnan().any(dim=1).nonzero().tolist() == [[3]]
 
 
@@ -159,7 +182,7 @@ def test_rows_may_stand_apart():
     wide = states(33, 128).detach()
     for x in (wide[:, 64:], wide[::2, :64], wide[:, :64].t().contiguous().t(), wide[:1, :64].expand(5, -1)):
         leaves = [x.requires_grad_(), weight, bias]
-        out = NativeLinear.apply(*leaves)
+        out = NativeLinear.apply(*leaves, None)
         found = torch.autograd.grad(out.sum(), leaves)
         for ours, expected in zip(found, exact_gradients(linear, out, leaves, torch.ones_like(out)), strict=True):
             near(ours, expected)

@@ -34,6 +34,8 @@ def fused_linear(
         assert residual is None
         if is_tiled(weight):
             return native_linear(x, weight, bias, bias_times=bias_times)
+        if linear_trains_natively(x, weight, bias):
+            return trained_linear(x, weight, bias, bias_times)
         bias, residual = None, (bias_times[..., None] * bias).to(x.dtype).expand(*x.shape[:-1], -1)
     if not (weight.is_mkldnn or is_tiled(weight) or _served(x, weight, bias, residual)):
         native = linear_trains_natively(x, weight, bias)

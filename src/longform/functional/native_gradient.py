@@ -66,7 +66,7 @@ class NativeAttention(torch.autograd.Function):
         if bias is not None:
             add_bias(job, bias, blocks=False)
         run(job)
-        return d_query, *(x.sum(dim=2).to(key.dtype) for x in sums), None
+        return d_query, *((x.sum(dim=2) if parts > 1 else x[:, :, 0]).to(key.dtype) for x in sums), None
 
 
 def _parts(heads: int, length: int) -> int:

@@ -13,13 +13,20 @@ from longform.functional.native_library import LinearJob, WeightGradientJob, run
 from longform.functional.native_linear import FLOATS, GELU, NOTHING, SLOPE, TURNED_FLOATS, apart
 
 
-def product(x: Tensor, weight: Tensor, bias: Tensor | None, *, before_gelu: Tensor | None = None) -> Tensor:
+def product(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    *,
+    before_gelu: Tensor | None = None,
+    bias_times: Tensor | None = None,
+) -> Tensor:
     """x (n, D) bfloat16 times weight (F, D) transposed, plus bias (F,), both float32 -> (n, F) bfloat16.
 
-    With ``before_gelu``, memory (n, F), exact GELU of it; what that was taken of is left there.
+    ``bias_times`` (n,) float32: how many times each row adds the bias. With ``before_gelu``, memory (n, F), exact GELU of it; what that was taken of is left there.
     """
     ending = NOTHING if before_gelu is None else GELU
-    return _run(x, weight, bias, before_gelu, TURNED_FLOATS, ending, weight.shape[0])
+    return _run(x, weight, bias, before_gelu, TURNED_FLOATS, ending, weight.shape[0], bias_times)
 
 
 def input_gradient(d_out: Tensor, weight: Tensor, *, before_gelu: Tensor | None = None) -> Tensor:
@@ -44,7 +51,14 @@ def weight_gradient(d_out: Tensor, x: Tensor, *, with_bias: bool) -> tuple[Tenso
 
 
 def _run(
-    x: Tensor, weight: Tensor, bias: Tensor | None, before: Tensor | None, kind: int, ending: int, outputs: int
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    before: Tensor | None,
+    kind: int,
+    ending: int,
+    outputs: int,
+    bias_times: Tensor | None = None,
 ) -> Tensor:
     out = apart(x, x.shape[:1], outputs) if ending else x.new_empty(x.shape[0], outputs)
     job = LinearJob(
@@ -53,6 +67,8 @@ def _run(
     )  # fmt: skip
     if bias is not None:
         job.bias = bias.data_ptr()
+    if bias_times is not None:
+        job.bias_times = bias_times.data_ptr()
     if before is not None:
         job.before_gelu, job.before_row = before.data_ptr(), before.stride(0)
     run(job)

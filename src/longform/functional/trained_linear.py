@@ -50,9 +50,13 @@ def _fit(features: int, layers: Sequence[Tensor | None]) -> bool:
     return True
 
 
-def trained_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x (..., D) times weight (F, D) transposed, plus bias (F,) -> (..., F) bfloat16."""
-    return NativeLinear.apply(x.to(HALF), weight, bias)
+def trained_linear(x: Tensor, weight: Tensor, bias: Tensor | None, bias_times: Tensor | None = None) -> Tensor:
+    """x (..., D) times weight (F, D) transposed, plus bias (F,) -> (..., F) bfloat16.
+
+    ``bias_times`` (...): how many times each row adds the bias.
+    """
+    times = None if bias is None or bias_times is None else bias_times.float()
+    return NativeLinear.apply(x.to(HALF), weight, bias, times)
 
 
 def trained_feed_forward(
@@ -66,25 +70,29 @@ def trained_feed_forward(
 
 
 class NativeLinear(torch.autograd.Function):
-    """x (..., D) bfloat16, weight (F, D) and bias (F,) float32 -> (..., F) bfloat16."""
+    """x (..., D) bfloat16, weight (F, D), bias (F,) and its times (...) float32 -> (..., F) bfloat16."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, times: Tensor | None) -> Tensor:
         """Returns (..., F)."""
-        ctx.save_for_backward(x, weight)
-        ctx.has_bias = bias is not None
-        return product(_rows(x), weight, bias).view(*x.shape[:-1], -1)
+        ctx.save_for_backward(x, weight, bias, times)
+        each = None if times is None else times.reshape(-1).contiguous()
+        return product(_rows(x), weight, bias, bias_times=each).view(*x.shape[:-1], -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of x, weight and bias."""
-        x, weight = ctx.saved_tensors
-        into_x, into_weight, into_bias = ctx.needs_input_grad
-        d_out, d_weight, d_bias = _rows(gradient), None, None
-        if into_weight or into_bias:
-            d_weight, d_bias = weight_gradient(d_out, _rows(x), with_bias=ctx.has_bias)
-        return input_gradient(d_out, weight).view(x.shape) if into_x else None, d_weight, d_bias
+        """Gradients of x, weight, bias and its times."""
+        x, weight, bias, times = ctx.saved_tensors
+        into_x, into_weight, into_bias, into_times = ctx.needs_input_grad
+        d_out, d_weight, d_bias, d_times = _rows(gradient), None, None, None
+        if into_weight or (into_bias and times is None):
+            d_weight, d_bias = weight_gradient(d_out, _rows(x), with_bias=bias is not None and times is None)
+        if times is not None:
+            wide = d_out.float()
+            d_bias = times.reshape(-1) @ wide if into_bias else None
+            d_times = (wide @ bias).view(times.shape) if into_times else None
+        return input_gradient(d_out, weight).view(x.shape) if into_x else None, d_weight, d_bias, d_times
 
 
 class NativeFeedForward(torch.autograd.Function):
