@@ -23,7 +23,8 @@ def product(
 ) -> Tensor:
     """x (n, D) bfloat16 times weight (F, D) transposed, plus bias (F,), both float32 -> (n, F) bfloat16.
 
-    ``bias_times`` (n,) float32: how many times each row adds the bias. With ``before_gelu``, memory (n, F), exact GELU of it; what that was taken of is left there.
+    ``bias_times`` (n,) float32: how many times each row adds the bias. With ``before_gelu``, memory (n, F), exact GELU
+    of it; what that was taken of is left there.
     """
     ending = NOTHING if before_gelu is None else GELU
     return _run(x, weight, bias, before_gelu, TURNED_FLOATS, ending, weight.shape[0], bias_times)
