@@ -83,6 +83,12 @@ def test_equals_autograd_in_float64(length, width, dim, calls):
     check(given_text([length] * 2, width=width, dim=dim), calls, window=width)
 
 
+def test_a_text_may_be_longer_than_what_a_query_sees(calls, monkeypatch):
+    """Only the window's keys and the slots count against the kernels' limit."""
+    monkeypatch.setattr(native_gradient, "MOST_KEYS", 128)
+    check(given_text([200] * 2), calls, window=16)
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 220), min_size=1, max_size=3), st.sampled_from([8, 16, 48]), st.integers(0, 3), seeds)
 def test_any_lengths(lengths, width, sinks, seed):

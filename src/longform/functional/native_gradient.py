@@ -20,10 +20,14 @@ MOST_KEYS = 2**12  # the slopes of 128 queries' weights are 1 MB then, half of a
 PART = 512  # queries that are worth packing a head's keys for
 
 
-def native_trains_faster(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether gradients pass through such tensors (B, h, ., d) by the kernels, faster than by torch's attention."""
+def native_trains_faster(query: Tensor, key: Tensor, value: Tensor, *, seen: int | None = None) -> bool:
+    """Whether gradients pass through such tensors (B, h, ., d) by the kernels, faster than by torch's attention.
+
+    ``seen``: how many keys a query meets, where these are not all.
+    """
     fits = query.dtype == torch.bfloat16 and query.shape[-1] % WHOLE == 0
-    if not fits or query.shape[-2] < FEWEST_QUERIES or not 0 < key.shape[-2] <= MOST_KEYS:
+    many = query.shape[-2] >= FEWEST_QUERIES and key.shape[-2] > 0
+    if not fits or not many or (key.shape[-2] if seen is None else seen) > MOST_KEYS:
         return False
     wanted = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
     return wanted and is_plain(query, key, value) and best_units() is not None
