@@ -25,12 +25,12 @@ def native_trains_faster(query: Tensor, key: Tensor, value: Tensor, *, seen: int
 
     ``seen``: how many keys a query meets, where these are not all.
     """
+    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    if not wanted or not is_plain(query, key, value):  # first, as in a graph the others would be conditions on lengths
+        return False
     fits = query.dtype == torch.bfloat16 and query.shape[-1] % WHOLE == 0
     many = query.shape[-2] >= FEWEST_QUERIES and key.shape[-2] > 0
-    if not fits or not many or (key.shape[-2] if seen is None else seen) > MOST_KEYS:
-        return False
-    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-    return wanted and is_plain(query, key, value) and best_units() is not None
+    return fits and many and (key.shape[-2] if seen is None else seen) <= MOST_KEYS and best_units() is not None
 
 
 class NativeAttention(torch.autograd.Function):
