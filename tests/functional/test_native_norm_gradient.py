@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm
 
-from longform.functional import native_library, native_norm_gradient
+from longform.functional import (
+    native_gradient,
+    native_library,
+    native_norm_gradient,
+    trained_linear,
+    trained_product,
+)
 from longform.functional.native_norm_gradient import NormOfSum, norm_of_sum_trains
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel
@@ -19,7 +25,7 @@ UNITS = ["portable", *([native_library.best_units()] if native_library.best_unit
 @pytest.fixture(params=UNITS, autouse=True)
 def units(request, monkeypatch):
     """Loops on every machine; its own units where it has them."""
-    for module in (native_library, native_norm_gradient):
+    for module in (native_library, native_norm_gradient, native_gradient, trained_linear, trained_product):
         monkeypatch.setattr(module, "best_units", lambda: request.param)
     return request.param
 
@@ -97,7 +103,7 @@ def test_where_it_is_taken():
     "options", [{}, {"projection": "mean", "attention_window": 8}, {"normalization": "pre"}, {"projection": "mean"}]
 )
 def test_a_model_is_trained_through_it(options):
-    """Under autocast, against the same model in float32."""
+    """And through the other kernels of training, under autocast, against the same model in float32."""
     torch.manual_seed(0)
     config = LinformerConfig(
         vocab_size=50, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96,

@@ -36,14 +36,17 @@ def states(*shape: int, seed: int = 1):
     return normal(generator(seed), *shape, dtype=HALF).requires_grad_()
 
 
-def exact_gradients(call, out, leaves, slope):
-    """Those of ``call`` in float64, of leaves as the products take them: weights are rounded, their gradients not."""
-    wide = [
-        None if x is None else (x.to(HALF) if x.dim() > 1 else x).detach().double().requires_grad_() for x in leaves
-    ]
-    right = call(*wide)
+def check(call, out, leaves):
+    """``out`` and its gradients are ``call``'s in float64; of rounded weights, whose gradients are not rounded."""
+    rounded = [x.to(HALF) if x is not None and x.dim() > 1 else x for x in leaves]
+    wide = [None if x is None else x.detach().double().requires_grad_() for x in rounded]
+    right, slope = call(*wide), normal(generator(4), *out.shape, dtype=HALF)
     assert_close(out, right)
-    return torch.autograd.grad(right, [x for x in wide if x is not None], slope.double())
+    leaves, wide = ([x for x in some if x is not None] for some in (leaves, wide))
+    expected = torch.autograd.grad(right, wide, slope.double())
+    for leaf, found, exactly in zip(leaves, torch.autograd.grad(out, leaves, slope), expected, strict=True):
+        assert found.dtype == leaf.dtype
+        near(found, exactly)
 
 
 def near(found, expected):
@@ -97,12 +100,7 @@ def test_a_linear_layer_equals_autograd_in_float64(shape, with_bias):
     weight, bias = layer(shape[-1], 160)
     leaves = [states(*shape), weight, bias if with_bias else None]
     out = NativeLinear.apply(*leaves, None)
-    slope = normal(generator(4), *out.shape, dtype=HALF)
-    right = exact_gradients(linear, out, leaves, slope)
-    leaves = [leaf for leaf in leaves if leaf is not None]
-    for leaf, found, expected in zip(leaves, torch.autograd.grad(out, leaves, slope), right, strict=True):
-        assert found.dtype == leaf.dtype
-        near(found, expected)
+    check(linear, out, leaves)
 
 
 @pytest.mark.parametrize("shape", [(1, 32), (2, 33, 64)])
@@ -114,13 +112,7 @@ def test_each_row_adds_the_bias_as_often_as_it_is_told(shape):
     with torch.autocast("cpu", dtype=HALF):
         out = fused_linear(x, weight, bias, bias_times=times.expand(shape[:-1]))
     assert type(out.grad_fn).__name__ == "NativeLinearBackward"
-    slope = normal(generator(4), *out.shape, dtype=HALF)
-    wide = [y.detach().double().requires_grad_() for y in (x, weight.to(HALF), bias, times)]
-    right = linear(wide[0], wide[1]) + wide[3][:, None] * wide[2]
-    assert_close(out, right)
-    expected = torch.autograd.grad(right, wide, slope.double())
-    for found, exactly in zip(torch.autograd.grad(out, (x, weight, bias, times), slope), expected, strict=True):
-        near(found, exactly)
+    check(lambda x, w, b, t: linear(x, w) + t[:, None] * b, out, [x, weight, bias, times])
 
 
 @pytest.mark.parametrize(("shape", "inside"), [((1, 32), 64), ((2, 33, 64), 288), ((3, 96), 1024)])
@@ -129,12 +121,7 @@ def test_a_feed_forward_part_equals_autograd_in_float64(shape, inside, with_bias
     (weight, bias), (second, shift) = layer(shape[-1], inside), layer(inside, shape[-1], seed=5)
     leaves = [states(*shape), weight, bias if with_bias else None, second, shift if with_bias else None]
     out = NativeFeedForward.apply(*leaves)
-    slope = normal(generator(6), *out.shape, dtype=HALF)
-    right = exact_gradients(feed, out, leaves, slope)
-    leaves = [leaf for leaf in leaves if leaf is not None]
-    for leaf, found, expected in zip(leaves, torch.autograd.grad(out, leaves, slope), right, strict=True):
-        assert found.dtype == leaf.dtype
-        near(found, expected)
+    check(feed, out, leaves)
 
 
 def test_frozen_leaves_get_none():
@@ -182,16 +169,13 @@ def test_rows_may_stand_apart():
     wide = states(33, 128).detach()
     for x in (wide[:, 64:], wide[::2, :64], wide[:, :64].t().contiguous().t(), wide[:1, :64].expand(5, -1)):
         leaves = [x.requires_grad_(), weight, bias]
-        out = NativeLinear.apply(*leaves, None)
-        found = torch.autograd.grad(out.sum(), leaves)
-        for ours, expected in zip(found, exact_gradients(linear, out, leaves, torch.ones_like(out)), strict=True):
-            near(ours, expected)
+        check(linear, NativeLinear.apply(*leaves, None), leaves)
 
 
 @pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize("dtype", [HALF, WIDE])
 def test_a_feed_forward_part_under_autocast(residual, dtype):
-    """Against torch's own kernels under autocast, of which each intermediate result is rounded too."""
+    """Against the same part in float32."""
     torch.manual_seed(0)
     part = FeedForward(64, 96, torch.nn.GELU())
     hidden = normal(generator(7), 2, 33, 64, dtype=WIDE).to(dtype)
@@ -215,7 +199,6 @@ def test_where_it_is_taken(monkeypatch):
     with torch.autocast("cpu", dtype=HALF):
         assert linear_trains_natively(x, weight, bias)
         assert linear_trains_natively(x.float(), weight, None, second, shift)
-        assert isinstance(fused_linear(x, weight, bias).grad_fn, torch.autograd.graph.Node)
         assert type(fused_linear(x, weight, bias).grad_fn).__name__ == "NativeLinearBackward"
         assert not linear_trains_natively(x, second, shift)
         assert not linear_trains_natively(x, weight, shift)

@@ -64,9 +64,10 @@ def dense_project(x: Tensor, rows: Rows) -> Tensor:
     x (B, n, D) with an E per head -> (B, h, k, D).
     """
     matrix = rows.matrix.to(x.dtype)
-    if x.shape[0] * matrix.shape[0] == 1 and x.dim() == 3 and native_product_fits(matrix[0], x[0]):
+    alone = x.shape[0] * matrix.shape[0] == 1 and x.dim() == 3
+    if alone and native_product_fits(matrix[0], x[0]):
         short = native_product(matrix[0], x[0])[None, None]
-    elif x.shape[0] * matrix.shape[0] == 1 and x.dim() == 3 and product_trains_natively(matrix[0], x[0]):
+    elif alone and product_trains_natively(matrix[0], x[0]):
         short = NativeProduct.apply(matrix[0], x[0])[None, None]
     elif x.dim() == 4:  # torch.matmul would copy E for every text
         texts = x.permute(2, 1, 0, 3)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from longform.functional.inference_calls import is_plain_inference
-from longform.functional.native_library import AttentionGradientJob, AttentionJob, Heads, best_units, run
+from longform.functional.native_jobs import AttentionGradientJob, AttentionJob, Heads
+from longform.functional.native_library import best_units, run
 
 FEWEST_QUERIES = 16  # torch's was faster for one query, slower for 16
 MOST_KEYS = 2**14  # of which every thread packs a head's: 5 MB where d = 64

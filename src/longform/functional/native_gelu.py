@@ -11,7 +11,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu
 
 from longform.functional.inference_calls import is_plain
-from longform.functional.native_library import GeluGradientJob, best_units, run
+from longform.functional.native_jobs import GeluGradientJob
+from longform.functional.native_library import best_units, run
 
 PIECE = 32  # values at a time
 

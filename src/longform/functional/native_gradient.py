@@ -14,7 +14,8 @@ from torch.autograd.function import once_differentiable
 
 from longform.functional.inference_calls import is_plain
 from longform.functional.native_attention import FEWEST_QUERIES, WHOLE, add_bias, heads_of, new_job, with_rows
-from longform.functional.native_library import AttentionGradientJob, best_units, run
+from longform.functional.native_jobs import AttentionGradientJob
+from longform.functional.native_library import best_units, run
 
 MOST_KEYS = 2**12  # the slopes of 128 queries' weights are 1 MB then, half of a second cache
 PART = 512  # queries that are worth packing a head's keys for

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longform.functional.inference_calls import is_plain_inference
-from longform.functional.native_library import LinearJob, best_units, run
+from longform.functional.native_jobs import LinearJob
+from longform.functional.native_library import best_units, run
 
 WHOLE = 32  # what D and F are multiples of: the rows of two tiles, and a tile's pairs
 SIDE = 16  # rows and columns of a tile

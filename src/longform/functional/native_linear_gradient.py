@@ -9,7 +9,8 @@ Axes: n rows, D inputs, F outputs. Rows of bfloat16 tensors are contiguous, and 
 import torch
 from torch import Tensor
 
-from longform.functional.native_library import LinearJob, WeightGradientJob, run
+from longform.functional.native_jobs import LinearJob, WeightGradientJob
+from longform.functional.native_library import run
 from longform.functional.native_linear import FLOATS, GELU, NOTHING, SLOPE, TURNED_FLOATS, apart
 
 
@@ -26,14 +27,18 @@ def product(
     ``bias_times`` (n,) float32: how many times each row adds the bias. With ``before_gelu``, memory (n, F), exact GELU
     of it; what that was taken of is left there.
     """
-    ending = NOTHING if before_gelu is None else GELU
-    return _run(x, weight, bias, before_gelu, TURNED_FLOATS, ending, weight.shape[0], bias_times)
+    job = LinearJob(kind=TURNED_FLOATS, ending=NOTHING if before_gelu is None else GELU)
+    if bias is not None:
+        job.bias = bias.data_ptr()
+    if bias_times is not None:
+        job.bias_times = bias_times.data_ptr()
+    return _done(job, x, weight, before_gelu, weight.shape[0])
 
 
 def input_gradient(d_out: Tensor, weight: Tensor, *, before_gelu: Tensor | None = None) -> Tensor:
     """d_out (n, F) bfloat16 times weight (F, D) float32 -> (n, D) bfloat16, times GELU'(``before_gelu`` (n, D))."""
-    ending = NOTHING if before_gelu is None else SLOPE
-    return _run(d_out, weight, None, before_gelu, FLOATS, ending, weight.shape[1])
+    job = LinearJob(kind=FLOATS, ending=NOTHING if before_gelu is None else SLOPE)
+    return _done(job, d_out, weight, before_gelu, weight.shape[1])
 
 
 def weight_gradient(d_out: Tensor, x: Tensor, *, with_bias: bool) -> tuple[Tensor, Tensor | None]:
@@ -51,26 +56,13 @@ def weight_gradient(d_out: Tensor, x: Tensor, *, with_bias: bool) -> tuple[Tenso
     return d_weight, d_bias
 
 
-def _run(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    before: Tensor | None,
-    kind: int,
-    ending: int,
-    outputs: int,
-    bias_times: Tensor | None = None,
-) -> Tensor:
-    out = apart(x, x.shape[:1], outputs) if ending else x.new_empty(x.shape[0], outputs)
-    job = LinearJob(
-        x=x.data_ptr(), x_row=x.stride(0), weight=weight.data_ptr(), weight_row=weight.stride(0), out=out.data_ptr(),
-        out_row=out.stride(0), rows=x.shape[0], inputs=x.shape[1], outputs=outputs, kind=kind, ending=ending,
-    )  # fmt: skip
-    if bias is not None:
-        job.bias = bias.data_ptr()
-    if bias_times is not None:
-        job.bias_times = bias_times.data_ptr()
-    if before is not None:
-        job.before_gelu, job.before_row = before.data_ptr(), before.stride(0)
+def _done(job: LinearJob, x: Tensor, weight: Tensor, before_gelu: Tensor | None, outputs: int) -> Tensor:
+    """The job's output (n, ``outputs``), which stands ``apart`` inside a feed-forward part."""
+    out = x.new_empty(x.shape[0], outputs) if before_gelu is None else apart(x, x.shape[:1], outputs)
+    job.x, job.weight, job.out = x.data_ptr(), weight.data_ptr(), out.data_ptr()
+    job.x_row, job.weight_row, job.out_row = x.stride(0), weight.stride(0), out.stride(0)
+    (job.rows, job.inputs), job.outputs = x.shape, outputs
+    if before_gelu is not None:
+        job.before_gelu, job.before_row = before_gelu.data_ptr(), before_gelu.stride(0)
     run(job)
     return out

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from longform.functional.inference_calls import is_plain_inference
-from longform.functional.native_library import NormJob, native_library
+from longform.functional.native_jobs import NormJob
+from longform.functional.native_library import native_library
 
 MOST_FEATURES = 4096
 WHOLE = 64  # features that fill the kernel's vectors

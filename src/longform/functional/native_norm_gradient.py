@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from longform.functional.inference_calls import is_eager
-from longform.functional.native_library import NormOfSumJob, best_units, run
+from longform.functional.native_jobs import NormOfSumJob
+from longform.functional.native_library import best_units, run
 
 WHOLE = 32  # features that fill the kernel's vectors
 HALF = torch.bfloat16

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from longform.functional.inference_calls import is_plain_inference
-from longform.functional.native_library import MeanJob, native_library
+from longform.functional.native_jobs import MeanJob
+from longform.functional.native_library import native_library
 
 
 def native_mean_serves(x: Tensor) -> bool:

@@ -15,7 +15,8 @@ from torch.autograd.function import once_differentiable
 
 from longform.functional.native_attention import add_bias, heads_of, new_job, with_rows
 from longform.functional.native_gradient import like_queries, native_trains_faster
-from longform.functional.native_library import AttentionGradientJob, run
+from longform.functional.native_jobs import AttentionGradientJob
+from longform.functional.native_library import run
 
 
 class Job(NamedTuple):

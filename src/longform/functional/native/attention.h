@@ -15,8 +15,9 @@ typedef struct {
 /* softmax(Q Kᵀ scale + bias) V. A query sees all slots; with `window` w also the keys of its block and both neighbours,
  * blocks being w tokens of the text. Query 0 is token `start`, a block's first; key 0 is token `key_start`, likewise.
  * `bias` (float, of slots) has a row for each block of queries, the first one's first, or one for all (stride 0);
- * `head_bias` (h) is added to it; either may be missing. Sees nothing: zeros. `log_total` (B, h, n), where wanted: the logarithms to base 2 of the sums
- * that the weights are divided by, infinite for what sees nothing. Mirrored in native_library.py. */
+ * `head_bias` (h) is added to it; either may be missing. Sees nothing: zeros. `log_total` (B, h, n), where wanted: the
+ * logarithms to base 2 of the sums that the weights are divided by, infinite for what sees nothing. Mirrored in
+ * native_jobs.py. */
 typedef struct {
     heads_of query, key, value, slot_key, slot_value, out;
     const float *bias, *head_bias;

@@ -20,20 +20,19 @@ typedef struct {
     const float *bias; /* of the 32 keys, in powers of 2; or missing */
 } group;
 
+/* How the queries are cut: `all` blocks, `many` of them a task. */
+typedef struct {
+    int64_t block, all, many;
+} cut;
+
 /* What a thread works in. */
 typedef struct {
     half *near_keys, *near_values, *slot_keys, *slot_values, *query, *weights;
     float *logits, *bias, *edge, *out;
     group *groups;
     int64_t packed; /* the head whose slots are packed, -1 for none */
+    cut cut;
 } room;
-
-/* How the queries are cut: `all` blocks, `many` of them a task. */
-typedef struct {
-    int64_t block, all, many;
-} cut;
-
-static int64_t whole(int64_t rows) { return (rows + GROUP - 1) / GROUP; }
 
 /* Tasks of about TASK_ROWS queries, or of fewer where threads would have none. Without a window any cut is as good. */
 static cut cut_of(const attention_job *job) {
@@ -51,7 +50,8 @@ static char *take(char **at, size_t bytes) {
 }
 
 /* Puts `r` into `memory`; returns the bytes that it takes. */
-static int64_t lay_out(room *r, const attention_job *job, cut c, char *memory) {
+static int64_t lay_out(room *r, const attention_job *job, char *memory) {
+    cut c = r->cut = cut_of(job);
     int64_t slot_groups = whole(job->slots), block_groups = job->window ? whole(c.block) : 0;
     int64_t near_groups = (c.many + 2) * block_groups, seen = 3 * block_groups + slot_groups;
     size_t packed = (size_t)GROUP * job->dim * sizeof(half);
@@ -284,29 +284,16 @@ UNITS static void one_task(room *r, const attention_job *job, int64_t block, int
 #undef AT
 }
 
-UNITS static void all_tasks(const attention_job *job, cut c, int64_t *threads, int64_t *tasks) {
-    int64_t pieces = (c.all + c.many - 1) / c.many;
-    room r;
-    tile_setting before;
-    lay_out(&r, job, c, (char *)job->room + __atomic_fetch_add(threads, 1, __ATOMIC_RELAXED) * job->room_bytes);
-    units_begin(&before);
-    for (;;) {
-        int64_t task = __atomic_fetch_add(tasks, 1, __ATOMIC_RELAXED), first = task % pieces * c.many;
-        if (task >= job->batch * job->heads * pieces) break;
-        int64_t b = task / pieces / job->heads, h = task / pieces % job->heads;
-        one_task(&r, job, c.block, b, h, first, least(first + c.many, c.all));
-    }
-    units_end(&before);
+/* Of each head. */
+static int64_t pieces_of(cut c) { return (c.all + c.many - 1) / c.many; }
+
+static int64_t tasks_of(const attention_job *job) { return job->batch * job->heads * pieces_of(cut_of(job)); }
+
+UNITS static void do_task(room *r, const attention_job *job, int64_t task) {
+    int64_t pieces = pieces_of(r->cut), head = task / pieces, first = task % pieces * r->cut.many;
+    one_task(r, job, r->cut.block, head / job->heads, head % job->heads, first,
+             least(first + r->cut.many, r->cut.all));
 }
 
-void ENTRY(const attention_job *job) {
-    cut c = cut_of(job);
-    int64_t threads = 0, tasks = 0;
-#pragma omp parallel num_threads((int)job->threads)
-    all_tasks(job, c, &threads, &tasks);
-}
-
-int64_t ROOM(const attention_job *job) {
-    room r;
-    return lay_out(&r, job, cut_of(job), 0);
-}
+#define JOB attention_job
+#include "tasks.h"

@@ -9,7 +9,7 @@
  * whole documents: with `window` there are as many keys as queries, both from token 0 on. `log_total` (B, h, n) is what
  * attention gave. Of slots gradients are floats, each part's own sum over its queries: `d_slot_key`, `d_slot_value`
  * (B, h, p, S, d), and of head_bias `d_head_bias` (B, h, p), or missing. With a window there is one part. Mirrored in
- * native_library.py. */
+ * native_jobs.py. */
 typedef struct {
     heads_of query, key, value, slot_key, slot_value, out, d_out, d_query, d_key, d_value;
     const float *log_total, *bias, *head_bias;

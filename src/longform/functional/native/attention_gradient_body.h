@@ -36,8 +36,6 @@ typedef struct {
     float total; /* of all dS of slots */
 } room;
 
-static int64_t whole(int64_t rows) { return (rows + GROUP - 1) / GROUP; }
-
 static char *take(char **at, size_t bytes) {
     char *out = *at;
     *at += (bytes + 63) / 64 * 64;
@@ -283,28 +281,13 @@ UNITS static void one_task(room *r, const attention_gradient_job *job, int64_t b
     if (job->d_head_bias) job->d_head_bias[task] = r->total / job->scale;
 }
 
-UNITS static void all_tasks(const attention_gradient_job *job, int64_t *threads, int64_t *tasks) {
+static int64_t tasks_of(const attention_gradient_job *job) { return job->batch * job->heads * job->parts; }
+
+UNITS static void do_task(room *r, const attention_gradient_job *job, int64_t task) {
     int64_t each = whole((job->queries + job->parts - 1) / job->parts) * GROUP;
-    room r;
-    tile_setting before;
-    lay_out(&r, job, (char *)job->room + __atomic_fetch_add(threads, 1, __ATOMIC_RELAXED) * job->room_bytes);
-    units_begin(&before);
-    for (;;) {
-        int64_t task = __atomic_fetch_add(tasks, 1, __ATOMIC_RELAXED), part = task % job->parts;
-        if (task >= job->batch * job->heads * job->parts) break;
-        int64_t b = task / job->parts / job->heads, h = task / job->parts % job->heads;
-        one_task(&r, job, b, h, part, part * each, least((part + 1) * each, job->queries));
-    }
-    units_end(&before);
+    int64_t part = task % job->parts, head = task / job->parts;
+    one_task(r, job, head / job->heads, head % job->heads, part, part * each, least((part + 1) * each, job->queries));
 }
 
-void ENTRY(const attention_gradient_job *job) {
-    int64_t threads = 0, tasks = 0;
-#pragma omp parallel num_threads((int)job->threads)
-    all_tasks(job, &threads, &tasks);
-}
-
-int64_t ROOM(const attention_gradient_job *job) {
-    room r;
-    return lay_out(&r, job, 0);
-}
+#define JOB attention_gradient_job
+#include "tasks.h"

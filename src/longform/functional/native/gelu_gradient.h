@@ -7,7 +7,7 @@
 typedef uint16_t half; /* the upper half of a float: bfloat16 */
 
 /* `d_x` = `d_out` times GELU'(`x`), so many of each; `d_x` may be the memory of `d_out`. `count` is a multiple of 32.
- * Mirrored in native_library.py. */
+ * Mirrored in native_jobs.py. */
 typedef struct {
     const half *x, *d_out;
     half *d_x;

@@ -17,7 +17,7 @@ typedef enum { NOTHING, GELU, SLOPE } ending;
 /* `out` (n, F) = x (n, D) W + bias (F), then the ending, then plus `residual` (n, F); sums are floats, rounded once.
  * `bias` and `residual` may be missing; with `bias_times` (n) each row adds the bias so many times. `before_gelu`
  * (n, F) is written by the ending GELU where it is there, and read by the ending SLOPE. D and F are multiples of 32.
- * Rows are contiguous, and so many elements apart. Mirrored in native_library.py. */
+ * Rows are contiguous, and so many elements apart. Mirrored in native_jobs.py. */
 typedef struct {
     const half *x;
     const void *weight, *bias;

@@ -1,7 +1,7 @@
 /* A linear layer by tiles; included once for each kind of units, which gives v_*, TILE_* and UNITS.
  *
  * A task is some rows and some panels of 32 outputs. Some panels at a time meet all rows, 32 by 32, while the next
- * panels are fetched. What follows a product (GELU, a residual, rounding) is done while the next ones are multiplied:
+ * panels are made ready. What follows a product (GELU, a residual, rounding) is done while the next ones are multiplied:
  * tiles and vectors are units of their own, and work at once. What streams from the second cache to the nearest one
  * decides the speed: rows meet `STRIDE` steps of inputs at a time, so that they stay there, and panels pass it by. */
 #include <string.h>
@@ -20,14 +20,16 @@
 #define TOGETHER 2        /* panels at a time */
 #define BLOCK (GROUP * GROUP)
 
+/* Of a task: so many rows, in `blocks` of them, and panels, in `sides` of them. */
 typedef struct {
-    int64_t rows, panels, sides, all;
+    int64_t rows, panels, blocks, sides;
 } cut;
 
 /* What a thread works in. */
 typedef struct {
     float *sums[2], *bias; /* of panels at a time, turn by turn */
     half *filled, *packed[2];
+    cut cut;
 } room;
 
 /* 32 rows times a part of a panel. */
@@ -37,8 +39,6 @@ typedef struct {
     float *sums;
     int64_t x_row, steps, begin_row;
 } part;
-
-static int64_t rounded_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 /* Many rows are divided among the threads, few are not: then panels are, and those that are packed here. */
 static cut cut_of(const linear_job *job) {
@@ -52,13 +52,13 @@ static cut cut_of(const linear_job *job) {
     if (floats) sides = least(job->threads, (panels + TOGETHER - 1) / TOGETHER);
     int64_t each = rounded_up((job->rows + blocks - 1) / blocks, GROUP);
     int64_t many = rounded_up((panels + sides - 1) / sides, TOGETHER);
-    sides = (panels + many - 1) / many;
-    return (cut){each, many, sides, (job->rows + each - 1) / each * sides};
+    return (cut){each, many, (job->rows + each - 1) / each, (panels + many - 1) / many};
 }
 
 /* Puts `r` into `memory`; returns the bytes that it takes. */
 static int64_t lay_out(room *r, const linear_job *job, char *memory) {
     float *floats = (float *)memory;
+    r->cut = cut_of(job);
     for (int i = 0; i < 2; i++, floats += TOGETHER * BLOCK) r->sums[i] = floats;
     r->bias = floats;
     r->filled = (half *)(floats + TOGETHER * GROUP);
@@ -112,42 +112,43 @@ INLINE void scale_bias(float *sums, const float *bias, const float *times, int64
             v_store(sums + i * GROUP + j, v_mul(v_load(bias + j), v_all(times[i])));
 }
 
-/* Rows `first` to `end` of panels `low` to `high`. */
-INLINE void one_task(const linear_job *job, room r, int64_t first, int64_t last, int64_t low, int64_t high,
-                     ending end) {
+/* Some rows of some panels. */
+INLINE void one_task(room *r, const linear_job *job, int64_t task, ending end) {
+    int64_t first = task / r->cut.sides * r->cut.rows, last = least(first + r->cut.rows, job->rows);
+    int64_t low = task % r->cut.sides * r->cut.panels, high = least(low + r->cut.panels, job->outputs / GROUP);
     int64_t steps = job->inputs / GROUP, stride = stride_of(steps), turn = 0;
-    int64_t groups = rounded_up(last - first, GROUP) / GROUP;
+    int64_t groups = whole(last - first);
     finish before = {0};
-    panels next = panels_of(job, r.packed[0], low, least(TOGETHER, high - low));
-    if ((last - first) % GROUP) fill(r.filled, job, last, (last - first) % GROUP);
-    if (job->kind != TILES) make_ready(&next, next.units);
+    panels next = panels_of(job, r->packed[0], low, least(TOGETHER, high - low));
+    if ((last - first) % GROUP) fill(r->filled, job, last, (last - first) % GROUP);
+    if (job->kind != TILES) make_ready(&next, units_of(&next));
     for (int64_t some = low, side = 1; some < high; some += TOGETHER, side ^= 1) {
         int64_t many = least(TOGETHER, high - some), column = some * GROUP, all_steps = many * steps;
-        const half *weight = next.ready;
-        next = panels_of(job, r.packed[side], some + many, least(TOGETHER, high - some - many));
-        int64_t units = (next.units + all_steps * groups - 1) / (all_steps * groups);
-        read_bias(r.bias, job, column, many * GROUP);
+        const half *weight = next.tiles;
+        next = panels_of(job, r->packed[side], some + many, least(TOGETHER, high - some - many));
+        int64_t units = (units_of(&next) + all_steps * groups - 1) / (all_steps * groups);
+        read_bias(r->bias, job, column, many * GROUP);
         for (int64_t row = first; row < last; row += GROUP, turn ^= 1) {
             int64_t rows = least(GROUP, last - row), x_row = rows < GROUP ? job->inputs : job->x_row;
             int64_t each = (GROUP * TOGETHER + all_steps - 1) / all_steps;
-            const half *x = rows < GROUP ? r.filled : job->x + row * job->x_row;
-            finish after = {.sums = r.sums[turn], .rows = rows, .panels = many,
-                              .out = job->out + row * job->out_row + column, .out_row = job->out_row,
-                              .residual = job->residual, .residual_row = job->residual_row,
-                              .before_gelu = job->before_gelu, .before_row = job->before_row};
+            const half *x = rows < GROUP ? r->filled : job->x + row * job->x_row;
+            finish after = {.sums = r->sums[turn], .rows = rows, .panels = many,
+                            .out = job->out + row * job->out_row + column, .out_row = job->out_row,
+                            .residual = job->residual, .residual_row = job->residual_row,
+                            .before_gelu = job->before_gelu, .before_row = job->before_row};
             if (after.residual) after.residual += row * job->residual_row + column;
             if (after.before_gelu) after.before_gelu += row * job->before_row + column;
             finish ahead = after;
-            if (job->kind <= HALVES) ahead.rows = 0; /* weights that stream in are enough */
+            if (job->kind <= HALVES) ahead.rows = 0; /* in inference fetching these brings nothing */
             for (int64_t s = 0; s < steps; s += stride)
                 for (int64_t p = 0; p < many; p++) {
-                    float *own = r.sums[turn] + p * BLOCK;
+                    float *own = r->sums[turn] + p * BLOCK;
                     part todo = {.x = x + s * GROUP, .x_row = x_row, .steps = least(stride, steps - s), .sums = own,
                                  .panel = weight + (p * steps + s) * 2 * TILE, .begin = own, .begin_row = GROUP};
                     if (job->kind > HALVES && some == low && row + 2 * GROUP <= last)
                         todo.later = todo.x + (GROUP + p * GROUP / TOGETHER) * x_row;
-                    if (s == 0 && job->bias_times) scale_bias(own, r.bias + p * GROUP, job->bias_times + row, rows);
-                    if (s == 0 && !job->bias_times) todo.begin = r.bias + p * GROUP, todo.begin_row = 0;
+                    if (s == 0 && job->bias_times) scale_bias(own, r->bias + p * GROUP, job->bias_times + row, rows);
+                    if (s == 0 && !job->bias_times) todo.begin = r->bias + p * GROUP, todo.begin_row = 0;
                     multiply(&todo, &before, &ahead, each, &next, units, end);
                 }
             before = after;
@@ -157,45 +158,15 @@ INLINE void one_task(const linear_job *job, room r, int64_t first, int64_t last,
 }
 
 /* One copy of the code for each end. */
-UNITS static void task_with_gelu(const linear_job *job, room r, int64_t first, int64_t last, int64_t low,
-                                   int64_t high) {
-    one_task(job, r, first, last, low, high, GELU);
+UNITS static void task_with_gelu(room *r, const linear_job *job, int64_t task) { one_task(r, job, task, GELU); }
+UNITS static void task_with_slope(room *r, const linear_job *job, int64_t task) { one_task(r, job, task, SLOPE); }
+UNITS static void plain_task(room *r, const linear_job *job, int64_t task) { one_task(r, job, task, NOTHING); }
+
+static int64_t tasks_of(const linear_job *job) { return cut_of(job).blocks * cut_of(job).sides; }
+
+UNITS static void do_task(room *r, const linear_job *job, int64_t task) {
+    (job->ending == GELU ? task_with_gelu : job->ending == SLOPE ? task_with_slope : plain_task)(r, job, task);
 }
 
-UNITS static void task_with_slope(const linear_job *job, room r, int64_t first, int64_t last, int64_t low,
-                                    int64_t high) {
-    one_task(job, r, first, last, low, high, SLOPE);
-}
-
-UNITS static void plain_task(const linear_job *job, room r, int64_t first, int64_t last, int64_t low,
-                               int64_t high) {
-    one_task(job, r, first, last, low, high, NOTHING);
-}
-
-UNITS static void all_tasks(const linear_job *job, cut c, int64_t *threads, int64_t *tasks) {
-    room r;
-    tile_setting before;
-    lay_out(&r, job, (char *)job->room + __atomic_fetch_add(threads, 1, __ATOMIC_RELAXED) * job->room_bytes);
-    units_begin(&before);
-    for (;;) {
-        int64_t task = __atomic_fetch_add(tasks, 1, __ATOMIC_RELAXED);
-        if (task >= c.all) break;
-        int64_t first = task / c.sides * c.rows, low = task % c.sides * c.panels;
-        int64_t end = least(first + c.rows, job->rows), high = least(low + c.panels, job->outputs / GROUP);
-        (job->ending == GELU ? task_with_gelu : job->ending == SLOPE ? task_with_slope : plain_task)
-            (job, r, first, end, low, high);
-    }
-    units_end(&before);
-}
-
-void ENTRY(const linear_job *job) {
-    cut c = cut_of(job);
-    int64_t threads = 0, tasks = 0;
-#pragma omp parallel num_threads((int)job->threads)
-    all_tasks(job, c, &threads, &tasks);
-}
-
-int64_t ROOM(const linear_job *job) {
-    room r;
-    return lay_out(&r, job, 0);
-}
+#define JOB linear_job
+#include "tasks.h"

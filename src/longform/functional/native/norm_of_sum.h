@@ -7,10 +7,10 @@
 typedef uint16_t half; /* the upper half of a float: bfloat16 */
 
 /* With s = `residual` + `branch` (n, F), z = (s - mean) / sqrt(variance + epsilon): `out` = z weight + bias, and
- * `rounded` the same in halves, where it is wanted; `mean` and `scale` (n), the latter 1 / sqrt(variance + epsilon), are kept for the way
- * back. With `d_residual` they are read, and gradients are formed from those of `out`, `rounded` or both: with
- * g = (d_out + d_rounded) weight, d_residual = (g - mean(g) - z mean(g z)) scale, `d_branch` the same in halves, and the
- * sums over rows `d_weight` and `d_bias` (F). F is a multiple of 32. Mirrored in native_library.py. */
+ * `rounded` the same in halves, where it is wanted; `mean` and `scale` (n), the latter 1 / sqrt(variance + epsilon), are
+ * kept for the way back. With `d_residual` they are read, and gradients are formed from those of `out`, `rounded` or
+ * both: with g = (d_out + d_rounded) weight, d_residual = (g - mean(g) - z mean(g z)) scale, `d_branch` the same in
+ * halves, and the sums over rows `d_weight` and `d_bias` (F). F is a multiple of 32. Mirrored in native_jobs.py. */
 typedef struct {
     const float *residual, *weight, *bias, *d_out;
     const half *branch, *d_rounded;

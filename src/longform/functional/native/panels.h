@@ -4,27 +4,29 @@
 #define AHEAD 16 /* units whose floats are fetched before they are read */
 
 typedef struct {
-    const half *ready; /* the tiles */
-    half *to;
+    const half *tiles;
+    half *to; /* the same, where they are made */
     const char *from;
-    int64_t kind, row, rows, inputs, unit, units; /* `row` in bytes; `rows` that are there */
-    int64_t side, at, many; /* the next unit: of which panel or 16 rows, and which of so many */
+    int64_t kind, row, rows, steps; /* `row` in bytes; `rows` that are there */
+    int64_t sides, many, side, at;  /* sides (panels, or 16 rows of a transpose) of so many units; the next unit */
 } panels;
 
-static panels panels_of(const linear_job *job, half *packed, int64_t panel, int64_t many) {
+static panels panels_of(const linear_job *job, half *packed, int64_t panel, int64_t count) {
     int64_t steps = job->inputs / GROUP, kind = job->kind, size = kind == TILES || kind == HALVES ? 2 : 4;
-    panels p = {.ready = packed, .to = packed, .kind = kind, .row = job->weight_row * size, .inputs = job->inputs,
-                .rows = kind == HALVES ? job->weight_rows : job->inputs, .from = job->weight};
+    panels p = {.tiles = packed, .to = packed, .from = job->weight, .kind = kind, .row = job->weight_row * size,
+                .rows = job->weight_rows, .steps = steps, .sides = count, .many = job->inputs / 2};
     if (kind == TILES) {
-        p.from += panel * steps * 2 * TILE * size, p.ready = (const half *)p.from;
-        p.units = many * steps * 2 * TILE / GROUP;
+        p.from += panel * steps * 2 * TILE * size, p.tiles = (const half *)p.from;
+        p.many = steps * 2 * TILE / GROUP;
     } else if (kind == TURNED_FLOATS) {
-        p.from += panel * GROUP * p.row, p.many = steps, p.units = many * steps * 2;
+        p.from += panel * GROUP * p.row, p.sides = 2 * count, p.many = steps;
     } else {
-        p.from += panel * GROUP * size, p.many = job->inputs / 2, p.units = many * p.many;
+        p.from += panel * GROUP * size;
     }
     return p;
 }
+
+static inline int64_t units_of(const panels *p) { return p->sides * p->many; }
 
 /* Two rows, of a panel, as floats. */
 UNITS static void round_pair(panels *p, int64_t panel, int64_t row, half *to) {
@@ -49,22 +51,23 @@ UNITS static void round_turned(panels *p, int64_t row, int64_t column, half *to)
 }
 
 INLINE void pack_unit(panels *p) {
-    int64_t steps = p->inputs / GROUP, row = 2 * p->at, half_way = p->side % 2 * TILE;
+    int64_t row = 2 * p->at;
     if (p->kind == TURNED_FLOATS) {
-        round_turned(p, p->side * 16, p->at * GROUP, p->to + (p->side / 2 * steps + p->at) * 2 * TILE + half_way);
+        half *to = p->to + (p->side / 2 * p->steps + p->at) * 2 * TILE + p->side % 2 * TILE;
+        round_turned(p, p->side * 16, p->at * GROUP, to);
     } else {
-        half *to = p->to + (p->side * steps + row / GROUP) * 2 * TILE + row % GROUP * 16;
+        half *to = p->to + (p->side * p->steps + row / GROUP) * 2 * TILE + row % GROUP * 16;
         const half *upper = (const half *)(p->from + p->side * GROUP * 2 + row * p->row);
         if (p->kind == FLOATS) round_pair(p, p->side, row, to);
         else pack_values(to, to + TILE, row < p->rows ? upper : 0, row + 1 < p->rows ? upper + p->row / 2 : 0);
     }
-    if (++p->at == p->many) p->at = 0, p->side++;
 }
 
 /* So many units more, where there are any. */
 INLINE void make_ready(panels *p, int64_t units) {
-    int64_t end = least(p->unit + units, p->units);
-    for (; p->unit < end; p->unit++)
-        if (p->kind == TILES) FETCH(p->from + p->unit * 64);
+    for (; units > 0 && p->side < p->sides; units--) {
+        if (p->kind == TILES) FETCH(p->from + (p->side * p->many + p->at) * 64);
         else pack_unit(p);
+        if (++p->at == p->many) p->at = 0, p->side++;
+    }
 }

@@ -2,7 +2,11 @@
 #define GROUP 32 /* rows, and columns, at a time */
 #define TILE 512 /* halves of a tile */
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t rounded_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+/* Groups of 32 that hold so many rows. */
+static inline int64_t whole(int64_t rows) { return (rows + GROUP - 1) / GROUP; }
 
 INLINE void clear_sums(void) {
     TILE_ZERO(0);

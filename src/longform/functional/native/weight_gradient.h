@@ -8,7 +8,7 @@ typedef uint16_t half; /* the upper half of a float: bfloat16 */
 
 /* `d_weight` (F, D) = `d_out` (n, F) transposed times `x` (n, D), and `d_bias` (F) = the sums of `d_out`, in floats;
  * `d_bias` may be missing. D and F are multiples of 32. Rows of `d_weight` touch, the others are contiguous and so many
- * elements apart. Mirrored in native_library.py. */
+ * elements apart. Mirrored in native_jobs.py. */
 typedef struct {
     const half *x, *d_out;
     float *d_weight, *d_bias;

@@ -27,12 +27,10 @@ typedef struct {
     int more;
 } leaving;
 
-static int64_t whole(int64_t rows) { return (rows + GROUP - 1) / GROUP * GROUP; }
-
 /* Rows at a time: as even as can be. */
 static int64_t chunk_of(const weight_gradient_job *job) {
     int64_t chunks = (job->rows + CHUNK - 1) / CHUNK;
-    return whole((job->rows + chunks - 1) / chunks);
+    return rounded_up((job->rows + chunks - 1) / chunks, GROUP);
 }
 
 /* As many for each thread, and as few as the cache allows. */
@@ -68,9 +66,9 @@ UNITS static void turn_some(half *to, int64_t pitch, float *sums, const half *fr
 
 /* So many rows of `panels` of 32 inputs -> tiles, panel by panel. */
 UNITS static void pack_some(half *to, const half *from, int64_t row, int64_t rows, int64_t panels) {
-    for (int64_t i = 0; i < whole(rows); i += 2)
+    for (int64_t i = 0; i < whole(rows) * GROUP; i += 2)
         for (int64_t p = 0; p < panels; p++) {
-            half *tile = to + (p * whole(rows) + i / GROUP * GROUP) * GROUP + i % GROUP * 16;
+            half *tile = to + (p * whole(rows) + i / GROUP) * 2 * TILE + i % GROUP * 16;
             const half *upper = from + i * row + p * GROUP;
             pack_values(tile, tile + TILE, i < rows ? upper : 0, i + 1 < rows ? upper + row : 0);
         }
@@ -106,23 +104,24 @@ UNITS static void one_group(float *sums, const half *turned, int64_t pitch, cons
     leave(before, GROUP * TOGETHER);
 }
 
-/* Groups `first` to `end` of 32 outputs. */
-UNITS static void one_task(const weight_gradient_job *job, room r, int64_t first, int64_t end) {
+UNITS static void do_task(room *r, const weight_gradient_job *job, int64_t task) {
+    int64_t groups = job->outputs / GROUP, all = tasks_of(job);
+    int64_t first = groups * task / all, end = groups * (task + 1) / all; /* of groups of 32 outputs */
     int64_t chunk = chunk_of(job), pitch = chunk + ASIDE, panels = job->inputs / GROUP, turn = 0;
     leaving before = {.row = GROUP};
     float *sums = job->d_bias ? job->d_bias + first * GROUP : 0;
     if (sums) memset(sums, 0, (size_t)((end - first) * GROUP) * sizeof(float));
     for (int64_t row = 0; row < job->rows; row += chunk) {
         int64_t rows = least(chunk, job->rows - row);
-        turn_some(r.turned, pitch, sums, job->d_out + row * job->d_out_row + first * GROUP, job->d_out_row, rows,
+        turn_some(r->turned, pitch, sums, job->d_out + row * job->d_out_row + first * GROUP, job->d_out_row, rows,
                   end - first);
         for (int64_t some = 0; some < panels; some += TOGETHER) {
             int64_t many = least(TOGETHER, panels - some);
-            pack_some(r.packed, job->x + row * job->x_row + some * GROUP, job->x_row, rows, many);
+            pack_some(r->packed, job->x + row * job->x_row + some * GROUP, job->x_row, rows, many);
             for (int64_t g = first; g < end; g++, turn ^= 1) {
-                one_group(r.sums[turn], r.turned + (g - first) * GROUP * pitch, pitch, r.packed, whole(rows) / GROUP,
+                one_group(r->sums[turn], r->turned + (g - first) * GROUP * pitch, pitch, r->packed, whole(rows),
                           many, &before);
-                before = (leaving){.sums = r.sums[turn], .out = job->d_weight + (g * job->inputs + some) * GROUP,
+                before = (leaving){.sums = r->sums[turn], .out = job->d_weight + (g * job->inputs + some) * GROUP,
                                    .out_row = job->inputs, .panels = many, .more = row > 0};
             }
         }
@@ -130,27 +129,5 @@ UNITS static void one_task(const weight_gradient_job *job, room r, int64_t first
     }
 }
 
-UNITS static void all_tasks(const weight_gradient_job *job, int64_t *threads, int64_t *tasks) {
-    room r;
-    tile_setting before;
-    int64_t all = tasks_of(job), groups = job->outputs / GROUP;
-    lay_out(&r, job, (char *)job->room + __atomic_fetch_add(threads, 1, __ATOMIC_RELAXED) * job->room_bytes);
-    units_begin(&before);
-    for (;;) {
-        int64_t task = __atomic_fetch_add(tasks, 1, __ATOMIC_RELAXED);
-        if (task >= all) break;
-        one_task(job, r, groups * task / all, groups * (task + 1) / all);
-    }
-    units_end(&before);
-}
-
-void ENTRY(const weight_gradient_job *job) {
-    int64_t threads = 0, tasks = 0;
-#pragma omp parallel num_threads((int)job->threads)
-    all_tasks(job, &threads, &tasks);
-}
-
-int64_t ROOM(const weight_gradient_job *job) {
-    room r;
-    return lay_out(&r, job, 0);
-}
+#define JOB weight_gradient_job
+#include "tasks.h"
