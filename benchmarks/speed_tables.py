@@ -171,6 +171,22 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
         ),
         row=("settings.size", "settings.dtype", "settings.tokens"),
     ),
+    "kept_memory": TableDefinition(
+        columns=(
+            Column(header="encoder", value="settings.encoder"),
+            Column(header="tokens", value="settings.tokens", form=",d"),
+            Column(header="page faults of a step", value="metrics.plain_faults", form=",.0f"),
+            Column(header="when kept", value="metrics.kept_faults", form=",.0f"),
+            Column(header="seconds of a step", value="metrics.plain_seconds", form=".3f"),
+            Column(header="when kept", value="metrics.kept_seconds", form=".3f"),
+            Column(header="times as fast", value="metrics.ratio", form=".2f"),
+            Column(header="lowest", value="metrics.lowest_ratio", form=".2f"),
+            Column(header="highest", value="metrics.highest_ratio", form=".2f"),
+            Column(header="peak, MiB", value="metrics.plain_peak_mib", form=",.0f"),
+            Column(header="when kept", value="metrics.kept_peak_mib", form=",.0f"),
+        ),
+        row=("settings.encoder", "settings.tokens"),
+    ),
     "int8": TableDefinition(
         columns=(
             Column(header="texts", value="settings.texts", form="d"),

@@ -16,6 +16,7 @@ from transformers.utils import logging
 
 from longform.errors import CheckpointError, require
 from longform.training.checkpoints import WEIGHTS, checkpoint_step, keep_only, publish, reading, remove
+from longform.training.kept_memory import kept_memory
 from longform.training.pretraining_settings import PretrainingSettings
 from longform.training.settings import DistillationSettings, FinetuningSettings
 
@@ -92,7 +93,8 @@ class NumberedStepsTrainer(Trainer):
         if checkpoint is not None and self._is_finished(checkpoint):
             return
         self.start_step = 0 if checkpoint is None else checkpoint_step(checkpoint) or 0
-        self.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        with kept_memory(self.args.device):
+            self.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
 
     def _is_finished(self, checkpoint: Path) -> bool:
         """Whether only the end is missing: then take up the last, or the best, weights."""
@@ -272,7 +274,7 @@ def steps_in_minutes(
     seconds = []
     batches = source.steps()
     model.train()
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with kept_memory(device), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         for _ in tqdm(range(TIMED_STEPS + 1), desc="timing steps", leave=False, disable=not shown):
             parts = next(batches)
             began = time.perf_counter()
