@@ -6,72 +6,64 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
-from longform.training import kept_memory as module
+from longform.training.kept_memory import _glibc
 
 SCRIPT = """
 import json, resource, sys, threading
 import torch
-from longform.training.kept_memory import kept_memory
+from longform.training import kept_memory as module
 
-SIZE = 2**28
+SIZE = 2**26
 PAGE = resource.getpagesize()
 
 def held():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * PAGE / SIZE
 
-def use():
-    torch.ones(SIZE, dtype=torch.uint8)
+def use(times=1):
+    torch.ones(times * SIZE, dtype=torch.uint8)
 
+if sys.argv[2] == "absent":
+    module._glibc = lambda: None
 use()
 found = {"before": held()}
-with kept_memory(torch.device(sys.argv[1])):
+with module.kept_memory(torch.device(sys.argv[1])):
     use()
     found["inside"] = held()
-    use()
+    for _ in range(15):
+        use()
     found["again"] = held()
     worker = threading.Thread(target=use)
     worker.start()
     worker.join()
 found["after"] = held()
-use()
+use(16)
 found["later"] = held()
 print(json.dumps(found))
 """
 
 
-def _found(device: str = "cpu", **variables: str) -> dict[str, float]:
+def _found(device: str = "cpu", library: str = "present", **variables: str) -> dict[str, float]:
     """Held memory at each point, less what was held before, in tensors."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, device], env={**kept, **variables}, capture_output=True, text=True, check=True
-    )
+        [sys.executable, "-c", SCRIPT, device, library],
+        env={**kept, **variables}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
     found = json.loads(done.stdout)
     return {name: value - found["before"] for name, value in found.items()}
 
 
-needs_glibc = pytest.mark.skipif(module._glibc() is None, reason="another system's allocation")
-
-
-@needs_glibc
 def test_memory_is_kept_inside_and_given_back_at_the_end():
     found = _found()
-    assert found["inside"] > 0.9
-    assert found["again"] < found["inside"] + 0.1  # the same memory, not more of it
-    assert found["after"] < 0.1
-    assert found["later"] < 0.1
+    assert (found["inside"] > 0.9) == (_glibc() is not None)
+    assert found["again"] < 12  # after 16 tensors: mostly the same memory, though small objects lie in between
+    assert found["after"] < 0.2
+    assert found["later"] < 0.2  # mapped by itself, as before: larger than all that could be free in pieces
 
 
-@needs_glibc
-@pytest.mark.parametrize(("device", "variables"), [("meta", {}), ("cpu", {"MALLOC_ARENA_MAX": "2"})])
-def test_other_devices_and_what_the_user_set_are_left_alone(device, variables):
-    found = _found(device, **variables)
-    assert max(found.values()) < 0.1
-
-
-def test_without_glibc_nothing_happens(monkeypatch):
-    monkeypatch.setattr(module, "_glibc", lambda: None)
-    with module.kept_memory(torch.device("cpu")):
-        assert torch.ones(3).sum() == 3
+@pytest.mark.parametrize("case", [{"device": "meta"}, {"library": "absent"}, {"MALLOC_ARENA_MAX": "2"}])
+def test_other_devices_other_systems_and_what_the_user_set_are_left_alone(case):
+    found = _found(**case)
+    assert max(found.values()) < 0.2

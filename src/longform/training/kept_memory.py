@@ -5,7 +5,6 @@ import ctypes
 import os
 import sys
 from collections.abc import Generator
-from functools import cache
 
 import torch
 
@@ -21,7 +20,7 @@ def kept_memory(device: torch.device) -> Generator[None]:
 
     glibc maps each tensor of more than 32 MiB by itself and gives it back at once, so that a step over a long text
     touches all its pages for the first time: at 65,536 tokens (MiniLM's size) five million times. The peak may rise,
-    because freed memory is in pieces: by up to a quarter there, by less at shorter texts; between steps it stays the
+    because freed memory is in pieces: by a quarter there, by less at shorter texts; between steps it stays the
     process's. Holds for the whole process. Nothing happens on other devices, without glibc (macOS, Windows, musl), or
     where the environment sets ``MALLOC_...`` or ``GLIBC_TUNABLES`` already: ``MALLOC_MMAP_MAX_=65536`` is the opt-out.
     """
@@ -41,7 +40,6 @@ def _is_chosen_already() -> bool:
     return "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ)
 
 
-@cache
 def _glibc() -> ctypes.CDLL | None:
     if sys.platform != "linux":
         return None
