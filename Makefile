@@ -30,7 +30,7 @@ help:
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt $(wildcard src/longform/functional/native/*)
+$(STAMP): pyproject.toml constraints.txt $(wildcard src/longform/functional/native/csrc/*)
 	@$(PYTHON3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Longform needs Python 3.11 or newer; say which with: make PYTHON3=/path/to/python3 ..."; exit 1; }
 	@test -x $(PYTHON) || $(PYTHON3) -m venv $(VENV)

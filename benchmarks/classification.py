@@ -20,10 +20,10 @@ import pandas as pd
 
 from benchmarks.records import Record, append_record
 from longform.data.bundled import bundled_encoder_folder
-from longform.demo import steps
-from longform.demo.material import Material, make_material
-from longform.demo.progress import Progress
-from longform.demo.scale import Scale, scale_named
+from longform.studies.demo import steps
+from longform.studies.demo.material import Material, make_material
+from longform.studies.demo.progress import Progress
+from longform.studies.demo.scale import Scale, scale_named
 from longform.training.trainer import without_bars
 
 RECORDS = Path(__file__).parent / "records" / "classification.jsonl"

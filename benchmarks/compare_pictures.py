@@ -11,8 +11,8 @@ from pathlib import Path
 from benchmarks.compare_tables import COMPARE_TABLES, groups, picture_name, results
 from benchmarks.records import RECORDS, ROOT, Record, read_records
 from benchmarks.tables import chosen_rows
-from longform.data.pictures import new_figure, save_figure
-from longform.laboratory.compare_plots import draw_against_time
+from longform.runs.pictures import new_figure, save_figure
+from longform.studies.compare.plots import draw_against_time
 
 PICTURES = ROOT / "docs" / "pictures"
 

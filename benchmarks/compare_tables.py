@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.table_kinds import ComputedTable, Rows
-from longform.laboratory.architectures import ARCHITECTURES
-from longform.laboratory.compare_plots import clock
-from longform.laboratory.comparison import EVERY, HUMBLE
-from longform.laboratory.results import Result
-from longform.laboratory.scales import scale
-from longform.laboratory.sequences import READS
+from longform.studies.compare.architectures import ARCHITECTURES
+from longform.studies.compare.plots import clock
+from longform.studies.compare.results import Result
+from longform.studies.compare.run import EVERY, HUMBLE
+from longform.studies.compare.scales import scale
+from longform.studies.compare.sequences import READS
 
 MISSING = "–"
 WINDOWED = {row.name for row in ARCHITECTURES.values() if row.windowed}

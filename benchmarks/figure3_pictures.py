@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.records import RECORDS, ROOT, Record, read_records
-from longform.laboratory.figure3_plan import CLOSERS, FIGURES, planned, preset_of
-from longform.laboratory.figure3_plots import draw_figure3
-from longform.laboratory.parts import Finished
+from longform.studies.paper.figure3_plan import CLOSERS, FIGURES, planned, preset_of
+from longform.studies.paper.figure3_plots import draw_figure3
+from longform.studies.paper.parts import Finished
 
 PICTURES = ROOT / "docs" / "pictures"
 ALSO = {"figure3a": CLOSERS, "figure3d": ("window",)}

@@ -21,13 +21,13 @@ from tqdm import tqdm
 from benchmarks.records import RECORDS, Record, append_record
 from longform.data.batching import Batch
 from longform.data.text import atomic_write
-from longform.demo.head import fit_head
-from longform.demo.material import Material
-from longform.demo.scale import scale_named
-from longform.evaluation.baselines import run_texts
 from longform.evaluation.classification import classification_scores, label_ids
-from longform.evaluation.encoders import load_encoder
 from longform.functional.pooling import POOLINGS, pooled
+from longform.inference.encoders import load_encoder
+from longform.inference.strategies import run_texts
+from longform.studies.demo.head import fit_head
+from longform.studies.demo.material import Material
+from longform.studies.demo.scale import scale_named
 
 SINGLE = tuple(kind for kind in POOLINGS if "_" not in kind)
 MODELS = {"longform": "healed", "original": "original-converted"}

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from benchmarks.records import RECORDS, Record, append_record
 from longform import LinformerConfig, LinformerModel
-from longform.benchmarking.memory import process_peak
+from longform.studies.speed.memory import process_peak
 from longform.training.kept_memory import kept_memory
 from longform.training.settings import compute_dtype
 

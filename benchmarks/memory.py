@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks.records import RECORDS, ROOT, Record, append_record
-from longform.benchmarking.memory import ALLOCATOR, peak_growth
+from longform.studies.speed.memory import ALLOCATOR, peak_growth
 
 LENGTHS = (4_096, 8_192, 16_384, 32_768, 65_536)
 LARGEST_DEVIATION = 0.10  # of the memory ratio from the length ratio

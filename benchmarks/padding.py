@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from benchmarks.records import RECORDS, Record, append_record
 from longform.data.batching import tokenized_batches
 from longform.data.bundled import bundled_encoder_folder, licence_documents
-from longform.evaluation.baselines import DEFAULT_BATCH_TOKENS
+from longform.inference.strategies import DEFAULT_BATCH_TOKENS
 
 LENGTHS = (512, 1_024, 4_096, 16_384)
 

@@ -21,9 +21,9 @@ import longform
 from benchmarks.records import Record, append_record
 from longform.conversion.convert import ConversionResult
 from longform.data.bundled import bundled_encoder_folder
-from longform.evaluation.encoders import TextEncoder, load_encoder
 from longform.evaluation.retrieval import retrieval_scores
 from longform.evaluation.similarity import agreement, similarity_spearman
+from longform.inference.encoders import TextEncoder, load_encoder
 from longform.training.distillation import distill
 from longform.training.settings import DistillationSettings
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
-from longform.spectrum.capture import attention_modules
-from longform.spectrum.shared_maps import last_states
+from longform.studies.spectrum.capture import attention_modules
+from longform.studies.spectrum.shared_maps import last_states
 
 
 def best_maps(maps: Tensor, ranks: Sequence[int]) -> Tensor:

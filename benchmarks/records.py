@@ -1,11 +1,11 @@
-"""Where this repository keeps its benchmark records; their format is ``longform.benchmarking.records``.
+"""Where this repository keeps its benchmark records; their format is ``longform.runs.records``.
 
 One record is one JSON line in ``benchmarks/records/<name>.jsonl``. The files are appended to and never edited.
 """
 
 from pathlib import Path
 
-from longform.benchmarking.records import Record, append_record, append_records, read_records
+from longform.runs.records import Record, append_record, append_records, read_records
 
 __all__ = ["RECORDS", "ROOT", "Record", "append_record", "append_records", "read_records"]
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks.table_kinds import ComputedTable, Rows
-from longform.laboratory import figure3_report, table1, table2_report
-from longform.laboratory.table2 import SCALES
-from longform.laboratory.table2_report import AFTER_TASKS
+from longform.studies.paper import figure3_report, table1, table2_report
+from longform.studies.paper.table2 import SCALES
+from longform.studies.paper.table2_report import AFTER_TASKS
 
 USUAL = SCALES["small"].amounts  # how long the texts of a task are
 TITLES = {"bundled": "all-MiniLM-L6-v2"}  # of originals

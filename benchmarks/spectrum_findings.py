@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.records import RECORDS, ROOT, Record, append_record, read_records
-from longform.data.pictures import new_figure, save_figure
-from longform.functional.spectrum import smallest_index
-from longform.spectrum.bound_results import PROVED, read_part
-from longform.spectrum.compression_error import ErrorRow
-from longform.spectrum.heads import inside_and_across
-from longform.spectrum.monte_carlo import EVENTS, Cell
-from longform.spectrum.results import RunResult, read_result
+from longform.runs.pictures import new_figure, save_figure
+from longform.studies.bounds.compression_error import ErrorRow
+from longform.studies.bounds.monte_carlo import EVENTS, Cell
+from longform.studies.bounds.results import PROVED, read_part
+from longform.studies.spectrum.heads import inside_and_across
+from longform.studies.spectrum.results import RunResult, read_result
+from longform.studies.spectrum.singular_values import smallest_index
 
 PICTURES = ROOT / "docs" / "pictures"
 INDICES = (64, 128, 256)

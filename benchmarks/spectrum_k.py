@@ -32,15 +32,15 @@ from benchmarks.quality import articles, encoder_of
 from benchmarks.rank_k_encoder import rank_k_cosines
 from benchmarks.records import RECORDS, Record, append_record
 from longform.data.bundled import bundled_encoder_folder
-from longform.evaluation.encoders import load_encoder
 from longform.evaluation.similarity import agreement
-from longform.functional.spectrum import singular_values
+from longform.inference.encoders import load_encoder
 from longform.layers.sequence_projection import block_mean_matrix
-from longform.spectrum.capture import LayerAttention, captured_layers
-from longform.spectrum.choose import allowed_slots, head_k_at_total, k_at_total, kept_share
-from longform.spectrum.heads import inside_and_across
-from longform.spectrum.results import RunResult, read_result
-from longform.spectrum.settings import OpenedModel
+from longform.studies.spectrum.capture import LayerAttention, captured_layers
+from longform.studies.spectrum.choose import allowed_slots, head_k_at_total, k_at_total, kept_share
+from longform.studies.spectrum.heads import inside_and_across
+from longform.studies.spectrum.results import RunResult, read_result
+from longform.studies.spectrum.settings import OpenedModel
+from longform.studies.spectrum.singular_values import singular_values
 
 TOKENS = 512
 SAMPLE = 2  # texts whose every singular value is compared

@@ -13,8 +13,8 @@ from benchmarks.records import RECORDS, ROOT, Record, read_records
 from benchmarks.speed_shapes import PICTURES, is_standard
 from benchmarks.speed_tables import speed
 from benchmarks.tables import chosen_rows
-from longform.benchmarking.competitors import all_competitors
-from longform.benchmarking.plots import plot_memory, plot_times
+from longform.studies.speed.competitors import all_competitors
+from longform.studies.speed.plots import plot_memory, plot_times
 
 KINDS: dict[str, tuple[str, str, Callable[..., None], str]] = {
     "speed-time.png": ("base", "seconds", plot_times, "Seconds of a pass against length"),

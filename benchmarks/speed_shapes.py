@@ -5,9 +5,9 @@ from typing import Any
 
 from benchmarks.records import ROOT
 from benchmarks.table_kinds import Rows
-from longform.benchmarking.competitors import all_competitors
-from longform.benchmarking.records import Record
-from longform.benchmarking.report import paper_table
+from longform.runs.records import Record
+from longform.studies.speed.competitors import all_competitors
+from longform.studies.speed.report import paper_table
 
 STANDARD_SLOTS = 256
 ENOUGH = 5  # rounds; of fewer a table says how many

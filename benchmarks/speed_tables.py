@@ -17,8 +17,8 @@ from benchmarks.speed_shapes import (
     where_time_goes,
 )
 from benchmarks.table_kinds import Column, ComputedTable, TableDefinition
-from longform.benchmarking.competitors import all_competitors
-from longform.benchmarking.selection import LONGEST
+from longform.studies.speed.competitors import all_competitors
+from longform.studies.speed.selection import LONGEST
 
 ONE_TEXT = {"settings.dtype": "bfloat16", "settings.mode": "eager", "settings.batch": 1}
 UNITS = "hardware.cpu_features"  # what is measured on CPUs with AMX has tables of its own

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 import torch
+from reference.attention import ReferenceLinear, ReferenceMemory, reference_layer
 from torch import Tensor
 
-from longform.functional.reference import ReferenceLinear, ReferenceMemory, reference_layer
 from longform.layers.attention import LinformerAttention
 from longform.layers.geometry import POOLED
 from longform.layers.sequence_projection import (

@@ -6,17 +6,18 @@ from contextlib import contextmanager
 import pytest
 import torch
 from hypothesis import strategies as st
-
-from longform.functional import window, window_flex
-from longform.functional.projection import divisors, make_slots
-from longform.functional.reference import (
+from reference.attention import (
     ReferenceSlots,
     reference_length,
     reference_over_batch,
     reference_slot_size,
     reference_windowed_attention,
 )
+
+from longform.functional import window
 from longform.functional.sinks import join_slots, rest_mask, sink_counts
+from longform.functional.slots import divisors, make_slots
+from longform.functional.window import flex as window_flex
 from longform.functional.window import windowed_attention
 from strategies import MASK_KINDS, generator, normal, texts
 

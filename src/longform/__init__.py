@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from longform.layers.attention import LinformerAttention
 from longform.models.configuration_linformer import LinformerConfig
+from longform.models.inference import pack_weights
 from longform.models.modeling_linformer import LinformerModel
-from longform.models.packing import pack_weights
 from longform.models.quantization import quantize
 from longform.models.registration import register as _register
 from longform.models.task_heads import (

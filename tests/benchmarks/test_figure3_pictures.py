@@ -1,5 +1,5 @@
 from benchmarks import figure3_pictures
-from longform.benchmarking.records import Record
+from longform.runs.records import Record
 
 
 def trained(curve: str, seed: int, *, date: str = "2026-01-01") -> Record:

@@ -4,8 +4,10 @@ import json
 import pytest
 
 from longform.cli.main import main
-from longform.laboratory import compare_tasks, comparison, scales
-from longform.laboratory.memory import StepMemory
+from longform.studies.compare import run as comparison
+from longform.studies.compare import scales
+from longform.studies.compare import tasks as compare_tasks
+from longform.studies.compare.memory import StepMemory
 
 
 def test_digits_through_the_command(tmp_path, monkeypatch, capsys):

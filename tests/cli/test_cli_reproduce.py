@@ -2,7 +2,7 @@ import pytest
 
 from longform.cli import reproduce as command
 from longform.cli.main import main
-from longform.laboratory.reproduce import SUBJECTS
+from longform.studies.paper.reproduce import SUBJECTS
 
 
 def test_help_names_every_subject_and_its_time():

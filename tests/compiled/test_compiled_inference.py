@@ -11,7 +11,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from longform.cli.main import main
-from longform.evaluation.encoders import load_encoder
+from longform.inference.encoders import load_encoder
 from tolerances import TOLERANCES
 
 WORDS = [3, 9, 9, 20, 26, 5, 40, 41, 12, 80, 33, 62, 7, 18]  # the model takes 64 tokens

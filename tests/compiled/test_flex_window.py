@@ -5,8 +5,9 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from window_cases import Inputs, taking
 
-from longform.functional import window, window_flex
-from longform.functional.window_tiles import near_tiles, token_blocks
+from longform.functional import window
+from longform.functional.window import flex as window_flex
+from longform.functional.window.flex_tiles import near_tiles, token_blocks
 from strategies import Text, generator, normal
 from tolerances import assert_close
 

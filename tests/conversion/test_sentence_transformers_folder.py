@@ -6,7 +6,7 @@ import torch
 
 import longform
 from longform.errors import CheckpointError, ConversionError
-from longform.evaluation.encoders import load_encoder
+from longform.inference.encoders import load_encoder
 from longform.training.distillation import distill
 from longform.training.settings import DistillationSettings
 

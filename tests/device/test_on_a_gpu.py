@@ -6,8 +6,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from longform import LinformerAttention
 from longform.functional import window
-from longform.functional.projection import make_slots
-from longform.functional.window_flex import has_flex_kernel
+from longform.functional.slots import make_slots
+from longform.functional.window.flex import has_flex_kernel
 from strategies import generator, gradients, normal
 from tolerances import assert_close
 

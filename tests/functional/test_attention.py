@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference.attention import reference_attention, reference_over_batch
 
 from longform.functional.attention import compressed_attention
-from longform.functional.reference import reference_attention, reference_over_batch
 from strategies import generator, gradients, normal, seeds
 from tolerances import assert_close
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference.attention import ReferenceLinear, reference_dense_projection
 
 from longform.functional.dense import dense_project, select_rows, shortened_heads
-from longform.functional.masking import blank_padding
-from longform.functional.reference import ReferenceLinear, reference_dense_projection
+from longform.functional.masks import blank_padding
 from longform.layers.sequence_projection import block_mean_matrix
 from strategies import Text, away_from_zero, generator, gradients, normal, seeds, texts
 from tolerances import assert_close

@@ -2,16 +2,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from longform.functional.dense import select_rows
-from longform.functional.effective import dense_value_rows, effective_map, mean_value_rows
-from longform.functional.projection import divisors, make_slots
-from longform.functional.reference import (
+from reference.attention import (
     reference_effective_map,
     reference_effective_map_of_means,
     reference_length,
     reference_slot_size,
 )
+
+from longform.functional.dense import select_rows
+from longform.functional.effective import dense_value_rows, effective_map, mean_value_rows
+from longform.functional.slots import divisors, make_slots
 from strategies import Text, away_from_zero, generator, normal, seeds, texts
 from tolerances import assert_close
 

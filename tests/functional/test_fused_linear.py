@@ -5,9 +5,9 @@ import torch
 from torch.nn.functional import gelu, linear
 from torch.utils.flop_counter import FlopCounterMode
 
-from longform.functional import fused_linear as subject
-from longform.functional import onednn_linear
-from longform.functional.fused_linear import fused_linear
+from longform.functional import linear as subject
+from longform.functional.linear import fused_linear
+from longform.functional.linear import onednn as onednn_linear
 from strategies import generator, normal
 from tolerances import assert_close
 

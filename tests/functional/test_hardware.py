@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from longform.benchmarking import precision
 from longform.functional.hardware import has_amx, native_bfloat16
+from longform.studies.speed import precision
 from longform.training import settings
 
 CPU = torch.device("cpu")

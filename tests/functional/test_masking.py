@@ -4,10 +4,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from reference.attention import reference_length, reference_valid
 
 from longform.errors import InputError
-from longform.functional.masking import blank_padding, checked_mask, document_lengths, masked_mean
-from longform.functional.reference import reference_length, reference_valid
+from longform.functional.masks import blank_padding, checked_mask, document_lengths, masked_mean
 from strategies import Text, generator, normal, seeds, texts
 from tolerances import assert_close
 

@@ -13,15 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from longform.functional import native_attention, native_library, window_native_cpu
+from longform.functional.attention import amx as native_attention
 from longform.functional.attention import usable_slots
-from longform.functional.document import Far, Part, far_logits, far_of, far_of_tokens, far_shares
-from longform.functional.native_attention import native_attention as subject
-from longform.functional.native_attention import native_is_faster
-from longform.functional.projection import make_slots
+from longform.functional.attention.amx import native_attention as subject
+from longform.functional.attention.amx import native_is_faster
+from longform.functional.native import library as native_library
 from longform.functional.sinks import join_slots, sink_counts
-from longform.functional.window_forward_cpu import FusedDocument
-from longform.functional.window_native_cpu import NativeDocument
+from longform.functional.slots import make_slots
+from longform.functional.window import amx as window_native_cpu
+from longform.functional.window.amx import NativeDocument
+from longform.functional.window.document import Far, Part, far_logits, far_of, far_of_tokens, far_shares
+from longform.functional.window.sdpa_inference import FusedDocument
 from longform.layers.attention import LinformerAttention
 from strategies import generator, normal, seeds
 from tolerances import assert_close

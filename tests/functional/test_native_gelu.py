@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.nn.functional import gelu
 
-from longform.functional import native_gelu, native_library
-from longform.functional.native_gelu import NativeGelu, trained_gelu
+from longform.functional.linear import native_gelu
+from longform.functional.linear.native_gelu import NativeGelu, trained_gelu
+from longform.functional.native import library as native_library
 from longform.layers.feed_forward import FeedForward
 from strategies import generator, normal
 from tolerances import assert_close

@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from longform.functional import attention, native_library
-from longform.functional import native_gradient as subject
+from longform.functional import attention
+from longform.functional.attention import amx_training as subject
 from longform.functional.attention import compressed_attention, usable_slots
-from longform.functional.native_gradient import NativeAttention, native_trains_faster
+from longform.functional.attention.amx_training import NativeAttention, native_trains_faster
+from longform.functional.native import library as native_library
 from longform.layers.attention import LinformerAttention
 from strategies import generator, normal, seeds
 from tolerances import assert_close

@@ -8,16 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import gelu, linear
 
-from longform.functional import native_library, native_linear
-from longform.functional.fused_linear import fused_linear, pack
-from longform.functional.native_linear import (
+from longform.functional.linear import amx as native_linear
+from longform.functional.linear import fused_linear, pack
+from longform.functional.linear.amx import (
     is_tiled,
     native_linear_fits,
     native_product,
     native_product_fits,
     tiled,
 )
-from longform.functional.native_linear import native_linear as subject
+from longform.functional.linear.amx import native_linear as subject
+from longform.functional.native import library as native_library
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 

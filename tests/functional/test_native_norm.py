@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import layer_norm
 
-from longform.functional import native_norm
-from longform.functional.native_norm import native_layer_norm, native_norm_serves
+from longform.functional import norm as native_norm
+from longform.functional.norm import native_layer_norm, native_norm_serves
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 

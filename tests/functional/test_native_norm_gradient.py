@@ -4,13 +4,11 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm
 
-from longform.functional import (
-    native_gradient,
-    native_library,
-    native_norm_gradient,
-    trained_linear,
-    trained_product,
-)
+from longform.functional import native_norm_gradient
+from longform.functional.attention import amx_training as native_gradient
+from longform.functional.linear import amx_training as trained_linear
+from longform.functional.linear import trained_product
+from longform.functional.native import library as native_library
 from longform.functional.native_norm_gradient import NormOfSum, norm_of_sum_trains
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel

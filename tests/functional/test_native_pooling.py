@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longform.functional import native_pooling, projection
-from longform.functional.native_pooling import native_mean_of_runs, native_mean_serves
-from longform.functional.projection import divisors, make_slots, mean_pool
+from longform.functional import slot_means as native_pooling
+from longform.functional import slots as projection
+from longform.functional.slot_means import native_mean_of_runs, native_mean_serves
+from longform.functional.slots import divisors, make_slots, mean_pool
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 

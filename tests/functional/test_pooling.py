@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longform.functional.masking import masked_mean
+from longform.functional.masks import masked_mean
 from longform.functional.pooling import lead_mean, pooled, pooled_width
 from strategies import Text, generator, normal, seeds, texts
 from tolerances import assert_close

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from longform.functional import attention, product_attention
-from longform.functional import product_gradient as subject
+from longform.functional import attention
+from longform.functional.attention import bmm as product_attention
+from longform.functional.attention import bmm_training as subject
 from longform.functional.attention import usable_slots
-from longform.functional.product_gradient import ProductAttention, products_train_faster
+from longform.functional.attention.bmm_training import ProductAttention, products_train_faster
 from longform.layers.attention import LinformerAttention
 from strategies import generator, normal
 from tolerances import assert_close

@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 from window_cases import Inputs, cases
 
-from longform.functional import moving_keys, window, window_forward_cpu, window_products_cpu
-from longform.functional import product_attention as subject
+from longform.functional import window
+from longform.functional.attention import bmm as subject
 from longform.functional.attention import compressed_attention, usable_slots
-from longform.functional.moving_keys import rounded_bias
-from longform.functional.product_attention import attention_by_products, products_are_faster
+from longform.functional.attention.bmm import attention_by_products, products_are_faster
+from longform.functional.window import bmm as window_products_cpu
+from longform.functional.window import moving_keys
+from longform.functional.window import sdpa_inference as window_forward_cpu
+from longform.functional.window.moving_keys import rounded_bias
 from longform.layers.attention import LinformerAttention
 from strategies import Text, generator, normal, seeds
 from tolerances import assert_close

@@ -4,10 +4,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference.attention import (
+    ReferenceSlots,
+    reference_convolution,
+    reference_length,
+    reference_pool,
+    reference_slot_size,
+)
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from longform.functional.masking import blank_padding
-from longform.functional.projection import (
+from longform.functional.masks import blank_padding
+from longform.functional.sinks import rest_mask
+from longform.functional.slots import (
     base_slot_size,
     convolve,
     divisors,
@@ -17,14 +25,6 @@ from longform.functional.projection import (
     segment_sum,
     slot_sizes,
 )
-from longform.functional.reference import (
-    ReferenceSlots,
-    reference_convolution,
-    reference_length,
-    reference_pool,
-    reference_slot_size,
-)
-from longform.functional.sinks import rest_mask
 from strategies import Text, away_from_zero, generator, gradients, normal, seeds, texts
 from tolerances import assert_close
 

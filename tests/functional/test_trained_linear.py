@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import gelu, linear
 
-from longform.functional import native_library, trained_linear
-from longform.functional.fused_linear import fused_linear
-from longform.functional.native_linear_gradient import input_gradient, product, weight_gradient
-from longform.functional.trained_linear import NativeFeedForward, NativeLinear, linear_trains_natively
+from longform.functional.linear import amx_training as trained_linear
+from longform.functional.linear import fused_linear
+from longform.functional.linear.amx_gradient import input_gradient, product, weight_gradient
+from longform.functional.linear.amx_training import NativeFeedForward, NativeLinear, linear_trains_natively
+from longform.functional.native import library as native_library
 from longform.layers.feed_forward import FeedForward
 from strategies import generator, normal, seeds
 from tolerances import assert_close

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from longform.functional import native_library, trained_product
 from longform.functional.dense import dense_project, select_rows
-from longform.functional.trained_product import NativeProduct, product_trains_natively
+from longform.functional.linear import trained_product
+from longform.functional.linear.trained_product import NativeProduct, product_trains_natively
+from longform.functional.native import library as native_library
 from strategies import generator, normal
 from tolerances import assert_close
 

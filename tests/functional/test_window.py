@@ -4,16 +4,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from window_cases import DTYPES, HEADS, Inputs, cases, taking
-
-from longform.functional.masking import blank_padding
-from longform.functional.projection import make_slots
-from longform.functional.reference import (
+from reference.attention import (
     ReferenceSlots,
     reference_far_slots,
     reference_full_attention,
     reference_over_batch,
 )
+from window_cases import DTYPES, HEADS, Inputs, cases, taking
+
+from longform.functional.masks import blank_padding
+from longform.functional.slots import make_slots
 from longform.functional.window import windowed_attention
 from strategies import Text, gradients, seeds
 from tolerances import assert_close

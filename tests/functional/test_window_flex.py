@@ -10,7 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from window_cases import DTYPES, HEADS, Inputs, cases, taking
 
 from longform import LinformerAttention
-from longform.functional import attention, window, window_flex
+from longform.functional import attention, window
+from longform.functional.window import flex as window_flex
 from strategies import Text, gradients, seeds
 from tolerances import assert_close
 

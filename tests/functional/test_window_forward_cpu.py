@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from window_cases import DTYPES, Inputs, cases
 
-from longform.functional import window_forward_cpu as subject
-from longform.functional.masking import text_lengths
-from longform.functional.projection import make_slots
+from longform.functional.masks import text_lengths
+from longform.functional.slots import make_slots
+from longform.functional.window import sdpa_inference as subject
 from longform.functional.window import windowed_attention
 from strategies import Text, generator, normal, seeds
 from tolerances import assert_close

@@ -5,9 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longform.functional import native_gradient, native_library, window
-from longform.functional.projection import divisors, make_slots
+from longform.functional import window
+from longform.functional.attention import amx_training as native_gradient
+from longform.functional.native import library as native_library
 from longform.functional.sinks import join_slots, sink_counts
+from longform.functional.slots import divisors, make_slots
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
 from strategies import generator, normal, seeds

@@ -7,13 +7,13 @@ import torch
 from attention_kinds import DIM, KINDS, Layer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from longform.functional.reference import (
+from reference.attention import (
     reference_effective_map,
     reference_effective_map_of_means,
     reference_length,
     reference_slot_size,
 )
+
 from strategies import generator, gradients, normal, seeds, texts
 from tolerances import TOLERANCES, assert_close
 

@@ -5,8 +5,8 @@ import torch
 from attention_kinds import DIM, KINDS, Layer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference.attention import reference_full_attention, reference_over_batch
 
-from longform.functional.reference import reference_full_attention, reference_over_batch
 from strategies import Text, generator, gradients, mask_rows, normal, seeds, texts
 from tolerances import assert_close
 

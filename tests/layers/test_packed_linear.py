@@ -9,11 +9,12 @@ from torch import nn
 from torch.nn.functional import gelu, linear
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional import native_library, native_linear
-from longform.functional.fused_linear import can_pack
-from longform.functional.native_linear import is_tiled
+from longform.functional.linear import amx as native_linear
+from longform.functional.linear import can_pack
+from longform.functional.linear.amx import is_tiled
+from longform.functional.native import library as native_library
+from longform.layers.linear import apply_linear
 from longform.layers.packed_linear import PackedLinear, pack_linear
-from longform.layers.plain_linear import apply_linear
 from longform.layers.replacing import replace_linears
 from strategies import generator, normal
 from tolerances import assert_close

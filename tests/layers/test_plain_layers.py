@@ -6,9 +6,10 @@ from model_kinds import model, text
 from torch import nn
 
 from longform import LinformerModel
-from longform.layers import plain_linear, row_chunks
+from longform.layers import linear as plain_linear
+from longform.layers import row_chunks
 from longform.layers.feed_forward import FeedForward
-from longform.layers.plain_linear import apply_linear, is_plain
+from longform.layers.linear import apply_linear, is_plain
 from longform.layers.row_chunks import in_chunks
 from tolerances import assert_close
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from longform.layers.plain_norm import apply_norm
+from longform.layers.norm import apply_norm
 from strategies import generator, normal
 from tolerances import assert_close
 

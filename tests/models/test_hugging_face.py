@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from longform import LinformerConfig, LinformerForMaskedLM, LinformerForSequenceClassification, LinformerModel
-from longform.functional.masking import masked_mean
+from longform.functional.masks import masked_mean
 from longform.models.registration import AUTO_MODELS
 from tolerances import assert_close
 

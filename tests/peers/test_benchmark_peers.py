@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from longform.benchmarking import peers
-from longform.benchmarking.checks import WrongOutput, verify
-from longform.benchmarking.competitors import all_competitors
-from longform.benchmarking.shapes import SIZES, Shape
+from longform.studies.speed import peers
+from longform.studies.speed.checks import WrongOutput, verify
+from longform.studies.speed.competitors import all_competitors
+from longform.studies.speed.shapes import SIZES, Shape
 
 SHAPE = Shape(SIZES["tiny"], 48, 16)
 

@@ -33,7 +33,7 @@ def listed_paths() -> list[str]:
 
 def test_every_listed_path_exists() -> None:
     paths = listed_paths()
-    assert "src/longform/functional/attention.py" in paths
+    assert "src/longform/functional/slots.py" in paths
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 

@@ -72,7 +72,7 @@ def inference_settings(settings: Any) -> Any:
     """The InferenceSettings that the parsed options ask for."""
     from dataclasses import fields
 
-    from longform.evaluation.inference import InferenceSettings
+    from longform.inference.run import InferenceSettings
 
     names = {field.name for field in fields(InferenceSettings)}
     return InferenceSettings(**{name: value for name, value in vars(settings).items() if name in names})

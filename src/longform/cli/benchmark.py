@@ -53,12 +53,12 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure what is lacking, write the report, and say where it is."""
-    from longform.benchmarking.cell_run import Effort
-    from longform.benchmarking.competitors import chosen_competitors
-    from longform.benchmarking.grid import key_of, run_grid, set_aside
-    from longform.benchmarking.presets import chosen_stages
-    from longform.benchmarking.report import write_report
-    from longform.benchmarking.selection import cells_of, chosen_device, chosen_threads
+    from longform.studies.speed.cell_run import Effort
+    from longform.studies.speed.competitors import chosen_competitors
+    from longform.studies.speed.grid import key_of, run_grid, set_aside
+    from longform.studies.speed.presets import chosen_stages
+    from longform.studies.speed.report import write_report
+    from longform.studies.speed.selection import cells_of, chosen_device, chosen_threads
 
     names = ("lengths", "sizes", "dtypes", "modes", "passes", "batches", "batch_tokens", "slots", "competitors")
     what = {name: getattr(settings, name) for name in names}

@@ -15,7 +15,7 @@ from longform.errors import ConfigurationError
 
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
-    from longform.spectrum.bound_settings import BoundSettings
+    from longform.studies.bounds.settings import BoundSettings
 
     made = command_parser(
         "bound", "k that Theorems 1 and 2 ask for, how often random projections fail beside the theorems' bound, and "
@@ -48,8 +48,8 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Print k; with a folder, measure and say whether the bounds are kept."""
-    from longform.benchmarking.run_facts import run_facts
-    from longform.spectrum.bound import all_guarantees, run_bound
+    from longform.studies.bounds.run import all_guarantees, run_bound
+    from longform.studies.speed.run_facts import run_facts
 
     chosen = _chosen(settings)
     name = getattr(settings, "model", None)
@@ -88,7 +88,7 @@ def _value(given: Any, kind: Any) -> Any:
 def _chosen(settings: Any) -> Any:
     from dataclasses import replace
 
-    from longform.spectrum.bound_settings import BoundSettings, scale_settings
+    from longform.studies.bounds.settings import BoundSettings, scale_settings
 
     scale = scale_settings(settings.scale)
     found = {field: getattr(settings, field.name) for field in fields(BoundSettings)}
@@ -100,8 +100,8 @@ def _chosen(settings: Any) -> Any:
 
 
 def _subject(name: str | None, settings: Any) -> Any:
-    from longform.spectrum.bound import BoundSubject
-    from longform.spectrum.run import short_name
+    from longform.studies.bounds.run import BoundSubject
+    from longform.studies.spectrum.run import short_name
 
     if name is None:
         return None

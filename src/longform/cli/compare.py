@@ -54,9 +54,9 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Compare, and print the table."""
-    from longform.laboratory.compare_report import left_out
-    from longform.laboratory.compare_tasks import open_task
-    from longform.laboratory.comparison import EVERY, compare
+    from longform.studies.compare.report import left_out
+    from longform.studies.compare.run import EVERY, compare
+    from longform.studies.compare.tasks import open_task
 
     opened = open_task(
         settings.task, settings.scale, data=settings.data, text_field=settings.text_field,

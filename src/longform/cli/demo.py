@@ -22,6 +22,6 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Run the demo, or go on with it."""
-    from longform.demo.run import run_demo
+    from longform.studies.demo.run import run_demo
 
     run_demo(settings.output, seed=settings.seed, scale=settings.scale, fresh=settings.fresh)

@@ -25,7 +25,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Embed and print what was done."""
-    from longform.evaluation.inference import embed
+    from longform.inference.run import embed
 
     chosen = inference_settings(settings)
     summary = embed(

@@ -18,7 +18,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Predict and print what was done."""
-    from longform.evaluation.inference import predict
+    from longform.inference.run import predict
 
     chosen = inference_settings(settings)
     summary = predict(settings.model, settings.sources, settings.output, chosen, threshold=settings.threshold)

@@ -12,7 +12,7 @@ FIGURE3_SEEDS, TABLE2_SEEDS = [0, 1], [0, 1, 2]
 
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
-    from longform.laboratory.reproduce import SUBJECTS
+    from longform.studies.paper.reproduce import SUBJECTS
 
     subjects = "; ".join(f"{name}: {subject.shows} ({subject.small})" for name, subject in SUBJECTS.items())
     made = command_parser(
@@ -63,7 +63,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Do what is lacking, and print the table."""
-    from longform.laboratory.reproduce import check_options
+    from longform.studies.paper.reproduce import check_options
 
     given = frozenset(
         name for name, value in vars(settings).items()
@@ -79,9 +79,9 @@ def run(settings: Any) -> None:
 
 
 def _figure3(settings: Any, output: Path) -> int:
-    from longform.laboratory.figure3 import reproduce_figure3
-    from longform.laboratory.figure3_plan import planned, preset_of
-    from longform.laboratory.figure3_report import HEADS, final_values
+    from longform.studies.paper.figure3 import reproduce_figure3
+    from longform.studies.paper.figure3_plan import planned, preset_of
+    from longform.studies.paper.figure3_report import HEADS, final_values
 
     preset = preset_of(settings.scale, settings.preset)
     plan = planned(settings.subject, preset, also=settings.also, steps=settings.steps)
@@ -96,10 +96,10 @@ def _figure3(settings: Any, output: Path) -> int:
 def _table2(settings: Any, output: Path) -> int:
     from dataclasses import replace
 
-    from longform.laboratory.table2 import SCALES, Table2, reproduce_table2
-    from longform.laboratory.table2_models import variants
-    from longform.laboratory.table2_report import accuracy_table
-    from longform.laboratory.table2_tasks import TASKS
+    from longform.studies.paper.table2 import SCALES, Table2, reproduce_table2
+    from longform.studies.paper.table2_models import variants
+    from longform.studies.paper.table2_report import accuracy_table
+    from longform.studies.paper.table2_tasks import TASKS
 
     scale = SCALES[settings.scale]
     if settings.model is not None:
@@ -120,7 +120,7 @@ def _table2(settings: Any, output: Path) -> int:
 def _figure1(settings: Any, output: Path) -> int:
     from longform.cli.spectrum import eager_encoder, encoder_source
     from longform.errors import ConfigurationError
-    from longform.laboratory.figure1 import reproduce_figure1, shares
+    from longform.studies.paper.figure1 import reproduce_figure1, shares
 
     device = settings.device or "auto"
     if len(settings.lengths) > 1:
@@ -144,7 +144,7 @@ def _grid_choices(settings: Any) -> dict[str, Any]:
 
 
 def _table1(settings: Any, output: Path) -> int:
-    from longform.laboratory.table1 import reproduce_table1
+    from longform.studies.paper.table1 import reproduce_table1
 
     table = reproduce_table1(settings.scale, output, **_grid_choices(settings))
     _print("table1", table.heads, table.rows)
@@ -152,7 +152,7 @@ def _table1(settings: Any, output: Path) -> int:
 
 
 def _table3(settings: Any, output: Path) -> int:
-    from longform.laboratory.table3 import reproduce_table3
+    from longform.studies.paper.table3 import reproduce_table3
 
     for title, table in reproduce_table3(settings.scale, output, **_grid_choices(settings)):
         _print(title, table.heads, table.rows)

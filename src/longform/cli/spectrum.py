@@ -10,7 +10,7 @@ from longform.cli.settings_options import add_settings, chosen_settings, field_h
 
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
-    from longform.spectrum.settings import SpectrumSettings, SpectrumView
+    from longform.studies.spectrum.settings import SpectrumSettings, SpectrumView
 
     made = command_parser(
         "spectrum", "The spectrum of attention (Linformer, Figure 1): how much its largest singular values hold, the k "
@@ -38,9 +38,9 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure, and say how much the largest singular values hold."""
-    from longform.benchmarking.run_facts import run_facts
-    from longform.spectrum.run import corpora_of, run_spectrum
-    from longform.spectrum.settings import SpectrumSettings, SpectrumView, texts_at
+    from longform.studies.spectrum.run import corpora_of, run_spectrum
+    from longform.studies.spectrum.settings import SpectrumSettings, SpectrumView, texts_at
+    from longform.studies.speed.run_facts import run_facts
 
     view = chosen_settings(SpectrumView, settings)
     count = texts_at(settings.scale)
@@ -71,8 +71,8 @@ def eager_encoder(name: str, device: str) -> Any:
     """An OpenedModel that gives attention weights."""
     from transformers import AutoModel
 
-    from longform.evaluation.loading import load_pretrained, token_limit
-    from longform.spectrum.settings import OpenedModel
+    from longform.inference.loading import load_pretrained, token_limit
+    from longform.studies.spectrum.settings import OpenedModel
 
     model, tokenizer = load_pretrained(AutoModel, name, device=device)
     if model.config.model_type != "linformer":
@@ -81,7 +81,7 @@ def eager_encoder(name: str, device: str) -> Any:
 
 
 def _rows(result: Any, view: Any) -> list[dict[str, Any]]:
-    from longform.spectrum.views import chosen_per_layer
+    from longform.studies.spectrum.views import chosen_per_layer
 
     chosen = chosen_per_layer(result, view)
     return [

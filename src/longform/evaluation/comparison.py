@@ -13,21 +13,18 @@ import numpy as np
 from longform.data.records import Record, field, read_records
 from longform.data.text import Document, clean_text, read_documents
 from longform.errors import ConfigurationError, DataError
-from longform.evaluation.baselines import DEFAULT_BATCH_TOKENS, Collected
 from longform.evaluation.classification import (
-    MULTI_LABEL,
-    REGRESSION,
-    TextClassifier,
     classification_scores,
     label_ids,
-    load_classifier,
     multi_label_scores,
     regression_scores,
 )
-from longform.evaluation.encoders import load_encoder
 from longform.evaluation.masked_lm import load_masked_lm, mask_texts, masked_lm_scores
 from longform.evaluation.retrieval import retrieval_scores
 from longform.evaluation.similarity import similarity_spearman
+from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
+from longform.inference.encoders import load_encoder
+from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from transformers import AutoModelForMaskedLM
 
 from longform.data.batching import TokenizedText, collate, group_by_length
 from longform.errors import ConfigurationError, DataError
-from longform.evaluation.baselines import STRATEGIES, chunks, special_frame
-from longform.evaluation.loading import checked_limit, load_pretrained, token_limit
+from longform.inference.loading import checked_limit, load_pretrained, token_limit
+from longform.inference.strategies import STRATEGIES, chunks, special_frame
 
 IGNORED = -100  # a label where nothing is to be predicted
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from longform.functional.association import project_first_is_cheaper
-from longform.functional.fused_linear import fused_linear
-from longform.functional.native_linear import native_product, native_product_fits
-from longform.functional.trained_product import NativeProduct, product_trains_natively
+from longform.functional.linear import fused_linear
+from longform.functional.linear.amx import native_product, native_product_fits
+from longform.functional.linear.trained_product import NativeProduct, product_trains_natively
 
 
 class Rows(NamedTuple):

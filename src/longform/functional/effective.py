@@ -11,7 +11,7 @@ from torch import Tensor
 
 from longform.errors import InputError
 from longform.functional.dense import Rows
-from longform.functional.projection import Slots
+from longform.functional.slots import Slots
 
 
 def dense_value_rows(rows: Rows, mask: Tensor | None) -> Tensor:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from longform.functional.inference_calls import is_eager
-from longform.functional.native_jobs import NormOfSumJob
-from longform.functional.native_library import best_units, run
+from longform.functional.conditions import is_eager
+from longform.functional.native.jobs import NormOfSumJob
+from longform.functional.native.library import best_units, run
 
 WHOLE = 32  # features that fill the kernel's vectors
 HALF = torch.bfloat16

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from longform.errors import InputError
-from longform.functional.masking import blank_padding, masked_mean
+from longform.functional.masks import blank_padding, masked_mean
 
 LEAD = 64  # tokens after which a token's weight is half of the first one's
 POOLINGS = ("cls", "mean", "lead", "cls_mean", "cls_lead")

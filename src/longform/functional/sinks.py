@@ -9,7 +9,7 @@ Axes: B batch, n tokens, S slots, s sinks, h heads, d head dimension.
 import torch
 from torch import Tensor
 
-from longform.functional.projection import Slots
+from longform.functional.slots import Slots
 
 
 def rest_mask(mask: Tensor | None, *, batch: int, length: int, sinks: int, device: torch.device) -> Tensor:

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import compressed_attention
-from longform.functional.fused_linear import fused_linear
-from longform.functional.masking import blank_padding, checked_mask, text_lengths
-from longform.functional.projection import Slots
+from longform.functional.linear import fused_linear
+from longform.functional.masks import blank_padding, checked_mask, text_lengths
 from longform.functional.sinks import first_tokens, join_slots, sink_counts
+from longform.functional.slots import Slots
 from longform.functional.window import single_token_attention, windowed_attention
 from longform.layers.geometry import POOLED, check_attention
+from longform.layers.linear import apply_linear, is_affine, is_plain
 from longform.layers.packed_linear import PackedLinear
-from longform.layers.plain_linear import apply_linear, is_affine, is_plain
 from longform.layers.row_chunks import OutputPart, assembled, can_stream, rows_of_each
 from longform.layers.sequence_projection import (
     ConvolutionProjection,

@@ -12,9 +12,9 @@ from torch.nn.functional import pad
 from longform.errors import InputError
 from longform.functional.dense import select_rows
 from longform.functional.effective import dense_value_rows, effective_map, mean_value_rows
-from longform.functional.masking import checked_mask
-from longform.functional.projection import make_slots
+from longform.functional.masks import checked_mask
 from longform.functional.sinks import rest_mask
+from longform.functional.slots import make_slots
 from longform.layers.attention import LinformerAttention
 from longform.layers.sequence_projection import DenseProjection, MeanProjection, SequenceProjection
 

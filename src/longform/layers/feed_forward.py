@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from longform.functional.trained_linear import linear_trains_natively, trained_feed_forward
-from longform.layers.plain_linear import apply_linear, is_plain
+from longform.functional.linear.amx_training import linear_trains_natively, trained_feed_forward
+from longform.layers.linear import apply_linear, is_plain
 
 
 class FeedForward(nn.Module):

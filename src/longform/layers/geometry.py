@@ -1,7 +1,7 @@
 """Which attention options go together; every mismatch is a ConfigurationError that names the way out."""
 
 from longform.errors import ConfigurationError
-from longform.functional.projection import base_slot_size
+from longform.functional.slots import base_slot_size
 
 PROJECTIONS = ("linear", "mean", "max", "convolution", "random")
 SHARINGS = ("none", "headwise", "key_value", "layerwise")

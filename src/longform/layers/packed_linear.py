@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.fused_linear import can_pack, kernel_linear, pack
+from longform.functional.linear import can_pack, kernel_linear, pack
 from longform.layers.inference_only import check_inference_input
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from longform.layers.plain_linear import is_hooked
+from longform.layers.linear import is_hooked
 
 Keep = Callable[[nn.Module, str], bool]  # (a layer's parent, its name there)
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from longform.functional.blockwise_cpu import has_blockwise_kernel
 from longform.functional.hardware import has_amx
-from longform.layers.plain_linear import is_watched
+from longform.functional.window.sdpa_training import has_blockwise_kernel
+from longform.layers.linear import is_watched
 
 LONG = 4096  # tokens from which on a text passes through a whole layer so
 OutputPart = tuple[tuple[slice, slice], Tensor]  # of which documents and tokens; values (b, c, D)

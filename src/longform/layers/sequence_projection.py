@@ -19,10 +19,10 @@ from longform.functional.dense import (
     select_rows,
     shortened_heads,
 )
-from longform.functional.fused_linear import fused_linear
-from longform.functional.masking import blank_padding, without_first
-from longform.functional.projection import Slots, base_slot_size, convolve, divisors, make_slots, max_pool, mean_pool
+from longform.functional.linear import fused_linear
+from longform.functional.masks import blank_padding, without_first
 from longform.functional.sinks import rest_mask
+from longform.functional.slots import Slots, base_slot_size, convolve, divisors, make_slots, max_pool, mean_pool
 
 
 class Weights(NamedTuple):

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from longform.functional.document import DocumentAttention, Far, Part, far_of
 from longform.functional.window import window_kernel
-from longform.layers.plain_linear import apply_linear
+from longform.functional.window.document import DocumentAttention, Far, Part, far_of
+from longform.layers.linear import apply_linear
 from longform.layers.row_chunks import CPU_ROWS, OutputPart
 from longform.layers.sequence_projection import Memory
 

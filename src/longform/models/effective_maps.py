@@ -6,7 +6,7 @@ Axes: B batch, n tokens, h heads.
 import torch
 from torch import Tensor
 
-from longform.functional.masking import checked_mask
+from longform.functional.masks import checked_mask
 from longform.layers.attention import LinformerAttention
 from longform.layers.effective_attention import implied_map
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel

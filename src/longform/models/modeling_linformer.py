@@ -16,14 +16,14 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
 from longform.errors import InputError
-from longform.functional.masking import blank_padding, checked_mask
+from longform.functional.masks import blank_padding, checked_mask
 from longform.functional.pooling import pooled
 from longform.functional.positions import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.feed_forward import FeedForward
-from longform.layers.plain_linear import is_plain, is_watched
-from longform.layers.plain_norm import add_and_norm, add_norm_and_round, apply_norm
+from longform.layers.linear import is_plain, is_watched
+from longform.layers.norm import add_and_norm, add_norm_and_round, apply_norm
 from longform.layers.row_chunks import OutputPart, assembled, can_stream, chunk_size, has_hooks, in_chunks
 from longform.layers.sequence_projection import (
     Learned,

@@ -9,7 +9,7 @@ from torch.nn.functional import interpolate
 from transformers import PreTrainedModel
 
 from longform.functional.positions import extend_positions
-from longform.functional.projection import base_slot_size
+from longform.functional.slots import base_slot_size
 from longform.layers.attention import LinformerAttention
 from longform.layers.geometry import POOLED
 from longform.layers.sequence_projection import ConvolutionProjection, DenseProjection

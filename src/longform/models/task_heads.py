@@ -20,7 +20,7 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from longform.errors import InputError
-from longform.functional.masking import checked_mask
+from longform.functional.masks import checked_mask
 from longform.functional.pooling import pooled, pooled_width
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, kl_div, log_softmax
 
-from longform.functional.masking import masked_mean
+from longform.functional.masks import masked_mean
 from longform.training.crops import Crops
 from longform.training.teacher import Encoded
 

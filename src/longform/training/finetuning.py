@@ -22,7 +22,7 @@ from transformers import (
 
 from longform.data.text import atomic_write
 from longform.errors import ConfigurationError
-from longform.evaluation import classification
+from longform.inference import classifiers
 from longform.training.finetuning_job import FinetuningJob
 from longform.training.labels import (
     MULTI,
@@ -49,9 +49,9 @@ from longform.training.trainer import (
 )
 
 PROBLEMS = {
-    SINGLE: classification.SINGLE_LABEL,
-    MULTI: classification.MULTI_LABEL,
-    REGRESSION: classification.REGRESSION,
+    SINGLE: classifiers.SINGLE_LABEL,
+    MULTI: classifiers.MULTI_LABEL,
+    REGRESSION: classifiers.REGRESSION,
 }
 
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from longform.data.batching import TokenizedText, collate, group_by_length, tokenize
 from longform.errors import ConfigurationError
 from longform.evaluation import classification
-from longform.evaluation.loading import token_limit
+from longform.inference.loading import token_limit
 from longform.training.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme
 from longform.training.settings import FinetuningSettings, as_dict, compute_dtype
 from longform.training.students import Student, fingerprint

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.data.pictures import literal, new_figure, save_figure
+from longform.runs.pictures import literal, new_figure, save_figure
 
 
 def learning_curve(records: Sequence[dict[str, Any]], metric: str, path: Path) -> None:

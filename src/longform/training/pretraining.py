@@ -16,7 +16,7 @@ from longform.data.token_store import Corpus
 from longform.errors import ConfigurationError, require
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
-from longform.training.environment import environment
+from longform.runs.facts import environment
 from longform.training.pretraining_data import PretrainingData
 from longform.training.pretraining_model import HiddenTokensLoss, config_for, described, new_model
 from longform.training.pretraining_report import write_report

@@ -5,8 +5,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from longform.data.pictures import inline_picture, new_figure, save_figure
 from longform.data.text import atomic_write
+from longform.runs.pictures import inline_picture, new_figure, save_figure
 from longform.training.model_card import architecture, data_facts, model_card, training_facts
 
 CURVE = "learning_curve.png"

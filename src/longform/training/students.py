@@ -26,7 +26,7 @@ from transformers import (
 from transformers.utils import logging
 
 from longform.errors import ConfigurationError
-from longform.evaluation.loading import unreadable
+from longform.inference.loading import unreadable
 from longform.models.configuration_linformer import LinformerConfig
 
 CLASSIFIER = "ForSequenceClassification"

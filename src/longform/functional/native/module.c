@@ -1,8 +1,0 @@
-/* An empty Python module: what walks over packages imports it; native_library.py reads the library's own functions. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Kernels, for native_library.", 0, NULL,
-                                    NULL, NULL, NULL, NULL};
-
-PyMODINIT_FUNC PyInit__native(void) { return PyModule_Create(&module); }

@@ -1,0 +1,205 @@
+"""Shortening a sequence from n tokens to at most k slots by local pooling: mean, max, convolution (paper §4).
+
+Each slot stands for a run of c consecutive tokens. The paper's c is C = ceil(N / k) for the full length N. A shorter
+document is given the smallest divisor of C that still fits it into k slots, counted on its own length, so that it
+is shortened no more than it must be (k tokens or fewer: one slot a token) and never depends on its neighbours in the
+batch.
+
+Axes: B batch, n tokens, N the longest n, k slots, c tokens a slot, F features, h heads, d head dimension.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from longform.functional.conditions import is_eager
+from longform.functional.masks import document_lengths, without_first
+from longform.functional.slot_means import native_mean_of_runs, native_mean_serves
+
+SHORT_RUN = 8
+
+
+class Slots(NamedTuple):
+    """What each slot stands for.
+
+    ``count``: valid tokens in it, float32 (B, S), S <= k; 0 marks an empty slot. ``size``: consecutive positions
+    that a slot covers, long (B,): slot j covers positions j size to (j + 1) size - 1. ``uniform``: that size as an
+    int where all rows have the same and it is known without asking the device, else None.
+    """
+
+    count: Tensor
+    size: Tensor
+    uniform: int | None
+
+
+def base_slot_size(*, max_length: int, slots: int) -> int:
+    """The paper's kernel and stride C = ceil(N / k), in tokens."""
+    return -(-max_length // slots)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors of ``number``, ascending."""
+    return tuple(size for size in range(1, number + 1) if number % size == 0)
+
+
+def slot_sizes(lengths: Tensor, *, sizes: tuple[int, ...], slots: int) -> Tensor:
+    """For documents of ``lengths`` tokens, long (B,): the first of ``sizes`` (ascending) that needs <= ``slots``.
+
+    Returns tokens a slot, long (B,).
+    """
+    candidates = torch.tensor(sizes, device=lengths.device)
+    fits = candidates * slots >= lengths[:, None]
+    return torch.where(fits, candidates, sizes[-1]).amin(dim=1)
+
+
+def make_slots(
+    mask: Tensor | None, *, batch: int, length: int, device: torch.device, sizes: tuple[int, ...], slots: int,
+    sinks: int = 0,
+) -> Slots:  # fmt: skip
+    """Slots of ``batch`` rows of ``length`` positions; ``mask`` bool (B, n) or None.
+
+    ``sizes``: the tokens a slot may cover, ascending: divisors(C), or (C,) for a kernel with that many taps;
+    ``slots`` k. ``sinks``: leading positions that are not counted.
+    """
+    if mask is None and device.type == "cpu" and is_eager():
+        return _even_slots(batch, length, sizes, slots, sinks)
+    return _make_slots(mask, batch=batch, length=length, device=device, sizes=sizes, slots=slots, sinks=sinks)
+
+
+@lru_cache(maxsize=32)
+def _even_slots(batch: int, length: int, sizes: tuple[int, ...], slots: int, sinks: int) -> Slots:
+    """Those of texts without padding, which all layers share."""
+    with torch.inference_mode(mode=False):  # or a graph could not hold them
+        return _make_slots(
+            None, batch=batch, length=length, device=torch.device("cpu"), sizes=sizes, slots=slots, sinks=sinks
+        )
+
+
+def _make_slots(
+    mask: Tensor | None, *, batch: int, length: int, device: torch.device, sizes: tuple[int, ...], slots: int,
+    sinks: int,
+) -> Slots:  # fmt: skip
+    if len(sizes) == 1:
+        size, uniform = torch.full((batch,), sizes[0], dtype=torch.long, device=device), sizes[0]
+    elif mask is None and not torch.compiler.is_compiling():  # known without asking the device
+        known = next((size for size in sizes if size * slots >= length), sizes[-1])
+        size = torch.full((batch,), known, dtype=torch.long, device=device)
+        uniform = known if length <= known * slots else None
+    else:
+        lengths = document_lengths(mask, batch=batch, length=length, device=device)
+        size = slot_sizes(lengths, sizes=sizes, slots=slots)
+        uniform = _uniform_size(size, length=length, slots=slots)
+    valid = torch.ones(batch, length, device=device) if mask is None else mask.float()
+    count = segment_sum(valid[..., None], size, uniform, limit=slots, sinks=sinks)[..., 0]
+    return Slots(count, size, uniform)
+
+
+def _uniform_size(size: Tensor, *, length: int, slots: int) -> int | None:
+    """The size that all rows share, unless there is padding beyond ``slots`` of that size; None in compiled graphs."""
+    if torch.compiler.is_compiling():
+        return None
+    first = int(size[0])
+    return first if length <= first * slots and bool((size == first).all()) else None
+
+
+def _runs(x: Tensor, size: int, fill: float) -> Tensor:
+    """x (B, n, F) -> (B, S, size, F), the last run filled up with ``fill``."""
+    batch, length, features = x.shape
+    runs = (length + size - 1) // size
+    if torch.compiler.is_compiling():  # padding by a symbolic amount, or one run, would tie the graph to some lengths
+        runs = length // size + 2
+        positions = torch.arange(runs, device=x.device)[:, None] * size + torch.arange(size, device=x.device)
+        return torch.where((positions < length)[..., None], x[:, positions.clamp(max=length - 1)], fill)
+    if length % size:
+        x = torch.nn.functional.pad(x, (0, 0, 0, runs * size - length), value=fill)
+    return x.reshape(batch, runs, size, features)
+
+
+def _slot_of_position(x: Tensor, size: Tensor, last: int) -> Tensor:
+    positions = torch.arange(x.shape[1], device=x.device)
+    index = (positions // size[:, None]).clamp(max=last)
+    return index[..., None].expand(x.shape)
+
+
+def segment_sum(x: Tensor, size: Tensor, uniform: int | None, *, limit: int, sinks: int = 0) -> Tensor:
+    """Sum of x (B, n, F) over runs of ``size`` long (B,) positions -> (B, S, F), S <= ``limit``.
+
+    ``uniform``: the size as an int where all rows share it. The first ``sinks`` positions are left out. Accumulates in
+    at least float32.
+    """
+    if uniform is not None and not torch.compiler.is_compiling():
+        return without_first(x, sinks) if uniform == 1 else _sums_of_runs(x, uniform, sinks)
+    x = without_first(x, sinks)
+    if uniform is not None:
+        return _totals(_runs(x, uniform, 0.0))
+    wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+    index = _slot_of_position(x, size, limit - 1)
+    return wide.new_zeros(x.shape[0], limit, x.shape[2]).scatter_add(1, index, wide).to(x.dtype)
+
+
+def _sums_of_runs(x: Tensor, size: int, sinks: int) -> Tensor:
+    """segment_sum of runs of one size, with no copy of ``x``: runs with sinks, whole runs, and what is left."""
+    whole, first = x.shape[1] // size * size, -(-sinks // size) * size
+    parts = (without_first(x[:, :first], sinks), x[:, first:whole], x[:, max(first, whole) :])
+    sums = [_totals(_runs(part, size, 0.0)) for part in parts if part.shape[1]]
+    return sums[0] if len(sums) == 1 else torch.cat(sums, dim=1)
+
+
+def _totals(runs: Tensor) -> Tensor:
+    """(B, S, size, F) -> (B, S, F). Few bfloat16 values are summed slowly by torch, and copied if in float32."""
+    size = runs.shape[2]
+    if runs.dtype != torch.bfloat16 or size > SHORT_RUN:
+        return runs.sum(dim=2)
+    if runs.requires_grad or torch.compiler.is_compiling():
+        return runs.sum(dim=2, dtype=torch.float32).to(runs.dtype)
+    total = runs[:, :, 0].float()
+    for place in range(1, size):
+        total += runs[:, :, place]
+    return total.to(runs.dtype)
+
+
+def mean_pool(x: Tensor, slots: Slots, *, limit: int, sinks: int = 0) -> Tensor:
+    """Mean of each slot's valid tokens: x (B, n, F) with padding blanked -> (B, S, F); an empty slot gives zeros.
+
+    ``limit``: the most slots there can be (k). ``sinks``: leading tokens to leave out, which ``slots`` does not count.
+    """
+    if slots.uniform is not None and native_mean_serves(x):
+        return native_mean_of_runs(x, slots.count, size=slots.uniform, sinks=sinks)
+    total = segment_sum(x, slots.size, slots.uniform, limit=limit, sinks=sinks)
+    return total / slots.count.clamp(min=1.0).to(total.dtype)[..., None]
+
+
+def max_pool(x: Tensor, slots: Slots, mask: Tensor | None, *, limit: int) -> Tensor:
+    """Elementwise maximum over each slot's valid tokens: x (B, n, F) -> (B, S, F); an empty slot gives zeros."""
+    lowest = torch.finfo(x.dtype).min
+    if mask is not None:
+        x = torch.where(mask[..., None], x, lowest)
+    if slots.uniform is not None:
+        peak = _runs(x, slots.uniform, lowest).amax(dim=2)
+    else:
+        index = _slot_of_position(x, slots.size, limit - 1)
+        start = x.new_full((x.shape[0], limit, x.shape[2]), lowest)
+        peak = start.scatter_reduce(1, index, x, reduce="amax", include_self=True)
+    return torch.where(slots.count[..., None] > 0, peak, 0.0)
+
+
+def convolve(x: Tensor, kernel: Tensor, mask: Tensor | None) -> Tensor:
+    """Depthwise convolution along the sequence with kernel = stride = C (paper §4).
+
+    x (B, n, h, d) with padding blanked; kernel (h, d, C), or (1, d, C) where heads share it -> (B, S, h, d),
+    S = ceil(n / C). Each channel is scaled by sum|w| over all taps / sum|w| over valid taps, so that equal taps
+    give the mean of the valid tokens.
+    """
+    batch, length, heads, dim = x.shape
+    taps = kernel.shape[-1]
+    runs = _runs(x.reshape(batch, length, heads * dim), taps, 0.0).view(batch, -1, taps, heads, dim)
+    weights = kernel.permute(2, 0, 1).to(x.dtype)  # (C, h, d)
+    total = (runs * weights).sum(dim=2)
+    valid = x.new_ones(batch, length, 1) if mask is None else mask[..., None].to(x.dtype)
+    present = _runs(valid, taps, 0.0)[..., 0]  # (B, S, C)
+    size = kernel.abs().to(x.dtype)
+    mass = torch.einsum("bsc,hdc->bshd", present, size)
+    seen = mass > 0
+    return total * torch.where(seen, size.sum(dim=-1) / torch.where(seen, mass, 1.0), 0.0)

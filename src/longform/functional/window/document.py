@@ -1,0 +1,162 @@
+"""One document on a CPU, where no gradient is wanted: the part of it that is at hand, and the slots of all of it.
+
+Axes: n tokens of the document, c queries and m keys at hand, S slots, h heads, d head dimension, w block.
+"""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from longform.functional.slots import Slots
+
+SINGLE_TOKENS = 512  # so many at most are looked at in one table of all pairs
+
+
+class Part(NamedTuple):
+    """Some queries of a document and the keys that they reach; blocks and positions are those of the document.
+
+    ``query`` (h, c, d): from token ``start``, a block's first, on. ``key``, ``value`` (h, m, d): from the block before
+    the queries to the end of the block after, as far as there are such blocks. ``length``: the document's tokens;
+    ``window``: those of a block.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    length: int
+    window: int
+    start: int = 0
+
+    @property
+    def key_start(self) -> int:
+        """The token of the first key."""
+        return max(0, self.start - self.window)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no query is missing."""
+        return self.query.shape[1] == self.length
+
+    def blocks(self) -> range:
+        """Of the queries."""
+        return range(self.start // self.window, -(-(self.start + self.query.shape[1]) // self.window))
+
+    def all_blocks(self) -> int:
+        """Of the document."""
+        return -(-self.length // self.window)
+
+    def queries(self, first: int, end: int) -> slice:
+        """Where the queries of blocks ``first`` to ``end`` are."""
+        return slice(first * self.window - self.start, min(end * self.window, self.length) - self.start)
+
+    def keys(self, first: int, end: int) -> slice:
+        """Where the keys of blocks ``first`` to ``end`` are, as far as there are such blocks."""
+        stop = min(end * self.window, self.length)
+        return slice(max(0, first) * self.window - self.key_start, stop - self.key_start)
+
+
+class Far(NamedTuple):
+    """The slots of one document: ``key``, ``value`` (h, S, d), ``count`` (S) real, ``size`` tokens a slot.
+
+    ``sinks`` of them stand for one leading token each; ``bias`` (h) or None and ``budget`` weigh them. ``of_tokens``:
+    where ``size`` is 1, a slot is its token.
+    """
+
+    key: Tensor
+    value: Tensor
+    count: Tensor
+    size: int
+    sinks: int
+    bias: Tensor | None
+    budget: float | None
+    of_tokens: bool = False
+
+    def is_of_single_tokens(self, part: Part) -> bool:
+        """Whether the slots are the tokens of ``part``, all of a short document."""
+        return self.size == 1 and self.of_tokens and part.is_whole and part.length <= SINGLE_TOKENS
+
+
+class DocumentAttention(ABC):
+    """The attention of one document to its neighbours and to ``far``, part after part from its start."""
+
+    def __init__(self, far: Far) -> None:
+        self.far = far
+        self._shares: list[float] = []
+
+    def shares(self, part: Part) -> list[float]:
+        """``far_shares`` of all blocks of the document of which this is a part."""
+        self._shares = self._shares or far_shares(self.far, part.all_blocks(), part.window)
+        return self._shares
+
+    @abstractmethod
+    def __call__(self, part: Part, out: Tensor) -> None:
+        """Write the context of the part's queries into ``out`` (c, h, d)."""
+
+
+def far_of(
+    document: int,
+    length: int,
+    memory_key: Tensor,
+    memory_value: Tensor,
+    slots: Slots,
+    *,
+    sinks: int,
+    bias: Tensor | None,
+    budget: float | None,
+    of_tokens: bool,
+) -> Far:
+    """The slots of one document of ``length`` tokens, from the batch's memory_key, memory_value (B, h, S, d)."""
+    size = int(slots.size[document]) if slots.uniform is None else slots.uniform
+    used = slice(0, min(sinks + -(-length // size), memory_key.shape[2]))
+    count = slots.count[document, used].to(torch.float64 if memory_key.dtype == torch.float64 else torch.float32)
+    key, value = memory_key[document, :, used], memory_value[document, :, used]
+    return Far(key, value, count, size, sinks, bias, budget, of_tokens)
+
+
+def far_of_tokens(
+    document: int, length: int, *, like: Tensor, sinks: int, bias: Tensor | None, budget: float | None
+) -> Far:
+    """The slots of a document of ``length`` tokens where each is a token: counts, and no keys or values.
+
+    ``like``: the keys (B, h, n, d) of all tokens.
+    """
+    wide = torch.float64 if like.dtype == torch.float64 else torch.float32
+    count = torch.zeros(sinks + length, dtype=wide)
+    count[: min(sinks, length)] = 1.0  # sinks have slots of their own, in front
+    count[2 * sinks :] = 1.0
+    nothing = like[document, :, :0]
+    return Far(nothing, nothing, count, 1, sinks, bias, budget, of_tokens=True)
+
+
+def slot_logits(far: Far) -> Tensor:
+    """log(count) of each slot, -inf where it is empty: shape (S)."""
+    return torch.where(far.count > 0, far.count.clamp(min=1.0).log(), -torch.inf)
+
+
+def far_logits(far: Far, shares: list[float], first: int, end: int, window: int) -> Tensor:
+    """What is added to the logits of slots for the queries of blocks ``first`` to ``end``: (c, S).
+
+    As window.far_bias: log(count), hidden within reach and where empty, less where the budget is passed. ``shares``:
+    ``far_shares`` of all blocks.
+    """
+    count = far.count
+    index = torch.arange(count.shape[0])
+    exact = index < far.sinks
+    home = torch.where(exact, index, (index - far.sinks) * far.size) // window
+    blocks = torch.arange(first, end)[:, None]
+    seen = ((home - blocks).abs() > 1) & (count > 0)
+    share = torch.tensor(shares[first:end], dtype=count.dtype)[:, None]
+    return torch.where(seen, slot_logits(far) + torch.where(exact, 0.0, share), -torch.inf)
+
+
+def far_shares(far: Far, blocks: int, window: int) -> list[float]:
+    """min(0, log(budget / far tokens)) of each block, whose window is a multiple of the slot size."""
+    if far.budget is None:
+        return [0.0] * blocks
+    rest, run = far.count[far.sinks :], window // far.size
+    tokens = pad(rest, (0, blocks * run - len(rest))).view(blocks, run).sum(dim=1)
+    near = pad(tokens, (1, 1)).unfold(0, 3, 1).sum(dim=1)
+    return (far.budget / (tokens.sum() - near).clamp(min=1.0)).log().clamp(max=0.0).tolist()

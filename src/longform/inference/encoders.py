@@ -1,0 +1,147 @@
+"""One interface to text encoders: sentence-transformers folders, plain encoders and Longforms -> embeddings.
+
+Axes: B texts in a batch, n tokens, D embedding size, N texts.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from transformers import AutoModel
+from transformers.utils import cached_file
+
+from longform.data.batching import Batch
+from longform.errors import CheckpointError, ConfigurationError
+from longform.functional.pooling import POOLINGS, pooled, pooled_width
+from longform.inference.loading import checked_limit, load_pretrained, token_limit
+from longform.inference.strategies import Collected, Outcome, Text, collect, run_texts
+
+SAVED_POOLINGS = ("mean", "cls", "max")  # what a sentence-transformers folder may ask for
+KINDS = (*POOLINGS, "max")
+_SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """A model, its tokenizer, and how hidden states become one vector. ``limit``: tokens that it takes at most."""
+
+    model: Any
+    tokenizer: Any
+    pooling: str
+    normalise: bool
+    limit: int
+
+    def __post_init__(self) -> None:
+        if self.pooling not in KINDS:
+            raise ConfigurationError(f'pooling is "{self.pooling}"; it is one of {", ".join(KINDS)}')
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Pooled hidden states (B, D), with "cls_mean" or "cls_lead" (B, 2 D), not normalised."""
+        inputs = {name: tensor.to(self.model.device) for name, tensor in batch.model_inputs().items()}
+        hidden = self.model(**inputs).last_hidden_state.float()  # a mean in bfloat16 would have three digits
+        mask = inputs["attention_mask"].bool()
+        if self.pooling in POOLINGS:
+            return pooled(hidden, mask, kind=self.pooling)
+        peaks = hidden.masked_fill(~mask[..., None], -torch.inf).amax(dim=1)
+        return torch.where(mask.any(dim=1, keepdim=True), peaks, 0.0)
+
+    def outcomes(self, texts: Iterable[Text], **options: Any) -> Iterator[Outcome]:
+        """Embeddings in order, streamed; ``options`` are those of ``run_texts``."""
+        options.setdefault("limit", self.limit)
+        for outcome in run_texts(self.forward, texts, self.tokenizer, **options):
+            if self.normalise:
+                unit = normalize(torch.from_numpy(outcome.values), dim=0).numpy()
+                outcome = outcome._replace(values=unit)
+            yield outcome
+
+    def embed(self, texts: Sequence[Text], *, progress: bool = False, **options: Any) -> np.ndarray:
+        """Embeddings float32 (N, D) of ``texts``; ``options`` are those of ``run_texts``."""
+        return self.collect(texts, progress=progress, **options).values
+
+    def collect(self, texts: Sequence[Text], *, progress: bool = False, **options: Any) -> Collected:
+        """Embeddings (N, D), and how many tokens were seen and texts cut."""
+        outcomes = self.outcomes(texts, **options)
+        features = pooled_width(self.pooling, self.model.config.hidden_size)
+        return collect(outcomes, total=len(texts), features=features, name="embed", progress=progress)
+
+
+def load_encoder(
+    source: str | Path,
+    *,
+    pooling: str | None = None,
+    normalise: bool | None = None,
+    max_length: int | None = None,
+    dtype: str = "float32",
+    device: str = "auto",
+    compile: bool = False,
+) -> TextEncoder:
+    """A TextEncoder of a folder or hub name.
+
+    ``pooling`` and ``normalise`` default to what a sentence-transformers folder says, else to "mean" and no.
+    ``max_length`` (tokens) may shorten the model's limit, not extend it. ``dtype``, ``device`` and ``compile`` as in
+    ``load_pretrained``. Raises CheckpointError, ConfigurationError.
+    """
+    saved_pooling, saved_normalise = _sentence_transformers_settings(source)
+    model, tokenizer = load_pretrained(AutoModel, source, dtype=dtype, device=device, compile=compile)
+    limit = checked_limit(token_limit(model, tokenizer), max_length, name=str(source))
+    return TextEncoder(
+        model,
+        tokenizer,
+        pooling=pooling or saved_pooling,
+        normalise=saved_normalise if normalise is None else normalise,
+        limit=limit,
+    )
+
+
+def _sentence_transformers_settings(source: str | Path) -> tuple[str, bool]:
+    """Pooling and normalisation that a sentence-transformers folder asks for; ("mean", False) for other folders."""
+    modules = _read_json(source, "modules.json")
+    if modules is None:
+        return "mean", False
+    kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
+    unsupported = [kind for kind in kinds if kind not in _SUPPORTED_MODULES]
+    if unsupported:
+        raise CheckpointError(
+            f'"{source}" is a sentence-transformers model of {", ".join(kinds)}; {", ".join(unsupported)} is not run '
+            "here, only a Transformer, then Pooling, then Normalize. Its vectors come from sentence-transformers: "
+            f'SentenceTransformer("{source}").encode(texts)'
+        )
+    if not kinds or kinds[0] != "Transformer" or modules[0]["path"]:
+        raise CheckpointError(
+            f'"{source}" is a sentence-transformers model of {", ".join(kinds)}, and its Transformer is not in the '
+            "folder itself. Give pooling and the transformer's own folder instead; what longform convert makes of it "
+            "has it there"
+        )
+    pooling = "mean"
+    if "Pooling" in kinds:
+        settings = _read_json(source, f"{modules[kinds.index('Pooling')]['path']}/config.json") or {}
+        pooling = _pooling_mode(settings, source)
+    return pooling, "Normalize" in kinds
+
+
+def _pooling_mode(settings: dict[str, Any], source: str | Path) -> str:
+    legacy = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
+    on = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value]
+    mode: Any = settings.get("pooling_mode") or (legacy.get(on[0], on[0]) if len(on) == 1 else on)
+    if mode not in SAVED_POOLINGS:
+        raise CheckpointError(f'"{source}" pools by {mode}; supported are {", ".join(SAVED_POOLINGS)}')
+    return str(mode)
+
+
+def _read_json(source: str | Path, name: str) -> Any:
+    options: dict[str, Any] = {
+        "_raise_exceptions_for_missing_entries": False,
+        "_raise_exceptions_for_connection_errors": False,
+        "_raise_exceptions_for_gated_repo": False,
+    }
+    try:
+        found = cached_file(str(source), name, **options)
+    except (OSError, ValueError):  # a wrong name: loading the model says so
+        return None
+    return None if found is None else json.loads(Path(found).read_text(encoding="utf-8"))

@@ -1,0 +1,254 @@
+"""Predicting and embedding whole collections: streamed, in order, resumable, in constant memory."""
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from longform.data.text import Document, ReadReport, read_documents
+from longform.errors import ConfigurationError, DataError, InputError
+from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
+from longform.inference.encoders import TextEncoder, load_encoder
+from longform.inference.resumable import ResumableOutput
+from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome
+
+
+@dataclass(frozen=True)
+class InferenceSettings:
+    """How documents are read and a model is run; the same for prediction and embedding.
+
+    Lengths are in tokens. ``strategy``: "whole" (up to ``max_length``, or what the model takes) or "chunk-average".
+    ``on_long``: "truncate" (counted) or "error". ``compile``: by torch.compile, Longforms only; it costs tens of
+    seconds at the start of a run. ``restart``: forget what an interrupted run left.
+    """
+
+    text_field: str = "text"
+    pair_field: str | None = None
+    id_field: str | None = None
+    stdin_format: str = "lines"
+    max_length: int | None = None
+    on_long: str = "truncate"
+    strategy: str = "whole"
+    overlap: int = 0
+    batch_tokens: int = DEFAULT_BATCH_TOKENS
+    dtype: str = "float32"
+    device: str = "auto"
+    compile: bool = False
+    restart: bool = False
+    progress: bool = True
+
+
+@dataclass(frozen=True)
+class InferenceSummary:
+    """What a run did. Counts are of the whole output; ``seconds`` and ``tokens_per_second`` of this start alone."""
+
+    output: str
+    documents: int
+    resumed: int  # documents that an interrupted run had done
+    tokens: int
+    truncated: int  # documents that were cut
+    truncated_tokens: int
+    empty: int
+    replaced_characters: int
+    seconds: float
+    tokens_per_second: float
+
+
+def predict(
+    model: str | Path,
+    sources: str | Path | Sequence[str | Path],
+    output: str | Path,
+    settings: InferenceSettings | None = None,
+    *,
+    threshold: float = 0.5,
+) -> InferenceSummary:
+    """Label the documents of ``sources`` (see ``read_documents``) with a fine-tuned model; ``output``: jsonl, parquet.
+
+    A record has ``id``, ``label``, ``score`` and ``scores`` (a probability for each label); a multi-label model's has
+    ``labels`` (those of at least ``threshold``) and ``scores``; a regression's ``score`` (one value) or ``scores``;
+    all have ``tokens`` and ``truncated`` (tokens cut off). Raises the errors of ``longform.errors``.
+    """
+    settings = settings or InferenceSettings()
+    if not 0 <= threshold <= 1:
+        raise ConfigurationError(f"threshold is {threshold}; it is a probability")
+    classifier = load_classifier(model, **_loading(settings))
+    format_record = _prediction_format(classifier, threshold)
+    kept = {"command": "predict", "threshold": threshold}
+    return _run(classifier, format_record, model, sources, output, settings, kept)
+
+
+def embed(
+    model: str | Path,
+    sources: str | Path | Sequence[str | Path],
+    output: str | Path,
+    settings: InferenceSettings | None = None,
+    *,
+    pooling: str | None = None,
+    normalise: bool | None = None,
+) -> InferenceSummary:
+    """Embed the documents of ``sources`` (see ``read_documents``); ``output``: jsonl or parquet.
+
+    A record has ``id``, ``embedding`` (D float32 values), ``tokens`` and ``truncated`` (tokens cut off).
+    ``pooling`` and ``normalise`` as in ``load_encoder``. Raises the errors of ``longform.errors``.
+    """
+    settings = settings or InferenceSettings()
+    encoder = load_encoder(model, pooling=pooling, normalise=normalise, **_loading(settings))
+    kept = {"command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise}
+    return _run(encoder, _embedding_record, model, sources, output, settings, kept)
+
+
+def _loading(settings: InferenceSettings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in ("max_length", "dtype", "device", "compile")}
+
+
+def _run(
+    runner: TextClassifier | TextEncoder,
+    format_record: Callable[[np.ndarray], dict[str, Any]],
+    model: str | Path,
+    sources: str | Path | Sequence[str | Path],
+    output: str | Path,
+    settings: InferenceSettings,
+    kept: dict[str, Any],
+) -> InferenceSummary:
+    report = ReadReport()
+    documents = read_documents(
+        sources,
+        text_field=settings.text_field,
+        pair_field=settings.pair_field,
+        id_field=settings.id_field,
+        stdin_format=settings.stdin_format,
+        report=report,
+    )
+    result = ResumableOutput(
+        output, {**kept, **_identity(model, sources, settings, runner.limit)}, restart=settings.restart
+    )
+    started, resumed, tokens_now = time.perf_counter(), result.done, 0
+    try:
+        _skip_done(documents, result)
+        for document, outcome in _paired(runner, documents, settings, initial=resumed):
+            if not np.isfinite(outcome.values).all():
+                raise InputError(
+                    f"document {document}: the model's result is NaN or infinite; nothing is written for it"
+                )
+            tokens_now += outcome.tokens
+            counts = {"tokens": outcome.tokens, "truncated": outcome.truncated}
+            result.append({"id": document, **format_record(outcome.values), **counts})
+        seconds = time.perf_counter() - started
+        tokens, cut, cut_tokens = _totals(result)
+        result.finish()
+    finally:
+        result.close()
+    return InferenceSummary(
+        output=str(output),
+        documents=report.documents,
+        resumed=resumed,
+        tokens=tokens,
+        truncated=cut,
+        truncated_tokens=cut_tokens,
+        empty=report.empty,
+        replaced_characters=report.replaced_characters,
+        seconds=seconds,
+        tokens_per_second=tokens_now / max(seconds, 1e-9),
+    )
+
+
+def _paired(
+    runner: TextClassifier | TextEncoder, documents: Iterator[Document], settings: InferenceSettings, *, initial: int
+) -> Iterator[tuple[str, Outcome]]:
+    """Outcomes with the ids of their documents; a model's failure names the documents it may have come from."""
+    waiting: deque[str] = deque()
+
+    def remembered() -> Iterator[Document]:
+        for document in documents:
+            waiting.append(document.id)
+            yield document
+
+    outcomes = runner.outcomes(
+        remembered(),
+        strategy=settings.strategy,
+        overlap=settings.overlap,
+        max_tokens_per_batch=settings.batch_tokens,
+        on_long=settings.on_long,
+    )
+    try:
+        for outcome in tqdm(outcomes, initial=initial, unit=" documents", disable=not settings.progress):
+            yield waiting.popleft(), outcome
+    except (RuntimeError, IndexError) as error:
+        if not waiting:
+            raise
+        raise InputError(
+            f"one of the {len(waiting)} documents from {waiting[0]} to {waiting[-1]} failed: "
+            f"{str(error).strip().splitlines()[0]}; all before them are kept, and a new start goes on there"
+        ) from error
+
+
+def _skip_done(documents: Iterator[Document], result: ResumableOutput) -> None:
+    """Pass over what an interrupted run has written, making sure that it is the same documents."""
+    last = None
+    for _ in range(result.done):
+        last = next(documents, None)
+    if result.last is not None and (last is None or last.id != result.last["id"]):
+        raise DataError(
+            f"{result.partial} holds {result.done} documents, the last of them {result.last['id']}, but the sources' "
+            f"document there is {last.id if last else 'missing'}: they have changed; restart (--restart true)"
+        )
+
+
+def _totals(result: ResumableOutput) -> tuple[int, int, int]:
+    tokens = cut = cut_tokens = 0
+    for record in result.records():
+        tokens += record["tokens"]
+        cut += record["truncated"] > 0
+        cut_tokens += record["truncated"]
+    return tokens, cut, cut_tokens
+
+
+def _identity(
+    model: str | Path, sources: str | Path | Sequence[str | Path], settings: InferenceSettings, limit: int
+) -> dict[str, Any]:
+    """What must not change between two starts of one run."""
+    listed = [sources] if isinstance(sources, str | Path) else sources
+    free = ("batch_tokens", "device", "compile", "restart", "progress", "max_length")
+    chosen = {name: value for name, value in asdict(settings).items() if name not in free}
+    return {**chosen, "model": _fingerprint(model), "sources": list(map(str, listed)), "limit": limit}
+
+
+def _fingerprint(model: str | Path) -> str:
+    """The model's name and, for a folder, a digest of its settings and of its weights' sizes and times."""
+    folder = Path(model)
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        digest.update(path.read_bytes())
+    for path in sorted(folder.glob("*.safetensors")) if folder.is_dir() else ():
+        digest.update(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}".encode())
+    return f"{model} {digest.hexdigest()[:16]}"
+
+
+def _prediction_format(classifier: TextClassifier, threshold: float) -> Callable[[np.ndarray], dict[str, Any]]:
+    labels, problem = classifier.labels, classifier.problem_type
+
+    def single(logits: np.ndarray) -> dict[str, Any]:
+        odds = np.exp(logits.astype(np.float64) - logits.max())
+        scores = dict(zip(labels, (odds / odds.sum()).tolist(), strict=True))
+        best = labels[int(logits.argmax())]
+        return {"label": best, "score": scores[best], "scores": scores}
+
+    def several(logits: np.ndarray) -> dict[str, Any]:
+        scores = dict(zip(labels, np.exp(-np.logaddexp(0.0, -logits.astype(np.float64))).tolist(), strict=True))
+        return {"labels": [label for label, score in scores.items() if score >= threshold], "scores": scores}
+
+    def value(logits: np.ndarray) -> dict[str, Any]:
+        values = logits.astype(np.float64).tolist()
+        return {"score": values[0]} if len(values) == 1 else {"scores": dict(zip(labels, values, strict=True))}
+
+    return {MULTI_LABEL: several, REGRESSION: value}.get(problem, single)
+
+
+def _embedding_record(vector: np.ndarray) -> dict[str, Any]:
+    return {"embedding": [float(f"{value:.9g}") for value in vector.tolist()]}  # nine digits give float32 back exactly

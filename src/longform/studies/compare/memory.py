@@ -1,0 +1,76 @@
+"""Peak memory of one training step at full length, in a process of its own.
+
+::
+
+    python -m longform.studies.compare.memory NAME SIZES_JSON TEXTS DEVICE
+
+prints {"mib": ...}: how far resident memory (on a GPU: allocated memory) rises above the model's own while forward and
+backward of TEXTS texts of the longest length run, float32.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import torch
+
+from longform.studies.compare.architectures import build
+from longform.studies.compare.sizes import Sizes
+from longform.studies.speed.memory import ALLOCATOR, peak_growth
+
+MIB = 2**20
+
+
+def texts_at_once(batch_size: int, tokens_per_forward: int, length: int) -> int:
+    """Texts of full length that go through a model together in training."""
+    return max(1, min(batch_size, tokens_per_forward // length))
+
+
+class StepMemory(NamedTuple):
+    """``mib``, or None and the ``reason``."""
+
+    mib: float | None
+    reason: str = ""
+
+
+def step_memory(name: str, sizes: Sizes, texts: int, device: torch.device) -> StepMemory:
+    """Measured in a process of its own, whose failure is a reason and no error."""
+    command = [
+        sys.executable, "-m", "longform.studies.compare.memory", name, json.dumps(asdict(sizes)),
+        str(texts), str(device),
+    ]  # fmt: skip
+    done = subprocess.run(command, env=os.environ | ALLOCATOR, capture_output=True, text=True)
+    if done.returncode < 0:
+        return StepMemory(None, f"the measuring process was killed by signal {-done.returncode} (9: out of memory)")
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        return StepMemory(None, f"the measuring process failed: {said[-1]}")
+    mib = json.loads(done.stdout.splitlines()[-1])["mib"]
+    return StepMemory(mib, "" if mib is not None else "the system does not say how much memory a process used")
+
+
+def measured(name: str, sizes: Sizes, texts: int, device: torch.device) -> float | None:
+    """The same, in this process."""
+    model = build(name, sizes, seed=0).to(device).train()
+    _step(model, _inputs(sizes, 1, device))  # loads the kernels
+    inputs = _inputs(sizes, texts, device)
+    growth = peak_growth(lambda: _step(model, inputs), device)
+    return None if growth is None else growth / MIB
+
+
+def _inputs(sizes: Sizes, texts: int, device: torch.device) -> tuple[Any, Any]:
+    shape = (texts, sizes.length)
+    ids = torch.randn(*shape, sizes.features) if sizes.features else torch.randint(1, sizes.vocabulary, shape)
+    return ids.to(device), torch.ones(shape, dtype=torch.long, device=device)
+
+
+def _step(model: torch.nn.Module, inputs: tuple[Any, Any]) -> None:
+    model(*inputs).logsumexp(-1).sum().backward()
+
+
+if __name__ == "__main__":
+    asked, chosen, count, place = sys.argv[1:]
+    print(json.dumps({"mib": measured(asked, Sizes(**json.loads(chosen)), int(count), torch.device(place))}))

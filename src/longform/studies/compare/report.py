@@ -1,0 +1,96 @@
+"""``report.html`` and ``table.md`` of a comparison, made from its results."""
+
+from collections.abc import Callable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from longform.data.text import atomic_write
+from longform.runs.pictures import inline_picture
+from longform.runs.report import Table, write_page
+from longform.studies.compare.architectures import ARCHITECTURES
+from longform.studies.compare.memory import texts_at_once
+from longform.studies.compare.results import Result
+from longform.studies.compare.sequences import SequenceTask
+
+COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
+    ("architecture", lambda result: result.title),
+    ("accuracy, %", lambda result: _number(result.accuracy, ".2f", 100)),
+    ("macro-F1, %", lambda result: _number(result.macro_f1, ".2f", 100)),
+    ("training, processor s", lambda result: _number(result.cpu_seconds, ",.0f")),
+    ("training, wall-clock s", lambda result: _number(result.seconds, ",.0f")),
+    ("testing, ms a text", lambda result: _number(result.milliseconds_per_text, ",.1f")),
+    ("memory of a step, MiB", lambda result: _number(result.memory_mib, ",.0f")),
+    ("parameters", lambda result: _number(result.parameters, ",d")),
+)
+
+
+def _number(value: float | None, form: str, factor: float = 1) -> str:
+    return "–" if value is None else format(value * factor if factor != 1 else value, form)
+
+
+def table_of(results: Sequence[Result]) -> Table:
+    """A row for each architecture that was not skipped."""
+    rows = [[show(result) for _, show in COLUMNS] for result in results if not result.skipped]
+    return Table([name for name, _ in COLUMNS], rows)
+
+
+def left_out(results: Sequence[Result]) -> list[str]:
+    """What was not measured, and why."""
+    skipped = [f"{result.title}: not run, {result.skipped}" for result in results if result.skipped]
+    return skipped + [
+        f"{result.title}: memory not measured, {result.memory_reason}" for result in results if result.memory_reason
+    ]
+
+
+def write_report(results: Sequence[Result], task: SequenceTask, settings: dict[str, Any], output: Path) -> None:
+    """Write both; the picture is in ``output`` already."""
+    missing = left_out(results)
+    with atomic_write(output / "table.md") as file:
+        file.write(table_of(results).markdown() + "".join(f"\n{said}\n" for said in missing))
+    parts = [
+        f"<h1>Architectures side by side: {escape(task.name)}</h1>", _lead(task, settings),
+        inline_picture(output / "comparison.png", said="test accuracy against training time, a mark each"),
+        f"<h2>Results</h2>{table_of(results).html()}", *(f"<p>{escape(said)}</p>" for said in missing),
+        f"<h2>Who is who</h2>{_sources(results, settings).html()}", _settings(results, settings),
+    ]  # fmt: skip
+    write_page(output / "report.html", f"Architectures side by side: {task.name}", parts)
+
+
+def _lead(task: SequenceTask, settings: dict[str, Any]) -> str:
+    counts = [len(part.labels) for part in (task.train, task.validation, task.test)]
+    lengths = task.train.lengths
+    at_once = texts_at_once(settings["batch_size"], settings["tokens_per_forward"], settings["length"])
+    return (
+        f"<p>{counts[0]:,} sequences to train on, {counts[1]:,} to choose the best weights, {counts[2]:,} to test; "
+        f"{len(task.train.names)} classes; {min(lengths):,} to {max(lengths):,} tokens, "
+        f"{sum(lengths) / counts[0]:,.0f} on average. All architectures have {settings['layers']} layers of width "
+        f"{settings['hidden_size']} with {settings['heads']} heads, the same vocabulary, the same pooling "
+        f"({settings['pooling']}) and head, and see the same {settings['steps']:,} batches of "
+        f"{settings['batch_size']}, from random weights. Time is that of the training "
+        "steps; memory the peak of one float32 forward and backward pass over the texts "
+        f"of full length that go through the model at once ({at_once}). Reformer's head is twice as wide, as its "
+        "output is. Not the same is where the architectures normalise: see below.</p>"
+    )
+
+
+def _sources(results: Sequence[Result], settings: dict[str, Any]) -> Table:
+    rows = [
+        [result.title, result.source, result.pads, _normalises(result.name, settings["normalization"])]
+        for result in results
+    ]
+    return Table(["", "code from", "pads a batch to", "normalises"], rows)
+
+
+def _normalises(name: str, ours: str) -> str:
+    """Where an architecture has its layer norms; ``ours``: "pre" or "post", of Longform's own models."""
+    if name not in ARCHITECTURES:
+        return "–"
+    return "before each part" if (ARCHITECTURES[name].norm or ours) == "pre" else "after each part"
+
+
+def _settings(results: Sequence[Result], settings: dict[str, Any]) -> str:
+    chosen = ", ".join(f"{name} {value}" for name, value in settings.items())
+    hardware = next((result.surroundings.get("hardware") for result in results if result.surroundings), None) or {}
+    ran = ", ".join(f"{name} {value}" for name, value in hardware.items())
+    return f'<p class="soft">Settings: {escape(chosen)}. Ran on: {escape(ran)}.</p>'

@@ -1,0 +1,189 @@
+"""One task, one budget, several architectures side by side. A finished architecture is a file in the folder."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from longform.data.text import atomic_write
+from longform.errors import ConfigurationError, InputError, MissingDependencyError, require
+from longform.inference.loading import pick_device
+from longform.runs.locks import claimed
+from longform.runs.records import commit
+from longform.studies.compare.architectures import ARCHITECTURES, build
+from longform.studies.compare.learning import CHECKPOINT, Learner, LearningSettings
+from longform.studies.compare.memory import step_memory, texts_at_once
+from longform.studies.compare.plots import draw_comparison
+from longform.studies.compare.report import write_report
+from longform.studies.compare.results import Result, folder_of, read_result, write_records, write_result
+from longform.studies.compare.sequences import SequenceTask
+from longform.studies.compare.sizes import Sizes
+from longform.studies.compare.surroundings import surroundings
+from longform.studies.compare.tfidf_baseline import logistic_regression
+from longform.studies.speed.memory import is_out_of_memory
+from longform.training.checkpoints import check_same_run, read_run, refuse_foreign_files, write_run
+
+HUMBLE = "tfidf"
+CLAIM = "claim"  # of the process that is at an architecture
+WEIGHTS = "model.safetensors"  # of an architecture, the tested ones: state dict of architectures.build
+EVERY = (*ARCHITECTURES, HUMBLE)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Results in the order asked for, and where table, plot and report are."""
+
+    task: SequenceTask
+    results: list[Result]
+    output: Path
+
+
+def compare(
+    task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: str | Path, *,
+    architectures: Sequence[str] = EVERY, device: str = "auto", memory: bool = True, progress: bool = True,
+    described: Mapping[str, Any] | None = None,
+) -> Comparison:  # fmt: skip
+    """Train and test every architecture on ``task``, and write plot, records and report into ``output``.
+
+    Called again with the same folder and settings, it goes on where it was interrupted; architectures may be added.
+    Several processes may work in the same folder: each takes an architecture that no other is at.
+    ``memory``: measure the peak memory of a training step too, in processes of their own. An architecture that
+    cannot be built, needs more memory than there is or diverges is a row that says so; the others go on.
+    ``described``: more settings for the records, such as the kind of task and the scale's name.
+
+    Raises ConfigurationError for an unknown architecture, for another comparison in the folder and for fewer texts than
+    a batch has; MissingDependencyError for what tables and pictures need.
+    """
+    unknown = [name for name in architectures if name not in EVERY]
+    if unknown or not architectures:
+        raise ConfigurationError(f"architectures {unknown or 'none'}: choose among {', '.join(EVERY)}")
+    count = task.counts()["train_texts"]
+    if learning.batch_size > count:
+        raise ConfigurationError(
+            f"batch_size={learning.batch_size}, but there are only {count:,} texts to train on: a smaller one "
+            "(--batch-size), or more texts"
+        )
+    require("matplotlib", extra="train")  # before the first training, not after
+    if HUMBLE in architectures:
+        require("sklearn", extra="train")
+    output = Path(output)
+    place = pick_device(device)
+    commit()  # of the code that runs, whatever is checked out by the end
+    settings = {
+        **(described or {}), "task": task.name, "device": place.type, **task.counts(), **asdict(sizes),
+        **asdict(learning),
+    }  # fmt: skip
+    identity = {"kind": "comparison", "settings": settings, "data": task.digest()}
+    refuse_foreign_files(output)
+    before = read_run(output)
+    if before is None:
+        write_run(output, identity)
+    else:
+        check_same_run(output, before, identity, otherwise="or another output folder (--output)")
+    asked: dict[str, Result] = {}
+    for wait, name in product((False, True), architectures):  # in the end, what another process was at
+        if name in asked:
+            continue
+        with claimed(folder_of(output, name) / CLAIM, wait=wait) as mine:
+            if not mine:
+                continue
+            asked[name] = _result(name, task, sizes, learning, output, place, memory=memory, progress=progress)
+        _write(task, output, settings, asked)
+    return Comparison(task, [asked[name] for name in dict.fromkeys(architectures)], output)
+
+
+def _result(
+    name: str, task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: Path, device: torch.device, *,
+    memory: bool, progress: bool,
+) -> Result:  # fmt: skip
+    """What is in the folder, or what is measured now and written there."""
+    found = read_result(output, name)
+    if found is None and name == HUMBLE:
+        found = _humble(task)
+    elif found is None:
+        found = _attempt(name, task, sizes, learning, output, device, progress=progress)
+    if not found.skipped:
+        write_result(output, found)
+        (folder_of(output, name) / CHECKPOINT).unlink(missing_ok=True)
+    if memory and name != HUMBLE and not found.skipped and found.memory_mib is None and not found.memory_reason:
+        found = _with_memory(found, sizes, learning, device)
+        write_result(output, found)
+    return found
+
+
+def _write(task: SequenceTask, output: Path, settings: dict[str, Any], asked: dict[str, Result]) -> None:
+    """Records, picture and report of all that is in the folder, and of what was skipped now."""
+    results = [result for name in EVERY if (result := asked.get(name) or read_result(output, name)) is not None]
+    write_records(output, results, settings)
+    draw_comparison(results, task, output / "comparison.png")
+    write_report(results, task, settings, output)
+
+
+def _attempt(
+    name: str, task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: Path, device: torch.device, *,
+    progress: bool,
+) -> Result:  # fmt: skip
+    """The result, or a row that says why there is none."""
+    row = ARCHITECTURES[name]
+    try:
+        return _train(name, task, sizes, learning, output, device, progress=progress)
+    except (MissingDependencyError, ConfigurationError, InputError) as error:
+        reason = str(error)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = f"out of memory on {device}: a smaller --batch-size or --length needs less"
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return Result(name, row.title, row.family, row.source, row.pads, skipped=reason)
+
+
+def _with_memory(result: Result, sizes: Sizes, learning: LearningSettings, device: torch.device) -> Result:
+    texts = texts_at_once(learning.batch_size, learning.tokens_per_forward, sizes.length)
+    found = step_memory(result.name, sizes, texts, device)
+    return replace(result, memory_mib=found.mib, memory_reason=found.reason)
+
+
+def _train(
+    name: str, task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: Path, device: torch.device, *,
+    progress: bool,
+) -> Result:  # fmt: skip
+    row = ARCHITECTURES[name]
+    model = build(name, sizes, seed=learning.seed)
+    folder = folder_of(output, name)
+    learner = Learner(model, task, learning, device=device, folder=folder, name=row.title, progress=progress)
+    done = learner.learn()
+    with atomic_write(folder / WEIGHTS, "wb") as file:
+        file.write(save(learner.best))
+    began = time.process_time() if device.type == "cpu" else time.perf_counter()
+    scores = learner.scores(task.test)
+    testing = (time.process_time() if device.type == "cpu" else time.perf_counter()) - began
+    return Result(
+        name, row.title, row.family, row.source, row.pads, accuracy=scores.accuracy, macro_f1=scores.macro_f1,
+        validation_accuracy=done.best_accuracy, seconds=done.seconds, cpu_seconds=done.cpu_seconds,
+        milliseconds_per_text=1000 * testing / len(task.test.labels),
+        parameters=sum(parameter.numel() for parameter in model.parameters()), tokens=done.tokens, steps=done.step,
+        best_step=done.best_step, rows=done.rows, confusion=scores.confusion, labels=scores.labels,
+        surroundings=surroundings(device),
+    )  # fmt: skip
+
+
+def _fitted_rows(classes: int) -> int:
+    """Of scikit-learn's logistic regression: one where there are two classes."""
+    return classes if classes > 2 else 1
+
+
+def _humble(task: SequenceTask) -> Result:
+    validation, test, spent = logistic_regression(task)
+    return Result(
+        HUMBLE, f"{task.reads} + logistic regression", source="scikit-learn",
+        pads="nothing, and cuts nothing", accuracy=test.accuracy, macro_f1=test.macro_f1,
+        validation_accuracy=validation.accuracy, seconds=spent["seconds"], cpu_seconds=spent["cpu_seconds"],
+        parameters=int(spent["features"] + 1) * _fitted_rows(len(test.labels)), confusion=test.confusion,
+        labels=test.labels, surroundings=surroundings(torch.device("cpu")),
+    )  # fmt: skip

@@ -1,0 +1,64 @@
+"""Labelled texts as a task: a WordPiece vocabulary is learned from the training part, longer texts are cut."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longform.data.batching import tokenize
+from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
+from longform.errors import DataError
+from longform.studies.compare.sequences import LabelledSequences, SequenceTask
+from longform.training.labels import (
+    SINGLE,
+    Examples,
+    LabelScheme,
+    check_examples,
+    is_list,
+    learn_scheme,
+    read_examples,
+    split,
+)  # fmt: skip
+
+
+def text_task(
+    source: str | Path | Examples, *, text_field: str = "text", label_field: str = "label",
+    pair_field: str | None = None, length: int, vocabulary: int, seed: int = 0, test_fraction: float = 0.2,
+    validation_fraction: float = 0.1,
+) -> SequenceTask:  # fmt: skip
+    """A task of the texts of ``source`` (Examples, or a .parquet, .jsonl or .csv file), split by ``seed``, stratified.
+
+    ``length``: tokens that are kept of a text, [CLS] and [SEP] included; of a pair the longer side is cut.
+    ``vocabulary``: tokens, or as many as the training part supports if those are fewer.
+    Raises DataError for labels that are not classes, too few texts, a vocabulary too small for their characters.
+    """
+    given = isinstance(source, Examples)
+    fields = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
+    examples = source if given else read_examples(source, **fields)
+    check_examples(examples, where="the data")
+    if any(is_list(label) for label in examples.labels):
+        raise DataError(f'"{label_field}" holds lists: a comparison takes one class a text')
+    scheme = learn_scheme(examples.labels, SINGLE)
+    share = validation_fraction / (1 - test_fraction)
+    rest, test = split(examples, scheme, fraction=test_fraction, seed=seed, otherwise="give more texts")
+    train, validation = split(rest, scheme, fraction=share, seed=seed + 1, otherwise="give more texts")
+    corpus = [*train.texts, *(train.pairs or ())]
+    tokenizer = train_tokenizer(corpus, TokenizerSettings("wordpiece", vocabulary, lowercase=True), exact=False)
+    assert tokenizer.pad_token_id == 0
+    parts = [_sequences(tokenizer, part, scheme, length) for part in (train, validation, test)]
+    name = "texts in memory" if given else Path(str(source)).name
+    return SequenceTask(name, *parts, vocabulary=len(tokenizer), raw=(_words(train), _words(validation), _words(test)))
+
+
+def _words(examples: Examples) -> list[str]:
+    """What the humble baseline reads: the texts, of a pair one after the other."""
+    if examples.pairs is None:
+        return list(examples.texts)
+    return [" ".join(both) for both in zip(examples.texts, examples.pairs, strict=True)]
+
+
+def _sequences(tokenizer: Any, examples: Examples, scheme: LabelScheme, length: int) -> LabelledSequences:
+    given = list(examples.texts) if examples.pairs is None else list(zip(examples.texts, examples.pairs, strict=True))
+    encoded = tokenize(given, tokenizer, max_length=length)
+    sequences = [np.array(text.input_ids, dtype=np.int32) for text in encoded]
+    return LabelledSequences(sequences, np.array(scheme.encode(examples.labels, where="the data")), scheme.names)

@@ -1,0 +1,133 @@
+"""The whole demo: six steps, a report, a summary; interrupted and started again, it goes on."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from longform.data.text import atomic_write
+from longform.errors import ConfigurationError
+from longform.runs.facts import environment
+from longform.studies.demo import steps
+from longform.studies.demo.progress import IDENTITY, WORK, Progress
+from longform.studies.demo.report import growth, write_report
+from longform.studies.demo.scale import Scale, scale_named
+
+OWN = (IDENTITY, WORK, "model", "report.html", "records.jsonl")
+HEADINGS = 6
+
+
+def run_demo(
+    output: str | Path, *, seed: int = 0, scale: str = "full", fresh: bool = False,
+    say: Callable[[str], None] = print,
+) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """Convert, heal, fine-tune, compare and measure; write ``output`` (model/, report.html, records.jsonl).
+
+    Called again with the same folder, it goes on from the step, and in training from the checkpoint, where it was
+    stopped; a finished demo is only summed up. ``fresh``: forget what is there. Returns the results of the steps.
+    Raises ConfigurationError when the folder holds something else.
+    """
+    folder = Path(output)
+    chosen = scale_named(scale, seed=seed)
+    if fresh:
+        _clear(folder)
+    progress = Progress(folder, {"seed": seed, "scale": scale})
+    progress.open()
+    if "finish" in progress.results:
+        say(f"This demo is finished (--fresh true does it again). {folder}/report.html has everything.\n")
+    else:
+        if progress.results:
+            say(f"Going on where it was interrupted: {len(progress.results)} results are in {folder}.")
+        _all_steps(progress, chosen, seed, folder, say)
+    say(summary(progress.results, folder))
+    return progress.results
+
+
+def _clear(folder: Path) -> None:
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / IDENTITY).is_file():
+        raise ConfigurationError(f'"{folder}" was not made by the demo, so it is not cleared: give another --output')
+    for name in reversed(OWN):  # the file that says whose folder it is goes last
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _all_steps(progress: Progress, scale: Scale, seed: int, folder: Path, say: Callable[[str], None]) -> None:
+    def head(number: int, title: str) -> None:
+        say(f"\n[{number}/{HEADINGS}] {title}")
+
+    head(1, f"Reading texts, converting the encoder to {scale.length:,} tokens")
+    prepared = progress.step("prepare", lambda: steps.prepare(progress, scale, seed=seed))
+    say(prepared["summary"])
+    head(2, f"Healing: the original teaches the Longform on {prepared['facts']['unlabelled']:,} texts without labels")
+    healed = progress.step("heal", lambda: steps.heal(progress, scale))
+    say(f"cosine to the original {healed['before']['cosine']:.4f} before, {healed['after']['cosine']:.4f} after")
+    chosen = progress.step("choose", lambda: steps.choose_texts(progress, scale, healed))
+    if chosen["texts"] < chosen["of"]:
+        say(f"Of {chosen['of']} training texts there is time to fit heads to {chosen['heads']} and to fine-tune on "
+            f"{chosen['texts']}.")  # fmt: skip
+    progress.step("start", lambda: steps.start(progress, scale, texts=chosen["heads"]))
+    for number, (name, length) in enumerate(scale.lengths.items(), start=3):
+        head(number, f"Fine-tuning ({name}): {chosen['texts']} labelled texts, up to {length:,} tokens")
+        progress.step(f"train {name}", lambda name=name: steps.train(progress, scale, name, texts=chosen["texts"]))
+    head(5, "Testing both on texts that neither has seen")
+    for name, length in scale.lengths.items():
+        scores = progress.step(f"test {name}", lambda name=name: steps.score(progress, name))
+        say(f"{name} at {length:,} tokens: accuracy {scores['accuracy']:.4f}, macro-F1 {scores['macro_f1']:.4f}")
+    progress.step("difference", lambda: steps.difference(progress, seed=seed))
+    head(6, "Time and memory of one document against its length")
+    progress.step("measure", lambda: steps.measure(progress, scale))
+    _finish(progress, folder)
+
+
+def _finish(progress: Progress, folder: Path) -> None:
+    """Model, report and records; then the mark that all is done."""
+    steps.place_model(progress)
+    made_on = environment()
+    write_report(folder / "report.html", progress.results, made_on, folder=folder.as_posix())
+    with atomic_write(folder / "records.jsonl") as file:
+        for row in records(progress, made_on):
+            file.write(json.dumps(row) + "\n")
+    progress.step("finish", dict)
+
+
+def records(progress: Progress, made_on: dict[str, str]) -> list[dict[str, Any]]:
+    """Every measurement as one flat list: a record of the run, one of each step, and those within the steps."""
+    rows: list[dict[str, Any]] = [{"record": "run", **progress.identity, **made_on}]
+    for name, result in progress.results.items():
+        rows.append({"record": "step", "name": name, **{key: x for key, x in result.items() if key != "rows"}})
+        rows += [{"record": name, **row} for row in result.get("rows", ())]
+    return rows
+
+
+def summary(results: dict[str, dict[str, Any]], folder: Path) -> str:
+    """About ten lines for the terminal."""
+    long, original, gain = results["test longform"], results["test original"], results["difference"]
+    tuned, facts, report = results["train longform"], results["prepare"]["facts"], results["prepare"]["report"]
+    low, high = (100 * value for value in gain["interval"])
+    minutes = sum(result["seconds"] for result in results.values()) / 60
+    part = gain["long"]
+    lines = [
+        f"Longform demo: {report['source_length']:,} -> {report['max_length']:,} tokens, {minutes:.1f} minutes",
+        f"  data        {facts['texts']:,} texts, {len(long['labels'])} categories; heads fitted to "
+        f"{results['choose']['heads']}, fine-tuned on {tuned['texts']}, "
+        f"tested on {len(long['truth'])}",
+        f"  accuracy    Longform {long['accuracy']:.1%}   original {original['accuracy']:.1%}   "
+        f"({100 * gain['accuracy']:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f})",
+        f"  macro-F1    Longform {long['macro_f1']:.1%}   original {original['macro_f1']:.1%}",
+    ]
+    if part["texts"]:
+        lines.append(f"  long texts  Longform {part['longform']:.1%}   original {part['original']:.1%}   "
+                     f"(accuracy on the {part['texts']} texts that the original cuts)")  # fmt: skip
+    lines += [
+        f"  healing     cosine to the original {results['heal']['before']['cosine']:.4f} -> "
+        f"{results['heal']['after']['cosine']:.4f}",
+        f"  length      {growth(results['measure']['rows'])}",
+        f"  model       {folder}/model",
+        f"  report      {folder}/report.html  (records: {folder}/records.jsonl)",
+        f"  next        longform predict {folder}/model FILES --output labels.jsonl",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,62 @@
+"""The paper's Figure 1: the spectrum of attention, by ``longform spectrum``, in two scales."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from longform.data.text import atomic_write
+from longform.runs.report import TABLE, Table
+from longform.studies.spectrum.results import RunResult
+from longform.studies.spectrum.run import corpora_of, run_spectrum
+from longform.studies.spectrum.settings import Opener, SpectrumSettings, SpectrumView, texts_at
+from longform.studies.speed.run_facts import run_facts
+
+MODELS = {"small": ("bundled",), "paper": ("FacebookAI/roberta-base", "FacebookAI/roberta-large")}
+INDEX = 128  # of 512, as in the paper's heat map
+
+
+def reproduce_figure1(
+    scale: str, text: Sequence[str], output: Path, *, opener: Opener, models: Sequence[str] = (),
+    device: str = "auto", text_field: str = "text", texts: int | None = None, max_length: int = 512,
+    progress: bool = True,
+) -> list[RunResult]:  # fmt: skip
+    """Measure each model on each of ``text`` into ``output``: curves, heat maps and report of ``run_spectrum``,
+    and the table ``table.md``.
+
+    ``opener``: model name -> OpenedModel on ``device``. ``models``, ``texts``: in place of the scale's. Short texts are
+    passed over, so that every map is of ``max_length`` tokens, as in the paper. Raises ConfigurationError for standard
+    input ("-").
+    """
+    settings = SpectrumSettings(max_length=max_length, texts=texts or texts_at(scale), min_tokens=max_length)
+    results = run_spectrum(
+        models or MODELS[scale], corpora_of(text, text_field), settings, SpectrumView(index=_index(max_length)),
+        output=output, opener=opener, facts=run_facts(device), progress=progress,
+    )  # fmt: skip
+    with atomic_write(output / TABLE) as file:
+        file.write("\n".join(f"## {title}\n\n{table.markdown()}" for title, table in shares(results)))
+    return results
+
+
+def shares(results: Sequence[RunResult]) -> list[tuple[str, Table]]:
+    """For each model and corpus its title, and what each layer's largest singular values hold of their sum."""
+    return [
+        (
+            f"{found.model} on {found.corpus}, {found.spectrum.texts:,} texts of {found.spectrum.longest:,} tokens",
+            _share_table(found, _index(found.spectrum.cumulative.shape[-1])),
+        )
+        for found in results
+    ]
+
+
+def _share_table(found: RunResult, index: int) -> Table:
+    at, ranks = found.spectrum.cumulative[:, :, index - 1], found.spectrum.effective_rank.mean(1).tolist()
+    heads = ["layer", f"share of the first {index}, mean", "lowest head", "highest head", "effective rank"]
+    rows = [
+        [str(layer + 1), *(f"{float(share):.1%}" for share in (one.mean(), one.min(), one.max())), f"{rank:,.1f}"]
+        for layer, (one, rank) in enumerate(zip(at, ranks, strict=True))
+    ]
+    return Table(heads, rows)
+
+
+def _index(length: int) -> int:
+    """The singular value that is looked at: the 128th, or that at a quarter of fewer than 512."""
+    return min(INDEX, max(1, length // 4))

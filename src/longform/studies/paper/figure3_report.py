@@ -1,0 +1,116 @@
+"""What a part of Figure 3 writes: records, curves, the picture, the table and the page."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from longform.data.text import atomic_write
+from longform.runs.records import Record
+from longform.runs.report import Report, Table, mean_and_spread, write_report
+from longform.studies.paper.figure3_plan import FIGURES, Plan
+from longform.studies.paper.figure3_plots import draw_figure3
+from longform.studies.paper.parts import Finished
+
+CURVES, PICTURE = "curves.jsonl", "figure3.png"
+HEADS = [
+    "model", "n", "k", "parameters", "validation loss, nats", "perplexity", "below frequencies, nats", "loss / twin's",
+    "seeds", "minutes",
+]  # fmt: skip
+
+
+def report_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finished], output: Path) -> None:
+    """Write all of it from the trainings that are finished."""
+    with atomic_write(output / CURVES) as file:
+        for one in finished:
+            named = {name: one.record.settings[name] for name in ("curve", "seed")}
+            file.writelines(json.dumps({**named, **row}) + "\n" for row in one.kept)
+    draw_figure3(plan, finished, output / PICTURE)
+    records = [with_curve(one) for one in finished]
+    rows = [one.row for one in finished]
+    table = Table(HEADS, final_values(rows))
+    training, tokenizer = plan.preset.training, plan.preset.tokenizer
+    size = {name: plan.preset.model.get(name, "?") for name in ("num_hidden_layers", "hidden_size")}
+    lead = [
+        f"{plan.figure.capitalize().replace('3', ' 3')} of Linformer (arXiv 2006.04768): {FIGURES[plan.figure]}. "
+        f"{size['num_hidden_layers']} layers of width {size['hidden_size']}, vocabulary {tokenizer.vocab_size:,}, "
+        f"{training.tokens_per_step:,} tokens a step. All models of a seed begin with the same weights wherever both "
+        "have some; models of the same n see the same batches with the same tokens hidden. Loss is that of a fixed "
+        "set of hidden tokens in held-out documents.",
+        f"{len(finished)} of {len(plan.curves) * len(seeds)} trainings are finished.",
+    ]
+    pictures = [(PICTURE, "validation perplexity against updates, a line a model, and final losses of every seed")]
+    title = f"{plan.figure.capitalize()}: {FIGURES[plan.figure]}"
+    write_report(output, Report(title, lead, table, pictures, notes(rows)), records)
+
+
+def with_curve(one: Finished) -> Record:
+    """The record with what was measured on the way: [step, validation loss] as ``curve`` among its metrics."""
+    curve = [[row["step"], round(row["loss"], 4)] for row in one.kept]
+    return replace(one.record, metrics={**one.record.metrics, "curve": curve})
+
+
+def by_curve(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, Mapping[str, Any]]]:
+    """Curve -> seed -> row, in the order of the rows."""
+    found: dict[str, dict[int, Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["settings"]["curve"], {})[row["settings"]["seed"]] = row
+    return found
+
+
+def ratios_to_twin(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Curve -> validation loss over that of the full-attention twin of the same n and seed; without a twin, none."""
+    curves = by_curve(rows)
+    found: dict[str, list[float]] = {}
+    for curve, seeds in curves.items():
+        ending = f"n{next(iter(seeds.values()))['settings']['n']}-full"  # of its key, which may name the step too
+        twin = next((full for key, full in curves.items() if key.endswith(ending)), {})
+        found[curve] = [
+            row["metrics"]["loss"] / twin[seed]["metrics"]["loss"] for seed, row in seeds.items() if seed in twin
+        ]
+    return found
+
+
+def final_values(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Cells of the table, a row a curve: mean ± sample standard deviation over seeds."""
+    ratios, cells = ratios_to_twin(rows), []
+    for curve, seeds in by_curve(rows).items():
+        settings = next(iter(seeds.values()))["settings"]
+        metrics = [row["metrics"] for row in seeds.values()]
+        losses = [one["loss"] for one in metrics]
+        cells.append(
+            [
+                settings["label"], f"{settings['n']:,}", "–" if settings["k"] is None else str(settings["k"]),
+                f"{metrics[0]['parameters']:,}", mean_and_spread(losses, ".4f"),
+                mean_and_spread([math.exp(loss) for loss in losses], ".2f"),
+                f"{min(one['unigram_loss'] - one['loss'] for one in metrics):.2f}",
+                _shown(ratios[curve], of_itself=curve.endswith("full")), str(len(losses)),
+                f"{sum(one['seconds'] for one in metrics) / 60 / len(metrics):.1f}",
+            ]
+        )  # fmt: skip
+    return cells
+
+
+def _shown(ratios: Sequence[float], *, of_itself: bool) -> str:
+    return "1" if of_itself else mean_and_spread(ratios, ".4f") if ratios else "–"
+
+
+def notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the numbers say."""
+    gap = min(row["metrics"]["unigram_loss"] - row["metrics"]["loss"] for row in rows)
+    said = [
+        "Below frequencies: how far the worst seed ends below predicting token frequencies alone. The least of all "
+        f"trainings is {gap:.2f} nats: "
+        + ("attention has had something to do." if gap >= 1 else "too little to tell kinds of attention apart."),
+        "± is the sample standard deviation over seeds. Loss / twin's compares with full attention of the same n and "
+        "seed, training by training.",
+        "Minutes: wall-clock, of one training, with its measurements.",
+    ]
+    above = {curve: sum(found) / len(found) for curve, found in ratios_to_twin(rows).items() if found}
+    worse = {curve: ratio for curve, ratio in above.items() if ratio > 1.01}
+    if above:
+        listed = ", ".join(f"{curve} ({ratio:.4f})" for curve, ratio in worse.items())
+        said.append(f"More than 1 % above the twin: {listed or 'none'}.")
+    return said

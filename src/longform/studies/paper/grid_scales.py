@@ -1,0 +1,92 @@
+"""Which cells of ``longform benchmark``'s grid the paper's Tables 1 and 3 and Figure 2 need, in two scales."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from longform.errors import ConfigurationError
+from longform.runs.folder import open_run_folder
+from longform.runs.records import Record
+from longform.studies.speed.cell_run import Effort
+from longform.studies.speed.competitors import chosen_competitors
+from longform.studies.speed.grid import run_grid
+from longform.studies.speed.selection import (
+    Selection,
+    cells_of,
+    chosen_device,
+    chosen_threads,
+    with_choices,
+)
+from longform.studies.speed.shapes import Cell
+
+GRID = "grid"  # the folder of what the grid measured
+RIVALS = ("ours-linear", "sdpa", "unfused")
+ARCHITECTURES = ("unfused", "sdpa", "longformer", "bigbird", "nystromformer", "ours-linear", "ours-window")
+PAPER_LENGTHS = (512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536)
+PAPER_SLOTS = (128, 256, 512, 1_024, 2_048)
+SELECTIONS = {
+    ("table3", "small"): Selection(
+        lengths=PAPER_LENGTHS[:4], sizes=("base",), slots=PAPER_SLOTS, competitors=RIVALS
+    ),
+    ("table3", "paper"): Selection(lengths=PAPER_LENGTHS, sizes=("base",), slots=PAPER_SLOTS, competitors=RIVALS),
+    ("table1", "small"): Selection(lengths=PAPER_LENGTHS[:5], competitors=ARCHITECTURES),
+    ("table1", "paper"): Selection(lengths=PAPER_LENGTHS, sizes=("base",), competitors=ARCHITECTURES),
+}  # fmt: skip
+EFFORTS = {"small": Effort(repeats=3, cell_seconds=60.0, floors="none"), "paper": Effort(floors="none")}
+
+
+def chosen_cells(
+    subject: str, scale: str, *, lengths: Sequence[int] = (), sizes: Sequence[str] = (), slots: Sequence[int] = (),
+    dtype: str | None = None, device: str = "auto", threads: int | None = None,
+) -> tuple[list[Cell], tuple[str, ...]]:  # fmt: skip
+    """The cells of "table1" or "table3" and their competitors; what is not empty replaces the scale's.
+
+    Raises ConfigurationError for values that do not exist.
+    """
+    if any(length < 2 for length in lengths):
+        raise ConfigurationError(f"lengths={list(lengths)}: each is 2 tokens or more")
+    chosen = with_choices(
+        SELECTIONS[subject, scale],
+        lengths=list(lengths),
+        sizes=list(sizes),
+        slots=list(slots),
+        dtypes=[dtype] if dtype else [],
+    )
+    if len(chosen.sizes) > 1:
+        raise ConfigurationError(f"sizes={', '.join(chosen.sizes)}: one at a time, in a folder of its own")
+    cells = cells_of(chosen, device=chosen_device(device), threads=chosen_threads(threads))
+    if subject == "table3":
+        cells = [cell for cell in cells if cell.slots in chosen.slots and 2 * cell.slots <= cell.length]
+        if not cells:
+            wanted = f"slots={list(chosen.slots)} for lengths={list(chosen.lengths)}"
+            raise ConfigurationError(f"{wanted}: k above n/2 is not measured, and none is as small")
+    return cells, chosen.competitors
+
+
+def open_grid(output: Path, table: str, scale: str, cells: Sequence[Cell]) -> None:
+    """See that ``output`` is for this table alone: the same scale, lengths, k, size, dtype, device and threads.
+
+    Raises ConfigurationError that shows the difference.
+    """
+    wanted = {
+        "table": table, "scale": scale, "lengths": sorted({cell.length for cell in cells}),
+        "slots": sorted({cell.slots for cell in cells}), **common_settings(cells[0]),
+    }  # fmt: skip
+    open_run_folder(output, "reproduce.json", wanted, what="measurements")
+
+
+def measured_cells(cells: Sequence[Cell], names: Sequence[str], scale: str, output: Path) -> list[Record]:
+    """Records of all cells; what ``output`` has is not measured again."""
+    return run_grid(cells, chosen_competitors(names), EFFORTS[scale], output=output / GRID)
+
+
+def described(cell: Cell) -> str:
+    """What a table's cells have in common."""
+    size = cell.shape.size
+    place = f"{cell.threads} thread{'s' * (cell.threads > 1)}" if cell.device == "cpu" else cell.device
+    return f"{size.layers} layers of width {size.hidden}, {cell.dtype}, one text a pass, {place}"
+
+
+def common_settings(cell: Cell) -> dict[str, Any]:
+    """The same for records."""
+    return {"size": cell.size, "dtype": cell.dtype, "device": cell.device, "threads": cell.threads}

@@ -1,0 +1,73 @@
+"""What ``longform reproduce`` can be asked for: each table and figure of the paper, and what it takes."""
+
+from dataclasses import dataclass
+
+from longform.errors import ConfigurationError
+from longform.runs.locks import refuse_process_groups
+
+SCALES = ("small", "paper")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """``shows``: what it is. ``small``: its time at the small scale. ``needs``, ``takes``: options, by name."""
+
+    shows: str
+    small: str
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+
+
+_FIGURE3 = ("text_field", "seeds", "steps", "preset", "also", "shared", "keep_models")
+_GRID = ("lengths", "sizes", "slots", "dtype", "threads", "device")
+SUBJECTS = {
+    "figure1": Subject(
+        "the spectrum of attention", "2 minutes on two cores, 4 on one", ("text",),
+        ("text_field", "model", "device", "lengths"),
+    ),
+    "figure2": Subject("time of a pass against length", "with table3", (), _GRID),
+    "figure3a": Subject(
+        "perplexity against updates, several k", "half an hour, two processes, reckoned", ("text",), _FIGURE3
+    ),
+    "figure3b": Subject("the same for texts twice as long", "not timed", ("text",), _FIGURE3),
+    "figure3c": Subject(
+        "perplexity against updates, sharing E and F", "35 minutes, two processes, reckoned", ("text",), _FIGURE3
+    ),
+    "figure3d": Subject(
+        "perplexity against updates, several n at one k", "an hour, two processes, reckoned", ("text",), _FIGURE3
+    ),
+    "table1": Subject("growth of time and memory with length", "6 minutes to 4,096 tokens", (), _GRID),
+    "table2": Subject(
+        "accuracy after fine-tuning", "6 hours of one core, measured beside other work; half in two processes",
+        ("data",),
+        ("text", "text_field", "seeds", "tasks", "models", "model", "lengths"),
+    ),
+    "table3": Subject(
+        "time and largest batch against full attention", "20 minutes at most, reckoned from timed passes", (), _GRID
+    ),
+}  # fmt: skip
+
+
+def subject_of(name: str) -> Subject:
+    """A subject by name. Raises ConfigurationError for one that does not exist."""
+    if name not in SUBJECTS:
+        raise ConfigurationError(f'there is no subject "{name}"; there are {", ".join(SUBJECTS)}')
+    return SUBJECTS[name]
+
+
+def check_options(name: str, given: frozenset[str], scale: str) -> None:
+    """Raise ConfigurationError for an option that the subject needs and did not get, or got and cannot use.
+
+    Also under torchrun.
+    """
+    subject = subject_of(name)
+    refuse_process_groups()
+    if scale not in SCALES:
+        raise ConfigurationError(f'scale="{scale}"; it is one of {", ".join(SCALES)}')
+    missing = [option for option in subject.needs if option not in given]
+    if missing:
+        raise ConfigurationError(f"{name} needs {', '.join(f'--{option}' for option in missing)}")
+    unused = sorted(given - {*subject.needs, *subject.takes})
+    if unused:
+        options = ", ".join(f"--{option.replace('_', '-')}" for option in unused)
+        raise ConfigurationError(f"{name} makes no use of {options}: leave it out")

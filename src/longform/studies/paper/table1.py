@@ -1,0 +1,212 @@
+"""The paper's Table 1, measured: the exponent with which time and memory of a pass grow with the length of a text."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longform.errors import ConfigurationError
+from longform.runs.pictures import new_figure, number_log_axis, save_figure
+from longform.runs.records import Record
+from longform.runs.report import Report, Table, write_report
+from longform.studies.paper.grid_scales import (
+    EFFORTS,
+    chosen_cells,
+    common_settings,
+    described,
+    measured_cells,
+    open_grid,
+)
+from longform.studies.paper.growth import BUILDERS, measured_apart
+from longform.studies.paper.parts import Part, work_through
+from longform.studies.speed.competitors import all_competitors
+from longform.studies.speed.grid import may_have_passed
+from longform.studies.speed.shapes import Cell
+
+NAME, PICTURE = "growth", "table1.png"
+MIB = 2**20
+FITTED = 3  # of the longest lengths
+STATED = {  # complexity of a layer, sequential operations; the paper's Table 1, or the architecture's own paper
+    "recurrent": ("O(n)", "O(n)"),
+    "unfused": ("O(n²)", "O(1)"),
+    "sdpa": ("O(n²)", "O(1)"),
+    "longformer": ("O(n), its own paper", "O(1)"),
+    "bigbird": ("O(n), its own paper", "O(1)"),
+    "nystromformer": ("O(n), its own paper", "O(1)"),
+    "performer": ("O(n), its own paper", "O(1)"),
+    "reformer": ("O(n log n)", "O(log n)"),
+    "ours-linear": ("O(n)", "O(1)"),
+    "ours-window": ("O(n), k fixed", "O(1)"),
+}
+HEADS = [
+    "architecture", "stated", "sequential operations", "time ~ n^", "memory ~ n^", "longest n", "its ms", "its MiB"
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Grown:
+    """What an architecture took at each n: seconds, MiB above the loaded model (None where not known)."""
+
+    key: str
+    label: str
+    seconds: dict[int, float]
+    mib: dict[int, float]
+    missing: str = ""
+
+
+def reproduce_table1(scale: str, output: Path, *, progress: bool = True, **choices: Any) -> Table:
+    """Measure what is lacking, and write records, picture, table and report.
+
+    ``choices``: lengths, sizes, slots, dtype, device, threads, in place of the scale's. Raises ConfigurationError for
+    fewer than two lengths and for several k.
+    """
+    cells, names = chosen_cells("table1", scale, **choices)
+    if len({cell.length for cell in cells}) < max(2, len(cells)):
+        raise ConfigurationError("an exponent needs two lengths or more (--lengths), and one k (--slots)")
+    open_grid(output, "table1", scale, cells)
+    measured = [*measured_cells(cells, names, scale, output), *_others(cells, scale, output, progress)]
+    found = sorted(_grown(measured), key=lambda one: list(STATED).index(one.key))
+    records = [_record(one, cells) for one in found]
+    table = Table(HEADS, growth_rows([record_row(record) for record in records]))
+    _draw(found, cells[0], output / PICTURE)
+    lead = [
+        "How time and memory of a forward pass grow with the length of a text, measured, beside what the paper's "
+        f"Table 1 (or the architecture's own paper) states for a layer: {described(cells[0])}, k = "
+        f"{cells[-1].slots} for Linformer. The exponent is the slope of log(time) against log(n) over the "
+        f"{min(FITTED, len(cells))} longest texts: 1 is linear, 2 quadratic. A pass has parts that are linear "
+        "whatever the attention (feed-forward, projections), so that a quadratic architecture's exponent is below 2 "
+        "until attention outweighs them, and a linear one's may be below 1 while there are costs that do not grow.",
+    ]
+    notes = [
+        "Sparse Transformer, which the paper lists with O(n√n), has no implementation to run here; Longformer and "
+        "BigBird are its successors.",
+        *(f"{one.label}: {one.missing}." for one in found if one.missing),
+    ]
+    pictures = [(PICTURE, "seconds and memory of a pass against tokens of a text, both logarithmic")]
+    write_report(output, Report("Table 1: growth with length", lead, table, pictures, notes), records)
+    return table
+
+
+def exponent(points: Mapping[int, float]) -> float | None:
+    """Least-squares slope of log(value) against log(n) over the longest lengths; None for fewer than two."""
+    kept = [(math.log(n), math.log(value)) for n, value in sorted(points.items()) if value > 0][-FITTED:]
+    if len(kept) < 2:
+        return None
+    return statistics.linear_regression(*zip(*kept, strict=True)).slope
+
+
+def _grown(records: Sequence[Record]) -> list[Grown]:
+    """What was measured, an architecture each."""
+    labels = {name: one.label for name, one in all_competitors().items()} | {
+        name: label for name, (label, _) in BUILDERS.items()
+    }
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.settings["competitor"], []).append(record)
+    return [
+        Grown(
+            name, labels[name], _numbers(rows, "seconds"), _numbers(rows, "peak_mib"),
+            "; ".join(f"n = {row.settings['length']:,}: {why}" for row in rows if (why := row.metrics.get("missing"))),
+        )
+        for name, rows in found.items()
+    ]  # fmt: skip
+
+
+def _numbers(rows: Sequence[Record], metric: str) -> dict[int, float]:
+    found = {row.settings["length"]: row.metrics.get(metric) for row in rows}
+    return {n: float(value) for n, value in found.items() if isinstance(value, int | float)}
+
+
+def _others(cells: Sequence[Cell], scale: str, output: Path, progress: bool) -> list[Record]:
+    """Those that the grid does not have, a part each."""
+    effort = EFFORTS[scale]
+
+    def work(name: str, cell: Cell) -> tuple[Record, Any]:
+        done = measured_apart(name, cell, effort.repeats, 60 + 3 * effort.cell_seconds)
+        metrics = {
+            "seconds": statistics.median(done["seconds"]) if "seconds" in done else None,
+            "peak_mib": done["growth"] / MIB if done.get("growth") is not None else None,
+            "missing": done.get("missing"),
+        }  # fmt: skip
+        return Record(name="speed", metrics=metrics, settings=cell.settings(name)), None
+
+    parts = [
+        Part(
+            f"{name}-{cell.length}",
+            cell.settings(name),
+            lambda name=name, cell=cell: work(name, cell),
+            again=may_have_passed,
+        )
+        for name in BUILDERS
+        for cell in cells
+    ]
+    finished, _ = work_through(parts, output, lambda done: None, described="table1", progress=progress)
+    return [one.record for one in finished]
+
+
+def _record(one: Grown, cells: Sequence[Cell]) -> Record:
+    longest = max(one.seconds, default=None)
+    metrics = {
+        "time_exponent": exponent(one.seconds), "memory_exponent": exponent(one.mib),
+        "seconds": None if longest is None else one.seconds[longest],
+        "peak_mib": None if longest is None else one.mib.get(longest),
+    }  # fmt: skip
+    settings = {
+        "architecture": one.key, "label": one.label, "longest": longest, "slots": cells[-1].slots,
+        "lengths": sorted(one.seconds)[-FITTED:], **common_settings(cells[0]),
+    }  # fmt: skip
+    return Record(name=NAME, metrics=metrics, settings=settings, units={"seconds": "s", "peak_mib": "MiB"})
+
+
+def record_row(record: Record) -> dict[str, Any]:
+    """What tables are made of."""
+    return {"settings": dict(record.settings), "metrics": dict(record.metrics)}
+
+
+def growth_rows(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Cells of the table, a row an architecture."""
+    cells = []
+    for row in rows:
+        settings, metrics = row["settings"], row["metrics"]
+        stated, sequential = STATED.get(settings["architecture"], ("–", "–"))
+        longest = settings["longest"]
+        cells.append(
+            [
+                settings["label"], stated, sequential, _shown(metrics["time_exponent"], ".2f"),
+                _shown(metrics["memory_exponent"], ".2f"), "–" if longest is None else f"{longest:,}",
+                _shown(metrics["seconds"], ",.0f", 1_000), _shown(metrics["peak_mib"], ",.0f"),
+            ]
+        )  # fmt: skip
+    return cells
+
+
+def _shown(value: float | None, form: str, factor: float = 1) -> str:
+    return "–" if value is None else format(factor * value, form)
+
+
+def _draw(found: Sequence[Grown], cell: Cell, path: Path) -> None:
+    figure = new_figure(13.0, 6.6)
+    left, right = figure.subplots(1, 2)
+    colours = {"unfused": "black", "sdpa": "dimgray", "ours-linear": "tab:blue", "ours-window": "tab:cyan"}
+    others = iter(("tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive"))
+    markers = iter("os^Dv<>pPX")
+    for one in found:
+        colour, marker = colours.get(one.key) or next(others), next(markers)
+        for axes, points in ((left, one.seconds), (right, one.mib)):
+            slope = exponent(points)
+            label = one.label if slope is None else f"{one.label}: n^{slope:.2f}"
+            shown = [(n, value) for n, value in sorted(points.items()) if value > 0]
+            if shown:
+                axes.plot(*zip(*shown, strict=True), color=colour, marker=marker, markersize=5, label=label)
+    for axes, up in ((left, "seconds of a pass"), (right, "memory above the loaded model, MiB")):
+        lengths = sorted({int(value) for line in axes.get_lines() for value in line.get_xdata()})
+        axes.set(xlabel="n, tokens of a text (logarithmic)", ylabel=f"{up} (logarithmic)", xscale="log", yscale="log")
+        axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
+        number_log_axis(axes)
+        axes.grid(alpha=0.25)
+        axes.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2, frameon=False)
+    left.set_title(f"Time; the exponent of the {FITTED} longest\n{described(cell)}", fontsize=11)
+    right.set_title("Memory of a pass", fontsize=11)
+    save_figure(figure, path)

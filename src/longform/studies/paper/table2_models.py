@@ -1,0 +1,84 @@
+"""The models of Table 2: the original, and what becomes of it when its attention is replaced."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, set_seed
+
+from longform.conversion.convert import ConversionResult, convert
+from longform.data.bundled import bundled_encoder_folder
+from longform.data.token_store import CorpusFiles
+from longform.errors import ConfigurationError
+from longform.runs.locks import claimed
+from longform.training.distillation import distill
+from longform.training.settings import DistillationSettings
+from longform.training.students import load_encoder, with_labels
+
+BUNDLED = "bundled"
+LENGTH = 512  # n, as in the paper
+SHARINGS = {"headwise": "", "key_value": ", shared kv", "layerwise": ", shared kv, layer"}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """``options``: of ``longform.convert``; None for the original."""
+
+    key: str
+    label: str
+    options: Mapping[str, Any] | None = field(default=None)
+
+
+def variants(slots: tuple[int, ...] = (128, 256)) -> dict[str, Variant]:
+    """All models by key, in the table's order."""
+    made = [Variant("original", "original, full attention"), Variant("window", "Longform, window of 64", {})]
+    for k in slots:
+        for sharing, said in SHARINGS.items():
+            options = {"projection": "linear", "sharing": sharing, "projected_length": k, "sink_tokens": 0}
+            made.append(Variant(f"linear-{k}-{sharing}", f"Linformer, {k}{said}", options))
+    return {variant.key: variant for variant in made}
+
+
+def chosen_variants(names: tuple[str, ...]) -> list[Variant]:
+    """Models by key, the original first. Raises ConfigurationError for one that does not exist."""
+    every = variants()
+    unknown = [name for name in names if name not in every]
+    if unknown or not names:
+        raise ConfigurationError(f"models={', '.join(unknown) or 'none'}: there are {', '.join(every)}")
+    return [variant for key, variant in every.items() if key in names]
+
+
+def source_of(name: str) -> str:
+    """Where the original is: "bundled" is the demo's MiniLM."""
+    return str(bundled_encoder_folder()) if name == BUNDLED else name
+
+
+def converted(source: Any, variant: Variant, tokenizer: Any = None) -> ConversionResult:
+    """``source`` with the variant's attention."""
+    assert variant.options is not None
+    return convert(source, tokenizer=tokenizer, max_length=LENGTH, **variant.options)
+
+
+def heal(source: str, variant: Variant, text: CorpusFiles, tokens: int, folder: Path, *, progress: bool) -> Path:
+    """Teach the converted encoder, without head, what the original says of ``tokens`` tokens of ``text``; resumable."""
+    place = folder / variant.key
+    settings = DistillationSettings(length=LENGTH, max_tokens=tokens, evaluations=0)
+    with claimed(folder / f".{variant.key}", wait=True):
+        distill(converted(source, variant), source, None, text, settings, output=place, progress=progress)
+    return place
+
+
+def with_new_head(
+    source: str, variant: Variant, labels: int, seed: int, healed: Path | None
+) -> tuple[PreTrainedModel, Any]:
+    """The model with a classification head and its tokenizer; every variant's head of a seed has the same weights."""
+    set_seed(seed)
+    original = with_labels(source, labels, None)
+    if variant.options is None:
+        return original.model, original.tokenizer
+    made = converted(original.model, variant, original.tokenizer)
+    if healed is not None:
+        missing = made.model.base_model.load_state_dict(load_encoder(healed).base_model.state_dict(), strict=False)
+        assert not missing.missing_keys
+    return made.model, made.tokenizer

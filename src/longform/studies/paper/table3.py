@@ -1,0 +1,156 @@
+"""The paper's Table 3 and Figure 2: time and largest batch of Linformer for every n and k, over full attention's."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longform.runs.pictures import new_figure, number_log_axis, save_figure
+from longform.runs.records import Record
+from longform.runs.report import Report, Table, write_report
+from longform.studies.paper.grid_scales import chosen_cells, described, measured_cells, open_grid
+from longform.studies.speed.paper_table import MEMORY, SLOTS, TIME
+from longform.studies.speed.shapes import Cell
+
+PICTURE = "figure2.png"
+OURS = "ours-linear"
+BASELINES = {"unfused": "unfused attention, the paper's baseline", "sdpa": "fused attention (SDPA)"}
+TURNS = "A time is the median over rounds in which all models of a cell take turns."
+Point = tuple[int, int]  # n, k
+
+
+def reproduce_table3(scale: str, output: Path, **choices: Any) -> list[tuple[str, Table]]:
+    """Measure what is lacking, write records, the pictures and the report; its tables with their titles.
+
+    ``choices``: lengths, sizes, slots, dtype, device, threads, in place of the scale's.
+    """
+    cells, names = chosen_cells("table3", scale, **choices)
+    open_grid(output, "table3", scale, cells)
+    records = measured_cells(cells, names, scale, output)
+    tables = [(title, ratio_table(records, what, baseline)) for title, what, baseline in _wanted()]
+    draw_times(records, cells[0], output / PICTURE)
+    lead = [
+        "How many times less a forward pass of Linformer takes (learned E, layerwise sharing) than full attention: "
+        f"{described(cells[0])}. In brackets the paper's, measured on a 16 GB V100 against unfused attention. Memory "
+        "is the paper's sense of it: the ratio of the largest batches that 16 GiB hold beside the weights, reckoned "
+        "from the measured peak of a pass above the loaded model, for each text.",
+    ]
+    report = Report(
+        "Table 3 and Figure 2: time and memory of inference", lead, tables[0][1],
+        [(PICTURE, "seconds of a pass against tokens of a text, a line for each k and for full attention")],
+        ["k above n/2 is not measured: such cells say so.", *missing_cells(records), TURNS],
+        [(title, table) for title, table in tables[1:]],
+    )  # fmt: skip
+    write_report(output, report, records)
+    return tables
+
+
+def _wanted() -> list[tuple[str, str, str]]:
+    return [
+        (f"{said}, against {title}", what, baseline)
+        for baseline, title in BASELINES.items()
+        for said, what in (("Time", "time"), ("Largest batch", "memory"))
+    ]
+
+
+def ratio(records: Sequence[Record], point: Point, what: str, baseline: str) -> float | None:
+    """Baseline's time over ours, or our largest batch over the baseline's; None where one was not measured."""
+    found = {
+        record.settings["competitor"]: record.metrics
+        for record in records if (record.settings["length"], record.settings["slots"]) == point
+    }  # fmt: skip
+    ours, other = found.get(OURS, {}), found.get(baseline, {})
+    if what == "time":
+        return _number(ours.get(f"against_{baseline}"))
+    texts, others = _number(ours.get("texts_in_16_gib")), _number(other.get("texts_in_16_gib"))
+    return texts / others if texts and others else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def ratio_table(records: Sequence[Record], what: str, baseline: str) -> Table:
+    """A row for each n, a column for each k; the paper's value in brackets beside unfused attention.
+
+    k above n/2 is not measured.
+    """
+    points = sorted({(record.settings["length"], record.settings["slots"]) for record in records})
+    lengths, slots = sorted({n for n, _ in points}), sorted({k for _, k in points})
+    published = TIME if what == "time" else MEMORY
+    rows = []
+    for n in lengths:
+        cells = []
+        for k in slots:
+            found = ratio(records, (n, k), what, baseline) if (n, k) in points else None
+            paper = _published(published, n, k) if baseline == "unfused" else None
+            shown = _nothing(n, k) if found is None else f"{found:.1f}x" if found >= 10 else f"{found:.2f}x"
+            cells.append(shown if paper is None else f"{shown} ({paper:g}x)")
+        rows.append([f"{n:,}", *cells])
+    return Table(["n", *(f"k = {k:,}" for k in slots)], rows)
+
+
+def _nothing(n: int, k: int) -> str:
+    return "k above n/2" if 2 * k > n else "–"
+
+
+def _published(values: Mapping[int, Sequence[float]], n: int, k: int) -> float | None:
+    place = SLOTS.index(k) if k in SLOTS else len(SLOTS)
+    return values[n][place] if n in values and place < len(values[n]) else None
+
+
+def missing_cells(records: Sequence[Record]) -> list[str]:
+    """Why a cell has no value, a sentence each."""
+    return [
+        f"n = {record.settings['length']:,}, k = {record.settings['slots']:,}, {record.settings['competitor']}: "
+        f"{record.metrics['missing']}."
+        for record in records if record.metrics.get("missing")
+    ]  # fmt: skip
+
+
+def draw_times(records: Sequence[Record], cell: Cell, path: Path) -> None:
+    """Left: seconds against n, a line a k. Right: times as fast as unfused attention."""
+    figure = new_figure(13.0, 5.0)
+    left, right = figure.subplots(1, 2)
+    slots = sorted({record.settings["slots"] for record in records})
+    colours = ("tab:blue", "tab:cyan", "tab:green", "tab:olive", "tab:orange", "tab:red", "tab:purple")
+    for name, label, style in (("unfused", "unfused attention", "k--"), ("sdpa", "fused attention (SDPA)", "k-")):
+        _plot(left, _fastest(records, name), style, label=label, marker="s")
+    for place, k in enumerate(slots):
+        ours = [record for record in records if record.settings["slots"] == k]
+        colour = colours[place % len(colours)]
+        _plot(left, _fastest(ours, OURS), "-", label=f"Linformer, k = {k:,}", marker="o", color=colour)
+        for baseline, style in (("unfused", "-"), ("sdpa", ":")):
+            points = [
+                (n, ratio(records, (n, k), "time", baseline)) for n in sorted({r.settings["length"] for r in ours})
+            ]
+            kept = [(n, value) for n, value in points if value is not None]
+            label = f"k = {k:,}" if baseline == "unfused" else None
+            _plot(right, kept, style, label=label, marker="o", color=colour)
+    right.axhline(1, color="tab:gray", linewidth=1)
+    _finish(left, "seconds of a forward pass (logarithmic)", f"Time against length\n{described(cell)}")
+    _finish(right, "times as fast as full attention", "Solid: against unfused attention; dotted: against SDPA")
+    save_figure(figure, path)
+
+
+def _fastest(records: Sequence[Record], name: str) -> list[tuple[int, float]]:
+    found: dict[int, list[float]] = {}
+    for record in records:
+        seconds = _number(record.metrics.get("seconds"))
+        if record.settings["competitor"] == name and seconds is not None:
+            found.setdefault(record.settings["length"], []).append(seconds)
+    return [(n, min(seconds)) for n, seconds in sorted(found.items())]
+
+
+def _plot(axes: Any, points: Sequence[tuple[int, float]], style: str, **options: Any) -> None:
+    if points:
+        axes.plot(*zip(*points, strict=True), style, markersize=5, **options)
+
+
+def _finish(axes: Any, up: str, title: str) -> None:
+    lengths = sorted({int(value) for line in axes.get_lines() for value in line.get_xdata() if value > 1})
+    axes.set(xlabel="n, tokens of a text (logarithmic)", ylabel=up, xscale="log", yscale="log")
+    axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    number_log_axis(axes)
+    axes.set_title(title, fontsize=11)
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=9)

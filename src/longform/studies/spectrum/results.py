@@ -1,0 +1,124 @@
+"""The result of one model on one corpus as a file of JSON lines: what is measured once and looked at often.
+
+The first line is about the run, then there is one line a head with its whole curve, then the comparison of heads.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longform.data.text import atomic_write
+from longform.errors import CheckpointError
+from longform.studies.spectrum.measure import Spectrum
+
+DIGITS = 7  # of a share of the spectrum, in the file
+
+
+@dataclass(frozen=True)
+class HeadComparison:
+    """``similarity``: cosine of every two heads' maps (H, H), H = layers x heads, layer by layer.
+
+    ``fidelity``: rows of "pairs" ("inside", "across", "random"), "replaced" (heads that use another's map), "share"
+    (of all heads), "cosine" and "error" (see Fidelity). ``compared`` and ``tried``: texts for the one and the other.
+    """
+
+    similarity: Tensor
+    fidelity: list[dict[str, Any]]
+    compared: int
+    tried: int
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One model on one corpus; ``name`` tells it from the report's others and can be a file name.
+
+    ``subject``: which model and corpus, as ``subject_identity`` has them. ``facts``: when, on what machine, and with
+    what versions it was measured.
+    """
+
+    name: str
+    model: str
+    corpus: str
+    spectrum: Spectrum
+    heads: HeadComparison | None = None
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    subject: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def write_result(path: Path, result: RunResult) -> None:
+    """Write the file, whole or not at all."""
+    with atomic_write(path) as file:
+        for row in _rows(result):
+            file.write(json.dumps(row) + "\n")
+
+
+def _rows(result: RunResult) -> list[dict[str, Any]]:
+    spectrum, compared = result.spectrum, result.heads
+    numbers = ("texts", "tokens", "longest", "shortest", "passed_over", "cut")
+    rows: list[dict[str, Any]] = [
+        {"event": "run", "name": result.name, "model": result.model, "corpus": result.corpus,
+         "seconds": round(result.seconds, 1), "notes": result.notes,
+         "subject": result.subject, "facts": result.facts,
+         **{number: getattr(spectrum, number) for number in numbers}}
+    ]  # fmt: skip
+    for layer, curves in enumerate(spectrum.cumulative):
+        rows += [
+            {"event": "head", "layer": layer, "head": head,
+             "effective_rank": float(spectrum.effective_rank[layer, head]), "cumulative": _rounded(curve),
+             "deviation": _rounded(spectrum.deviation[layer, head])}
+            for head, curve in enumerate(curves)
+        ]  # fmt: skip
+    if compared is not None:
+        rows.append(
+            {
+                "event": "similarity",
+                "texts": compared.compared,
+                "cosines": [_rounded(row) for row in compared.similarity],
+            }
+        )
+        rows += [{"event": "sharing", "texts": compared.tried, **row} for row in compared.fidelity]
+    return rows
+
+
+def _rounded(values: Tensor) -> list[float]:
+    return [round(value, DIGITS) for value in values.tolist()]
+
+
+def read_result(path: Path) -> RunResult:
+    """Read the file. Raises CheckpointError where it is damaged."""
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return _result(rows)
+    except (ValueError, KeyError, IndexError, TypeError, RuntimeError) as error:
+        raise CheckpointError(f'"{path}" is damaged ({error}): delete it, and it is measured again') from error
+
+
+def _result(rows: list[dict[str, Any]]) -> RunResult:
+    run = next(row for row in rows if row["event"] == "run")
+    heads = [row for row in rows if row["event"] == "head"]
+    layers = 1 + max(row["layer"] for row in heads)
+
+    def grid(name: str) -> Tensor:
+        return torch.tensor([row[name] for row in heads], dtype=torch.float64).unflatten(0, (layers, -1))
+
+    numbers = {name: run[name] for name in ("texts", "tokens", "longest", "shortest", "passed_over", "cut")}
+    spectrum = Spectrum(grid("cumulative"), grid("deviation"), grid("effective_rank"), **numbers)
+    compared = next((row for row in rows if row["event"] == "similarity"), None)
+    sharing = [row for row in rows if row["event"] == "sharing"]
+    comparison = None
+    if compared is not None:
+        fidelity = [{key: value for key, value in row.items() if key not in ("event", "texts")} for row in sharing]
+        comparison = HeadComparison(
+            torch.tensor(compared["cosines"], dtype=torch.float64), fidelity, compared["texts"],
+            sharing[0]["texts"] if sharing else 0,
+        )  # fmt: skip
+    return RunResult(
+        run["name"], run["model"], run["corpus"], spectrum, comparison, run["seconds"], run["notes"],
+        run.get("subject", {}), run.get("facts", {}),
+    )  # fmt: skip

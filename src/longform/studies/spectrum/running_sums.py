@@ -1,0 +1,86 @@
+"""The running sums of a spectrum, and their file: an interrupted measurement goes on where it was last saved.
+
+Axes: L layers, h heads, N the longest text, m valid tokens of a text.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from longform.data.text import atomic_write
+from longform.errors import CheckpointError
+from longform.runs.subject import check_same_subject
+from longform.studies.spectrum.singular_values import cumulative_spectrum, effective_rank
+
+EVERY = 120.0  # seconds between two savings
+
+
+@dataclass
+class RunningSums:
+    """Sums over texts, a row a layer: of curves and their squares (h, N), of effective ranks (h,), all float64."""
+
+    length: int
+    curves: list[Tensor] = field(default_factory=list)
+    squares: list[Tensor] = field(default_factory=list)
+    ranks: list[Tensor] = field(default_factory=list)
+
+    def add(self, layer: int, values: Tensor) -> None:
+        """One text's singular values (h, m) of a layer."""
+        curve = torch.ones(values.shape[0], self.length, dtype=torch.float64)
+        curve[:, : values.shape[1]] = cumulative_spectrum(values).cpu()
+        rank = effective_rank(values).cpu()
+        if layer == len(self.curves):
+            self.curves.append(torch.zeros_like(curve))
+            self.squares.append(torch.zeros_like(curve))
+            self.ranks.append(torch.zeros_like(rank))
+        self.curves[layer] += curve
+        self.squares[layer] += curve**2
+        self.ranks[layer] += rank
+
+
+@dataclass
+class SumsFile:
+    """Where the sums are kept meanwhile. ``subject``: the model and corpus that they are of."""
+
+    path: Path
+    subject: Mapping[str, Any]
+    every: float = EVERY
+    saved: float = field(default_factory=time.monotonic)
+
+    def load(self, length: int) -> tuple[RunningSums, int]:
+        """The sums and how many batches they hold; none where nothing was saved.
+
+        Raises ConfigurationError where they are of something else, CheckpointError for a damaged file.
+        """
+        sums = RunningSums(length)
+        if not self.path.exists():
+            return sums, 0
+        try:
+            with safe_open(self.path, "pt") as file:
+                about = file.metadata()
+                found = {name: file.get_tensor(name) for name in ("curves", "squares", "ranks")}
+            subject, batches = json.loads(about["subject"]), int(about["batches"])
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f'"{self.path}" is damaged ({error}): delete it to begin this model again') from error
+        check_same_subject(self.path, subject, self.subject)
+        for name, tensor in found.items():
+            getattr(sums, name).extend(tensor.unbind())
+        return sums, batches
+
+    def keep(self, sums: RunningSums, batches: int) -> None:
+        """Save the sums of the first ``batches`` batches, whole or not at all, if it is time to."""
+        if time.monotonic() - self.saved < self.every:
+            return
+        tensors = {name: torch.stack(getattr(sums, name)) for name in ("curves", "squares", "ranks")}
+        content = save(tensors, {"subject": json.dumps(self.subject), "batches": str(batches)})
+        with atomic_write(self.path, "wb") as file:
+            file.write(content)
+        self.saved = time.monotonic()

@@ -1,0 +1,98 @@
+"""Outputs are compared before anything is timed. Errors are relative: ||difference|| / ||expected||, whole tensors."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from longform.errors import LongformError
+from longform.layers.row_chunks import LONG
+from longform.studies.speed.competitor import Competitor
+from longform.studies.speed.shapes import Cell, Shape
+
+CHECKED_TOKENS = 512  # of a longer text
+# Tokens; families that take nothing but whole texts are checked on longer ones by a short twin.
+LONGEST_WHOLE = {"peer": 4_096, "order": CHECKED_TOKENS}
+VERIFIED_TOKENS, VERIFIED_SLOTS = 64, 16
+# After all layers of random weights. What int8 loses is recorded; on a trained model it is less (docs/costs.md).
+LARGEST_ERROR = {"float32": 1e-4, "bfloat16": 6e-2, "int8": 3e-1}
+PEER_ERROR = 1e-4  # float32 against float32
+
+
+class WrongOutput(LongformError):
+    """A competitor whose output is not what it should be; it is not timed."""
+
+
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    """||actual - expected|| / ||expected|| of two tensors of one shape, any dtypes; infinite where not finite."""
+    if actual.shape != expected.shape:
+        raise WrongOutput(f"its output has shape {tuple(actual.shape)} instead of {tuple(expected.shape)}")
+    expected = expected.double()
+    error = float((actual.double() - expected).norm() / expected.norm())
+    return error if error == error else float("inf")
+
+
+def require_equal(actual: Tensor, expected: Tensor, largest: float, what: str) -> float:
+    """The relative error of two tensors of one shape; raises WrongOutput where it is above ``largest``."""
+    error = relative_error(actual, expected)
+    if error > largest:
+        raise WrongOutput(f"its output is wrong: relative error {error:.2e} from {what}, allowed {largest:.1e}")
+    return error
+
+
+def check_output(
+    competitor: Competitor, model: nn.Module, forward: Callable[[Tensor], Tensor], cell: Cell, hidden: Tensor
+) -> float | None:
+    """Compare ``forward``, the model as it will be timed, with what ``model``'s float32 weights should give.
+
+    Hidden states (B, n, D), float32. The first 512 tokens of one text against the plain way in float64; a compiled
+    model, which is made for one length, on whole texts, against float32 above that. Longform takes texts of 4,096
+    tokens and more through a layer in parts, and so that much is compared with float32 in one piece. An architecture
+    without a plainer way must give finite numbers. Returns the relative error, or None. Raises WrongOutput.
+    """
+    if competitor.expected is None:
+        _require_finite(forward(hidden), hidden)
+        return None
+    given, largest = given_of(competitor, cell, hidden), LARGEST_ERROR[cell.dtype]
+    if competitor.family == "ours" and given.shape[1] < LONG <= cell.length:
+        long = hidden[:1, :LONG]
+        with torch.enable_grad():  # in one piece; nothing is kept for gradients that nobody wants
+            pieceless = copy.deepcopy(model).requires_grad_(False)(long)
+        require_equal(forward(long), pieceless, largest, "float32 in one piece")
+    with torch.no_grad():
+        expected, said = expected_of(competitor, copy.deepcopy(model), given)
+    return require_equal(forward(given), expected, largest, said)
+
+
+def given_of(competitor: Competitor, cell: Cell, hidden: Tensor) -> Tensor:
+    """As much of ``hidden`` (B, n, D) as is compared with float64, or with float32 where it has to be whole."""
+    whole = cell.mode == "compiled" or competitor.family == "peer"
+    return hidden if whole else hidden[:1, :CHECKED_TOKENS]
+
+
+def expected_of(competitor: Competitor, model: nn.Module, given: Tensor) -> tuple[Tensor, str]:
+    """The right output for ``given`` (B, n, D), and what it is called. Changes ``model``, a float32 copy."""
+    assert competitor.expected is not None
+    if given.shape[1] > CHECKED_TOKENS:
+        return model(given), "float32"
+    return competitor.expected(model.double(), given.double()), "float64"
+
+
+def checkable(competitor: Competitor, cell: Cell) -> Cell:
+    """The cell in which a competitor is checked: its own, or a shorter one where it takes nothing but whole texts."""
+    longest = LONGEST_WHOLE.get(competitor.family, cell.length)
+    return cell if cell.length <= longest else replace(cell, length=CHECKED_TOKENS, batch=1)
+
+
+def verify(competitor: Competitor, shape: Shape) -> None:
+    """Compare with an independent implementation, weights copied, on a text of 64 tokens. Raises WrongOutput."""
+    if competitor.verify is not None:
+        slots = min(VERIFIED_SLOTS, shape.slots)
+        competitor.verify(Shape(shape.size, min(VERIFIED_TOKENS, shape.length), slots))
+
+
+def _require_finite(out: Tensor, hidden: Tensor) -> None:
+    if out.shape != hidden.shape or not bool(torch.isfinite(out).all()):
+        raise WrongOutput(f"its output is not finite numbers of shape {tuple(hidden.shape)}")

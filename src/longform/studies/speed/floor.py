@@ -1,0 +1,165 @@
+"""What a pass cannot avoid: its matrix products and attention calls, counted here and timed in ``timed_floor``.
+
+A plan lists the products of one layer in their cheapest order. Everything else that an encoder does (activation,
+normalisation, residuals, pooling, copies, embeddings, the optimiser) is left out, so that time / floor says what all
+of it costs.
+
+Axes: B batch, n tokens, k slots, D hidden, I intermediate, h heads, d head dimension, w window, L layers.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from longform.functional.association import project_first_is_cheaper
+from longform.studies.speed.shapes import Shape
+
+BACKWARD = 2  # each product has two in its backward pass: one for either operand
+SDPA_BACKWARD = 2.5  # Q K^T again, and four products more for the gradients, beside the two of the forward pass
+
+
+class Product(NamedTuple):
+    """``count`` products (rows, inner) x (inner, columns); ``weight``: the right operand is a weight, or the left one
+    of a shortening E X (``left``)."""
+
+    rows: int
+    inner: int
+    columns: int
+    count: int = 1
+    left: bool = False
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations, two a multiply-add."""
+        return 2 * self.count * self.rows * self.inner * self.columns
+
+
+class Attention(NamedTuple):
+    """One call of scaled_dot_product_attention: ``batch`` texts or blocks, with ``queries`` and ``keys`` each."""
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    dim: int
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations of Q K^T and of the weights times V."""
+        return 4 * self.batch * self.heads * self.queries * self.keys * self.dim
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The products and attention calls of one of ``layers`` equal layers.
+
+    ``shortening``: numbers in all E and F of the model, which layers, heads, keys and values may share.
+    """
+
+    layers: int
+    products: tuple[Product, ...]
+    attention: tuple[Attention, ...]
+    tokens: int
+    hidden: int
+    shortening: int = field(default=0, compare=False)  # models that differ in it alone have the same products
+
+    def operations(self, work: str) -> float:
+        """Floating-point operations of a pass; "train": forward and backward."""
+        products = sum(product.operations for product in self.products)
+        calls = sum(call.operations for call in self.attention)
+        if work == "train":
+            products, calls = products * (1 + BACKWARD), calls * (1 + SDPA_BACKWARD)
+        return float(self.layers * (products + calls))
+
+    def bytes(self, work: str, element: int) -> float:
+        """Bytes that must come from or go to memory, ``element`` bytes a number.
+
+        Inference: every weight once; in each layer the hidden states twice in (all of them must be seen to shorten
+        them, then again as queries) and once out. Training: weights thrice (forward, backward, update) and three more
+        float32 numbers a weight (gradient, two moments, in and out); the hidden states thrice as often.
+        """
+        linear = sum(product.inner * product.columns for product in self.products if not product.left)
+        weights = self.layers * linear + self.shortening
+        states = self.layers * 3 * self.tokens * self.hidden
+        if work == "train":
+            return float(weights * (3 * element + 6 * 4) + 3 * states * element)
+        return float((weights + states) * element)
+
+
+def linear(rows: int, inner: int, columns: int) -> Product:
+    """A linear layer of ``inner`` x ``columns`` weights over ``rows`` tokens or slots."""
+    return Product(rows, inner, columns)
+
+
+def shorten(shape: Shape, batch: int, count: int) -> Product:
+    """``count`` products E X of each text: (k, n) x (n, D)."""
+    return Product(shape.slots, shape.length, shape.size.hidden, count * batch, left=True)
+
+
+def _around(shape: Shape, batch: int) -> tuple[Product, ...]:
+    """Query, output and feed-forward layers, which all architectures have."""
+    n, size = shape.length * batch, shape.size
+    return (
+        linear(n, size.hidden, size.hidden),
+        linear(n, size.hidden, size.hidden),
+        linear(n, size.hidden, size.intermediate),
+        linear(n, size.intermediate, size.hidden),
+    )
+
+
+def _floor(shape: Shape, batch: int, products: list[Product], calls: list[Attention]) -> Floor:
+    size = shape.size
+    return Floor(size.layers, (*products, *_around(shape, batch)), tuple(calls), shape.length * batch, size.hidden)
+
+
+def full_floor(shape: Shape, batch: int) -> Floor:
+    """Full attention: keys and values of every token, one call n x n."""
+    size, n = shape.size, shape.length
+    sides = [linear(n * batch, size.hidden, size.hidden)] * 2
+    return _floor(shape, batch, sides, [Attention(batch, size.heads, n, n, size.head_dim)])
+
+
+def dense_floor(shape: Shape, batch: int, sharing: str) -> Floor:
+    """A pure Linformer with E (and F), in the order of products that counts fewer operations."""
+    size, n, k = shape.size, shape.length, shape.slots
+    per_head = sharing == "none"
+    matrices = 1 if sharing in ("key_value", "layerwise") else 2
+    if project_first_is_cheaper(n=n, k=k, hidden=size.hidden, heads=size.heads, per_head=per_head):
+        products = [shorten(shape, batch, matrices * (size.heads if per_head else 1))]
+        rows = k * batch
+    else:
+        products = [Product(k, n, size.hidden, 2 * batch, left=True)]
+        rows = n * batch
+    products += [linear(rows, size.hidden, size.hidden)] * 2
+    matrices = {"layerwise": 1, "key_value": size.layers, "headwise": 2 * size.layers}
+    plan = _floor(shape, batch, products, [Attention(batch, size.heads, n, k, size.head_dim)])
+    return replace(plan, shortening=k * n * matrices.get(sharing, 2 * size.layers * size.heads))
+
+
+def mean_floor(shape: Shape, batch: int) -> Floor:
+    """A pure Linformer with mean pooling: keys and values of the k means only."""
+    size, k = shape.size, shape.slots
+    sides = [linear(k * batch, size.hidden, size.hidden)] * 2
+    return _floor(shape, batch, sides, [Attention(batch, size.heads, shape.length, k, size.head_dim)])
+
+
+def local_floor(shape: Shape, batch: int) -> Floor:
+    """Convolution or maximum over runs: keys and values of every token, attention to k slots."""
+    size, n = shape.size, shape.length
+    sides = [linear(n * batch, size.hidden, size.hidden)] * 2
+    return _floor(shape, batch, sides, [Attention(batch, size.heads, n, shape.slots, size.head_dim)])
+
+
+def window_floor(shape: Shape, batch: int) -> Floor:
+    """Blocks of w queries against 3 w tokens, and all queries against the slots.
+
+    Full attention up to 2 w tokens, and where a slot is a token: every query then sees every token once.
+    """
+    size, n, w = shape.size, shape.length, shape.window
+    if n <= max(2 * w, shape.window_slots):
+        return full_floor(shape, batch)
+    blocks = -(-n // w)
+    calls = [
+        Attention(batch * blocks, size.heads, w, 3 * w, size.head_dim),
+        Attention(batch, size.heads, n, shape.window_slots, size.head_dim),
+    ]
+    return _floor(shape, batch, [linear(n * batch, size.hidden, size.hidden)] * 2, calls)

@@ -1,0 +1,112 @@
+"""Full attention: the twin (Longform's code, nothing compressed), and BERT from transformers, fused and unfused."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import BertConfig, BertModel
+
+from longform.conversion.convert import convert
+from longform.layers.attention import LinformerAttention
+from longform.layers.linear import apply_linear
+from longform.studies.speed.checks import PEER_ERROR, require_equal
+from longform.studies.speed.competitor import Competitor
+from longform.studies.speed.floor import full_floor
+from longform.studies.speed.from_embeddings import FromEmbeddings, with_weights_formed
+from longform.studies.speed.ours import VOCABULARY, linformer
+from longform.studies.speed.shapes import Shape
+
+
+class FusedAttention(nn.Module):
+    """Full attention by torch's fused call, whatever is faster: ``inner`` takes plain products where they are."""
+
+    adds_residual = True
+
+    def __init__(self, inner: LinformerAttention) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(
+        self,
+        hidden: Tensor,
+        mask: Tensor | None,
+        *,
+        shared_projection: None,
+        output_attentions: bool,
+        residual: Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """hidden (B, n, D) -> (B, n, D), plus ``residual``, and the weights where they are asked for; no mask."""
+        assert mask is None
+        layer = self.inner
+        if output_attentions:
+            return layer(hidden, output_attentions=True, residual=residual)
+        sides = (apply_linear(side, hidden) for side in (layer.query, layer.key, layer.value))
+        heads = (side.unflatten(2, (layer.num_heads, -1)).transpose(1, 2) for side in sides)
+        context = scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+        return apply_linear(layer.output, context, residual=residual)
+
+
+def twin(shape: Shape) -> FromEmbeddings:
+    """A window that reaches across the whole text: scaled_dot_product_attention over all tokens."""
+    made = linformer(
+        shape, projection="mean", projected_length=min(shape.slots, shape.length), attention_window=shape.length
+    )
+    for layer in made.model.encoder.layers:
+        layer.attention = FusedAttention(layer.attention)
+    return made
+
+
+def bert(shape: Shape, implementation: str) -> FromEmbeddings:
+    """A random BertModel of this shape, without dropout and pooler; ``implementation`` "sdpa" or "eager"."""
+    settings: dict[str, Any] = {
+        "vocab_size": VOCABULARY, "hidden_size": shape.size.hidden, "num_hidden_layers": shape.size.layers,
+        "num_attention_heads": shape.size.heads, "intermediate_size": shape.size.intermediate,
+        "max_position_embeddings": shape.length, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+        "attn_implementation": implementation, "initializer_range": shape.size.initial_deviation,
+    }  # fmt: skip
+    return FromEmbeddings(BertModel(BertConfig(**settings), add_pooling_layer=False))
+
+
+def bert_sdpa(shape: Shape) -> FromEmbeddings:
+    """BERT with fused attention."""
+    return bert(shape, "sdpa")
+
+
+def bert_eager(shape: Shape) -> FromEmbeddings:
+    """BERT with unfused attention, the paper's baseline."""
+    return bert(shape, "eager")
+
+
+def plain(model: Any, hidden: Tensor) -> Tensor:
+    """The output (B, n, D) with eager attention."""
+    model.model.set_attn_implementation("eager")
+    return model(hidden)
+
+
+@torch.no_grad()
+def verify_twin(shape: Shape) -> None:
+    """The twin with BERT's weights is BERT. Raises WrongOutput."""
+    original = bert_sdpa(shape).eval()
+    made = convert(
+        original.model, projection="mean", projected_length=shape.slots, max_length=shape.length,
+        attention_window=shape.length, sink_tokens=0,
+    )  # fmt: skip
+    hidden = torch.randn(2, shape.length, shape.size.hidden)
+    require_equal(FromEmbeddings(made.model.eval())(hidden), original(hidden), PEER_ERROR, "BERT with the same weights")
+
+
+COMPETITORS = (
+    Competitor(
+        name="sdpa", label="full attention, SDPA", family="full", build=twin, expected=with_weights_formed,
+        verify=verify_twin, floor=full_floor, quadratic=True,
+    ),
+    Competitor(
+        name="bert-sdpa", label="BERT, SDPA", family="full", build=bert_sdpa, expected=plain, floor=full_floor,
+        quadratic=True,
+    ),
+    Competitor(
+        name="unfused", label="BERT, unfused attention", family="full", build=bert_eager, expected=plain,
+        floor=full_floor, quadratic=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,106 @@
+"""The grid: cells one after another, a record a row, resumable; nothing that a competitor does ends the run."""
+
+import datetime
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from longform.errors import CheckpointError
+from longform.runs.records import Record, append_records, commit, read_records
+from longform.studies.speed.cell_run import CellRun, Effort
+from longform.studies.speed.competitor import Competitor
+from longform.studies.speed.rows import say
+from longform.studies.speed.shapes import Cell
+
+RECORDS = "records.jsonl"
+LOG = "children.log"
+PASSING = ("not installed", "out of memory", "torch.compile needs")  # reasons begin so that may not hold next time
+TOO_LONG = ("a pass takes", "stopped after")  # those that may not hold when more time is allowed
+
+
+def run_grid(
+    cells: Sequence[Cell],
+    competitors: Mapping[str, Competitor],
+    effort: Effort,
+    *,
+    output: Path,
+    also: Path | None = None,
+    tell: Callable[[str], None] = tqdm.write,
+) -> list[Record]:
+    """Measure what the records in ``output`` lack, and return all records of these cells and competitors.
+
+    A row that is there is not measured again, and ``tell`` is told from what commit it is, unless ``effort`` asks for
+    more rounds, for memory or for a floor that were not asked for; nor is one that says why it is missing, unless a
+    package, a compiler or memory was, or, as for one with fewer rounds than asked, now there is more time. ``also``:
+    another file that gets each new record.
+    Raises CheckpointError where the records cannot be read.
+    """
+    commit()  # of the code that runs, whatever is checked out by the end
+    path = output / RECORDS
+    records = _read(path)
+    if also is not None:  # an error now is better than one after the first cell
+        append_records(also, [])
+    there = {key_of(record.settings): record for record in records}
+    wanted = [key_of(cell.settings(name)) for cell in cells for name in competitors]
+    kept = {key for key in wanted if key in there and not worth_another_try(there[key], effort, competitors)}
+    for earlier, count in Counter(there[key].commit for key in wanted if key in kept).items():
+        tell(f"{count} rows kept from commit {earlier}")
+    with tqdm(total=len(cells) * len(competitors), unit="row", desc="benchmark") as bar:
+        for cell in cells:
+            lacking = [name for name in competitors if key_of(cell.settings(name)) not in kept]
+            bar.update(len(competitors) - len(lacking))
+            if not lacking:
+                continue
+            tell(str(cell))
+            rows = CellRun(cell, competitors, effort, output / LOG, bar.set_postfix_str).rows(lacking, records)
+            for target in filter(None, (path, also)):
+                append_records(target, rows)
+            records += rows
+            there |= {key_of(row.settings): row for row in rows}
+            for row in rows:
+                tell(f"  {say(row)}")
+            bar.update(len(lacking))
+    return [record for key, record in there.items() if key in set(wanted)]
+
+
+def worth_another_try(record: Record, effort: Effort, competitors: Mapping[str, Competitor]) -> bool:
+    """Whether a row has no time for a reason that may have passed, or less was asked of it than is now."""
+    reason = str(record.metrics["missing"])
+    asked = effort.asked(competitors[record.settings["competitor"]].family)
+    had = {name: record.metrics.get(name) for name in asked}  # older rows do not say
+    more = {name for name, value in had.items() if isinstance(value, int | float) and asked[name] > value}
+    if record.metrics["missing"] is None:
+        done, wanted = record.metrics.get("repeats"), had["asked_repeats"]
+        cut_short = isinstance(done, int) and isinstance(wanted, int) and done < wanted
+        return bool(more if cut_short else more - {"cell_seconds"})
+    return may_have_passed(record) or ("cell_seconds" in more and reason.startswith(TOO_LONG))
+
+
+def may_have_passed(record: Record) -> bool:
+    """Whether a row has no time for lack of a package, a compiler or memory."""
+    return str(record.metrics["missing"]).startswith(PASSING)
+
+
+def set_aside(output: Path) -> Path | None:
+    """Give the records in ``output`` another name, so that all is measured again; returns it, None without records."""
+    path = output / RECORDS
+    if not path.exists():
+        return None
+    now = datetime.datetime.now(datetime.UTC)
+    return path.rename(path.with_name(f"records-until-{now:%Y%m%dT%H%M%S%f}.jsonl"))
+
+
+def key_of(settings: Mapping[str, Any]) -> str:
+    """What tells rows apart."""
+    return json.dumps(settings, sort_keys=True)
+
+
+def _read(path: Path) -> list[Record]:
+    try:
+        return read_records([path]) if path.exists() else []
+    except ValueError as error:
+        raise CheckpointError(f'"{path}" is damaged: {error}; remove the line, or give another --output') from error

@@ -1,0 +1,100 @@
+"""Long cells are bounded: what a pass will take is predicted from what shorter texts took, and decides on repeats."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from longform.runs.records import Record
+from longform.studies.speed.competitor import Competitor
+from longform.studies.speed.measuring import LONG
+from longform.studies.speed.memory import KEPT_FREE
+from longform.studies.speed.shapes import Cell
+from longform.studies.speed.worker import plan_of
+
+WARM_UPS = 2  # passes before the first that counts
+GROUP_SHARE = 0.7  # of available memory, for the models that alternate in one process
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What one pass of a competitor took: seconds, peak bytes above the loaded model, bytes of its weights."""
+
+    seconds: float
+    growth: int | None
+    weights: int
+    process: int
+
+    def resident(self, work: str) -> int:
+        """Bytes that the model holds between passes; in training AdamW's two moments too."""
+        return self.weights * (3 if work == "train" else 1)
+
+    def texts_within(self, total: int, batch: int) -> float | None:
+        """The largest batch that ``total`` bytes hold beside the weights, unrounded; the probe had ``batch`` texts."""
+        return None if not self.growth else max(0, total - self.weights) * batch / self.growth
+
+
+def predicted_seconds(competitor: Competitor, cell: Cell, records: Iterable[Record]) -> float | None:
+    """Seconds of a pass, from the nearest shorter length in ``records`` with the same settings; None without one.
+
+    Time is taken to grow as the operations do, or as n² where these are not known and the competitor is quadratic.
+    """
+    wanted = cell.settings(competitor.name)
+    nearest: tuple[int, float] | None = None
+    for record in records:
+        seconds = record.metrics.get("seconds")
+        if not isinstance(seconds, float) or not _same_but_length(record.settings, wanted):
+            continue
+        length = record.settings["length"]
+        if length < cell.length and (nearest is None or length > nearest[0]):
+            nearest = (length, seconds * cell.batch / record.settings["batch"])
+    if nearest is None:
+        return None
+    return nearest[1] * _growth(competitor, replace(cell, length=nearest[0]), cell)
+
+
+def _same_but_length(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Length aside, and k and the batch, which go with it."""
+    free = ("length", "slots", "batch")
+    return all(one.get(name) == value for name, value in other.items() if name not in free)
+
+
+def _growth(competitor: Competitor, short: Cell, long: Cell) -> float:
+    if competitor.floor is None:
+        return (long.length / short.length) ** (2 if competitor.quadratic else 1)
+    before, after = (plan_of(competitor, cell).operations(cell.work) for cell in (short, long))
+    return after / before
+
+
+def fitting_repeats(seconds: float, repeats: int, limit: float) -> int:
+    """At most ``repeats`` rounds that end within ``limit`` seconds, warm-up included; 0 where not even one does."""
+    if seconds > LONG:  # its first pass counts
+        return min(repeats, int(limit / seconds))
+    if 2 * seconds > limit:
+        return 0
+    return max(1, min(repeats, int(limit / max(seconds, 1e-9)) - WARM_UPS))
+
+
+def memory_groups(
+    probes: Mapping[str, Probe], references: Iterable[str], work: str, free: int | None
+) -> list[list[str]]:
+    """Competitors that can be held in memory together, each group with the ``references`` that are measured at all.
+
+    A group's models take at most GROUP_SHARE of what is ``free`` (bytes), and with the largest pass of its own members
+    at most what a child may take.
+    """
+    shared = [name for name in references if name in probes]
+    others = [name for name in probes if name not in shared]
+    if free is None or not others:
+        return [shared + others]
+
+    def fit(names: list[str]) -> bool:
+        resident = sum(probes[name].resident(work) for name in names)
+        peak = max(probes[name].growth or 0 for name in names)
+        return resident <= GROUP_SHARE * free and resident + peak <= (1 - KEPT_FREE) * free
+
+    groups: list[list[str]] = [[]]
+    for name in others:
+        if groups[-1] and not fit([*shared, *groups[-1], name]):
+            groups.append([])
+        groups[-1].append(name)
+    return [shared + group for group in groups]

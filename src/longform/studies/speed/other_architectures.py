@@ -1,0 +1,97 @@
+"""Other long-document encoders from transformers, at the same width and depth, with the settings of their papers."""
+
+from typing import Any
+
+from torch import nn
+from transformers import (
+    BigBirdConfig,
+    BigBirdModel,
+    LongformerConfig,
+    LongformerModel,
+    ModernBertConfig,
+    ModernBertModel,
+    NystromformerConfig,
+    NystromformerModel,
+)
+
+from longform.studies.speed.competitor import Competitor
+from longform.studies.speed.from_embeddings import FromEmbeddings
+from longform.studies.speed.ours import VOCABULARY
+from longform.studies.speed.shapes import Shape
+
+LONGFORMER_WINDOW = 512
+LANDMARKS = 64
+BLOCK = 64  # tokens, of BigBird
+LONGEST_FULL = (5 + 2 * 3) * BLOCK  # up to here it turns to full attention: window, global and 3 random blocks
+
+
+def _settings(shape: Shape, **special: Any) -> dict[str, Any]:
+    size = shape.size
+    return {
+        "vocab_size": VOCABULARY, "hidden_size": size.hidden, "num_hidden_layers": size.layers,
+        "num_attention_heads": size.heads, "intermediate_size": size.intermediate, "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0, "max_position_embeddings": shape.length, "pad_token_id": 0,
+        "bos_token_id": 1, "eos_token_id": 2, "sep_token_id": 2,
+        "initializer_range": size.initial_deviation, **special,
+    }  # fmt: skip
+
+
+def longformer(shape: Shape) -> nn.Module:
+    """A window of 512 tokens (256 on each side), no global tokens."""
+    window = min(LONGFORMER_WINDOW, shape.length + shape.length % 2)
+    config = LongformerConfig(
+        **_settings(shape, attention_window=window, max_position_embeddings=shape.length + window + 1)
+    )
+    return FromEmbeddings(LongformerModel(config, add_pooling_layer=False))
+
+
+def big_bird(shape: Shape) -> nn.Module:
+    """Blocks of 64, 3 random ones; on texts of 704 tokens or less the model itself changes to full attention."""
+    return FromEmbeddings(BigBirdModel(BigBirdConfig(**_settings(shape)), add_pooling_layer=False))
+
+
+def _whole_blocks(shape: Shape) -> str:
+    even = shape.length <= LONGEST_FULL or shape.length % BLOCK == 0
+    return "" if even else f"above {LONGEST_FULL} tokens its texts are of whole blocks of {BLOCK}"
+
+
+def _whole_segments(shape: Shape) -> str:
+    even = shape.length % min(LANDMARKS, shape.length) == 0
+    return "" if even else f"its {LANDMARKS} landmarks are means of segments of one length: n is a multiple of them"
+
+
+def nystromformer(shape: Shape) -> nn.Module:
+    """64 landmarks and a depthwise convolution of 65."""
+    landmarks = min(LANDMARKS, shape.length)
+    config = NystromformerConfig(
+        **_settings(shape, num_landmarks=landmarks, segment_means_seq_len=shape.length), conv_kernel_size=65
+    )
+    return FromEmbeddings(NystromformerModel(config))
+
+
+def modern_bert(shape: Shape) -> nn.Module:
+    """Full attention in every third layer, a window of 128 in the others; its gated feed-forward is 1.5 D wide."""
+    size = shape.size
+    settings: dict[str, Any] = {
+        "vocab_size": VOCABULARY, "hidden_size": size.hidden, "num_hidden_layers": size.layers,
+        "num_attention_heads": size.heads, "intermediate_size": size.hidden * 3 // 2,
+        "max_position_embeddings": shape.length, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+        "cls_token_id": 1, "sep_token_id": 2, "attn_implementation": "sdpa",
+        "initializer_range": size.initial_deviation,
+    }  # fmt: skip
+    return FromEmbeddings(ModernBertModel(ModernBertConfig(**settings)))
+
+
+COMPETITORS = (
+    Competitor(name="longformer", label="Longformer", family="sparse", build=longformer),
+    Competitor(name="bigbird", label="BigBird", family="sparse", build=big_bird, refuses=_whole_blocks),
+    Competitor(
+        name="nystromformer",
+        label="Nyströmformer",
+        family="sparse",
+        build=nystromformer,
+        refuses=_whole_segments,
+        autocast=True,
+    ),
+    Competitor(name="modernbert", label="ModernBERT", family="sparse", build=modern_bert, quadratic=True),
+)

@@ -1,0 +1,102 @@
+"""A float32 model as a cell wants it: its dtype, quantised, compiled."""
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from longform.functional.hardware import native_bfloat16
+from longform.inference.compiling import missing_compiler
+from longform.layers.int8_linear import Int8Linear
+from longform.layers.packed_linear import PackedLinear, pack_linear
+from longform.layers.replacing import replace_linears
+from longform.models.inference import pack_weights
+from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.models.quantization import quantize
+from longform.studies.speed.from_embeddings import FromEmbeddings
+from longform.studies.speed.shapes import Cell
+
+
+def impossible(cell: Cell) -> str:
+    """Why no competitor can run in this cell on this machine; "" where they can."""
+    device = torch.device(cell.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        return "no CUDA device"
+    if cell.dtype == "bfloat16" and not native_bfloat16(device):
+        return "this machine does not multiply bfloat16 matrices"
+    if cell.dtype == "int8" and (cell.work == "train" or device.type != "cpu"):
+        return "dynamic int8 quantisation is for inference on CPUs"
+    return missing_compiler(device) if cell.mode == "compiled" else ""
+
+
+class Autocast(nn.Module):
+    """float32 weights, matrix products in bfloat16."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (B, n, D) in any dtype -> (B, n, D)."""
+        with torch.autocast(hidden.device.type, dtype=torch.bfloat16):
+            return self.model(hidden.float())
+
+
+def prepare(model: nn.Module, cell: Cell, *, autocast: bool = False) -> nn.Module:
+    """The model for a cell, on its device; the given one may be changed. ``autocast``: not by casting its weights."""
+    model = model.to(cell.device)
+    if cell.work == "inference":
+        if cell.dtype == "bfloat16":
+            model = Autocast(model) if autocast else model.to(torch.bfloat16)
+        elif cell.dtype == "int8":
+            _replaced(model, quantize, Int8Linear)
+    if cell.mode != "compiled":
+        if cell.work == "inference" and cell.dtype != "int8" and not autocast:
+            _replaced(model, pack_weights, partial(pack_linear, own=False))
+        return model
+    # Longform's own models are one graph, or a fault; other packages may break where they like.
+    return torch.compile(model, dynamic=False, fullgraph=_is_linformer(model))  # ty: ignore[invalid-explicit-return]
+
+
+def input_dtype(cell: Cell) -> torch.dtype:
+    """Of the hidden states that a prepared model takes."""
+    return torch.bfloat16 if cell.dtype == "bfloat16" and cell.work == "inference" else torch.float32
+
+
+def precision(cell: Cell) -> contextlib.AbstractContextManager[Any]:
+    """What a pass runs in: autocast in bfloat16 training, nothing otherwise."""
+    if cell.work == "train" and cell.dtype == "bfloat16":
+        return torch.autocast(cell.device, dtype=torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def forward_of(prepared: nn.Module, cell: Cell) -> Callable[[Tensor], Tensor]:
+    """Hidden states (B, n, D) in float32 -> the prepared model's output (B, n, D), without gradients."""
+
+    @torch.no_grad()
+    def forward(hidden: Tensor) -> Tensor:
+        with precision(cell):
+            return prepared(hidden.to(cell.device, input_dtype(cell))).cpu()
+
+    return forward
+
+
+def _replaced(model: nn.Module, ours: Callable[[Any], object], others: Callable[[nn.Linear], nn.Module]) -> None:
+    """Other linear layers: Longform chooses them by ``ours``; of other architectures all become ``others``."""
+    if _is_linformer(model):
+        ours(model.model)
+    else:
+        replace_linears(model, others)
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Of parameters and buffers, packed ones too."""
+    opaque = sum(part.weight_bytes for part in model.modules() if isinstance(part, PackedLinear))
+    return opaque + sum(x.nbytes for x in (*model.parameters(), *model.buffers()))
+
+
+def _is_linformer(model: nn.Module) -> bool:
+    return isinstance(model, FromEmbeddings) and isinstance(model.model, LinformerPreTrainedModel)

@@ -1,0 +1,126 @@
+"""Which cells are measured: all combinations of what a selection names."""
+
+import os
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from typing import Any
+
+import torch
+
+from longform.errors import ConfigurationError
+from longform.functional.hardware import native_bfloat16
+from longform.studies.speed.competitors import FAMILIES
+from longform.studies.speed.shapes import Cell
+
+LENGTHS = tuple(2**power for power in range(7, 17))
+LONGEST = 1_048_576  # Longform alone
+FULL = "full"
+AUTO = "auto"
+FLOORS = ("all", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The grid is all combinations.
+
+    Args:
+        lengths: n, tokens of a text.
+        sizes: "minilm" (6 layers x 384), "base" (12 x 768).
+        dtypes: "float32", "bfloat16", "int8"; "auto": bfloat16 where the device multiplies it, else float32.
+        modes: "eager", "compiled".
+        passes: "inference", "train".
+        batches: texts in a pass; "full" fills ``batch_tokens``.
+        slots: k of pure Linformers; n / 2 where that is less.
+        competitors: names, families (ours, order, full, peer, sparse), or "all".
+        batch_tokens: tokens of a full batch.
+        floors: whose floors are timed: "all", "none", or a family.
+        memory: whether peak memory is measured, by a pass in another process.
+        cell_seconds: for all passes of one competitor in one cell; fewer rounds are run, or none, to keep it.
+    """
+
+    lengths: tuple[int, ...]
+    sizes: tuple[str, ...] = ("minilm",)
+    dtypes: tuple[str, ...] = (AUTO,)
+    modes: tuple[str, ...] = ("eager",)
+    passes: tuple[str, ...] = ("inference",)
+    batches: tuple[str, ...] = ("1",)
+    slots: tuple[int, ...] = (256,)
+    competitors: tuple[str, ...] = ("ours-window", "ours-linear", "sdpa", "unfused", "lucidrains", "tatp22")
+    batch_tokens: int = 16_384
+    floors: str = "ours"
+    memory: bool = True
+    cell_seconds: float = 300.0
+
+
+def with_choices(selection: Selection, **chosen: Any) -> Selection:
+    """The selection with other values where something was chosen: not None, 0, "" or an empty list."""
+    given = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in chosen.items() if value is False or value
+    }  # fmt: skip
+    return replace(selection, **given)
+
+
+def cells_of(selection: Selection, *, device: str, threads: int) -> list[Cell]:
+    """The cells, short texts first, so that the time of long ones can be predicted. Every cell once.
+
+    Raises ConfigurationError for values that do not exist.
+    """
+    _require_something(selection)
+    if selection.floors not in (*FLOORS, *FAMILIES):
+        raise ConfigurationError(f'floors="{selection.floors}"; it is all, none or a family: {", ".join(FAMILIES)}')
+    if selection.batch_tokens < 1:
+        raise ConfigurationError(f"batch_tokens={selection.batch_tokens} must be at least 1")
+    found = [
+        Cell(
+            size=size, length=length, batch=texts_of(batch, length, selection.batch_tokens), slots=slots,
+            dtype=dtype_on(device) if dtype == AUTO else dtype, mode=mode, work=work, device=device, threads=threads,
+        )
+        for size, work, dtype, mode, batch, length, slots in product(
+            selection.sizes, selection.passes, selection.dtypes, selection.modes, selection.batches,
+            sorted(selection.lengths), selection.slots,
+        )
+    ]  # fmt: skip
+    return list(dict.fromkeys(replace(cell, slots=cell.shape.slots) for cell in found))
+
+
+def dtype_on(device: str) -> str:
+    """What "auto" is on "cpu" or "cuda": "bfloat16" where that is multiplied in hardware, else "float32"."""
+    return "bfloat16" if native_bfloat16(torch.device(device)) else "float32"
+
+
+def texts_of(batch: str | int, length: int, batch_tokens: int) -> int:
+    """Texts in a pass: a number, or as many as ``batch_tokens`` holds, at least one."""
+    if str(batch) == FULL:
+        return max(1, batch_tokens // length)
+    try:
+        return int(batch)
+    except ValueError as error:
+        raise ConfigurationError(f'batches="{batch}" must be numbers of texts, or "{FULL}"') from error
+
+
+def chosen_device(name: str) -> str:
+    """ "cpu" or "cuda" from "auto", "cpu" or "cuda". Raises ConfigurationError where there is no such device."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name not in ("cpu", "cuda"):
+        raise ConfigurationError(f'device="{name}"; it is one of auto, cpu, cuda (CUDA_VISIBLE_DEVICES: which)')
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigurationError("device=cuda, but torch sees no CUDA device; use --device cpu")
+    return name
+
+
+def chosen_threads(threads: int | None) -> int:
+    """CPU threads: as many as asked for, or as the process has cores (OMP_NUM_THREADS where that is set)."""
+    if threads is None:
+        return torch.get_num_threads()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not 1 <= threads <= cores:
+        raise ConfigurationError(f"threads={threads} must be between 1 and the {cores} cores of this process")
+    return threads
+
+
+def _require_something(selection: Selection) -> None:
+    for field in fields(selection):
+        if field.name != "memory" and not getattr(selection, field.name):
+            raise ConfigurationError(f"{field.name} is empty: there is nothing to measure")

@@ -1,0 +1,225 @@
+"""The process that measures a cell. Its parent (``grid``) outlives whatever happens to it.
+
+::
+
+    python -m longform.studies.speed.worker '{"task": "memory", "cell": {...}, "names": [...], ...}'
+
+"memory" runs one pass of each competitor, one after another; "time" holds all of them at once and alternates. Events
+go to standard output, a JSON object a line with "event" as its first key: begin, memory, missing, round, time, shares.
+"""
+
+import copy
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import torch
+
+from longform.runs.records import commit, hardware
+from longform.studies.speed.breakdown import shares_of
+from longform.studies.speed.checks import WrongOutput, check_output, checkable, verify
+from longform.studies.speed.competitor import Competitor
+from longform.studies.speed.competitors import all_competitors
+from longform.studies.speed.floor import Floor, window_floor
+from longform.studies.speed.gradient_checks import check_gradients
+from longform.studies.speed.measuring import alternate
+from longform.studies.speed.memory import is_out_of_memory, limit_memory, peak_growth, process_peak
+from longform.studies.speed.parent_watch import end_with_parent
+from longform.studies.speed.passes import make_pass, random_states, wait
+from longform.studies.speed.precision import forward_of, prepare, weight_bytes
+from longform.studies.speed.shapes import Cell
+from longform.studies.speed.timed_floor import TimedFloor
+
+SHORT_PASS = 30.0  # seconds
+LONGEST_PROFILED = 60.0
+FLOOR = "floor of "
+Emit = Callable[..., None]
+
+
+def emit(event: str, **values: Any) -> None:
+    """One line for the parent."""
+    print(json.dumps({"event": event, **values}), flush=True)
+
+
+def plan_of(competitor: Competitor, cell: Cell) -> Floor:
+    """The floor that a competitor's rows are compared with: its own, or ours-window's."""
+    return (competitor.floor or window_floor)(cell.shape, cell.batch)
+
+
+def measure_memory(cell: Cell, names: list[str], emit: Emit) -> None:
+    """One pass of each: the peak above the loaded model, the process's peak, seconds (cold), weights in bytes."""
+    every = all_competitors()
+    for name in names:
+        emit("begin", name=name)
+        with Attempt(name, emit):
+            torch.manual_seed(0)
+            model = prepare(every[name].build(cell.shape).eval(), cell, autocast=every[name].autocast)
+            weights = weight_bytes(model)
+            run = make_pass(model, cell)
+            hidden = random_states(cell)
+            if cell.mode == "compiled":
+                run(hidden)  # compiling takes memory of its own
+            began = time.perf_counter()
+            growth = peak_growth(partial(run, hidden), cell.device)
+            seconds = time.perf_counter() - began
+            if cell.work == "inference" and seconds < SHORT_PASS:  # the first pass loads kernels, which stay
+                growth = peak_growth(partial(run, hidden), cell.device)
+            emit("memory", name=name, growth=growth, weights=weights, seconds=seconds, process=process_peak())
+        model = run = hidden = None  # before the next is built
+        gc.collect()
+
+
+def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], limit: float, emit: Emit) -> None:
+    """Check all, then let them alternate with the floors of ``floored``; seconds of every round.
+
+    ``limit``: seconds for the turns of each.
+    """
+    every = all_competitors()
+    actions: dict[str, Callable[[], None]] = {}
+    errors: dict[str, float | None] = {}
+    for name in repeats:
+        emit("begin", name=name)
+        with Attempt(name, emit):
+            action, errors[name] = _checked_pass(every[name], cell)
+            if cell.mode == "compiled":
+                action()  # compiles for what is timed, which is another mode or shape than what was checked
+            actions[name] = action
+    rounds = {name: repeats[name] for name in actions}
+    floors = _floors(cell, {name: every[name] for name in actions if name in floored}, emit)
+    for floor, (names, action) in floors.items():
+        actions[floor] = action
+        rounds[floor] = max(repeats[name] for name in names)
+
+    def failed(name: str, error: Exception) -> None:
+        report_failure(name, error, emit)
+        del actions[name]
+        gc.collect()
+
+    def next_turn(name: str) -> None:
+        emit("round", name=floors[name][0][0] if name in floors else name)
+
+    seconds = alternate(actions, rounds, next_turn, limit=limit, failed=failed)
+    floor_of = {name: floor for floor, (names, _) in floors.items() for name in names}
+    timed = [name for name in errors if name in seconds]
+    for name in timed:
+        emit(
+            "time", name=name, seconds=seconds[name], error=errors[name],
+            floor=seconds.get(floor_of.get(name, ""), []), hardware=hardware(), commit=commit(),
+        )  # fmt: skip
+    for name in timed:
+        if name in floor_of and min(seconds[name]) < LONGEST_PROFILED:
+            _profile(name, actions[name], cell.device, emit)
+
+
+def _profile(name: str, action: Callable[[], None], device: str, emit: Emit) -> None:
+    """One pass more, under the profiler; without it a row says nothing of shares."""
+    try:
+        emit("shares", name=name, shares=shares_of(action, device))
+    except Exception as error:
+        traceback.print_exception(error)
+
+
+def _checked_pass(competitor: Competitor, cell: Cell) -> tuple[Callable[[], None], float | None]:
+    """What is timed, after its output was found right, and the error of that output."""
+    torch.manual_seed(0)
+    verify(competitor, cell.shape)
+    checked = checkable(competitor, cell)
+    model = competitor.build(checked.shape).eval()
+    prepared = prepare(copy.deepcopy(model), checked, autocast=competitor.autocast)
+    hidden = torch.randn(checked.batch, checked.length, checked.shape.size.hidden)
+    error = check_output(competitor, model, forward_of(prepared, checked), checked, hidden)
+    if cell.work == "train":
+        check_gradients(competitor, model, prepared, checked, hidden)
+    if checked != cell:
+        prepared = prepare(competitor.build(cell.shape).eval(), cell, autocast=competitor.autocast)
+    return partial(make_pass(prepared, cell), random_states(cell)), error
+
+
+def _floors(
+    cell: Cell, competitors: dict[str, Competitor], emit: Emit
+) -> dict[str, tuple[list[str], Callable[[], None]]]:
+    """Each different floor: whose it is, and what runs it. Without it rows have no ratio to it."""
+    plans: dict[Floor, list[str]] = {}
+    for name, competitor in competitors.items():
+        plans.setdefault(plan_of(competitor, cell), []).append(name)
+    found = {}
+    for plan, names in plans.items():
+        label = FLOOR + names[0]
+        with Attempt(label, emit):
+            timed = TimedFloor(plan, dtype=cell.dtype, work=cell.work, device=torch.device(cell.device))
+            found[label] = (names, partial(_with_wait, timed, cell.device))
+    return found
+
+
+@torch.no_grad()
+def _with_wait(action: Callable[[], None], device: str) -> None:
+    action()
+    wait(device)
+
+
+class Attempt:
+    """Turns what goes wrong inside into an event that says why there is no result."""
+
+    def __init__(self, name: str, emit: Emit) -> None:
+        self.name, self.emit = name, emit
+
+    def __enter__(self) -> None:
+        gc.collect()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if error is None:
+            return False
+        if not isinstance(error, Exception):
+            return False
+        report_failure(self.name, error, self.emit)
+        return True
+
+
+def report_failure(name: str, error: Exception, emit: Emit) -> None:
+    """The whole error to the log, why there is no result to the parent."""
+    traceback.print_exception(error)
+    emit("missing", name=name, reason=reason_of(error))
+
+
+def reason_of(error: Exception) -> str:
+    """Why a competitor has no result, in one line."""
+    if is_out_of_memory(error):
+        return "out of memory"
+    if isinstance(error, WrongOutput):
+        return str(error)
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def main(job: dict[str, Any], emit: Emit = emit) -> None:
+    """Do what the parent asks."""
+    commit()  # of the code that this process has just imported
+    cell = Cell(**job["cell"])
+    torch.set_num_threads(cell.threads)
+    limit_memory(job.get("memory_limit"))
+    if job["task"] == "memory":
+        measure_memory(cell, list(job["repeats"]), emit)
+    else:
+        measure_time(cell, job["repeats"], job["floored"], job["limit"], emit)
+
+
+def job_for(
+    task: str, cell: Cell, repeats: dict[str, int], floored: Sequence[str], limit: float, memory_limit: int | None
+) -> dict[str, Any]:
+    """What ``main`` takes."""
+    return {
+        "task": task, "cell": asdict(cell), "repeats": repeats, "floored": list(floored), "limit": limit,
+        "memory_limit": memory_limit, "parent": os.getpid(),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    asked = json.loads(sys.argv[1])
+    end_with_parent(asked["parent"])
+    main(asked)

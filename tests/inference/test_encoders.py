@@ -1,0 +1,174 @@
+"""Embeddings are those of the plain model, however texts are batched, cut or chunked."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import make_sentence_transformer, save_bert
+from transformers import AutoModel
+
+from longform.errors import CheckpointError, ConfigurationError, DataError
+from longform.evaluation.similarity import agreement
+from longform.inference.encoders import load_encoder
+from longform.inference.strategies import chunks, special_frame
+from tolerances import TOLERANCES
+
+TEXTS = ["the near text", "", "a " * 11, "x", "good bad long short", "of " * 25, "far"]
+LONG = "the long text is far and near for it in a " * 5  # 57 tokens: over 32, under 64
+
+
+def assert_near(actual: np.ndarray, expected: np.ndarray) -> None:
+    tolerance = TOLERANCES["model"][torch.float32]
+    np.testing.assert_allclose(actual, expected, atol=tolerance.atol, rtol=tolerance.rtol)
+
+
+def plain_states(folder: Path, tokenizer: Any, ids: list[int]) -> np.ndarray:
+    """Hidden states of one text alone, by transformers' own class."""
+    model = AutoModel.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        return model(torch.tensor([ids])).last_hidden_state[0].numpy()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("model", ["bert_folder", "longform_folder"])
+def test_embeddings_are_the_models_own(
+    model: str, pooling: str, tiny_tokenizer: Any, request: pytest.FixtureRequest
+) -> None:
+    folder = request.getfixturevalue(model)
+    vectors = load_encoder(folder, pooling=pooling).embed(TEXTS, max_tokens_per_batch=70)
+    assert vectors.dtype == np.float32
+    pool = {"mean": lambda x: x.mean(0), "cls": lambda x: x[0], "max": lambda x: x.max(0)}[pooling]
+    expected = [pool(plain_states(folder, tiny_tokenizer, tiny_tokenizer(text)["input_ids"])) for text in TEXTS]
+    assert_near(vectors, np.stack(expected))
+
+
+def test_bfloat16_is_near_float32(bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longform.inference.loading.native_bfloat16", lambda device: True)  # emulated is right, too
+    half = load_encoder(bert_folder, dtype="bfloat16").embed(TEXTS)
+    assert half.dtype == np.float32
+    assert agreement(half, load_encoder(bert_folder).embed(TEXTS)).lowest > 0.999
+
+
+def test_no_texts_give_no_rows(bert_folder: Path) -> None:
+    assert load_encoder(bert_folder).embed([]).shape == (0, 24)
+
+
+def test_cut_takes_the_models_limit(bert_folder: Path, tiny_tokenizer: Any) -> None:
+    encoder = load_encoder(bert_folder)
+    assert encoder.limit == 32
+    (outcome,) = encoder.outcomes([LONG], strategy="cut")
+    total = len(tiny_tokenizer(LONG)["input_ids"])
+    assert (outcome.tokens, outcome.truncated) == (32, total - 32)
+    ids = tiny_tokenizer(LONG, truncation=True, max_length=32)["input_ids"]
+    assert_near(outcome.values, plain_states(bert_folder, tiny_tokenizer, ids).mean(0))
+
+
+def test_whole_takes_a_longforms_limit(longform_folder: Path, tiny_tokenizer: Any) -> None:
+    encoder = load_encoder(longform_folder)
+    assert encoder.limit == 64
+    (outcome,) = encoder.outcomes([LONG], strategy="whole")
+    ids = tiny_tokenizer(LONG)["input_ids"]
+    assert (outcome.tokens, outcome.truncated) == (len(ids), 0)
+    assert_near(outcome.values, plain_states(longform_folder, tiny_tokenizer, ids).mean(0))
+
+
+@pytest.mark.parametrize("overlap", [0, 7])
+def test_chunk_average_weights_windows_by_their_tokens(bert_folder: Path, tiny_tokenizer: Any, overlap: int) -> None:
+    encoder = load_encoder(bert_folder)
+    vectors = encoder.embed([*TEXTS, LONG], strategy="chunk-average", overlap=overlap, max_tokens_per_batch=70)
+    content = tiny_tokenizer(LONG, add_special_tokens=False)["input_ids"]
+    pieces, start = [], 0
+    while True:
+        pieces.append(content[start : start + 30])
+        if start + 30 >= len(content):
+            break
+        start += 30 - overlap
+    cls, sep = tiny_tokenizer.cls_token_id, tiny_tokenizer.sep_token_id
+    means = [plain_states(bert_folder, tiny_tokenizer, [cls, *piece, sep]).mean(0) for piece in pieces]
+    assert_near(vectors[-1], np.average(means, axis=0, weights=[len(piece) for piece in pieces]))
+    assert_near(vectors[:-1], encoder.embed(TEXTS))
+
+
+def test_chunks_of_windows_go_on_across_windows_of_texts(bert_folder: Path) -> None:
+    encoder = load_encoder(bert_folder)
+    texts = [*TEXTS, LONG] * 3
+    outcomes = list(encoder.outcomes(texts, strategy="chunk-average", window=5))
+    assert [outcome.index for outcome in outcomes] == list(range(24))
+    assert_near(outcomes[-1].values, outcomes[7].values)
+
+
+def test_chunks_cover_everything() -> None:
+    assert chunks([], size=3, overlap=0) == [[]]
+    assert chunks([1, 2, 3], size=3, overlap=1) == [[1, 2, 3]]
+    assert chunks([1, 2, 3, 4], size=3, overlap=1) == [[1, 2, 3], [3, 4]]
+    assert chunks([1, 2, 3, 4, 5], size=3, overlap=1) == [[1, 2, 3], [3, 4, 5]]
+    assert chunks([1, 2, 3, 4, 5], size=2, overlap=0) == [[1, 2], [3, 4], [5]]
+
+
+def test_special_frame(tiny_tokenizer: Any) -> None:
+    assert special_frame(tiny_tokenizer) == ([tiny_tokenizer.cls_token_id], [tiny_tokenizer.sep_token_id])
+
+
+def test_sentence_transformers_folder_gives_pooling_and_normalisation(
+    sentence_transformer_folder: Path, tiny_tokenizer: Any
+) -> None:
+    encoder = load_encoder(sentence_transformer_folder)
+    assert (encoder.pooling, encoder.normalise) == ("cls", True)
+    (vector,) = encoder.embed(["the near text"])
+    first = plain_states(sentence_transformer_folder, tiny_tokenizer, tiny_tokenizer("the near text")["input_ids"])[0]
+    assert_near(vector, first / np.linalg.norm(first))
+    assert not load_encoder(sentence_transformer_folder, normalise=False).normalise
+
+
+def test_new_pooling_key_and_unsupported_poolings(tmp_path: Path, tiny_tokenizer: Any) -> None:
+    folder = save_bert(tmp_path, tiny_tokenizer)
+    make_sentence_transformer(folder, pooling={"pooling_mode": "max"}, normalise=False)
+    assert load_encoder(folder).pooling == "max"
+    settings = folder / "1_Pooling" / "config.json"
+    for bad in ({"pooling_mode": "lasttoken"}, {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}):
+        settings.write_text(json.dumps(bad))
+        with pytest.raises(CheckpointError, match="supported are mean, cls, max"):
+            load_encoder(folder)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(CheckpointError, match=r"Transformer, Pooling, Dense; Dense is not run here.*\.encode\(texts\)"):
+        load_encoder(folder)
+    (folder / "modules.json").write_text(json.dumps([modules[0] | {"path": "0_Transformer"}, modules[1]]))
+    with pytest.raises(CheckpointError, match="its Transformer is not in the folder itself"):
+        load_encoder(folder)
+
+
+def test_the_first_state_and_the_mean_make_a_vector_twice_as_wide(bert_folder: Path) -> None:
+    texts = ["the near text", "far"]
+    found, first = (load_encoder(bert_folder, pooling=kind).embed(texts) for kind in ("cls_lead", "cls"))
+    assert_near(found[:, : first.shape[1]], first)
+    assert_near(found[:, first.shape[1] :], load_encoder(bert_folder, pooling="lead").embed(texts))
+
+
+def test_options_that_make_no_sense(bert_folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match='pooling is "sum"'):
+        load_encoder(bert_folder, pooling="sum")
+    with pytest.raises(ConfigurationError, match="takes 32 tokens"):
+        load_encoder(bert_folder, max_length=33)
+    with pytest.raises(ConfigurationError, match='dtype is "int4"'):
+        load_encoder(bert_folder, dtype="int4")
+    with pytest.raises(ConfigurationError, match="int8 is for Longform's own models, not BertModel"):
+        load_encoder(bert_folder, dtype="int8")
+    encoder = load_encoder(bert_folder)
+    with pytest.raises(ConfigurationError, match="overlap is 30; with 32 tokens a chunk it is from 0 to 29"):
+        encoder.embed(["a"], strategy="chunk-average", overlap=30)
+    with pytest.raises(ConfigurationError, match='strategy is "guess"'):
+        encoder.embed(["a"], strategy="guess")
+    with pytest.raises(DataError, match="pairs"):
+        encoder.embed([("a", "b")], strategy="chunk-average")
+
+
+def test_a_maximum_does_not_hide_what_is_not_finite(bert_folder: Path) -> None:
+    encoder = load_encoder(bert_folder, pooling="max")
+    with torch.no_grad():
+        encoder.model.embeddings.word_embeddings.weight.fill_(torch.nan)
+    assert np.isnan(encoder.embed(["a text"])).all()

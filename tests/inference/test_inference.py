@@ -1,0 +1,256 @@
+"""Prediction and embedding over files: in order, resumable, and never silent."""
+
+import errno
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import torch
+from tiny_models import save_bert, save_longform
+
+from longform.errors import ConfigurationError, DataError, InputError
+from longform.inference import run as inference
+from longform.inference.encoders import load_encoder
+from longform.inference.run import InferenceSettings, embed, predict
+from tolerances import TOLERANCES
+
+SETTINGS = InferenceSettings(progress=False, batch_tokens=400)
+WORDS = ["the", "near", "far", "good", "bad", "long", "a", "it"]
+
+
+def texts(count: int) -> list[str]:
+    return [" ".join(WORDS[(number + place) % 8] for place in range(number * 7 % 40)) for number in range(count)]
+
+
+def write(path: Path, records: list[Any]) -> Path:
+    path.write_text(
+        "".join(json.dumps({"text": record} if isinstance(record, str) else record) + "\n" for record in records)
+    )
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def assert_same(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> None:
+    """Equal up to the rounding that another composition of the batches brings."""
+    tolerance = TOLERANCES["model"][torch.float32]
+    assert [record["id"] for record in first] == [record["id"] for record in second]
+    vectors = [np.array([record["embedding"] for record in records]) for records in (first, second)]
+    np.testing.assert_allclose(*vectors, atol=tolerance.atol, rtol=tolerance.rtol)
+
+
+def test_embed_in_order_with_counts(longform_folder: Path, tmp_path: Path) -> None:
+    written = [*texts(300), " ", "nul \x00", "the " * 100]
+    source = write(tmp_path / "a.jsonl", written)
+    summary = embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS)
+    records = read(tmp_path / "out.jsonl")
+    assert [record["id"] for record in records] == [f"{source}:{number}" for number in range(1, 304)]
+    expected = load_encoder(longform_folder).embed([text.replace("\x00", " ") for text in written])
+    found = np.array([record["embedding"] for record in records], dtype=np.float32)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert (summary.documents, summary.resumed, summary.replaced_characters) == (303, 0, 1)
+    assert summary.empty == 1 + sum(not text for text in texts(300))
+    assert (summary.truncated, summary.truncated_tokens) == (1, 38)
+    assert summary.tokens == sum(record["tokens"] for record in records)
+    assert summary.tokens_per_second > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "out.jsonl"]
+
+
+def test_parquet_output_keeps_float32(longform_folder: Path, tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", texts(5))
+    embed(longform_folder, source, tmp_path / "out.parquet", SETTINGS)
+    embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS)
+    table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
+    assert str(table.schema.field("embedding").type) == "list<element: float>"
+    lines = np.array([record["embedding"] for record in read(tmp_path / "out.jsonl")], dtype=np.float32)
+    np.testing.assert_array_equal(np.array(table["embedding"].to_pylist(), dtype=np.float32), lines)
+
+
+def test_predict_single_label(classifier_folder: Path, tmp_path: Path) -> None:
+    predict(classifier_folder, write(tmp_path / "a.jsonl", texts(20)), tmp_path / "out.jsonl", SETTINGS)
+    for record in read(tmp_path / "out.jsonl"):
+        assert list(record) == ["id", "label", "score", "scores", "tokens", "truncated"]
+        assert list(record["scores"]) == ["bad", "good", "odd"]
+        assert sum(record["scores"].values()) == pytest.approx(1)
+        assert record["score"] == record["scores"][record["label"]] == max(record["scores"].values())
+    predict(classifier_folder, tmp_path / "a.jsonl", tmp_path / "out.parquet", SETTINGS)
+    assert pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist() == read(tmp_path / "out.jsonl")
+
+
+def test_predict_multi_label_and_regression(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    settings = {"problem_type": "multi_label_classification", "id2label": {0: "x", 1: "y"}}
+    several = save_longform(tmp_path / "several", tiny_tokenizer, head="classification", **settings)
+    source = write(tmp_path / "a.jsonl", texts(12))
+    predict(several, source, tmp_path / "several.parquet", SETTINGS, threshold=0.3)
+    for record in pyarrow.parquet.read_table(tmp_path / "several.parquet").to_pylist():
+        assert record["labels"] == [label for label, score in record["scores"].items() if score >= 0.3]
+    one = save_bert(tmp_path / "one", tiny_tokenizer, head="classification", num_labels=1)
+    predict(one, source, tmp_path / "one.jsonl", SETTINGS)
+    assert all(isinstance(record["score"], float) and "label" not in record for record in read(tmp_path / "one.jsonl"))
+
+
+def test_predict_pairs(classifier_folder: Path, tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", [{"text": "the", "more": "far"}, {"text": "the", "more": "near"}])
+    settings = InferenceSettings(progress=False, pair_field="more")
+    predict(classifier_folder, source, tmp_path / "out.jsonl", settings)
+    first, second = read(tmp_path / "out.jsonl")
+    assert first["tokens"] == 5
+    assert first["scores"] != second["scores"]
+
+
+def test_error_keeps_what_is_done_and_the_next_start_goes_on(longform_folder: Path, tmp_path: Path) -> None:
+    good = texts(700)
+    embed(longform_folder, write(tmp_path / "a.jsonl", good), tmp_path / "whole.jsonl", SETTINGS)
+    source, output = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
+    output.write_text("older result")
+    write(source, [*good[:600], {"body": "no text"}, *good[601:]])
+    with pytest.raises(DataError, match=r"a\.jsonl:601"):
+        embed(longform_folder, source, output, SETTINGS)
+    assert output.read_text() == "older result"
+    partial = tmp_path / "out.jsonl.partial"
+    done = len(read(partial))
+    assert 0 < done < 600
+    with partial.open("r+b") as file:  # as a kill in the middle of a line leaves it
+        file.truncate(partial.stat().st_size - 30)
+    write(source, good)
+    summary = embed(longform_folder, source, output, SETTINGS)
+    assert summary.resumed == done - 1
+    assert summary.documents == 700
+    assert_same(read(output), read(tmp_path / "whole.jsonl"))
+    assert summary.tokens == sum(record["tokens"] for record in read(output))
+    assert not partial.exists()
+
+
+def test_kill_and_start_again(longform_folder: Path, tmp_path: Path) -> None:
+    source, output = write(tmp_path / "a.jsonl", texts(2000)), tmp_path / "out.jsonl"
+    script = (
+        "import sys, longform; from longform.inference.run import *; "
+        "embed(*sys.argv[1:], InferenceSettings(progress=False, batch_tokens=100))"
+    )
+    arguments = [str(longform_folder), str(source), str(output)]
+    process = subprocess.Popen([sys.executable, "-c", script, *arguments])
+    partial = tmp_path / "out.jsonl.partial"
+    while process.poll() is None and not (partial.exists() and partial.stat().st_size > 0):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not output.exists()
+    summary = embed(longform_folder, str(source), output, SETTINGS)
+    assert 0 < summary.resumed < 2000
+    assert [record["id"] for record in read(output)] == [f"{source}:{number}" for number in range(1, 2001)]
+
+
+def interrupted(folder: Path, source: Path, output: Path, settings: InferenceSettings = SETTINGS) -> int:
+    """Leave a partial file of as many documents."""
+    write(source, [*texts(600), {"body": ""}])
+    with pytest.raises(DataError):
+        embed(folder, source, output, settings)
+    done = len(read(output.with_name(output.name + ".partial")))
+    assert 0 < done < 600
+    return done
+
+
+def test_changed_settings_are_refused_by_name(longform_folder: Path, bert_folder: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
+    done = interrupted(longform_folder, source, output)
+    write(source, texts(600))
+    shorter = InferenceSettings(progress=False, max_length=20)
+    with pytest.raises(ConfigurationError, match=r"limit was 64 and is 20.*--restart true"):
+        embed(longform_folder, source, output, shorter)
+    with pytest.raises(ConfigurationError, match="pooling was 'mean' and is 'cls'"):
+        embed(longform_folder, source, output, SETTINGS, pooling="cls")
+    with pytest.raises(ConfigurationError, match="model was"):
+        embed(bert_folder, source, output, SETTINGS)
+    other_batches = InferenceSettings(progress=False, batch_tokens=77)
+    assert embed(longform_folder, source, output, other_batches).resumed == done
+
+
+def test_restart_begins_anew(longform_folder: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
+    interrupted(longform_folder, source, output)
+    write(source, texts(600))
+    settings = InferenceSettings(progress=False, max_length=20, restart=True)
+    summary = embed(longform_folder, source, output, settings)
+    assert (summary.resumed, summary.documents) == (0, 600)
+
+
+def test_changed_sources_are_refused(longform_folder: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
+    interrupted(longform_folder, source, output)
+    write(source, texts(100))
+    with pytest.raises(DataError, match="they have changed"):
+        embed(longform_folder, source, output, SETTINGS)
+
+
+def test_full_disk_in_the_end_loses_nothing(
+    longform_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = write(tmp_path / "a.jsonl", texts(20)), tmp_path / "out.parquet"
+    embed(longform_folder, source, tmp_path / "begin.jsonl", SETTINGS)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("longform.inference.resumable._write_parquet", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        embed(longform_folder, source, output, SETTINGS)
+    assert not output.exists()
+    monkeypatch.undo()
+    assert embed(longform_folder, source, output, SETTINGS).resumed == 20
+    assert len(pyarrow.parquet.read_table(output)) == 20
+
+
+def test_nan_names_the_document(bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = load_encoder(bert_folder)
+    with torch.no_grad():
+        encoder.model.embeddings.word_embeddings.weight[encoder.tokenizer.convert_tokens_to_ids("bad")] = float("nan")
+    monkeypatch.setattr(inference, "load_encoder", lambda *_, **__: encoder)
+    source = write(tmp_path / "a.jsonl", ["good", "bad", "far"])
+    with pytest.raises(InputError, match=r"document .*a\.jsonl:2: the model's result is NaN"):
+        embed(bert_folder, source, tmp_path / "out.jsonl", SETTINGS)
+    assert len(read(tmp_path / "out.jsonl.partial")) == 1
+
+
+def test_failure_of_the_model_names_the_documents(
+    bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = load_encoder(bert_folder)
+    encoder.model.embeddings.position_embeddings.weight = torch.nn.Parameter(torch.zeros(4, 24))
+    monkeypatch.setattr(inference, "load_encoder", lambda *_, **__: encoder)
+    source = write(tmp_path / "a.jsonl", ["good " * 20, "far"])
+    with pytest.raises(InputError, match=r"one of the 2 documents from .*a\.jsonl:1 to .*a\.jsonl:2 failed"):
+        embed(bert_folder, source, tmp_path / "out.jsonl", SETTINGS)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("output", "settings", "error", "message"),
+    [
+        ("out.csv", SETTINGS, ConfigurationError, "suffix"),
+        ("out.jsonl", InferenceSettings(on_long="error", progress=False), DataError, "has 102 tokens"),
+        ("out.jsonl", InferenceSettings(on_long="cut", progress=False), ConfigurationError, "on_long"),
+        ("out.jsonl", InferenceSettings(strategy="odd", progress=False), ConfigurationError, "strategy"),
+        ("out.jsonl", InferenceSettings(max_length=65, progress=False), ConfigurationError, "takes 64 tokens"),
+    ],
+)
+def test_bad_options_leave_nothing_behind(
+    longform_folder: Path,
+    tmp_path: Path,
+    output: str,
+    settings: InferenceSettings,
+    error: type[Exception],
+    message: str,
+) -> None:
+    source = write(tmp_path / "a.jsonl", ["the " * 100])
+    with pytest.raises(error, match=message):
+        embed(longform_folder, source, tmp_path / output, settings)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]

@@ -1,0 +1,180 @@
+"""Figure 3: which models are trained, that an interruption costs nothing finished, that other settings are refused."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from longform.data.tokenizer_training import TokenizerSettings
+from longform.errors import ConfigurationError
+from longform.runs.locks import claimed
+from longform.studies.paper import figure3 as module
+from longform.studies.paper.figure3 import reproduce_figure3
+from longform.studies.paper.figure3_plan import planned, preset_of
+from longform.studies.paper.figure3_report import final_values, ratios_to_twin
+from longform.training.presets import Preset
+from longform.training.pretraining_settings import PretrainingSettings
+
+MODEL = {
+    "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
+    "max_position_embeddings": 16, "projected_length": 4, "projection_sharing": "headwise",
+}  # fmt: skip
+PRESET = Preset(
+    "tiny", TokenizerSettings("wordpiece", 60), MODEL,
+    PretrainingSettings(
+        tokens_per_step=32, tokens_per_forward=32, max_steps=2, learning_rate=1e-3, evaluations=1,
+        validation_tokens=100, dtype="float32",
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "texts.jsonl"
+    rows = [{"text": f"{word} rain falls on the hill and the river {word} runs to the sea " * 3} for word in "abcd" * 5]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_the_lines_of_each_figure():
+    paper = preset_of("paper")
+    assert [curve.key for curve in planned("figure3a", paper).curves] == [
+        "n512-full", "n512-k64-headwise", "n512-k128-headwise", "n512-k256-headwise"
+    ]  # fmt: skip
+    twice = planned("figure3b", paper).curves
+    assert [curve.key for curve in twice] == ["n1024-full", "n1024-k128-headwise", "n1024-k256-headwise"]
+    shared = planned("figure3c", paper, also=["window"]).curves
+    assert [curve.model["projection_sharing"] for curve in shared[1:5]] == [
+        "none", "headwise", "key_value", "layerwise"
+    ]  # fmt: skip
+    assert {curve.model["projected_length"] for curve in shared[1:]} == {128}
+    assert (shared[5].model["projection"], shared[5].model["attention_window"]) == ("mean", 64)
+    lengths = planned("figure3d", paper).curves
+    assert [(curve.length, curve.is_full) for curve in lengths[:2]] == [(512, True), (1024, True)]
+    assert [(curve.length, curve.model["projected_length"]) for curve in lengths[2:]] == [
+        (512, 256), (1024, 256), (2048, 256), (4096, 256)
+    ]  # fmt: skip
+    small = planned("figure3d", preset_of("small"))
+    assert small.curves[-1].length == small.preset.training.tokens_per_step == 2_048
+    assert small.preset.training.max_steps == 8_000  # of twice the tokens
+    windows = planned("figure3d", preset_of("small"), also=["window"]).curves[-4:]
+    assert [(curve.length, curve.model["projected_length"], curve.model["attention_window"]) for curve in windows] == [
+        (256, 128, 8), (512, 128, 8), (1_024, 128, 8), (2_048, 128, 16)
+    ]  # fmt: skip
+    assert planned("figure3a", PRESET, steps=7).preset.training.max_steps == 7
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: preset_of("huge"), 'scale="huge"'),
+        (lambda: planned("figure3e", PRESET), 'no "figure3e"'),
+        (lambda: planned("figure3a", PRESET, also=["magic"]), "there are window, convolution, mean"),
+        (lambda: planned("figure3a", replace(PRESET, model={**PRESET.model, "num_attention_heads": 3})), "heads"),
+    ],
+)
+def test_what_there_is_not(make, said):
+    with pytest.raises(ConfigurationError, match=said):
+        make()
+
+
+def test_trainings_are_kept_and_other_settings_refused(corpus, tmp_path, monkeypatch):
+    plan = planned("figure3a", PRESET)
+    trained = []
+    real = module.Training.run
+
+    def run(self):
+        if len(trained) == 3:
+            raise KeyboardInterrupt
+        trained.append(self.name)
+        return real(self)
+
+    monkeypatch.setattr(module.Training, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False)
+    trained.append("interrupted")  # so that what comes now is not
+    done = reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False)
+    assert trained[4:] == ["n16-k8-headwise-seed0"]
+    assert (len(done.finished), done.lacking) == (4, 0)
+    records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert [record["settings"]["k"] for record in records] == [None, 2, 4, 8]
+    assert len((tmp_path / "curves.jsonl").read_text().splitlines()) == 4 * 3  # before, between, after
+    page = (tmp_path / "report.html").read_text()
+    assert "data:image/png;base64," in page
+    assert re.findall(r'(?:src|href)="(?!data:)', page) == []
+    assert not list(tmp_path.rglob("model.safetensors"))
+
+    again = reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False)
+    assert again.finished == done.finished
+    assert len(trained) == 5
+    with pytest.raises(ConfigurationError, match="max_steps: 2 there, 3 now"):
+        reproduce_figure3(planned("figure3a", PRESET, steps=3), [corpus], tmp_path, seeds=[0], progress=False)
+    with pytest.raises(ConfigurationError, match="each once"):
+        reproduce_figure3(plan, [corpus], tmp_path, seeds=[1, 1], progress=False)
+
+
+def test_weights_that_one_figure_keeps_no_other_removes(corpus, tmp_path):
+    def run(name, *, keep):
+        plan = replace(planned("figure3a", PRESET), curves=planned("figure3a", PRESET).curves[:1])
+        reproduce_figure3(
+            plan, [corpus], tmp_path / name, seeds=[0], shared=tmp_path / "shared", keep_models=keep, progress=False
+        )
+        return [path.parent.name for path in (tmp_path / "shared").rglob("model.safetensors")]
+
+    assert run("first", keep=True) == ["n16-full-seed0"]
+    assert run("second", keep=False) == ["n16-full-seed0"]
+
+
+def test_another_corpus_or_field_is_refused(corpus, tmp_path, monkeypatch):
+    plan = planned("figure3a", PRESET)
+    monkeypatch.setattr(module, "work_through", lambda parts, *_, **__: (parts, 0))
+    parts = reproduce_figure3(plan, [corpus], tmp_path / "a", seeds=[0], progress=False).finished
+    moved = tmp_path / "texts.jsonl"
+    moved.write_text(Path(corpus).read_text())
+    again = reproduce_figure3(plan, [str(moved)], tmp_path / "a", seeds=[0], progress=False).finished
+    assert [part.identity for part in again] == [part.identity for part in parts]  # the same texts, elsewhere
+    moved.write_text(moved.read_text().replace("rain", "snow"))
+    for text, field, said in ((str(moved), "text", "corpus_key: "), (corpus, "body", "text_field: text there, body")):
+        with pytest.raises(ConfigurationError, match=said):
+            reproduce_figure3(plan, [text], tmp_path / "a", seeds=[0], text_field=field, progress=False)
+
+
+def test_processes_of_torchrun_are_refused(corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigurationError, match="one process a training"):
+        reproduce_figure3(planned("figure3a", PRESET), [corpus], tmp_path, seeds=[0], progress=False)
+
+
+def _row(curve, seed, loss, n=16):
+    settings = {"curve": curve, "label": curve, "seed": seed, "n": n, "k": None}
+    return {
+        "settings": settings,
+        "metrics": {"loss": loss, "unigram_loss": 6.0, "parameters": 9, "seconds": 60.0},
+    }
+
+
+def test_ratios_are_seed_by_seed():
+    rows = [
+        _row("n16-full", 0, 4.0),
+        _row("n16-full", 1, 5.0),
+        _row("x", 0, 4.4),
+        _row("x", 1, 5.0),
+        _row("y", 0, 1, 8),
+    ]
+    ratios = ratios_to_twin(rows)
+    assert ratios == {"n16-full": [1.0, 1.0], "x": [pytest.approx(1.1), 1.0], "y": []}
+    longer = [_row("step64-n16-full", 0, 4.0), _row("step64-n16-k4-headwise", 0, 4.4)]  # as in figure3d
+    assert ratios_to_twin(longer)["step64-n16-k4-headwise"] == [pytest.approx(1.1)]
+    cells = final_values(rows)
+    assert cells[1][4] == "4.7000 ± 0.4243"
+    assert cells[1][6:8] == ["1.00", "1.0500 ± 0.0707"]
+    assert cells[2][7] == "–"
+
+
+def test_one_process_holds_a_claim(tmp_path):
+    with claimed(tmp_path / "a") as mine, claimed(tmp_path / "a") as other, claimed(tmp_path / "b") as free:
+        assert (mine, other, free) == (True, False, True)
+    with claimed(tmp_path / "a") as later:
+        assert later

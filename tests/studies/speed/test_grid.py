@@ -1,0 +1,251 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from longform.errors import CheckpointError
+from longform.runs.records import Record, read_records
+from longform.studies.speed.cell_run import Effort
+from longform.studies.speed.competitors import chosen_competitors
+from longform.studies.speed.grid import RECORDS, run_grid, set_aside
+from longform.studies.speed.guards import Probe, fitting_repeats, memory_groups, predicted_seconds
+from longform.studies.speed.shapes import Cell
+
+NAMES = ("ours-linear", "sdpa")
+EFFORT = Effort(repeats=5, cell_seconds=10.0)
+
+
+def cells(*lengths: int, size: str = "tiny") -> list[Cell]:
+    settings = {"batch": 1, "slots": 16, "dtype": "float32", "mode": "eager", "work": "inference", "device": "cpu"}
+    return [Cell(size=size, length=length, threads=1, **settings) for length in lengths]
+
+
+def measured(folder: Path, *lengths: int, names: tuple[str, ...] = NAMES, effort: Effort = EFFORT) -> list[Record]:
+    competitors = chosen_competitors(names)
+    return run_grid(cells(*lengths), competitors, effort, output=folder, tell=lambda _: None)
+
+
+def reasons(records: list[Record]) -> dict[str, object]:
+    return {record.settings["competitor"]: record.metrics["missing"] for record in records}
+
+
+def test_a_row_says_time_ratios_and_memory(tmp_path: Path, fake_children) -> None:
+    ours, twin = measured(tmp_path, 64)
+    assert ours.settings == {**cells(64)[0].settings("ours-linear")}
+    expected = {
+        "missing": None, "seconds": 64e-6, "spread": 0.0, "repeats": 5, "against_sdpa": 2.0, "against_floor": 4.0,
+        "peak_mib": 64 / 1_024, "weights_mib": 1.0, "error": 1e-6, "against_unfused": None,
+    }  # fmt: skip
+    assert {name: ours.metrics[name] for name in expected} == pytest.approx(expected)
+    assert ours.metrics["tokens_per_second"] == pytest.approx(1e6)
+    assert twin.metrics["against_ours-linear"] == pytest.approx(0.5)
+    assert ours.metrics["operations"] < twin.metrics["operations"]
+
+
+def test_the_rows_of_a_cell_have_one_date(tmp_path: Path, fake_children, monkeypatch: pytest.MonkeyPatch) -> None:
+    dates = iter(["2026-01-01T00:00:59+00:00", "2026-01-01T00:01:00+00:00"])
+    monkeypatch.setattr("longform.studies.speed.cell_run.now", lambda: next(dates))
+    found = [record.date for record in measured(tmp_path, 32, 64)]
+    assert found == ["2026-01-01T00:00:59+00:00"] * 2 + ["2026-01-01T00:01:00+00:00"] * 2
+
+
+def test_what_is_there_is_not_measured_again(tmp_path: Path, fake_children) -> None:
+    measured(tmp_path, 32)
+    also = tmp_path / "also.jsonl"
+    competitors = chosen_competitors((*NAMES, "ours-mean"))
+    records = run_grid(cells(32, 64), competitors, EFFORT, output=tmp_path, also=also, tell=lambda _: None)
+    assert len(records) == 6
+    # The new row of the old cell is measured beside the references, whose rows stay.
+    assert fake_children.calls[2:4] == [
+        ("memory", 32, ("ours-linear", "ours-mean", "sdpa")), ("time", 32, ("sdpa", "ours-linear", "ours-mean")),
+    ]  # fmt: skip
+    assert [record.settings["length"] for record in read_records([also])] == [32, 64, 64, 64]
+    before = (tmp_path / RECORDS).read_bytes()
+    fake_children.calls.clear()
+    measured(tmp_path, 32, 64)
+    assert fake_children.calls == []
+    assert (tmp_path / RECORDS).read_bytes() == before
+
+
+def test_rows_are_kept_with_their_commit_but_memory_and_packages_are_tried_again(
+    tmp_path: Path, fake_children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longform.studies.speed.competitor.find_spec", lambda name: None)
+    fake_children.dies = {"ours-mean": "memory"}
+    names = ("ours-linear", "ours-mean", "tatp22")
+    assert [record.metrics["missing"] is None for record in measured(tmp_path, 64, names=names)] == [True, False, False]
+    monkeypatch.setattr("longform.studies.speed.competitor.find_spec", lambda name: name)
+    monkeypatch.setattr("longform.studies.speed.rows.version", lambda name: "1.0")
+    fake_children.dies = {}
+    said: list[str] = []
+    records = run_grid(cells(64), chosen_competitors(names), EFFORT, output=tmp_path, tell=said.append)
+    assert reasons(records) == dict.fromkeys(names)
+    assert len(records) == 3
+    assert said[0] == f"1 rows kept from commit {records[0].commit}"
+    assert len((tmp_path / RECORDS).read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize("end", ["", "stopped"])
+def test_with_more_time_it_is_tried_again(end: str, tmp_path: Path, fake_children) -> None:
+    fake_children.slow = {} if end else {"sdpa": 6.0}
+    fake_children.dies, fake_children.end = ({"sdpa": "memory"}, "stopped after 10 s") if end else ({}, "")
+    assert reasons(measured(tmp_path, 64))["sdpa"]
+    fake_children.calls.clear()
+    measured(tmp_path, 64)
+    assert not fake_children.calls  # as little time as before
+    fake_children.dies = {}
+    longer = replace(EFFORT, cell_seconds=60.0)
+    records = run_grid(cells(64), chosen_competitors(NAMES), longer, output=tmp_path, tell=lambda _: None)
+    assert reasons(records)["sdpa"] is None
+
+
+@pytest.mark.parametrize("less", [{"repeats": 2}, {"memory": False}, {"floors": "none"}, {"floors": "full"}])
+def test_rows_of_which_less_was_asked_are_measured_again(less: dict[str, int], tmp_path: Path, fake_children) -> None:
+    competitors = chosen_competitors(["ours-linear"])
+    for effort in (replace(EFFORT, **less), EFFORT):
+        (row,) = run_grid(cells(64), competitors, effort, output=tmp_path, tell=lambda _: None)
+    measures = {"repeats": 5, "peak_mib": 64 / 1_024, "against_floor": 4.0}
+    assert {name: row.metrics[name] for name in measures} == pytest.approx(measures)
+    fake_children.calls.clear()
+    for effort in (EFFORT, replace(EFFORT, **less)):
+        run_grid(cells(64), competitors, effort, output=tmp_path, tell=lambda _: None)
+    assert fake_children.calls == []
+
+
+def test_a_row_that_time_cut_short_is_measured_again_when_there_is_more(tmp_path: Path, fake_children) -> None:
+    fake_children.slow = {"ours-linear": 4.0}
+    competitors = chosen_competitors(["ours-linear"])
+    for seconds, repeats in ((10.0, 1), (10.0, 1), (60.0, 5), (90.0, 5)):
+        effort = replace(EFFORT, cell_seconds=seconds)
+        (row,) = run_grid(cells(64), competitors, effort, output=tmp_path, tell=lambda _: None)
+        assert row.metrics["repeats"] == repeats
+    assert len((tmp_path / RECORDS).read_text().splitlines()) == 2
+
+
+def test_a_row_is_of_the_code_that_its_process_ran(tmp_path: Path, fake_children) -> None:
+    assert {record.commit for record in measured(tmp_path, 64)} == {"of the child"}
+
+
+def test_a_file_for_records_that_cannot_be_written_is_known_before_anything_is_measured(
+    tmp_path: Path, fake_children
+) -> None:
+    with pytest.raises(IsADirectoryError):
+        run_grid(cells(64), chosen_competitors(NAMES), EFFORT, output=tmp_path / "out", also=tmp_path)
+    assert fake_children.calls == []
+
+
+def test_floors_are_timed_for_new_rows_alone(tmp_path: Path, fake_children) -> None:
+    measured(tmp_path, 64)
+    mean = measured(tmp_path, 64, names=(*NAMES, "ours-mean"))[-1]
+    assert (mean.settings["competitor"], mean.metrics["against_floor"]) == ("ours-mean", pytest.approx(4.0))
+    assert fake_children.floored[-1] == ["ours-mean"]
+
+
+def test_set_aside_records_are_kept_and_not_used(tmp_path: Path, fake_children) -> None:
+    assert set_aside(tmp_path) is None
+    measured(tmp_path, 64)
+    before = (tmp_path / RECORDS).read_bytes()
+    aside = set_aside(tmp_path)
+    assert aside is not None
+    assert aside.read_bytes() == before
+    fake_children.calls.clear()
+    measured(tmp_path, 64)
+    assert len(fake_children.calls) == 2
+
+
+def test_operations_of_other_architectures_are_not_made_up(tmp_path: Path, fake_children) -> None:
+    longformer, twin = sorted(measured(tmp_path, 64, names=("longformer", "sdpa")), key=lambda row: str(row.settings))
+    assert longformer.metrics.get("operations") is None
+    assert twin.metrics["operations"]
+
+
+@pytest.mark.parametrize("task", ["memory", "time"])
+def test_a_process_that_dies_takes_only_one_competitor_with_it(task: str, tmp_path: Path, fake_children) -> None:
+    fake_children.dies = {"ours-mean": task}
+    records = measured(tmp_path, 64, names=("ours-linear", "ours-mean", "sdpa"))
+    assert reasons(records) == {
+        "ours-linear": None, "ours-mean": "out of memory (the system ended its process)", "sdpa": None,
+    }  # fmt: skip
+
+
+def test_a_long_cell_gets_fewer_rounds_or_none(tmp_path: Path, fake_children) -> None:
+    fake_children.slow = {"ours-linear": 2.0, "sdpa": 6.0}
+    records = measured(tmp_path, 64)
+    assert {record.settings["competitor"]: record.metrics.get("repeats") for record in records} == {
+        "ours-linear": 3, "sdpa": None,
+    }  # fmt: skip
+    assert reasons(records)["sdpa"] == "a pass takes about 6 s, too long for --cell-seconds 10"
+    assert fake_children.turns == {EFFORT.cell_seconds}  # also where nothing is known beforehand
+
+
+def test_a_cell_that_would_take_too_long_is_not_begun(tmp_path: Path, fake_children) -> None:
+    fake_children.slow = {"sdpa": 0.5}
+    measured(tmp_path, 64)
+    fake_children.calls.clear()
+    records = measured(tmp_path, 4_096)
+    assert "too long for --cell-seconds 10" in str(reasons(records)["sdpa"])
+    assert {names for _, _, names in fake_children.calls} == {("ours-linear",)}
+
+
+def test_cells_that_this_machine_cannot_measure_have_rows_that_say_so(
+    tmp_path: Path, fake_children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longform.studies.speed.precision.native_bfloat16", lambda device: False)
+    monkeypatch.setattr("longform.inference.compiling.shutil.which", lambda name: None)
+    common = {"size": "tiny", "length": 64, "batch": 1, "slots": 16, "device": "cpu", "threads": 1}
+    impossible = [
+        Cell(dtype="bfloat16", mode="eager", work="inference", **common),
+        Cell(dtype="int8", mode="eager", work="train", **common),
+        Cell(dtype="float32", mode="compiled", work="inference", **common),
+    ]
+    records = run_grid(impossible, chosen_competitors(["sdpa"]), EFFORT, output=tmp_path, tell=lambda _: None)
+    assert [record.metrics["missing"] for record in records] == [
+        "this machine does not multiply bfloat16 matrices",
+        "dynamic int8 quantisation is for inference on CPUs",
+        "torch.compile needs a C++ compiler, and g++ was not found: install it (apt-get install g++), or name "
+        "another by the environment variable CXX",
+    ]
+    assert fake_children.calls == []
+
+
+def test_damaged_records_are_an_error_that_names_the_line(tmp_path: Path) -> None:
+    (tmp_path / RECORDS).write_text('{"name": \n')
+    with pytest.raises(CheckpointError, match=r"records\.jsonl, line 1"):
+        measured(tmp_path, 64)
+
+
+def test_times_are_predicted_by_operations(tmp_path: Path, fake_children) -> None:
+    records = measured(tmp_path, 64, 128, names=("sdpa",))
+    twin = chosen_competitors(["sdpa"])["sdpa"]
+    long = cells(1_024)[0]
+    expected = 2 * 128e-6
+    predicted = predicted_seconds(twin, long, records)
+    assert predicted is not None
+    assert 8 * expected < predicted < 64 * expected  # between n and n²
+    assert predicted_seconds(twin, cells(32)[0], records) is None
+    assert predicted_seconds(twin, cells(1_024, size="base")[0], records) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limit", "expected"), [(0.001, 10, 5), (2.0, 10, 3), (4.0, 10, 1), (5.1, 10, 0), (0.0, 10, 5)]
+)
+def test_rounds_fit_into_the_limit(seconds: float, limit: float, expected: int) -> None:
+    assert fitting_repeats(seconds, 5, limit) == expected
+
+
+def test_models_that_memory_does_not_hold_together_are_measured_in_groups() -> None:
+    probes = {name: Probe(1.0, 100, 100, 0) for name in ("a", "b", "c", "sdpa")}
+    assert memory_groups(probes, ["sdpa"], "inference", 10_000) == [["sdpa", "a", "b", "c"]]
+    assert memory_groups(probes, ["sdpa"], "inference", 500) == [["sdpa", "a", "b"], ["sdpa", "c"]]
+    assert memory_groups(probes, ["sdpa"], "train", 1_000) == [["sdpa", "a"], ["sdpa", "b"], ["sdpa", "c"]]
+    # A pass of one does not part the others, nor itself from them where it fits beside them.
+    probes["b"] = Probe(1.0, 600, 100, 0)
+    assert memory_groups(probes, ["sdpa"], "inference", 1_100) == [["sdpa", "a", "b", "c"]]
+    assert memory_groups(probes, ["sdpa"], "inference", 900) == [["sdpa", "a"], ["sdpa", "b"], ["sdpa", "c"]]
+
+
+def test_records_are_lines_of_json(tmp_path: Path, fake_children) -> None:
+    measured(tmp_path, 64)
+    lines = (tmp_path / RECORDS).read_text().splitlines()
+    assert [json.loads(line)["settings"]["competitor"] for line in lines] == ["ours-linear", "sdpa"]

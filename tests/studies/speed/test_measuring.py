@@ -1,0 +1,116 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from longform.studies.speed import measuring
+from longform.studies.speed.measuring import alternate, paired_ratio, spread
+from longform.studies.speed.memory import ALLOCATOR, free_bytes, is_out_of_memory, limit_memory
+
+
+def test_competitors_take_turns_in_an_order_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "TURN", 0.0)
+    ran: list[str] = []
+    actions = {name: (lambda name=name: ran.append(name)) for name in "abc"}
+    told: list[str] = []
+    seconds = alternate(actions, {"a": 3, "b": 3, "c": 1}, told.append)
+    assert "".join(ran) == "aabbc" + "abc" + "ba" + "ab"
+    assert "".join(told) == "abc" + "abc" + "ba" + "ab"
+    assert {name: len(values) for name, values in seconds.items()} == {"a": 3, "b": 3, "c": 1}
+
+
+def test_short_passes_are_repeated_within_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(100))
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(clock) / 1_000)
+    ran: list[int] = []
+    seconds = alternate({"a": lambda: ran.append(1)}, {"a": 2}, lambda _: None)
+    assert len(ran) == 2 + 2 * measuring.MOST_PASSES  # 1 ms a pass: a turn of 0.1 s would take 100
+    assert seconds["a"] == [pytest.approx(1e-3 / measuring.MOST_PASSES)] * 2
+
+
+def test_a_competitor_stops_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody could predict takes one round, and others go on."""
+    clock = [0.0]
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock[0])
+
+    def takes(seconds: float) -> None:
+        clock[0] += seconds
+
+    actions = {name: (lambda seconds=seconds: takes(seconds)) for name, seconds in (("a", 300.0), ("b", 1.0))}
+    seconds = alternate(actions, {"a": 5, "b": 5}, lambda _: None, limit=4.0)
+    assert {name: len(values) for name, values in seconds.items()} == {"a": 1, "b": 4}
+
+
+def test_one_that_fails_takes_no_further_part() -> None:
+    def fails(after: int) -> None:
+        ran.append(after)
+        if ran.count(after) > after:
+            raise RuntimeError(str(after))
+
+    ran: list[int] = []
+    lost: list[str] = []
+    actions = {"a": lambda: fails(0), "b": lambda: fails(1_000_000), "c": lambda: fails(3)}
+    seconds = alternate(
+        actions, dict.fromkeys(actions, 3), lambda _: None, failed=lambda name, error: lost.append(f"{name}: {error}")
+    )
+    assert lost == ["a: 0", "c: 3"]
+    assert {name: len(values) for name, values in seconds.items()} == {"b": 3}
+    assert alternate({}, {}, lambda _: None) == {}
+    assert alternate({"a": lambda: fails(0)}, {"a": 2}, lambda _: None, failed=lambda *_: None) == {}
+    with pytest.raises(RuntimeError, match="0"):
+        alternate({"a": lambda: fails(0)}, {"a": 1}, lambda _: None)
+
+
+def test_spread_is_the_distance_of_quartiles_over_the_median() -> None:
+    assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
+    assert spread([1.0, 9.0]) is None
+    assert spread([1.0, 1.0, 1.0]) == 0.0
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    """A round in which everything is ten times slower changes no ratio."""
+    assert paired_ratio([2.0, 20.0, 2.0], [1.0, 10.0, 1.0]) == 2.0
+    assert paired_ratio([1.0, 2.0], [1.0]) == 1.0
+    assert paired_ratio([], [1.0]) is None
+
+
+def test_memory_that_is_freed_again_counts() -> None:
+    """In a process of its own: what earlier tests have freed may be resident still, and is taken again for nothing."""
+    program = (
+        "from longform.studies.speed.memory import peak_growth\n"
+        "print(peak_growth(lambda: bytearray(b'x' * 2**20) * 32, 'cpu'))"
+    )
+    environment = os.environ | ALLOCATOR
+    said = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    size = 32 * 2**20
+    assert said.stdout == "None\n" or 0.9 * size < int(said.stdout) < 1.5 * size
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: you"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_which_errors_mean_that_memory_has_run_out(error: Exception, expected: bool) -> None:
+    assert is_out_of_memory(error) == expected
+
+
+def test_a_limit_stays_below_that_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: given.append(limits))
+    for most in (resource.RLIM_INFINITY, 500):
+        monkeypatch.setattr(resource, "getrlimit", lambda which, most=most: (most, most))
+        limit_memory(1_000)
+    assert given == [(1_000, resource.RLIM_INFINITY), (500, 500)]
+
+
+def test_models_share_the_memory_of_their_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (3, 5))
+    monkeypatch.setattr("longform.studies.speed.memory.available_bytes", lambda: 7)
+    assert (free_bytes("cuda"), free_bytes("cpu")) == (3, 7)
