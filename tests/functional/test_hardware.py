@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from longform.functional.hardware import has_amx, native_bfloat16
+from longform.functional.conditions import has_amx, native_bfloat16
 from longform.studies.speed import precision
 from longform.training import settings
 

@@ -19,10 +19,19 @@ from longform.functional.dense import (
     select_rows,
     shortened_heads,
 )
-from longform.functional.linear import fused_linear
+from longform.functional.linear import linear
 from longform.functional.masks import blank_padding, without_first
-from longform.functional.sinks import rest_mask
-from longform.functional.slots import Slots, base_slot_size, convolve, divisors, make_slots, max_pool, mean_pool
+from longform.functional.slot_means import mean_pool
+from longform.functional.slots import (
+    Memory,
+    Slots,
+    base_slot_size,
+    convolve,
+    divisors,
+    make_slots,
+    max_pool,
+    rest_mask,
+)
 
 
 class Weights(NamedTuple):
@@ -30,15 +39,6 @@ class Weights(NamedTuple):
 
     weight: Tensor
     bias: Tensor | None
-
-
-class Memory(NamedTuple):
-    """Shortened keys and values (B, h, S, d); ``usable`` bool (B, g, S) or None; ``slots`` where they cover runs."""
-
-    key: Tensor
-    value: Tensor
-    usable: Tensor | None
-    slots: Slots | None
 
 
 class SequenceProjection(nn.Module, ABC):
@@ -207,7 +207,7 @@ class MeanProjection(SequenceProjection):
         """Means of hidden states, then W: the mean commutes with a linear layer."""
         slots = _slots(hidden, mask, self.sizes, self.slots, sinks)
         short = mean_pool(hidden, slots, limit=self.slots, sinks=sinks)
-        keys, values = (fused_linear(short, *side).unflatten(2, (heads, -1)).transpose(1, 2) for side in (key, value))
+        keys, values = (linear(short, *side).unflatten(2, (heads, -1)).transpose(1, 2) for side in (key, value))
         return Memory(keys, values, _usable(slots, mask), slots)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
@@ -312,7 +312,7 @@ def _usable(slots: Slots, mask: Tensor | None) -> Tensor | None:
 
 
 def _full_heads(hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> tuple[Tensor, Tensor]:
-    keys, values = (blank_padding(fused_linear(hidden, *side), mask).unflatten(2, (heads, -1)) for side in (key, value))
+    keys, values = (blank_padding(linear(hidden, *side), mask).unflatten(2, (heads, -1)) for side in (key, value))
     return keys, values
 
 

@@ -9,7 +9,7 @@ from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
 from longform.layers.int8_linear import Int8Linear
 from longform.layers.packed_linear import PackedLinear
-from longform.layers.replacing import replace_linears
+from longform.models.inference import replace_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 Model = TypeVar("Model", bound=LinformerPreTrainedModel)

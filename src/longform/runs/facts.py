@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from longform.functional.hardware import native_bfloat16
+from longform.functional.conditions import native_bfloat16
 
 
 def environment(device: torch.device | None = None, dtype: torch.dtype | None = None) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from longform.errors import ConfigurationError
-from longform.functional.hardware import native_bfloat16
+from longform.functional.conditions import native_bfloat16
 from longform.functional.pooling import POOLINGS
 
 BUDGETS = ("max_steps", "max_minutes", "max_tokens")

@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from longform.functional.hardware import native_bfloat16
+from longform.functional.conditions import native_bfloat16
 from longform.inference.compiling import missing_compiler
 from longform.layers.int8_linear import Int8Linear
 from longform.layers.packed_linear import PackedLinear, pack_linear
-from longform.layers.replacing import replace_linears
-from longform.models.inference import pack_weights
+from longform.models.inference import pack_weights, replace_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.models.quantization import quantize
 from longform.studies.speed.from_embeddings import FromEmbeddings
@@ -55,7 +54,7 @@ def prepare(model: nn.Module, cell: Cell, *, autocast: bool = False) -> nn.Modul
             _replaced(model, quantize, Int8Linear)
     if cell.mode != "compiled":
         if cell.work == "inference" and cell.dtype != "int8" and not autocast:
-            _replaced(model, pack_weights, partial(pack_linear, own=False))
+            _replaced(model, pack_weights, partial(pack_linear, kernel="onednn"))
         return model
     # Longform's own models are one graph, or a fault; other packages may break where they like.
     return torch.compile(model, dynamic=False, fullgraph=_is_linformer(model))  # ty: ignore[invalid-explicit-return]

@@ -1,13 +1,14 @@
-/* A linear layer by tiles; included once for each kind of units, which gives v_*, TILE_* and UNITS.
+/* A linear layer by products of tiles.
  *
  * A task is some rows and some panels of 32 outputs. Some panels at a time meet all rows, 32 by 32, while the next
- * panels are made ready. What follows a product (GELU, a residual, rounding) is done while the next ones are multiplied:
- * tiles and vectors are units of their own, and work at once. What streams from the second cache to the nearest one
- * decides the speed: rows meet `STRIDE` steps of inputs at a time, so that they stay there, and panels pass it by. */
+ * panels are made ready. What follows a product (GELU, a residual, rounding) is done while the next ones are
+ * multiplied: tiles and vectors are units of their own, and work at once. What streams from the second cache to the
+ * nearest one decides the speed: rows meet `STRIDE` steps of inputs at a time, so that they stay there, and panels pass
+ * it by. */
 #include <string.h>
 
+#include "units.h"
 #include "tiles.h"
-
 #include "finish.h"
 #include "panels.h"
 
@@ -27,14 +28,14 @@ typedef struct {
 
 /* What a thread works in. */
 typedef struct {
-    float *sums[2], *bias; /* of panels at a time, turn by turn */
-    half *filled, *packed[2];
+    float *sums[2], *bias; /* of panels at a time, in buffer */
+    bf16 *filled, *packed[2];
     cut cut;
-} room;
+} workspace;
 
 /* 32 rows times a part of a panel. */
 typedef struct {
-    const half *x, *panel, *later; /* `later`: rows that come next, to be fetched, or none */
+    const bf16 *x, *panel, *later; /* `later`: rows that come next, to be fetched, or none */
     const float *begin; /* one row of sums to begin with, or 32 of them */
     float *sums;
     int64_t x_row, steps, begin_row;
@@ -42,11 +43,10 @@ typedef struct {
 
 /* Many rows are divided among the threads, few are not: then panels are, and those that are packed here. */
 static cut cut_of(const linear_job *job) {
-    int64_t panels = job->outputs / GROUP, rows = TASK_BYTES / (job->inputs * (int64_t)sizeof(half)), sides = 1;
-    int by_rows = job->rows >= MANY_ROWS && job->kind == TILES, floats = job->kind > HALVES;
+    int64_t panels = job->outputs / GROUP, rows = TASK_BYTES / (job->inputs * (int64_t)sizeof(bf16)), sides = 1;
+    int by_rows = job->rows >= MANY_ROWS && job->kind == TILES, floats = job->kind != TILES;
     rows = least(rows < 4 * GROUP ? 4 * GROUP : rows, TASK_ROWS);
     if (by_rows) rows = least(rows, (job->rows + job->threads - 1) / job->threads);
-    if (job->kind == HALVES) rows = job->rows;
     int64_t blocks = (job->rows + rows - 1) / rows;
     while (!by_rows && !floats && blocks * sides < TASKS * job->threads && panels / sides > LEAST_PANELS) sides++;
     if (floats) sides = least(job->threads, (panels + TOGETHER - 1) / TOGETHER);
@@ -55,16 +55,16 @@ static cut cut_of(const linear_job *job) {
     return (cut){each, many, (job->rows + each - 1) / each, (panels + many - 1) / many};
 }
 
-/* Puts `r` into `memory`; returns the bytes that it takes. */
-static int64_t lay_out(room *r, const linear_job *job, char *memory) {
+/* Puts `w` into `memory`; returns the bytes that it takes. */
+static int64_t lay_out(workspace *w, const linear_job *job, char *memory) {
     float *floats = (float *)memory;
-    r->cut = cut_of(job);
-    for (int i = 0; i < 2; i++, floats += TOGETHER * BLOCK) r->sums[i] = floats;
-    r->bias = floats;
-    r->filled = (half *)(floats + TOGETHER * GROUP);
-    half *packed = r->filled + GROUP * job->inputs;
+    w->cut = cut_of(job);
+    for (int i = 0; i < 2; i++, floats += TOGETHER * BLOCK) w->sums[i] = floats;
+    w->bias = floats;
+    w->filled = (bf16 *)(floats + TOGETHER * GROUP);
+    bf16 *packed = w->filled + GROUP * job->inputs;
     int64_t some = job->kind == TILES ? 0 : TOGETHER * GROUP * job->inputs;
-    for (int i = 0; i < 2; i++, packed += some) r->packed[i] = packed;
+    for (int i = 0; i < 2; i++, packed += some) w->packed[i] = packed;
     return (char *)packed - memory;
 }
 
@@ -77,10 +77,10 @@ static int64_t stride_of(int64_t steps) {
 /* The part -> its sums, while in each step `each` pieces of `before` are finished, as many `after` are fetched, and
  * `units` of `next` made ready. */
 INLINE void multiply(const part *p, finish *before, finish *after, int64_t each, panels *next, int64_t units,
-                     ending end) {
+                     epilogue end) {
     begin_sums(p->begin, p->begin_row);
     for (int64_t s = 0; s < p->steps; s++) {
-        const half *tiles = p->panel + s * 2 * TILE;
+        const bf16 *tiles = p->panel + s * 2 * TILE;
         add_products(p->x + s * GROUP, p->x_row, tiles, tiles + TILE, 1);
         make_ready(next, units);
         for (int64_t i = 0; i < GROUP / TOGETHER && p->later; i++) FETCH(p->later + i * p->x_row + s * GROUP);
@@ -91,18 +91,18 @@ INLINE void multiply(const part *p, finish *before, finish *after, int64_t each,
 }
 
 /* The last rows of a task, which are no 32: with zeros. */
-static void fill(half *to, const linear_job *job, int64_t end, int64_t rows) {
-    memset(to, 0, (size_t)(GROUP * job->inputs) * sizeof(half));
+static void fill(bf16 *to, const linear_job *job, int64_t end, int64_t rows) {
+    memset(to, 0, (size_t)(GROUP * job->inputs) * sizeof(bf16));
     for (int64_t i = 0; i < rows; i++)
-        memcpy(to + i * job->inputs, job->x + (end - rows + i) * job->x_row, (size_t)job->inputs * sizeof(half));
+        memcpy(to + i * job->inputs, job->x + (end - rows + i) * job->x_row, (size_t)job->inputs * sizeof(bf16));
 }
 
 /* The bias of some columns, or zeros. */
 INLINE void read_bias(float *to, const linear_job *job, int64_t column, int64_t many) {
     for (int64_t i = 0; i < many; i += 16)
         if (!job->bias) v_store(to + i, v_all(0.0f));
-        else if (job->kind > HALVES) v_store(to + i, v_load((const float *)job->bias + column + i));
-        else v_store(to + i, v_widen((const half *)job->bias + column + i));
+        else if (job->kind != TILES) v_store(to + i, v_load((const float *)job->bias + column + i));
+        else v_store(to + i, v_widen((const bf16 *)job->bias + column + i));
 }
 
 /* bias times each row's own factor -> the sums of a panel. */
@@ -113,42 +113,42 @@ INLINE void scale_bias(float *sums, const float *bias, const float *times, int64
 }
 
 /* Some rows of some panels. */
-INLINE void one_task(room *r, const linear_job *job, int64_t task, ending end) {
-    int64_t first = task / r->cut.sides * r->cut.rows, last = least(first + r->cut.rows, job->rows);
-    int64_t low = task % r->cut.sides * r->cut.panels, high = least(low + r->cut.panels, job->outputs / GROUP);
-    int64_t steps = job->inputs / GROUP, stride = stride_of(steps), turn = 0;
+INLINE void one_task(workspace *w, const linear_job *job, int64_t task, epilogue end) {
+    int64_t first = task / w->cut.sides * w->cut.rows, last = least(first + w->cut.rows, job->rows);
+    int64_t low = task % w->cut.sides * w->cut.panels, high = least(low + w->cut.panels, job->outputs / GROUP);
+    int64_t steps = job->inputs / GROUP, stride = stride_of(steps), buffer = 0;
     int64_t groups = whole(last - first);
     finish before = {0};
-    panels next = panels_of(job, r->packed[0], low, least(TOGETHER, high - low));
-    if ((last - first) % GROUP) fill(r->filled, job, last, (last - first) % GROUP);
+    panels next = panels_of(job, w->packed[0], low, least(TOGETHER, high - low));
+    if ((last - first) % GROUP) fill(w->filled, job, last, (last - first) % GROUP);
     if (job->kind != TILES) make_ready(&next, units_of(&next));
     for (int64_t some = low, side = 1; some < high; some += TOGETHER, side ^= 1) {
         int64_t many = least(TOGETHER, high - some), column = some * GROUP, all_steps = many * steps;
-        const half *weight = next.tiles;
-        next = panels_of(job, r->packed[side], some + many, least(TOGETHER, high - some - many));
+        const bf16 *weight = next.tiles;
+        next = panels_of(job, w->packed[side], some + many, least(TOGETHER, high - some - many));
         int64_t units = (units_of(&next) + all_steps * groups - 1) / (all_steps * groups);
-        read_bias(r->bias, job, column, many * GROUP);
-        for (int64_t row = first; row < last; row += GROUP, turn ^= 1) {
+        read_bias(w->bias, job, column, many * GROUP);
+        for (int64_t row = first; row < last; row += GROUP, buffer ^= 1) {
             int64_t rows = least(GROUP, last - row), x_row = rows < GROUP ? job->inputs : job->x_row;
             int64_t each = (GROUP * TOGETHER + all_steps - 1) / all_steps;
-            const half *x = rows < GROUP ? r->filled : job->x + row * job->x_row;
-            finish after = {.sums = r->sums[turn], .rows = rows, .panels = many,
+            const bf16 *x = rows < GROUP ? w->filled : job->x + row * job->x_row;
+            finish after = {.sums = w->sums[buffer], .rows = rows, .panels = many,
                             .out = job->out + row * job->out_row + column, .out_row = job->out_row,
                             .residual = job->residual, .residual_row = job->residual_row,
                             .before_gelu = job->before_gelu, .before_row = job->before_row};
             if (after.residual) after.residual += row * job->residual_row + column;
             if (after.before_gelu) after.before_gelu += row * job->before_row + column;
             finish ahead = after;
-            if (job->kind <= HALVES) ahead.rows = 0; /* in inference fetching these brings nothing */
+            if (job->kind == TILES) ahead.rows = 0; /* in inference fetching these brings nothing */
             for (int64_t s = 0; s < steps; s += stride)
                 for (int64_t p = 0; p < many; p++) {
-                    float *own = r->sums[turn] + p * BLOCK;
+                    float *own = w->sums[buffer] + p * BLOCK;
                     part todo = {.x = x + s * GROUP, .x_row = x_row, .steps = least(stride, steps - s), .sums = own,
                                  .panel = weight + (p * steps + s) * 2 * TILE, .begin = own, .begin_row = GROUP};
-                    if (job->kind > HALVES && some == low && row + 2 * GROUP <= last)
+                    if (job->kind != TILES && some == low && row + 2 * GROUP <= last)
                         todo.later = todo.x + (GROUP + p * GROUP / TOGETHER) * x_row;
-                    if (s == 0 && job->bias_times) scale_bias(own, r->bias + p * GROUP, job->bias_times + row, rows);
-                    if (s == 0 && !job->bias_times) todo.begin = r->bias + p * GROUP, todo.begin_row = 0;
+                    if (s == 0 && job->bias_times) scale_bias(own, w->bias + p * GROUP, job->bias_times + row, rows);
+                    if (s == 0 && !job->bias_times) todo.begin = w->bias + p * GROUP, todo.begin_row = 0;
                     multiply(&todo, &before, &ahead, each, &next, units, end);
                 }
             before = after;
@@ -157,16 +157,18 @@ INLINE void one_task(room *r, const linear_job *job, int64_t task, ending end) {
     while (before.row < before.rows) finish_piece(&before, end);
 }
 
-/* One copy of the code for each end. */
-UNITS static void task_with_gelu(room *r, const linear_job *job, int64_t task) { one_task(r, job, task, GELU); }
-UNITS static void task_with_slope(room *r, const linear_job *job, int64_t task) { one_task(r, job, task, SLOPE); }
-UNITS static void plain_task(room *r, const linear_job *job, int64_t task) { one_task(r, job, task, NOTHING); }
+/* One copy of the code for each epilogue. */
+UNITS static void gelu_task(workspace *w, const linear_job *job, int64_t task) { one_task(w, job, task, GELU); }
+UNITS static void slope_task(workspace *w, const linear_job *job, int64_t task) { one_task(w, job, task, GELU_SLOPE); }
+UNITS static void plain_task(workspace *w, const linear_job *job, int64_t task) { one_task(w, job, task, NO_EPILOGUE); }
 
 static int64_t tasks_of(const linear_job *job) { return cut_of(job).blocks * cut_of(job).sides; }
 
-UNITS static void do_task(room *r, const linear_job *job, int64_t task) {
-    (job->ending == GELU ? task_with_gelu : job->ending == SLOPE ? task_with_slope : plain_task)(r, job, task);
+UNITS static void do_task(workspace *w, const linear_job *job, int64_t task) {
+    (job->epilogue == GELU ? gelu_task : job->epilogue == GELU_SLOPE ? slope_task : plain_task)(w, job, task);
 }
 
 #define JOB linear_job
+#define ENTRY NAMED(linear)
+#define WORKSPACE NAMED(linear_workspace)
 #include "tasks.h"
