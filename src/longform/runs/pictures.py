@@ -1,8 +1,6 @@
-"""Pictures as PNG files, drawn without a display and without pyplot; and inside a page, as its own bytes."""
+"""Pictures as PNG files, drawn without a display and without pyplot."""
 
-import base64
 import io
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +35,3 @@ def save_figure(figure: Any, path: Path) -> None:
     figure.savefig(buffer, format="png")
     with atomic_write(path, "wb") as file:
         file.write(buffer.getvalue())
-
-
-def inline_picture(path: Path, *, said: str) -> str:
-    """An <img> that holds the file; ``said``: what one sees, for who cannot see it."""
-    content = base64.b64encode(path.read_bytes()).decode()
-    return f'<img alt="{escape(said, quote=True)}" src="data:image/png;base64,{content}">'

@@ -1,9 +1,11 @@
 """``README.md`` of a pre-trained model: what it is, what it learned from and how, how good it is, how to use it."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import longform
+from longform.runs.page import facts_table
 
 
 def model_card(
@@ -25,17 +27,17 @@ another task it has to be fine-tuned.
 
 ## Architecture
 
-{_table(architecture(model))}
+{facts_table(architecture(model)).markdown()}
 
 ## Data
 
-{_table(data_facts(run))}
+{facts_table(data_facts(run)).markdown()}
 
 Which texts these were, their licence and their language, the run does not know: say it here before you publish.
 
 ## Training
 
-{_table(training_facts(recipe, end, identity))}
+{facts_table(training_facts(recipe, end, identity)).markdown()}
 
 ## Evaluation
 
@@ -46,7 +48,7 @@ blocks of {run["length"]:,} tokens.
 | | loss (nats a token) | perplexity |
 |---|---|---|
 | this model, after {last["step"]:,} steps | {last["loss"]:.4f} | {last["perplexity"]:.2f} |
-| predicting frequencies alone | {run["unigram_loss"]:.4f} | {2.718281828459045 ** run["unigram_loss"]:.2f} |
+| predicting frequencies alone | {run["unigram_loss"]:.4f} | {math.exp(run["unigram_loss"]):.2f} |
 
 Perplexities compare between models with the same tokenizer and the same held-out text only. `records.jsonl` has every
 measurement, `learning_curve.png` shows them.
@@ -62,7 +64,7 @@ fill = pipeline("fill-mask", model="this folder")
 
 ## Environment
 
-{_table(dict(run["environment"]))}
+{facts_table(run["environment"]).markdown()}
 """
 
 
@@ -105,8 +107,3 @@ def training_facts(recipe: Mapping[str, Any], end: Mapping[str, Any], identity: 
 
 def _known(value: Any) -> Any:
     return "streamed, not counted" if value is None else value
-
-
-def _table(rows: Mapping[str, Any]) -> str:
-    shown = {name: f"{value:,}" if isinstance(value, int) else value for name, value in rows.items()}
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in shown.items())])

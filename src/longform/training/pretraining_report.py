@@ -1,22 +1,15 @@
 """What a pre-training leaves behind for people: learning curve, model card, one self-contained page."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import atomic_write
-from longform.runs.pictures import inline_picture, new_figure, save_figure
+from longform.runs.files import write_text
+from longform.runs.page import Heading, Picture, facts_table, write_page
+from longform.runs.pictures import new_figure, save_figure
 from longform.training.model_card import architecture, data_facts, model_card, training_facts
 
 CURVE = "learning_curve.png"
-STYLE = """
-body { margin:0 auto; max-width:960px; padding:32px 24px 64px; color:#1c2330; background:#fff;
-  font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif; }
-h1 { font-size:28px; margin:0 0 6px; } h2 { font-size:21px; margin:36px 0 8px; } p { max-width:80ch; }
-table { border-collapse:collapse; font-size:14.5px; } img { max-width:100%; height:auto; }
-td,th { padding:5px 14px 5px 0; border-bottom:1px solid #e3e7ed; text-align:left; vertical-align:top; }
-"""
 
 
 def write_report(
@@ -26,24 +19,18 @@ def write_report(
     run, end = (next(row for row in records if row["event"] == event) for event in ("run", "end"))
     validation = [row for row in records if row["event"] == "validation"]
     draw_curve(records, folder / CURVE)
-    with atomic_write(folder / "README.md") as file:
-        file.write(model_card(run, identity, end, validation[-1], parameters=parameters))
-    parts = [
-        "<h1>Pre-training from scratch: masked-language model</h1>", _headline(run, validation[-1], parameters),
-        inline_picture(folder / CURVE, said="training and validation loss against optimiser steps"),
-        _section("Validation loss", *_curve_rows(validation)),
-        _section("Architecture", *architecture(identity["model"]).items()),
-        _section("Data", *data_facts(run).items()),
-        _section("Training", *training_facts(identity["settings"], end, identity).items()),
-        _section("Environment", *run["environment"].items()),
-    ]  # fmt: skip
-    page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-        f'content="width=device-width,initial-scale=1"><title>Pre-training</title><style>{STYLE}</style></head>'
-        f"<body>{''.join(parts)}</body></html>\n"
-    )
-    with atomic_write(folder / "report.html") as file:
-        file.write(page)
+    write_text(folder / "README.md", model_card(run, identity, end, validation[-1], parameters=parameters))
+    tables = {
+        "Validation loss": _curve_rows(validation), "Architecture": architecture(identity["model"]),
+        "Data": data_facts(run), "Training": training_facts(identity["settings"], end, identity),
+        "Environment": run["environment"],
+    }  # fmt: skip
+    blocks = [
+        _headline(run, validation[-1], parameters),
+        Picture.read(folder / CURVE, "training and validation loss against optimiser steps"),
+        *(block for title, facts in tables.items() for block in (Heading(title), facts_table(facts))),
+    ]
+    write_page(folder / "report.html", "Pre-training from scratch: masked-language model", blocks)
 
 
 def draw_curve(records: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -70,23 +57,14 @@ def draw_curve(records: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 def _headline(run: Mapping[str, Any], last: Mapping[str, Any], parameters: int) -> str:
     return (
-        f"<p>{parameters:,} parameters. After {last['step']:,} steps ({last['tokens']:,} tokens) the loss at "
+        f"{parameters:,} parameters. After {last['step']:,} steps ({last['tokens']:,} tokens) the loss at "
         f"{run['validation_hidden_tokens']:,} held-out hidden tokens is {last['loss']:.4f} nats, perplexity "
-        f"{last['perplexity']:.2f}; predicting frequencies alone would lose {run['unigram_loss']:.4f}.</p>"
+        f"{last['perplexity']:.2f}; predicting frequencies alone would lose {run['unigram_loss']:.4f}."
     )
 
 
-def _curve_rows(validation: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    return [
-        (
-            f"step {row['step']:,}",
-            f"{row['loss']:.4f} nats, perplexity {row['perplexity']:.2f}, {row['seconds']:,.0f} s",
-        )
+def _curve_rows(validation: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    return {
+        f"step {row['step']:,}": f"{row['loss']:.4f} nats, perplexity {row['perplexity']:.2f}, {row['seconds']:,.0f} s"
         for row in validation
-    ]
-
-
-def _section(title: str, *rows: tuple[str, Any]) -> str:
-    shown = ((name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in rows)
-    cells = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in shown)
-    return f"<h2>{escape(title)}</h2><table>{cells}</table>"
+    }

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from longform.data.text import Document
 from longform.errors import ConfigurationError, require
+from longform.runs.facts import environment
 from longform.runs.folder import open_run_folder
 from longform.runs.subject import subject_identity
 from longform.studies.bounds.attention_samples import (
@@ -67,6 +68,10 @@ class BoundSubject:
         attention_modules(self.opened.model)  # refuses what has none
         return spread(self.opened.model.config.num_hidden_layers, settings.layer_count)
 
+    def ran_on(self) -> tuple[torch.device, torch.dtype]:
+        """Where and in what its passes are computed."""
+        return self.opened.model.device, self.opened.model.dtype
+
     def head_size(self) -> int:
         """d of the model's heads."""
         config = self.opened.model.config
@@ -88,14 +93,12 @@ def run_bound(
     settings: BoundSettings,
     *,
     output: Path,
-    facts: Mapping[str, Any],
     progress: bool = False,
 ) -> BoundResult:
     """Compute and measure into ``output``; without a ``subject`` on random maps alone, and without the error.
 
-    ``facts``: about the machine, for the records. Raises ConfigurationError where the folder holds something else
-    (other settings, another model or corpus), DataError where there are too few texts of n tokens,
-    MissingDependencyError without matplotlib.
+    Raises ConfigurationError where the folder holds something else (other settings, another model or corpus),
+    DataError where there are too few texts of n tokens, MissingDependencyError without matplotlib.
     """
     model, texts = (None, None) if subject is None else (subject.model, subject.texts)
     require("matplotlib", extra="train")
@@ -106,6 +109,8 @@ def run_bound(
     if subject is not None:
         _try(subject, settings)
     _check_memory(max(settings.length))
+    ran_on = (torch.device("cpu"), torch.float32) if subject is None else subject.ran_on()
+    facts = environment(*ran_on)
     head_size = settings.head_size if subject is None else subject.head_size()
     cells = [cell for length in settings.length for cell in _trials(subject, settings, length, output, progress)]
     errors = [] if subject is None else _errors(subject, settings, output, progress)

@@ -13,7 +13,7 @@ COLOURS = {
     "longformer": "tab:green", "bigbird": "tab:olive", "nystromformer": "tab:red", "performer": "tab:purple",
     "tfidf": "tab:gray",
 }  # fmt: skip
-MARKERS = {"full": "s", "ours": "o", "variant": "D", "others": "^", "humble": "*"}
+MARKERS = {"full": "s", "ours": "o", "variant": "D", "others": "^", "baseline": "*"}
 
 
 def draw_comparison(results: Sequence[Result], task: SequenceTask, path: Path) -> None:
@@ -28,7 +28,7 @@ def draw_comparison(results: Sequence[Result], task: SequenceTask, path: Path) -
 
 def clock(results: Sequence[Result]) -> str:
     """Processor seconds on a CPU, where other programs run beside; wall-clock seconds on a GPU."""
-    return "seconds" if any(result.surroundings["hardware"]["gpu"] for result in results) else "cpu_seconds"
+    return "seconds" if any(result.facts["hardware"]["gpu"] for result in results) else "cpu_seconds"
 
 
 def draw_against_time(axes: Any, shown: Sequence[Result], *, task: str, share: float) -> None:

@@ -13,8 +13,9 @@ from safetensors.torch import save
 from longform.data.text import atomic_write
 from longform.errors import ConfigurationError, InputError, MissingDependencyError, require
 from longform.inference.loading import pick_device
-from longform.runs.locks import claimed
-from longform.runs.records import commit
+from longform.runs.facts import commit, record_facts
+from longform.runs.folder import open_run_folder
+from longform.runs.locks import locked
 from longform.studies.compare.architectures import ARCHITECTURES, build
 from longform.studies.compare.learning import CHECKPOINT, Learner, LearningSettings
 from longform.studies.compare.memory import step_memory, texts_at_once
@@ -23,15 +24,13 @@ from longform.studies.compare.report import write_report
 from longform.studies.compare.results import Result, folder_of, read_result, write_records, write_result
 from longform.studies.compare.sequences import SequenceTask
 from longform.studies.compare.sizes import Sizes
-from longform.studies.compare.surroundings import surroundings
 from longform.studies.compare.tfidf_baseline import logistic_regression
 from longform.studies.speed.memory import is_out_of_memory
-from longform.training.checkpoints import check_same_run, read_run, refuse_foreign_files, write_run
 
-HUMBLE = "tfidf"
-CLAIM = "claim"  # of the process that is at an architecture
+BASELINE = "tfidf"
+LOCK = "lock"  # of the process that is at an architecture
 WEIGHTS = "model.safetensors"  # of an architecture, the tested ones: state dict of architectures.build
-EVERY = (*ARCHITECTURES, HUMBLE)
+EVERY = (*ARCHITECTURES, BASELINE)
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def compare(
             "(--batch-size), or more texts"
         )
     require("matplotlib", extra="train")  # before the first training, not after
-    if HUMBLE in architectures:
+    if BASELINE in architectures:
         require("sklearn", extra="train")
     output = Path(output)
     place = pick_device(device)
@@ -79,17 +78,12 @@ def compare(
         **asdict(learning),
     }  # fmt: skip
     identity = {"kind": "comparison", "settings": settings, "data": task.digest()}
-    refuse_foreign_files(output)
-    before = read_run(output)
-    if before is None:
-        write_run(output, identity)
-    else:
-        check_same_run(output, before, identity, otherwise="or another output folder (--output)")
+    open_run_folder(output, "run.json", identity, what="comparison")
     asked: dict[str, Result] = {}
     for wait, name in product((False, True), architectures):  # in the end, what another process was at
         if name in asked:
             continue
-        with claimed(folder_of(output, name) / CLAIM, wait=wait) as mine:
+        with locked(folder_of(output, name) / LOCK, wait=wait) as mine:
             if not mine:
                 continue
             asked[name] = _result(name, task, sizes, learning, output, place, memory=memory, progress=progress)
@@ -103,14 +97,14 @@ def _result(
 ) -> Result:  # fmt: skip
     """What is in the folder, or what is measured now and written there."""
     found = read_result(output, name)
-    if found is None and name == HUMBLE:
-        found = _humble(task)
+    if found is None and name == BASELINE:
+        found = _baseline(task)
     elif found is None:
         found = _attempt(name, task, sizes, learning, output, device, progress=progress)
     if not found.skipped:
         write_result(output, found)
         (folder_of(output, name) / CHECKPOINT).unlink(missing_ok=True)
-    if memory and name != HUMBLE and not found.skipped and found.memory_mib is None and not found.memory_reason:
+    if memory and name != BASELINE and not found.skipped and found.memory_mib is None and not found.memory_reason:
         found = _with_memory(found, sizes, learning, device)
         write_result(output, found)
     return found
@@ -169,7 +163,7 @@ def _train(
         milliseconds_per_text=1000 * testing / len(task.test.labels),
         parameters=sum(parameter.numel() for parameter in model.parameters()), tokens=done.tokens, steps=done.step,
         best_step=done.best_step, rows=done.rows, confusion=scores.confusion, labels=scores.labels,
-        surroundings=surroundings(device),
+        facts=record_facts(device),
     )  # fmt: skip
 
 
@@ -178,12 +172,12 @@ def _fitted_rows(classes: int) -> int:
     return classes if classes > 2 else 1
 
 
-def _humble(task: SequenceTask) -> Result:
+def _baseline(task: SequenceTask) -> Result:
     validation, test, spent = logistic_regression(task)
     return Result(
-        HUMBLE, f"{task.reads} + logistic regression", source="scikit-learn",
+        BASELINE, f"{task.reads} + logistic regression", source="scikit-learn",
         pads="nothing, and cuts nothing", accuracy=test.accuracy, macro_f1=test.macro_f1,
         validation_accuracy=validation.accuracy, seconds=spent["seconds"], cpu_seconds=spent["cpu_seconds"],
         parameters=int(spent["features"] + 1) * _fitted_rows(len(test.labels)), confusion=test.confusion,
-        labels=test.labels, surroundings=surroundings(torch.device("cpu")),
+        labels=test.labels, facts=record_facts(torch.device("cpu")),
     )  # fmt: skip

@@ -1,6 +1,5 @@
 """The demo's encoder and texts: licence texts with all-MiniLM-L6-v2, or, in tests, generated ones with a tiny BERT."""
 
-import json
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -11,8 +10,8 @@ from typing import Any
 import torch
 
 from longform.data.bundled import bundled_encoder_folder, licence_texts
-from longform.data.text import Document, atomic_write
-from longform.errors import CheckpointError
+from longform.data.text import Document
+from longform.runs.files import read_json, reading, write_json
 from longform.studies.demo.scale import Scale
 from longform.training.labels import Examples
 
@@ -37,19 +36,16 @@ class Material:
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
-        with atomic_write(path) as file:
-            json.dump(asdict(self), file)
+        write_json(path, asdict(self))
 
     @classmethod
     def load(cls, path: Path) -> "Material":
         """Read what ``save`` wrote. Raises CheckpointError when it is damaged."""
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path, way_out="start anew with --fresh true")
+        with reading(path, way_out="start anew with --fresh true"):
             for part in ("train", "validation", "test"):
                 values[part] = [tuple(text) for text in values[part]]
             return cls(**values)
-        except (ValueError, TypeError, KeyError) as error:
-            raise CheckpointError(f'"{path}" is damaged ({error}): start anew with --fresh') from error
 
 
 def examples(texts: Sequence[tuple[str, str, str]]) -> Examples:

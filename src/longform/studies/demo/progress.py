@@ -1,4 +1,4 @@
-"""Where the demo stands: each step's result is a file that appears when the step is complete."""
+"""The steps of a demo: each step's result is kept in its folder when the step is complete, and not made again."""
 
 import json
 import time
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import atomic_write
-from longform.errors import CheckpointError, ConfigurationError
+from longform.runs.files import read_json, write_json
+from longform.runs.folder import open_run_folder
 
-IDENTITY = "demo.json"
-WORK = "work"
+IDENTITY, RESULTS, WORK = "demo.json", "results.json", "work"
+OTHERWISE = "another --output, or --fresh true to begin anew"
 
 
 @dataclass
@@ -29,21 +29,9 @@ class Progress:
 
     def open(self) -> None:
         """Take up what is there. Raises ConfigurationError when the folder holds something else."""
-        path = self.folder / IDENTITY
-        if path.exists():
-            before = _read(path)
-            if before.get("identity") != self.identity:
-                raise ConfigurationError(
-                    f'"{self.folder}" holds a demo that was started with {_said(before.get("identity") or {})}, '
-                    f"this one has {_said(self.identity)}: give the same, another --output, or --fresh"
-                )
-            self.results = before["results"]
-            return
-        if self.folder.is_dir() and any(self.folder.iterdir()):
-            raise ConfigurationError(
-                f'"{self.folder}" is not empty, and no demo was run in it: give another folder (--output)'
-            )
-        self._write()
+        open_run_folder(self.folder, IDENTITY, self.identity, what="demo", otherwise=OTHERWISE)
+        path = self.folder / RESULTS
+        self.results = read_json(path, way_out=f"give {OTHERWISE}") if path.exists() else {}
 
     def step(self, name: str, action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The result of a step: as it was written down, or by doing it now; with the ``seconds`` that it took.
@@ -54,20 +42,5 @@ class Progress:
             began = time.perf_counter()
             result = action()
             self.results[name] = json.loads(json.dumps({**result, "seconds": round(time.perf_counter() - began, 1)}))
-            self._write()
+            write_json(self.folder / RESULTS, self.results)
         return self.results[name]
-
-    def _write(self) -> None:
-        with atomic_write(self.folder / IDENTITY) as file:
-            json.dump({"identity": self.identity, "results": self.results}, file, indent=1)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f'"{path}" is damaged ({error}): start anew with --fresh') from error
-
-
-def _said(identity: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in identity.items())

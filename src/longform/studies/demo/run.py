@@ -1,20 +1,19 @@
 """The whole demo: six steps, a report, a summary; interrupted and started again, it goes on."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import atomic_write
 from longform.errors import ConfigurationError
 from longform.runs.facts import environment
+from longform.runs.files import write_lines
 from longform.studies.demo import steps
-from longform.studies.demo.progress import IDENTITY, WORK, Progress
+from longform.studies.demo.progress import IDENTITY, RESULTS, WORK, Progress
 from longform.studies.demo.report import growth, write_report
 from longform.studies.demo.scale import Scale, scale_named
 
-OWN = (IDENTITY, WORK, "model", "report.html", "records.jsonl")
+OWN = (IDENTITY, RESULTS, WORK, "model", "report.html", "records.jsonl")
 HEADINGS = 6
 
 
@@ -87,10 +86,8 @@ def _finish(progress: Progress, folder: Path) -> None:
     """Model, report and records; then the mark that all is done."""
     steps.place_model(progress)
     made_on = environment()
-    write_report(folder / "report.html", progress.results, made_on, folder=folder.as_posix())
-    with atomic_write(folder / "records.jsonl") as file:
-        for row in records(progress, made_on):
-            file.write(json.dumps(row) + "\n")
+    write_report(folder / "report.html", progress.results, made_on, folder=folder.as_posix(), pictures=progress.work)
+    write_lines(folder / "records.jsonl", records(progress, made_on))
     progress.step("finish", dict)
 
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from longform.runs.page import Table
 from longform.runs.pictures import new_figure, save_figure
-from longform.runs.report import Report, Table, mean_and_spread, write_report
+from longform.runs.report import Report, mean_and_spread, write_report
 from longform.studies.paper.parts import Finished
 
 PICTURE = "table2.png"
