@@ -9,7 +9,7 @@ from benchmarks.table_kinds import ComputedTable, Rows
 from longform.studies.compare.architectures import ARCHITECTURES
 from longform.studies.compare.plots import clock
 from longform.studies.compare.results import Result
-from longform.studies.compare.run import EVERY, BASELINE
+from longform.studies.compare.run import BASELINE, EVERY
 from longform.studies.compare.scales import scale
 from longform.studies.compare.sequences import READS
 

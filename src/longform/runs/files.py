@@ -9,18 +9,19 @@ from typing import Any
 from longform.data.text import atomic_write
 from longform.errors import CheckpointError, LongformError
 
-DAMAGED = (OSError, ValueError, TypeError, KeyError, IndexError)
+DAMAGED = (OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError)
 
 
 @contextlib.contextmanager
-def reading(path: Path, *, way_out: str) -> Generator[None]:
+def reading(path: Path, *, way_out: str, errors: tuple[type[Exception], ...] = DAMAGED) -> Generator[None]:
     """Turn what goes wrong while the content of ``path`` is read into CheckpointError; ``way_out``: what helps."""
     try:
         yield
     except LongformError:
         raise
-    except DAMAGED as error:
-        raise CheckpointError(f'"{path}" is damaged ({error}): {way_out}') from error
+    except errors as error:
+        said = str(error).partition("\n")[0] or type(error).__name__
+        raise CheckpointError(f'"{path}" is damaged ({said}): {way_out}') from error
 
 
 def read_json(path: Path, *, way_out: str) -> dict[str, Any]:
@@ -30,6 +31,12 @@ def read_json(path: Path, *, way_out: str) -> dict[str, Any]:
         if not isinstance(found, dict):
             raise ValueError(f"it holds a {type(found).__name__}")
     return found
+
+
+def read_lines(path: Path, *, way_out: str) -> list[dict[str, Any]]:
+    """The rows of a file of JSON lines. Raises CheckpointError for a damaged file."""
+    with reading(path, way_out=way_out):
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def write_json(path: Path, value: Any) -> None:

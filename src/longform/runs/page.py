@@ -1,7 +1,7 @@
 """A report as a self-contained HTML page: blocks of text, tables and pictures, put into one template, page.html.
 
-The template escapes whatever it is given, so that nothing from a document becomes markup. Headings, paragraphs and
-tables can be written as Markdown too.
+The template escapes whatever it is given, so that nothing from a document becomes markup. Headings, paragraphs,
+tables and code can be written as Markdown too.
 """
 
 import base64
@@ -28,9 +28,10 @@ class Bullets(NamedTuple):
 
 
 class Code(NamedTuple):
-    """Lines to copy."""
+    """Lines to copy, in the shell or another ``language``."""
 
     text: str
+    language: str = "sh"
 
 
 class Cards(NamedTuple):
@@ -89,13 +90,19 @@ def write_page(path: Path, title: str, blocks: Iterable[Block], *, foot: str = "
 
 
 def markdown(blocks: Iterable[Block]) -> str:
-    """Headings, paragraphs and tables as Markdown; other blocks are left out."""
-    shown = []
-    for block in blocks:
-        if isinstance(block, Heading):
-            shown.append(f"{'#' * block.level} {block.text}\n")
-        elif isinstance(block, Table):
-            shown.append(block.markdown())
-        elif isinstance(block, str):
-            shown.append(f"{block}\n")
-    return "\n".join(shown)
+    """Headings, paragraphs, tables and code as Markdown; other blocks are left out."""
+    return "\n".join(shown for block in blocks if (shown := _as_markdown(block)))
+
+
+def _as_markdown(block: Block) -> str:
+    match block:
+        case Heading(text, level):
+            return f"{'#' * level} {text}\n"
+        case Code(text, language):
+            return f"```{language}\n{text}\n```\n"
+        case Table():
+            return block.markdown()
+        case str():
+            return f"{block}\n"
+        case _:
+            return ""

@@ -1,5 +1,6 @@
 """What ``longform reproduce`` writes for every table and figure: records, tables as Markdown, and a page."""
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,13 +44,5 @@ def write_report(output: Path, report: Report, records: Sequence[Record]) -> Non
 
 def mean_and_spread(values: Sequence[float], form: str) -> str:
     """The mean, and behind ± the sample standard deviation where there are several."""
-    mean = sum(values) / len(values)
-    if len(values) < 2:
-        return format(mean, form)
-    return f"{mean:{form}} ± {deviation(values):{form}}"
-
-
-def deviation(values: Sequence[float]) -> float:
-    """Sample standard deviation; 0 for one value."""
-    mean = sum(values) / len(values)
-    return (sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)) ** 0.5
+    mean = format(statistics.fmean(values), form)
+    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):{form}}"

@@ -11,13 +11,12 @@ import pickle
 import re
 import shutil
 import zipfile
-from collections.abc import Generator
 from pathlib import Path
 
 from safetensors import SafetensorError
 
 from longform.errors import CheckpointError
-from longform.runs.files import read_json, write_json
+from longform.runs import files
 
 MANIFEST = "complete.json"
 WEIGHTS = "model.safetensors"
@@ -53,12 +52,12 @@ def write_manifest(folder: Path) -> None:
         with file.open("rb") as opened:
             os.fsync(opened.fileno())
         sizes[file.relative_to(folder).as_posix()] = file.stat().st_size
-    write_json(folder / MANIFEST, sizes)
+    files.write_json(folder / MANIFEST, sizes)
 
 
 def check_manifest(folder: Path) -> None:
     """Raise CheckpointError unless every file of the checkpoint is there and as long as it was."""
-    sizes = read_json(folder / MANIFEST, way_out=_way_out(folder))
+    sizes = files.read_json(folder / MANIFEST, way_out=_way_out(folder))
     for name, size in sizes.items():
         file = folder / name
         there = file.stat().st_size if file.is_file() else None
@@ -76,18 +75,12 @@ def _way_out(folder: Path) -> str:
     return f'delete "{folder}" to {begin}'
 
 
-@contextlib.contextmanager
-def reading(folder: str | Path) -> Generator[None]:
+def reading(folder: str | Path) -> contextlib.AbstractContextManager[None]:
     """Turn what goes wrong while a checkpoint is read (cut short, a pickle, another model) into CheckpointError."""
-    try:
-        yield
-    except UNREADABLE as error:
-        lines = str(error).splitlines()
-        said = lines[0] if lines else type(error).__name__
-        raise CheckpointError(
-            f'"{folder}" cannot be read: {said}. Of an interrupted run: {_way_out(Path(folder))}. Else start in a new '
-            "output folder, or with resume=False"
-        ) from error
+    way_out = (
+        f"of an interrupted run, {_way_out(Path(folder))}; else start in a new output folder, or with resume=False"
+    )
+    return files.reading(Path(folder), way_out=way_out, errors=UNREADABLE)
 
 
 def publish(incomplete: Path, final: Path) -> None:

@@ -204,6 +204,12 @@ class FinetuningSettings:
             _check_choice(self, "metric", ("accuracy", "macro_f1", "micro_f1", "spearman", "loss"))
 
 
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Lines "name: before -> now" for what differs."""
+    names = dict.fromkeys([*before, *now])
+    return [f"{name}: {before.get(name)} -> {now.get(name)}" for name in names if before.get(name) != now.get(name)]
+
+
 def as_dict(settings: DistillationSettings | FinetuningSettings) -> dict[str, Any]:
     """The settings by name, as JSON has them."""
     return {field.name: getattr(settings, field.name) for field in fields(settings)}

@@ -8,7 +8,7 @@ import pytest
 
 from longform.data.text import Document
 from longform.errors import CheckpointError
-from longform.studies.demo import plots
+from longform.runs import pictures
 from longform.studies.demo.comparing import compare
 from longform.studies.demo.material import Material, every_nth, spread
 from longform.studies.demo.plots import draw_learning, draw_lengths, smooth
@@ -26,7 +26,7 @@ def drawn(monkeypatch):
     """The axes of every picture that is drawn, by title."""
     found = {}
     monkeypatch.setattr(
-        plots, "save_figure", lambda figure, path: found.update({axes.get_title(): axes for axes in figure.axes})
+        pictures, "save_figure", lambda figure, path: found.update({axes.get_title(): axes for axes in figure.axes})
     )
     return found
 

@@ -8,7 +8,7 @@ from typing import Any
 from longform.runs.page import Block, Heading, Picture, Table, write_page
 from longform.studies.bounds.compression_error import BEST, ErrorRow
 from longform.studies.bounds.monte_carlo import EVENTS, Cell
-from longform.studies.bounds.plots import STYLES, picture_paths
+from longform.studies.bounds.plots import STYLES
 from longform.studies.bounds.results import BoundResult
 from longform.studies.bounds.settings import BoundSettings
 from longform.studies.bounds.theorems import smallest_useful_length
@@ -23,9 +23,11 @@ SAID = {
 }
 
 
-def write_bound_report(result: BoundResult, settings: BoundSettings, facts: Mapping[str, Any], output: Path) -> None:
-    """Write ``report.html`` into ``output``, where the pictures are."""
-    pictures = {said: Picture.read(path, said) for said, path in picture_paths(result, output).items()}
+def write_bound_report(
+    result: BoundResult, settings: BoundSettings, facts: Mapping[str, Any], drawn: Mapping[str, Path], output: Path
+) -> None:
+    """Write ``report.html`` into ``output``; ``drawn``: the pictures, by what they show."""
+    pictures = {said: Picture.read(path, said) for said, path in drawn.items()}
     blocks = [*_promises(result, settings), pictures.pop("k against n"), *_trials(result)]
     error = pictures.pop("error against k", None)
     blocks += pictures.values()

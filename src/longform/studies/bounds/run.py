@@ -68,10 +68,6 @@ class BoundSubject:
         attention_modules(self.opened.model)  # refuses what has none
         return spread(self.opened.model.config.num_hidden_layers, settings.layer_count)
 
-    def ran_on(self) -> tuple[torch.device, torch.dtype]:
-        """Where and in what its passes are computed."""
-        return self.opened.model.device, self.opened.model.dtype
-
     def head_size(self) -> int:
         """d of the model's heads."""
         config = self.opened.model.config
@@ -89,11 +85,7 @@ def all_guarantees(settings: BoundSettings, head_size: int) -> list[Guarantee]:
 
 
 def run_bound(
-    subject: BoundSubject | None,
-    settings: BoundSettings,
-    *,
-    output: Path,
-    progress: bool = False,
+    subject: BoundSubject | None, settings: BoundSettings, *, output: Path, progress: bool = False
 ) -> BoundResult:
     """Compute and measure into ``output``; without a ``subject`` on random maps alone, and without the error.
 
@@ -109,15 +101,14 @@ def run_bound(
     if subject is not None:
         _try(subject, settings)
     _check_memory(max(settings.length))
-    ran_on = (torch.device("cpu"), torch.float32) if subject is None else subject.ran_on()
-    facts = environment(*ran_on)
+    device = torch.device("cpu") if subject is None else subject.opened.model.device
+    facts = environment(device, torch.float32)
     head_size = settings.head_size if subject is None else subject.head_size()
     cells = [cell for length in settings.length for cell in _trials(subject, settings, length, output, progress)]
     errors = [] if subject is None else _errors(subject, settings, output, progress)
     result = BoundResult(model, texts, all_guarantees(settings, head_size), cells, errors)
     write_records(result, {"settings": asdict(settings), **facts}, output)
-    draw_bound(result, output)
-    write_bound_report(result, settings, facts, output)
+    write_bound_report(result, settings, facts, draw_bound(result, output), output)
     return result
 
 
@@ -204,12 +195,8 @@ def _errors(subject: BoundSubject, settings: BoundSettings, output: Path, progre
 def _layer_errors(
     sample: AttentionSample, settings: BoundSettings, paths: Mapping[tuple[int, int], Path], bar: Any
 ) -> None:
-    held_out = sample._replace(
-        logits=sample.logits[: settings.held_out_texts], values=sample.values[: settings.held_out_texts]
-    )
-    fit = sample._replace(
-        logits=sample.logits[settings.held_out_texts :], values=sample.values[settings.held_out_texts :]
-    )
+    apart = slice(settings.held_out_texts), slice(settings.held_out_texts, None)
+    held_out, fit = (sample._replace(logits=sample.logits[at], values=sample.values[at]) for at in apart)
     parts = decomposed(held_out)
     for (layer, k), path in paths.items():
         if layer == sample.layer and not path.exists():

@@ -139,7 +139,8 @@ def _next(folder: str) -> list[Block]:
         Code(
             "import longform\nfrom transformers import pipeline\n\n"
             f'classify = pipeline("text-classification", "{model}")\n'
-            'print(classify(open("LICENSE").read(), truncation=True))'
+            'print(classify(open("LICENSE").read(), truncation=True))',
+            "python",
         ),
         "From the shell; and the same way with your own encoder and texts:",
         Code(
