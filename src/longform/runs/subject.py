@@ -17,14 +17,14 @@ def subject_identity(model: str, documents: Iterable[Document | str]) -> dict[st
 
 
 def model_identity(model: str) -> dict[str, str | None]:
-    """A hub name as it is; of a folder the whole path, and a key of its configuration, weights and tokenizer."""
+    """A hub name as it is; of a folder the whole path, and a key of its weights, JSON files and tokenizer."""
     folder = Path(model).expanduser()
     if not folder.is_dir():
         return {"model": model, "weights_key": None}
     files = [
         str(file)
         for file in sorted(folder.iterdir())
-        if file.suffix in WEIGHTS or file.name == "config.json" or file.name.startswith(TOKENIZER)
+        if file.suffix in (*WEIGHTS, ".json") or file.name.startswith(TOKENIZER)
     ]
     return {"model": str(folder.resolve()), "weights_key": corpus_key(CorpusFiles(tuple(files)))}
 

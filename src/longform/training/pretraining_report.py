@@ -26,7 +26,8 @@ def write_report(
         for row in validation
     }
     seen = Picture.read(folder / CURVE, "training and validation loss against optimiser steps")
-    write_page(folder / "report.html", title, [seen, Heading("Validation loss"), facts_table(curve), *blocks])
+    lead, *rest = blocks
+    write_page(folder / "report.html", title, [lead, seen, Heading("Validation loss"), facts_table(curve), *rest])
 
 
 def draw_curve(records: Sequence[Mapping[str, Any]], path: Path) -> None:
