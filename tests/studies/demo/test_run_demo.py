@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification, pipeline
 import longform
 from longform.errors import CheckpointError, ConfigurationError
 from longform.studies.demo import steps
-from longform.studies.demo.progress import Progress
+from longform.studies.demo.pipeline import Pipeline
 from longform.studies.demo.run import run_demo
 
 
@@ -218,9 +218,9 @@ def test_an_unknown_scale(tmp_path):
 
 
 def test_a_step_is_done_once(tmp_path):
-    progress = Progress(tmp_path / "demo", {"seed": 0})
-    progress.open()
-    assert progress.step("one", lambda: {"value": (1, 2)})["value"] == [1, 2]  # as a resumed run will read it
-    again = Progress(tmp_path / "demo", {"seed": 0})
+    pipeline = Pipeline(tmp_path / "demo", {"seed": 0})
+    pipeline.open()
+    assert pipeline.step("one", lambda: {"value": (1, 2)})["value"] == [1, 2]  # as a resumed run will read it
+    again = Pipeline(tmp_path / "demo", {"seed": 0})
     again.open()
-    assert again.step("one", _raise) == progress.results["one"]
+    assert again.step("one", _raise) == pipeline.results["one"]

@@ -15,7 +15,7 @@ OTHERWISE = "another --output, or --fresh true to begin anew"
 
 
 @dataclass
-class Progress:
+class Pipeline:
     """The results of the steps, kept in ``folder``. ``identity``: what must be the same to go on in the folder."""
 
     folder: Path
