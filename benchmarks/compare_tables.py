@@ -9,7 +9,7 @@ from benchmarks.table_kinds import ComputedTable, Rows
 from longform.studies.compare.architectures import ARCHITECTURES
 from longform.studies.compare.plots import clock
 from longform.studies.compare.results import Result
-from longform.studies.compare.run import EVERY, HUMBLE
+from longform.studies.compare.run import BASELINE, EVERY
 from longform.studies.compare.scales import scale
 from longform.studies.compare.sequences import READS
 
@@ -46,14 +46,14 @@ def results(group: Rows) -> list[Result]:
 def _result(row: Mapping[str, Any]) -> Result:
     name = row["settings"]["architecture"]
     about = {"hardware": row["hardware"]}
-    if name == HUMBLE:
+    if name == BASELINE:
         title = f"{READS[row['settings']['kind']]} + logistic regression"
-        return Result(name, title, surroundings=about, **row["metrics"])
+        return Result(name, title, facts=about, **row["metrics"])
     known = ARCHITECTURES[name]
     title, family = known.title, known.family
     if _begins_at_random(row["settings"]):
         title, family = f"{title}, E begun as N(0, 1/k)", "variant"
-    return Result(name, title, family, surroundings=about, **row["metrics"])
+    return Result(name, title, family, facts=about, **row["metrics"])
 
 
 def _begins_at_random(settings: Mapping[str, Any]) -> bool:

@@ -49,7 +49,6 @@ def parser() -> Any:
 def run(settings: Any) -> None:
     """Print k; with a folder, measure and say whether the bounds are kept."""
     from longform.studies.bounds.run import all_guarantees, run_bound
-    from longform.studies.speed.run_facts import run_facts
 
     chosen = _chosen(settings)
     name = getattr(settings, "model", None)
@@ -64,7 +63,6 @@ def run(settings: Any) -> None:
         _subject(name, settings),
         chosen,
         output=Path(settings.output).expanduser(),
-        facts=run_facts(settings.device),
         progress=True,
     )
     _print_k(result.guarantees)
