@@ -14,7 +14,7 @@ Axes: B batch, n tokens, c tokens at a time, D hidden, h heads, d head dimension
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,14 +37,7 @@ OutputPart = tuple[tuple[slice, slice], Tensor]  # of which documents and tokens
 CPU_ROWS, DEVICE_ROWS = 2048 if has_amx() else 1024, 65536
 
 
-class Block(Protocol):
-    """A Transformer layer, normalised before its parts or after them."""
-
-    pre_norm: bool
-    attention: nn.Module
-    attention_norm: nn.Module
-    feed_forward: nn.Module
-    feed_forward_norm: nn.Module
+Block = Any  # a Transformer layer: pre_norm, attention, attention_norm, feed_forward, feed_forward_norm
 
 
 def is_long(given: Tensor) -> bool:
