@@ -3,14 +3,11 @@
 from pathlib import Path
 from typing import Any, Literal
 
+from longform.choices import EXTENSIONS, POOLINGS, PROJECTION_INITS, PROJECTIONS, SHARINGS, TASKS
 from longform.cli.arguments import command_parser
 from longform.cli.lengths_file import read_lengths
 from longform.conversion import defaults
 from longform.conversion.saving import check_output
-from longform.conversion.tasks import MODELS
-from longform.functional.pooling import POOLINGS
-from longform.functional.positions import METHODS
-from longform.layers.geometry import INITIALISATIONS, PROJECTIONS, SHARINGS
 
 Lengths = int | Literal["auto"] | list[int] | list[list[int]] | str
 
@@ -32,7 +29,7 @@ def _add_length(made: Any) -> None:
         "--max-length", type=int, default=defaults.MAX_LENGTH, help="tokens of the longest text, special ones included"
     )
     made.add_argument(
-        "--positions", choices=METHODS, default=defaults.POSITIONS,
+        "--positions", choices=EXTENSIONS, default=defaults.POSITIONS,
         help="positions past the source's: repeat what it learned, or stretch it",
     )  # fmt: skip
 
@@ -63,7 +60,7 @@ def _add_attention(made: Any) -> None:
         help="leading tokens that every query sees exactly, beside the slots; a learned E gives them rows",
     )  # fmt: skip
     made.add_argument(
-        "--projection-init", choices=INITIALISATIONS, default="block_mean", help="start of a learned projection"
+        "--projection-init", choices=PROJECTION_INITS, default="block_mean", help="start of a learned projection"
     )
 
 
@@ -72,7 +69,7 @@ def _add_task(made: Any) -> None:
         "--task",
         type=str | None,
         default=None,
-        help=f"task of the result: {', '.join(MODELS)}; null: the source's own",
+        help=f"task of the result: {', '.join(TASKS)}; null: the source's own",
     )
     made.add_argument("--num-labels", type=int | None, default=None, help="labels of a new classification head")
     made.add_argument(

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from longform.choices import POOLINGS
 from longform.cli.arguments import add_input_options, add_model_options, command_parser, inference_settings
 from longform.cli.printing import print_summary
-from longform.functional.pooling import POOLINGS
 
 
 def parser() -> Any:
