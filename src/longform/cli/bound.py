@@ -1,4 +1,4 @@
-"""``longform bound [MODEL]``: what Theorems 1 and 2 promise, and what random and fitted projections do."""
+"""``longform bound [MODEL]``: what the paper's Theorems 1 and 2 promise about k, beside measured errors."""
 
 import argparse
 from dataclasses import fields

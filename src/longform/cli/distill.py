@@ -1,4 +1,4 @@
-"""``longform distill STUDENT TEACHER TEXTS...``: the original encoder teaches the converted one."""
+"""``longform distill STUDENT TEACHER TEXTS...``: a converted model trained to imitate its original."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ def parser() -> Any:
     from longform.training.settings import DistillationSettings
 
     made = command_parser(
-        "distill", "Teach a Longform what its original knows, on unlabelled text. Interrupted, it goes on when it is "
-        "called again with the same output folder and options. Several processes: torchrun --nproc-per-node N "
+        "distill", "Train a converted model to imitate its original, on unlabelled text. Interrupted, it goes on when "
+        "it is called again with the same output folder and options. Several processes: torchrun --nproc-per-node N "
         "-m longform distill ...",
     )  # fmt: skip
     made.add_argument("student", type=str, help="folder of the converted model (longform convert)")

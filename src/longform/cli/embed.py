@@ -9,7 +9,7 @@ from longform.cli.printing import print_summary
 
 def parser() -> Any:
     """Options of the command."""
-    made = command_parser("embed", "One vector a document, in order; started again after a kill, it goes on.")
+    made = command_parser("embed", "One vector a document, in order. Interrupted, it goes on when it is called again.")
     made.add_argument("model", help="folder or hub name of an encoder, or a sentence-transformers folder")
     add_input_options(made)
     made.add_argument(
