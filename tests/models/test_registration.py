@@ -75,6 +75,7 @@ with multiprocessing.get_context("spawn").Pool(1) as pool:
     "two threads at once": """
 import importlib, threading
 import longform
+import transformers.configuration_utils  # whose first import transformers itself does not bear in two threads
 names = ["transformers.models.auto.modeling_auto", "longform.models.task_heads", "transformers.modeling_layers"]
 threads = [threading.Thread(target=importlib.import_module, args=(name,)) for name in names]
 for thread in threads: thread.start()
