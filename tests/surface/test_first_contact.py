@@ -55,7 +55,7 @@ for name in longform.__all__:
 def test_a_name_that_is_not_there() -> None:
     assert not hasattr(longform, "LinformerForCausalLM")
     with pytest.raises(AttributeError, match="module 'longform' has no attribute 'LinformerForCausalLM'"):
-        _ = longform.LinformerForCausalLM  # ty: ignore[unresolved-attribute]
+        _ = longform.LinformerForCausalLM
 
 
 def test_the_choices_are_those_of_the_code_that_makes_them() -> None:
