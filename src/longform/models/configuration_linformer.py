@@ -4,7 +4,6 @@ from importlib import import_module
 from typing import Any, Self
 
 from huggingface_hub.dataclasses import strict
-from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.errors import ConfigurationError
@@ -91,6 +90,8 @@ class LinformerConfig(PreTrainedConfig):
 
     def validate_architecture(self) -> None:
         """Check what a type cannot say."""
+        from transformers.activations import ACT2FN  # not above: a second for whoever imports AutoConfig
+
         self._check_numbers()
         check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
         check_choice("position_init", self.position_init, INITIALISATIONS)
