@@ -1,4 +1,4 @@
-"""``longform spectrum MODEL...``: singular values of attention, k chosen by them, and heads that attend alike."""
+"""``longform spectrum MODEL...``: singular values of attention maps, k chosen by them, and similar heads."""
 
 from pathlib import Path
 from typing import Any, Literal

@@ -1,13 +1,13 @@
 """What distillation and fine-tuning can be told, with units; checked when made."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
+from longform.choices import POOLINGS
 from longform.errors import ConfigurationError
-from longform.functional.conditions import native_bfloat16
-from longform.functional.pooling import POOLINGS
+
+if TYPE_CHECKING:
+    import torch
 
 BUDGETS = ("max_steps", "max_minutes", "max_tokens")
 DEFAULT_TOKENS = 2_000_000
@@ -215,8 +215,12 @@ def as_dict(settings: DistillationSettings | FinetuningSettings) -> dict[str, An
     return {field.name: getattr(settings, field.name) for field in fields(settings)}
 
 
-def compute_dtype(name: str, device: torch.device) -> torch.dtype:
+def compute_dtype(name: str, device: "torch.device") -> "torch.dtype":
     """The dtype of matrix products that ``dtype`` in the settings means on this device."""
+    import torch  # not above: --help reads the settings' fields and is to be quick
+
+    from longform.functional.hardware import native_bfloat16
+
     if name == "auto":
         return torch.bfloat16 if native_bfloat16(device) else torch.float32
     return torch.bfloat16 if name == "bfloat16" else torch.float32
