@@ -122,7 +122,11 @@ def provenance(rows: Sequence[Mapping[str, Any]], *, brief: bool = False) -> str
 
     def machine(row: Mapping[str, Any]) -> str:
         hardware = row["hardware"]
-        parts = [hardware["gpu"] or hardware["cpu"], f"{hardware['cores']} cores", *hardware["cpu_features"][-1:]]
+        parts = [
+            hardware["gpu"] or hardware["cpu"],
+            f"{hardware['cores']} core{'s' * (hardware['cores'] > 1)}",
+            *hardware["cpu_features"][-1:],
+        ]
         return ", ".join(map(str, parts))
 
     def software(row: Mapping[str, Any]) -> str:
