@@ -1,4 +1,4 @@
-"""The tables of docs/compare.md: a caption, a picture and a table for each data set and budget."""
+"""The tables of docs/lab/compare.md: a caption, a picture and a table for each data set and budget."""
 
 import json
 import re
@@ -101,7 +101,7 @@ def comparisons(rows: Rows) -> tuple[list[str], list[list[str]]]:
     said = []
     for group in groups(rows):
         settings = group[0]["settings"]
-        picture = f"![test accuracy against training time: {settings['task']}](pictures/{picture_name(settings)})"
+        picture = f"![test accuracy against training time: {settings['task']}](../pictures/{picture_name(settings)})"
         said += [caption(group), picture, _markdown(group)]
     return [], [[paragraph] for paragraph in said]
 
