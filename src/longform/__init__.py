@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from longform.models.auto_hook import register_late
 
 if TYPE_CHECKING:
+    from longform import kernels
     from longform.conversion.convert import ConversionResult, convert
     from longform.layers.attention import LinformerAttention
     from longform.models.configuration_linformer import LinformerConfig
@@ -37,6 +38,7 @@ __all__ = [
     "LinformerForTokenClassification",
     "LinformerModel",
     "convert",
+    "kernels",
     "pack_weights",
     "quantize",
 ]
@@ -52,6 +54,7 @@ _MODULES = {
     "LinformerForTokenClassification": "models.task_heads",
     "LinformerModel": "models.modeling_linformer",
     "convert": "conversion.convert",
+    "kernels": "kernels",
     "pack_weights": "models.inference",
     "quantize": "models.quantization",
 }
@@ -62,7 +65,8 @@ register_late()
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'longform' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"longform.{_MODULES[name]}"), name)
+    module = import_module(f"longform.{_MODULES[name]}")
+    value = globals()[name] = module if name == _MODULES[name] else getattr(module, name)
     return value
 
 

@@ -219,7 +219,7 @@ def compute_dtype(name: str, device: "torch.device") -> "torch.dtype":
     """The dtype of matrix products that ``dtype`` in the settings means on this device."""
     import torch  # not above: --help reads the settings' fields and is to be quick
 
-    from longform.functional.hardware import native_bfloat16
+    from longform.functional.conditions import native_bfloat16
 
     if name == "auto":
         return torch.bfloat16 if native_bfloat16(device) else torch.float32
