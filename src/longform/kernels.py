@@ -22,7 +22,7 @@ __all__ = ["Explanation", "explain", "use"]
 
 @dataclass(frozen=True)
 class Explanation:
-    """What served each operation; printed, a paragraph an operation, with the first unmet need of every other kernel."""
+    """What served each operation; printed, a paragraph each, with the first unmet need of every other kernel."""
 
     choices: tuple[Choice, ...]
 

@@ -1,11 +1,13 @@
-"""``longform doctor``: what this machine has for Longform, which kernels serve on it and why not others, what is missing."""
+"""``longform doctor``: what this machine has for Longform, which kernels serve on it, which packages are missing."""
 
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
 from longform.cli.arguments import command_parser
 
-SIZES = {"hidden_size": 384, "num_hidden_layers": 1, "num_attention_heads": 12, "intermediate_size": 1536}
+SIZES = {
+    "hidden_size": 384, "num_hidden_layers": 1, "num_attention_heads": 12, "intermediate_size": 1536,
+    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # fmt: skip
 
 
 def parser() -> Any:
@@ -29,7 +31,8 @@ def run(settings: Any) -> None:
         print(f"{name:<18} {value}")
     print("\nextras")
     for extra, missing in missing_packages().items():
-        print(f"    {extra:<10} {f'lacks {', '.join(missing)}: pip install "longform[{extra}]"' if missing else 'ready'}")
+        how = f'lacks {", ".join(missing)}: pip install "longform[{extra}]"'
+        print(f"    {extra:<10} {how if missing else 'ready'}")
     for title, explanation in explanations(settings.model, settings.length, settings.dtype):
         print(f"\n{title}\n{explanation}")
 
@@ -41,7 +44,7 @@ def missing_packages() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for line in requires("longform") or []:
         requirement = Requirement(line)
-        for extra in requirement.marker and _extras(str(requirement.marker)) or ():
+        for extra in (requirement.marker and _extras(str(requirement.marker))) or ():
             lacking = found.setdefault(extra, [])
             if requirement.name != "longform" and not _is_installed(requirement.name):
                 lacking.append(requirement.name)
@@ -75,7 +78,9 @@ def explanations(model: str | None, length: int, dtype: str) -> list[tuple[str, 
         return [(f"{model}, {length} tokens, {chosen}, inference", str(explain(loaded, length=length)))]
     found = []
     for kind, options in {"linear projection": {}, "window": {"projection": "mean", "attention_window": 64}}.items():
-        config = LinformerConfig(vocab_size=100, max_position_embeddings=length, projected_length=length // 32, **SIZES, **options)
+        config = LinformerConfig(
+            vocab_size=100, max_position_embeddings=length, projected_length=length // 32, **SIZES, **options
+        )
         small = LinformerModel(config).to(device)
         ids = {"input_ids": torch.zeros(1, length, dtype=torch.long, device=device)}
         with torch.autocast(device.type, torch.bfloat16, enabled=chosen == torch.bfloat16):

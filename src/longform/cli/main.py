@@ -37,7 +37,9 @@ COMMANDS = {
     "compare": Command("longform.cli.compare", "train several architectures on one task with one budget"),
     "reproduce": Command("longform.cli.reproduce", "measure the paper's tables and figures on this machine"),
     "benchmark": Command("longform.cli.benchmark", "time and memory against length of text, beside other encoders"),
-    "doctor": Command("longform.cli.doctor", "what this machine has, which kernels serve on it, which extras are missing"),
+    "doctor": Command(
+        "longform.cli.doctor", "what this machine has, which kernels serve on it, which extras are missing"
+    ),
     "demo": Command("longform.cli.demo", "convert, distil, fine-tune and compare on a bundled data set (10 minutes)"),
 }
 

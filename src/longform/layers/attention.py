@@ -9,12 +9,13 @@ from typing import Literal, overload
 import torch
 from torch import Tensor, nn
 
+from longform.choices import POOLED
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention
 from longform.functional.masks import blank_padding, checked_mask
 from longform.functional.slots import Memory
 from longform.functional.window import windowed_attention
-from longform.layers.geometry import POOLED, check_attention
+from longform.layers.geometry import check_attention
 from longform.layers.linear import Linear, apply_linear, is_affine
 from longform.layers.memory import (
     by_head,

@@ -6,8 +6,8 @@ from typing import Any, Self
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
+from longform.choices import POOLINGS
 from longform.errors import ConfigurationError
-from longform.functional.pooling import POOLINGS
 from longform.functional.positions import INITIALISATIONS
 from longform.layers.geometry import check_attention, check_choice, layer_slots
 
