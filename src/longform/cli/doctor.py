@@ -5,9 +5,10 @@ from typing import Any
 
 from longform.cli.arguments import command_parser
 
-SIZES = {
+SIZES: dict[str, Any] = {
     "hidden_size": 384, "num_hidden_layers": 1, "num_attention_heads": 12, "intermediate_size": 1536,
-    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # fmt: skip
+    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+}  # fmt: skip
 
 
 def parser() -> Any:
@@ -44,7 +45,7 @@ def missing_packages() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for line in requires("longform") or []:
         requirement = Requirement(line)
-        for extra in (requirement.marker and _extras(str(requirement.marker))) or ():
+        for extra in _extras(str(requirement.marker)):
             lacking = found.setdefault(extra, [])
             if requirement.name != "longform" and not _is_installed(requirement.name):
                 lacking.append(requirement.name)
@@ -77,7 +78,8 @@ def explanations(model: str | None, length: int, dtype: str) -> list[tuple[str, 
         loaded = LinformerModel.from_pretrained(model).eval().to(device, chosen)
         return [(f"{model}, {length} tokens, {chosen}, inference", str(explain(loaded, length=length)))]
     found = []
-    for kind, options in {"linear projection": {}, "window": {"projection": "mean", "attention_window": 64}}.items():
+    kinds: dict[str, Any] = {"linear projection": {}, "window": {"projection": "mean", "attention_window": 64}}
+    for kind, options in kinds.items():
         config = LinformerConfig(
             vocab_size=100, max_position_embeddings=length, projected_length=length // 32, **SIZES, **options
         )

@@ -7,7 +7,7 @@ batch.
 
 Sinks are leading tokens with slots of their own in front of the others. Trained encoders send much of their attention
 to the first token; averaged into a slot with its neighbours it is lost, and the conversion with it
-(docs/measurements.md).
+(docs/lab/quality.md).
 
 Axes: B batch, n tokens, N the longest n, k slots, S <= k slots of a text, c tokens a slot, s sinks, F features, h
 heads, d head dimension, g = 1 or h.

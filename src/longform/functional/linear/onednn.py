@@ -5,7 +5,7 @@ a forward pass without gradients one oneDNN call does it all while the tile is i
 half of a feed-forward part (2,048 x 768 x 3,072, GELU) takes 51 ms instead of 66 in bfloat16, and 5/6 in float32.
 GELU is the exact one (erf), applied to the float32 sums; a residual is added to them before they are rounded.
 
-oneDNN lays a plain weight out anew in every call, unless it was packed (``pack``; docs/costs.md has the times).
+oneDNN lays a plain weight out anew in every call, unless it was packed (``pack``; docs/lab/costs.md has the times).
 """
 
 from functools import cache

@@ -16,7 +16,7 @@ CHECKED_TOKENS = 512  # of a longer text
 # Tokens; families that take nothing but whole texts are checked on longer ones by a short twin.
 LONGEST_WHOLE = {"peer": 4_096, "order": CHECKED_TOKENS}
 VERIFIED_TOKENS, VERIFIED_SLOTS = 64, 16
-# After all layers of random weights. What int8 loses is recorded; on a trained model it is less (docs/costs.md).
+# After all layers of random weights. What int8 loses is recorded; on a trained model it is less (docs/lab/costs.md).
 LARGEST_ERROR = {"float32": 1e-4, "bfloat16": 6e-2, "int8": 3e-1}
 PEER_ERROR = 1e-4  # float32 against float32
 
