@@ -1,4 +1,4 @@
-"""Which tokens are hidden from a masked-language model, and what stands in their place (BERT's 80/10/10).
+"""The tokens that are hidden from a masked-language model, and what stands in their place (BERT's 80/10/10).
 
 Axes: B blocks, n tokens, m hidden tokens.
 """
@@ -79,17 +79,11 @@ def collate_blocks(
     blocks: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], frame: BlockFrame, length: int
 ) -> MaskedBlocks:
     """Blocks as ``mask_block`` gives them, framed, padded to ``length`` and stacked."""
-    contents = [content for content, _, _ in blocks]
-    start = len(frame.prefix)
+    start = len(frame.special.prefix)
     places = np.concatenate([row * length + start + where for row, (_, where, _) in enumerate(blocks)])
     labels = np.concatenate([wanted for _, _, wanted in blocks])
-    lengths = np.array([len(content) + frame.total for content in contents])
-    mask = None
-    if lengths.min() < length:
-        mask = torch.from_numpy((np.arange(length) < lengths[:, None]).astype(np.int64))
-    return MaskedBlocks(
-        torch.from_numpy(frame.stack(contents, length)), mask, torch.from_numpy(places), torch.from_numpy(labels)
-    )
+    ids, mask = frame.stack([content for content, _, _ in blocks], length)
+    return MaskedBlocks(ids, None if mask.all() else mask, torch.from_numpy(places), torch.from_numpy(labels))
 
 
 def fixed_masked_set(blocks: Blocks, hiding: Hiding, *, blocks_at_once: int) -> list[MaskedBlocks]:
