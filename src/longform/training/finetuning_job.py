@@ -83,7 +83,7 @@ class _Occasions(TrainerCallback):
     def __init__(self, save_every: int | None) -> None:
         self.save_every = save_every
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Ask for an evaluation, or for a checkpoint."""
         if state.global_step >= state.max_steps:
             control.should_evaluate = True

@@ -35,17 +35,15 @@ def load_preset(name: str | Path) -> Preset:
 
     Raises ConfigurationError for an unknown name, part or field, and for values that cannot be.
     """
-    if str(name) in preset_names():
-        text = (resources.files("longform.training") / RECIPES / f"{name}.yaml").read_text(encoding="utf-8")
-    elif Path(name).is_file():
-        text = Path(name).read_text(encoding="utf-8")
-    else:
+    own = resources.files("longform.training") / RECIPES / f"{name}.yaml"
+    file = own if own.is_file() else Path(name)
+    if not file.is_file():
         raise ConfigurationError(
             f'there is no preset "{name}"; there are {", ".join(preset_names())}, or give a YAML file'
         )
     yaml = require("yaml", extra="cli")
     try:
-        given = yaml.safe_load(text)
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ConfigurationError(f'the preset "{name}" is not valid YAML: {error}') from error
     if not isinstance(given, Mapping):

@@ -138,7 +138,7 @@ def test_presets_have_cells_on_machines_without_bfloat16(
 @pytest.mark.parametrize("fault", [{"repeats": 0}, {"repeats": -3}, {"cell_seconds": 0.0}])
 def test_an_effort_is_some_effort(fault: dict[str, Any]) -> None:
     (name,) = fault
-    with pytest.raises(ConfigurationError, match=f"{name}={fault[name]:g} must be"):
+    with pytest.raises(ConfigurationError, match=f"{name}={fault[name]} must be"):
         Effort(**fault)
 
 

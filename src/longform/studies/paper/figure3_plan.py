@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from math import ceil
 from typing import Any
 
@@ -59,11 +58,7 @@ def preset_of(scale: str, name: str | None = None) -> Preset:
     """
     if scale not in PRESETS:
         raise ConfigurationError(f'scale="{scale}"; it is one of {", ".join(PRESETS)}')
-    chosen = name or PRESETS[scale]
-    if chosen != "figure3-small":
-        return load_preset(chosen)
-    with resources.as_file(resources.files("longform.training") / "recipes" / f"{chosen}.yaml") as path:
-        return load_preset(path)
+    return load_preset(name or PRESETS[scale])
 
 
 def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int | None = None) -> Plan:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longform.errors import ConfigurationError
 from longform.runs.records import Record, now
 from longform.studies.speed.children import Outcome, run_child
 from longform.studies.speed.competitor import Competitor
@@ -18,6 +17,7 @@ from longform.studies.speed.memory import free_bytes
 from longform.studies.speed.precision import impossible
 from longform.studies.speed.rows import REFERENCES, UNFUSED, make_row, with_ratios
 from longform.studies.speed.shapes import Cell
+from longform.training.settings import check_least, check_positive
 
 COMPILING = 600.0  # seconds a competitor may take beside its passes, in compiled cells
 SILENT = "its process said nothing"
@@ -40,10 +40,8 @@ class Effort:
     floors: str = "all"
 
     def __post_init__(self) -> None:
-        if self.repeats < 1:
-            raise ConfigurationError(f"repeats={self.repeats} must be at least 1")
-        if self.cell_seconds <= 0:
-            raise ConfigurationError(f"cell_seconds={self.cell_seconds:g} must be above 0")
+        check_least(self, repeats=1)
+        check_positive(self, "cell_seconds")
 
     def asked(self, family: str) -> dict[str, Any]:
         """What is asked of a row of ``family``, as its record says it."""
@@ -114,7 +112,7 @@ class CellRun:
         while left:
             outcome = run_child("memory", self.cell, left, seconds=self._limit, log=self.log, tell=self.tell)
             for name, event in outcome.found.items():
-                self.probes[name] = Probe(event["seconds"], event["growth"], event["weights"], event["process"])
+                self.probes[name] = Probe(*(event[field] for field in ("seconds", "growth", "weights", "process")))
             self.missing |= outcome.missing
             if outcome.ended or not (outcome.found or outcome.missing):
                 self.missing.setdefault(outcome.begun or next(iter(left)), outcome.ended or SILENT)
@@ -153,15 +151,9 @@ class CellRun:
                 if name in lacking and self.effort.asked(self.competitors[name].family)["asked_floor"]
             ]  # fmt: skip
             outcome = run_child(
-                "time",
-                self.cell,
-                repeats,
-                floored=floored,
-                seconds=seconds,
-                turns=self.effort.cell_seconds,
-                log=self.log,
-                tell=self.tell,
-            )
+                "time", self.cell, repeats, floored=floored, seconds=seconds, turns=self.effort.cell_seconds,
+                log=self.log, tell=self.tell,
+            )  # fmt: skip
             self._keep(outcome)
             if outcome.ended and not outcome.found:
                 self.missing[outcome.begun or next(iter(repeats))] = outcome.ended

@@ -11,6 +11,7 @@ from longform.errors import ConfigurationError
 from longform.functional.hardware import native_bfloat16
 from longform.studies.speed.competitors import FAMILIES
 from longform.studies.speed.shapes import Cell
+from longform.training.settings import check_least
 
 LENGTHS = tuple(2**power for power in range(7, 17))
 LONGEST = 1_048_576  # Longform alone
@@ -26,7 +27,7 @@ class Selection:
     Args:
         lengths: n, tokens of a text.
         sizes: "minilm" (6 layers x 384), "base" (12 x 768).
-        dtypes: "float32", "bfloat16", "int8"; "auto": bfloat16 where the device multiplies it, else float32.
+        dtypes: "float32", "bfloat16"; "auto": bfloat16 where the device multiplies it, else float32.
         modes: "eager", "compiled".
         passes: "inference", "train".
         batches: texts in a pass; "full" fills ``batch_tokens``.
@@ -69,8 +70,7 @@ def cells_of(selection: Selection, *, device: str, threads: int) -> list[Cell]:
     _require_something(selection)
     if selection.floors not in (*FLOORS, *FAMILIES):
         raise ConfigurationError(f'floors="{selection.floors}"; it is all, none or a family: {", ".join(FAMILIES)}')
-    if selection.batch_tokens < 1:
-        raise ConfigurationError(f"batch_tokens={selection.batch_tokens} must be at least 1")
+    check_least(selection, batch_tokens=1)
     found = [
         Cell(
             size=size, length=length, batch=texts_of(batch, length, selection.batch_tokens), slots=slots,

@@ -7,6 +7,7 @@ from typing import Any
 
 from longform.conversion.defaults import WINDOW, default_slots
 from longform.errors import ConfigurationError
+from longform.training.settings import check_least
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ SIZES = {
     "minilm": Size(layers=6, hidden=384, heads=12, intermediate=1_536),
     "base": Size(layers=12, hidden=768, heads=12, intermediate=3_072),
 }
-DTYPES = ("float32", "bfloat16", "int8")
+DTYPES = ("float32", "bfloat16")
 MODES = ("eager", "compiled")
 PASSES = ("inference", "train")
 
@@ -70,8 +71,7 @@ class Cell:
         length: n, tokens of each text; models are built for just this length.
         batch: texts in a pass.
         slots: k of pure Linformers; where it exceeds n / 2, n / 2 is taken.
-        dtype: of weights in inference ("int8": dynamically quantised linear layers); in training of the matrix
-            products (autocast), weights are float32.
+        dtype: of weights in inference; in training of the matrix products (autocast), weights are float32.
         mode: "eager" or "compiled" (torch.compile, static shapes).
         work: "inference" (forward, no gradients) or "train" (forward, backward, AdamW).
         device: "cpu" or "cuda".
@@ -95,9 +95,7 @@ class Cell:
         ):  # fmt: skip
             if value not in allowed:
                 raise ConfigurationError(f'{name}="{value}"; it is one of {", ".join(allowed)}')
-        for name in ("length", "batch", "slots", "threads"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name}={getattr(self, name)} must be at least 1")
+        check_least(self, length=1, batch=1, slots=1, threads=1)
         if self.length < 2:
             raise ConfigurationError(f"length={self.length}: a Linformer shortens a text, so it needs 2 tokens or more")
 
