@@ -106,14 +106,14 @@ def _ours(**attention: Any) -> Callable[[Sizes], nn.Module]:
     return build
 
 
-def _other(encoder: Callable[[Sizes], tuple[nn.Module, int, Callable[[int], int]]]) -> Callable[[Sizes], nn.Module]:
+def _other(encoder: Callable[[Sizes], encoders.Encoder]) -> Callable[[Sizes], nn.Module]:
     """A builder of somebody else's encoder with our pooling and head."""
-    return lambda sizes: SequenceClassifier(*_rearranged(encoder(sizes), sizes))
 
+    def build(sizes: Sizes) -> nn.Module:
+        made, width, lengths = encoder(sizes)
+        return SequenceClassifier(made, width, sizes, lengths)
 
-def _rearranged(made: tuple[nn.Module, int, Callable[[int], int]], sizes: Sizes) -> Any:
-    encoder, width, lengths = made
-    return encoder, width, sizes, lengths
+    return build
 
 
 def _slots(sizes: Sizes) -> int:
