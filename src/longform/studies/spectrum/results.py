@@ -13,9 +13,10 @@ from torch import Tensor
 
 from longform.data.text import atomic_write
 from longform.errors import CheckpointError
-from longform.studies.spectrum.measure import Spectrum
+from longform.studies.spectrum.measure import COUNTS, Spectrum
 
 DIGITS = 7  # of a share of the spectrum, in the file
+ABOUT = ("name", "model", "corpus", "seconds", "notes", "subject", "facts")  # of a result, in the first line
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,9 @@ def write_result(path: Path, result: RunResult) -> None:
 
 def _rows(result: RunResult) -> list[dict[str, Any]]:
     spectrum, compared = result.spectrum, result.heads
-    numbers = ("texts", "tokens", "longest", "shortest", "passed_over", "cut")
-    rows: list[dict[str, Any]] = [
-        {"event": "run", "name": result.name, "model": result.model, "corpus": result.corpus,
-         "seconds": round(result.seconds, 1), "notes": result.notes,
-         "subject": result.subject, "facts": result.facts,
-         **{number: getattr(spectrum, number) for number in numbers}}
-    ]  # fmt: skip
+    about = {name: getattr(result, name) for name in ABOUT}
+    counts = {name: getattr(spectrum, name) for name in COUNTS}
+    rows: list[dict[str, Any]] = [{"event": "run", **about, "seconds": round(result.seconds, 1), **counts}]
     for layer, curves in enumerate(spectrum.cumulative):
         rows += [
             {"event": "head", "layer": layer, "head": head,
@@ -75,13 +72,8 @@ def _rows(result: RunResult) -> list[dict[str, Any]]:
             for head, curve in enumerate(curves)
         ]  # fmt: skip
     if compared is not None:
-        rows.append(
-            {
-                "event": "similarity",
-                "texts": compared.compared,
-                "cosines": [_rounded(row) for row in compared.similarity],
-            }
-        )
+        cosines = [_rounded(row) for row in compared.similarity]
+        rows.append({"event": "similarity", "texts": compared.compared, "cosines": cosines})
         rows += [{"event": "sharing", "texts": compared.tried, **row} for row in compared.fidelity]
     return rows
 
@@ -107,8 +99,8 @@ def _result(rows: list[dict[str, Any]]) -> RunResult:
     def grid(name: str) -> Tensor:
         return torch.tensor([row[name] for row in heads], dtype=torch.float64).unflatten(0, (layers, -1))
 
-    numbers = {name: run[name] for name in ("texts", "tokens", "longest", "shortest", "passed_over", "cut")}
-    spectrum = Spectrum(grid("cumulative"), grid("deviation"), grid("effective_rank"), **numbers)
+    counts = {name: run[name] for name in COUNTS}
+    spectrum = Spectrum(grid("cumulative"), grid("deviation"), grid("effective_rank"), **counts)
     compared = next((row for row in rows if row["event"] == "similarity"), None)
     sharing = [row for row in rows if row["event"] == "sharing"]
     comparison = None
