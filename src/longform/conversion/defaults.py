@@ -1,4 +1,4 @@
-"""What a conversion does where nothing is said. Chosen by measurement: see docs/measurements.md."""
+"""Defaults of a conversion, chosen by measurement: see docs/measurements.md."""
 
 from longform.layers.geometry import POOLED, widest_slots
 

@@ -192,11 +192,20 @@ def atomic_write(path: str | Path, mode: str = "w") -> Generator[IO[Any], None, 
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Generator[Path, None, None]:
-    """A folder that appears whole or not at all: filled beside ``path``, where there is none yet, and renamed."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
-    unfinished.mkdir(parents=True, exist_ok=True)
+    """A folder that appears whole or not at all, in the place of an older one: filled beside ``path``, and renamed."""
+    path = path.absolute()
+    unfinished, older = (path.with_name(f".{path.name}.{os.getpid()}{end}") for end in (UNFINISHED, ".older"))
+    unfinished.mkdir(parents=True)
     try:
         yield unfinished
-        unfinished.rename(path)
+        if path.exists():
+            path.rename(older)
+        try:
+            unfinished.rename(path)
+        except BaseException:
+            if older.exists():
+                older.rename(path)
+            raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.rmtree(older, ignore_errors=True)

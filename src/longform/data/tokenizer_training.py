@@ -165,21 +165,10 @@ def _letters(texts: Iterable[str], tokenizer: Tokenizer, *, limit: int) -> list[
 
 
 _ROBERTA = {
-    "bos_token": "<s>",
-    "cls_token": "<s>",
-    "pad_token": "<pad>",
-    "eos_token": "</s>",
-    "sep_token": "</s>",
-    "unk_token": "<unk>",
-    "mask_token": "<mask>",
-}
-_BERT = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
+    "bos_token": "<s>", "cls_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "sep_token": "</s>",
+    "unk_token": "<unk>", "mask_token": "<mask>",
+}  # fmt: skip
+_BERT = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 KINDS = {
     "byte-bpe": _Kind(_ROBERTA, BYTES + len(set(_ROBERTA.values())), _byte_bpe),
     "wordpiece": _Kind(_BERT, 2 * len(_BERT), _wordpiece),
