@@ -11,7 +11,6 @@ from longform.layers.attention import LinformerAttention
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.inference import pack_weights
 from longform.models.modeling_linformer import LinformerModel
-from longform.models.quantization import quantize
 from longform.models.registration import register as _register
 from longform.models.task_heads import (
     LinformerForMaskedLM,
@@ -37,7 +36,6 @@ __all__ = [
     "LinformerModel",
     "convert",
     "pack_weights",
-    "quantize",
 ]
 
 _LATE = {"convert": "longform.conversion.convert", "ConversionResult": "longform.conversion.convert"}

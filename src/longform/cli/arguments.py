@@ -16,8 +16,7 @@ def command_parser(command: str, description: str) -> Any:
 
 def add_model_options(parser: Any, *, lengths: bool = True, compiling: bool = False) -> None:
     """Options that say how a model is run."""
-    parser.add_argument("--dtype", default="float32", help="float32; bfloat16; auto: bfloat16 where it is fast; int8: "
-                        "Longforms on a CPU, linear layers in 8-bit integers")  # fmt: skip
+    parser.add_argument("--dtype", default="float32", help="float32; bfloat16; auto: bfloat16 where it is fast")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     if compiling:
         parser.add_argument("--compile", type=bool, nargs="?", const=True, default=False,

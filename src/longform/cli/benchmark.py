@@ -26,7 +26,7 @@ def parser() -> Any:
     )
     made.add_argument("--lengths", type=int, nargs="+", default=[], help="tokens of a text")
     made.add_argument("--sizes", nargs="+", default=[], help="minilm (6 layers x 384), base (12 layers x 768)")
-    made.add_argument("--dtypes", nargs="+", default=[], help="float32, bfloat16, int8; auto: bfloat16 where "
+    made.add_argument("--dtypes", nargs="+", default=[], help="float32, bfloat16; auto: bfloat16 where "
                       "it is multiplied in hardware, else float32")  # fmt: skip
     made.add_argument("--modes", nargs="+", default=[], help="eager, compiled")
     made.add_argument("--passes", nargs="+", default=[], help="inference, train (forward, backward, AdamW)")
