@@ -1,8 +1,7 @@
-"""Labelled texts: reading them, what kind of labels they have, splitting off a validation part."""
+"""Labelled texts: reading them, finding out the kind of their labels, splitting off a validation part."""
 
 import csv
 import random
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -199,12 +198,3 @@ def split(
         raise DataError(f"{len(examples.texts)} texts are too few to hold out {fraction:.0%} of them: {otherwise}")
     kept = sorted(set(range(len(examples.texts))) - set(held))
     return examples.take(kept), examples.take(sorted(held))
-
-
-def counts(examples: Examples, scheme: LabelScheme) -> dict[str, int]:
-    """How many texts each label has."""
-    if scheme.task == REGRESSION:
-        return {}
-    every = [_names(x) if scheme.task == MULTI else [str(x)] for x in examples.labels]
-    found = Counter(name for names in every for name in names)
-    return {name: found[name] for name in scheme.names}

@@ -75,6 +75,14 @@ def _with(content: np.ndarray, places: np.ndarray, put: np.ndarray) -> np.ndarra
     return hidden
 
 
+def collated(
+    blocks: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], frame: BlockFrame, length: int, at_once: int
+) -> list[MaskedBlocks]:
+    """``collate_blocks`` of ``at_once`` blocks each."""
+    starts = range(0, len(blocks), at_once)
+    return [collate_blocks(blocks[start : start + at_once], frame, length) for start in starts]
+
+
 def collate_blocks(
     blocks: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], frame: BlockFrame, length: int
 ) -> MaskedBlocks:
@@ -100,10 +108,7 @@ def fixed_masked_set(blocks: Blocks, hiding: Hiding, *, blocks_at_once: int) -> 
     hidden, put = np.concatenate(places), np.concatenate(puts)
     masked = [_with_fixed(blocks, number, hidden, put) for number in range(len(blocks))]
     kept = [block for block in masked if len(block[1])]
-    return [
-        collate_blocks(kept[start : start + blocks_at_once], blocks.frame, blocks.length)
-        for start in range(0, len(kept), blocks_at_once)
-    ]
+    return collated(kept, blocks.frame, blocks.length, blocks_at_once)
 
 
 def _with_fixed(

@@ -1,4 +1,4 @@
-"""The batches of every step of a pre-training, by number, and the tokens that measure it.
+"""Batches of a pre-training by the number of their step, and the tokens that measure it.
 
 A step's blocks and masks depend on the documents, the settings and its number alone: not on the model, nor on how many
 processes share the work, where their number divides the blocks of a step.
@@ -21,7 +21,7 @@ from longform.training.masking import (
     STANDARD,
     Hiding,
     MaskedBlocks,
-    collate_blocks,
+    collated,
     fixed_masked_set,
     mask_block,
 )
@@ -221,20 +221,19 @@ class PretrainingData:
     def _read_store(self, store: TokenStore, validation: TokenStore | None) -> tuple[Blocks, np.ndarray]:
         """Blocks to measure on, and how often each token occurs in the corpus."""
         counts = np.bincount(store.tokens, minlength=len(self.tokenizer))
-        split = Split(store, np.arange(len(store.ends)), np.arange(0))
         if validation is None:
             split = split_documents(store, self.settings.validation_tokens)
-            validation = split.store
-            documents = split.validation
+            held = self._blocks(split.store, split.validation, keep_rest=True)
         else:
-            documents = np.arange(len(validation.ends))
+            split = Split(store, np.arange(len(store.ends)), np.arange(0))
+            held = self._blocks(validation, np.arange(len(validation.ends)), keep_rest=True)
         blocks = self._blocks(split.store, split.train, keep_rest=False)
         if len(blocks) < self.step_blocks:
             tokens = int(split.store.lengths()[split.train].sum())
             raise DataError(too_small(len(blocks), tokens, self.step_blocks, self.length))
         self.corpus_tokens, self.corpus_documents = int(counts.sum()), len(store.ends)
         self.supply = CachedSupply(blocks, self.settings.seed)
-        return self._blocks(validation, documents, keep_rest=True), counts
+        return held, counts
 
     def _read_stream(self, corpus: Corpus, validation: TokenStore | None) -> Blocks:
         check_repeatable(corpus)
@@ -294,10 +293,7 @@ class PretrainingData:
             mask_block(contents[row], hiding, self.frame.separator, (chosen.seed, step * self.step_blocks + row))
             for row in range(self.rank * self.share, (self.rank + 1) * self.share)
         ]
-        return [
-            collate_blocks(masked[start : start + self.at_once], self.frame, self.length)
-            for start in range(0, len(masked), self.at_once)
-        ]
+        return collated(masked, self.frame, self.length, self.at_once)
 
 
 def _first_documents(supply: StreamedSupply, tokens: int) -> TokenStore:

@@ -9,16 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForMultipleChoice,
-    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -29,13 +25,7 @@ from longform.inference.loading import quiet_transformers, unreadable
 from longform.models.configuration_linformer import LinformerConfig
 
 CLASSIFIER = "ForSequenceClassification"
-HEADS = {
-    "ForMaskedLM": AutoModelForMaskedLM,
-    CLASSIFIER: AutoModelForSequenceClassification,
-    "ForTokenClassification": AutoModelForTokenClassification,
-    "ForQuestionAnswering": AutoModelForQuestionAnswering,
-    "ForMultipleChoice": AutoModelForMultipleChoice,
-}
+HEADS = ("ForMaskedLM", CLASSIFIER, "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
 KEPT_FILES = (
     "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "conversion_report.json"
 )  # fmt: skip
@@ -94,7 +84,8 @@ def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
         return source
     with _opening("model", source):
         named = (AutoConfig.from_pretrained(source).architectures or [""])[0]
-        auto = next((head for suffix, head in HEADS.items() if named.endswith(suffix)), AutoModel)
+        head = next((head for head in HEADS if named.endswith(head)), "")
+        auto = getattr(transformers, f"AutoModel{head}")
         return auto.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
 
 

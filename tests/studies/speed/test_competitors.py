@@ -157,8 +157,8 @@ def test_the_twin_is_bert_with_its_weights(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_missing_package_and_a_long_text_are_reasons() -> None:
     peer = replace(all_competitors()["lucidrains"], packages=("no_such_package",))
     assert "no_such_package" in peer.missing(CELL)
-    assert "only Longform" in all_competitors()["sdpa"].missing(CELL.with_length(131_072))
-    assert all_competitors()["ours-window"].missing(CELL.with_length(1_048_576)) == ""
+    assert "only Longform" in all_competitors()["sdpa"].missing(replace(CELL, length=131_072))
+    assert all_competitors()["ours-window"].missing(replace(CELL, length=1_048_576)) == ""
 
 
 @pytest.mark.parametrize(("name", "length", "fits"), [

@@ -1,8 +1,7 @@
 """Sizes of encoders, and the cells of the grid: one length, batch, dtype and kind of pass for all competitors."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from longform.conversion.defaults import WINDOW, default_slots
@@ -112,15 +111,6 @@ class Cell:
     def settings(self, competitor: str) -> dict[str, Any]:
         """The settings of a record: they tell every row of the grid apart."""
         return {"competitor": competitor, **asdict(self), "slots": self.shape.slots}
-
-    def with_length(self, length: int) -> "Cell":
-        """The same for another length."""
-        return replace(self, length=length)
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> "Cell":
-        """The cell of a record."""
-        return cls(**{field.name: settings[field.name] for field in fields(cls)})
 
     def __str__(self) -> str:
         return f"{self.size} {self.work} {self.dtype} {self.mode}, n={self.length:,} x {self.batch}, k={self.slots}"
