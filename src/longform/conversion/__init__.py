@@ -1,1 +1,1 @@
-"""A pretrained encoder becomes a Longform."""
+"""Conversion of pretrained encoders to Longforms."""

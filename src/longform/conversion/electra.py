@@ -1,4 +1,4 @@
-"""ELECTRA, discriminator and generator: word vectors may be narrower than the layers."""
+"""ELECTRA, discriminator and generator; their word vectors may be narrower than the layers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Records from jsonl, parquet and Hugging Face ``datasets``: one dictionary at a time, in constant memory."""
+"""Records from jsonl, parquet and Hugging Face ``datasets``, one dictionary at a time, in constant memory."""
 
 import json
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Documents from files, folders, standard input and records, streamed, with clear errors; and files written whole."""
+"""Documents from files, folders, standard input and records, one at a time; and files and folders written whole."""
 
 import contextlib
 import os

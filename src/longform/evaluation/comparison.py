@@ -1,4 +1,4 @@
-"""A Longform, its original cut at its limit, and its original averaged over chunks, side by side on one data set."""
+"""Models side by side on one data set: a Longform, its original cut at its limit, and that averaged over chunks."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A sequence classifier run over texts. Axes: B texts of a batch, N texts, L labels."""
+"""Sequence classifiers run over texts. Axes: B texts of a batch, N texts, L labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One interface to text encoders: sentence-transformers folders, plain encoders and Longforms -> embeddings.
+"""Text encoders with one interface: sentence-transformers folders, plain encoders and Longforms -> embeddings.
 
 Axes: B texts in a batch, n tokens, D embedding size, N texts.
 """

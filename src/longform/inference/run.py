@@ -1,4 +1,4 @@
-"""Predicting and embedding whole collections: streamed, in order, resumable, in constant memory."""
+"""Predictions and embeddings of whole collections: streamed, in order, resumable, in constant memory."""
 
 import hashlib
 import time

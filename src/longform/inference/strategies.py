@@ -1,4 +1,4 @@
-"""Three ways to run a model on a text of any length: cut it, take it whole, or average over chunks.
+"""Models run on texts of any length, in three ways: text cut, text whole, or an average over chunks.
 
 Axes: B texts in a batch, n tokens, F features of the result (an embedding, logits).
 """

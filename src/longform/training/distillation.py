@@ -14,7 +14,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from longform.data.text import Document
-from longform.training.lesson import Agreement, Lesson
+from longform.training.distillation_job import Agreement, DistillationJob
 from longform.training.run_folder import current_process
 from longform.training.settings import DistillationSettings
 from longform.training.students import load_encoder, open_student
@@ -66,11 +66,11 @@ def distill(
     """
     began = time.perf_counter()
     opened = open_student(student, tokenizer)
-    lesson = Lesson(
+    job = DistillationJob(
         opened, load_encoder(teacher), documents, settings or DistillationSettings(), heldout, current_process()
     )
     with folder_of(output) as folder:
-        run = carry_out(lesson, folder, kept=output is not None, resume=resume, shown=progress)
+        run = carry_out(job, folder, kept=output is not None, resume=resume, shown=progress)
     measured, end = run.records.of("agreement"), run.records.last("end") or {}
     return DistillationResult(
         opened.model, opened.tokenizer, _agreement(measured[0]), _agreement(measured[-1]), steps=end["step"],

@@ -1,4 +1,4 @@
-"""Fine-tuning an encoder, Longform or any other of Hugging Face's, on labelled texts."""
+"""Fine-tuning of an encoder, Longform or any other of Hugging Face's, on labelled texts."""
 
 import time
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The fine-tuning of a model: labelled texts as numbered batches, the loss, and how it is measured.
+"""A fine-tuning: labelled texts as numbered batches, the loss, and how the model is measured.
 
 Axes: B texts, n tokens, L labels.
 """

@@ -1,4 +1,4 @@
-"""A model that learns: its numbered batches, its loss, its budget, and which run it is.
+"""A training of any kind: a model, its batches by step number, its loss, its budget, and which run it is.
 
 Distillation, fine-tuning and pre-training are each a Job; ``trainer`` trains any of them.
 """

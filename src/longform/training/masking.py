@@ -1,4 +1,4 @@
-"""The tokens that are hidden from a masked-language model, and what stands in their place (BERT's 80/10/10).
+"""Masks of a masked-language model: the tokens that are hidden, and what stands in their place (BERT's 80/10/10).
 
 Axes: B blocks, n tokens, m hidden tokens.
 """

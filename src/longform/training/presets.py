@@ -1,4 +1,4 @@
-"""Named sets of tokenizer, model and training settings, as YAML files."""
+"""Presets of pre-training: tokenizer, model and training settings under a name, as YAML files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""Masked-language-model pre-training from scratch."""
+"""Pre-training of a masked-language model from scratch."""
 
 import math
 import shutil

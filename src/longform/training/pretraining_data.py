@@ -74,7 +74,7 @@ def split_documents(store: TokenStore, validation_tokens: int) -> Split:
 class Supply(Protocol):
     """Where the blocks of each step come from; those of step s are the same whatever came before.
 
-    ``blocks``: in one pass over the corpus, or None where nobody knows.
+    ``blocks``: in one pass over the corpus, or None for a stream, whose end is not known.
     """
 
     blocks: int | None
@@ -274,7 +274,7 @@ class PretrainingData:
         }  # fmt: skip
 
     def steps_of_one_pass(self) -> int:
-        """Raises ConfigurationError for a stream, whose end nobody knows."""
+        """Optimiser steps of one pass. Raises ConfigurationError for a stream, whose end is not known."""
         if self.supply.blocks is None:
             raise ConfigurationError("a streamed corpus needs a budget: max_steps, max_tokens or max_minutes")
         return self.supply.blocks // self.step_blocks

@@ -39,7 +39,7 @@ class PretrainingSettings:
         mask_share: part of these (0 to 1) that become the mask token.
         random_share: part of these (0 to 1) that become another token; the rest stays as it is.
         validation_tokens: tokens held out for measuring, whole documents, at most a tenth of the corpus; of
-            a stream, whose size nobody knows, the first documents.
+            a stream, whose size is not known, the first documents.
         evaluations: how often the validation loss is measured while training at most, at even distances (before and
             after come on top).
         save_every_steps: steps between two checkpoints; default: a tenth of the run.

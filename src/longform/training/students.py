@@ -1,4 +1,4 @@
-"""Encoders to train: opening them from memory, a conversion or a folder, their state while learning, saving them."""
+"""Encoders to train: opened from memory, a conversion or a folder, their state while they learn, saving them."""
 
 import contextlib
 import hashlib

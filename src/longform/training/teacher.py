@@ -1,4 +1,4 @@
-"""What the teacher says about a text, also about one that is longer than it can read.
+"""A teacher's hidden states and predictions on a text, also on one that is longer than it can read.
 
 A long document is read through overlapping windows, each with special tokens of its own; every token takes the hidden
 states of the window in which it is farthest from a cut.

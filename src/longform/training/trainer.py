@@ -1,4 +1,4 @@
-"""transformers' Trainer with steps that are numbered, parts of any length, and checkpoints that are whole."""
+"""Hugging Face's Trainer with numbered steps, batches in parts of any length, and checkpoints that are whole."""
 
 import contextlib
 import math

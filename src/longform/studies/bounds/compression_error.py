@@ -1,4 +1,4 @@
-"""How far attention of rank k is from attention: the best map, random ones, means, convolutions, fitted E and F.
+"""Errors of attention of rank k: by the best map, random projections, means, convolutions, and fitted E and F.
 
 Two errors, both relative and Frobenius: of the map, ‖P~ - P‖ / ‖P‖, whose smallest possible value at rank k is the
 SVD's (Eckart, Young, Mirsky); and of the output, ‖P~ V - P V‖ / ‖P V‖, for which the SVD is not optimal.

@@ -1,4 +1,4 @@
-"""E and F fitted to captured attention by gradient descent: as dense matrices, or as convolutions.
+"""Projections E and F fitted to captured attention by gradient descent: as dense matrices, or as convolutions.
 
 Axes: T texts, h heads, n tokens, d head dimension, k slots, C = ceil(n / k) tokens a slot. Every head has its own.
 """

@@ -1,4 +1,4 @@
-"""How often random projections break the theorems' promise, beside the bound on it.
+"""Failures of random projections, counted, beside the theorems' bound on how frequent they are.
 
 A trial is one R (k, n), independent N(0, 1/k), tried on every map of a sample. Every k serves all ε.
 Axes: T texts, h heads, n tokens, r some rows, d head dimension, k slots.

@@ -1,4 +1,4 @@
-"""k and the probability of failure that the paper's Theorems 1 and 2 give; natural logarithms, its constants.
+"""The slots k and probabilities of failure of the paper's Theorems 1 and 2; natural logarithms, its constants.
 
 Symbols: n tokens, d head dimension, k slots, ε the error. R (k, n) has independent entries N(0, 1/k). For any two
 vectors x and y of n numbers,

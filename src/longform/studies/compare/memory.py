@@ -1,4 +1,4 @@
-"""Peak memory of one training step at full length, in a process of its own.
+"""Peak memory of one training step at full length, measured in a process of its own.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Labelled texts as a task: a WordPiece vocabulary is learned from the training part, longer texts are cut."""
+"""Labelled texts as a data set: a WordPiece vocabulary is learned from the training part, longer texts are cut."""
 
 from pathlib import Path
 from typing import Any

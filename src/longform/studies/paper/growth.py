@@ -1,4 +1,4 @@
-"""Time and memory of one pass of architectures that ``longform benchmark`` does not have, each in its own process.
+"""Time and memory of one pass of an LSTM, Reformer and Performer, which the benchmark lacks, each in its own process.
 
 ::
 

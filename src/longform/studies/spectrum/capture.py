@@ -1,4 +1,4 @@
-"""The attention of an encoder on a text, one layer in memory at a time.
+"""An encoder's attention on a text, one layer in memory at a time.
 
 Axes: B batch, n tokens, h heads, d head dimension.
 """

@@ -1,4 +1,4 @@
-"""The result of one model on one corpus as a file of JSON lines: what is measured once and looked at often.
+"""Results of one model on one corpus as a file of JSON lines, measured once and looked at often.
 
 The first line is about the run, then there is one line a head with its whole curve, then the comparison of heads.
 """

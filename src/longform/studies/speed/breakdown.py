@@ -1,4 +1,4 @@
-"""Where the time of a pass goes, by torch's profiler: products, attention, and what is neither."""
+"""Shares of a pass's time by torch's profiler: products, attention, and what is neither."""
 
 import re
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""One cell measured in child processes, and its rows.
+"""The measurement of one cell of the grid, in child processes, and its rows.
 
 First one pass of each competitor, for its memory and to see whether it runs at all; then those that ran alternate in
 one process (in several, with SDPA in each, where memory does not hold all models).

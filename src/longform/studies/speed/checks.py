@@ -62,7 +62,7 @@ def check_output(
     given, largest = given_of(competitor, cell, hidden), LARGEST_ERROR[cell.dtype]
     if competitor.family == "ours" and given.shape[1] < LONG <= cell.length:
         long = hidden[:1, :LONG]
-        with torch.enable_grad():  # in one piece; nothing is kept for gradients that nobody wants
+        with torch.enable_grad():  # so a layer takes the text in one piece; frozen weights keep nothing
             pieceless = copy.deepcopy(model).requires_grad_(False)(long)
         require_equal(forward(long), pieceless, largest, "float32 in one piece")
     with torch.no_grad():

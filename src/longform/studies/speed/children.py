@@ -88,7 +88,7 @@ def job_for(
 
 
 def environment(task: str) -> dict[str, str]:
-    """Of a process for "memory" or "time": only the former gives memory back at once, which makes a pass slower."""
+    """Variables of a process for "memory" or "time": for "memory" it gives freed memory back at once, and is slower."""
     return os.environ | (ALLOCATOR if task == "memory" else {})
 
 

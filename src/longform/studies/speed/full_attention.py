@@ -1,4 +1,4 @@
-"""Full attention: the twin (Longform's code, nothing compressed), and BERT from transformers, fused and unfused."""
+"""Full attention as a competitor: Longform's code with nothing compressed (the twin), and BERT, fused and unfused."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""Other long-document encoders from transformers, at the same width and depth, with the settings of their papers."""
+"""Long-document encoders of transformers, at the same width and depth, with the settings of their papers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Longform's own variants, and Linformer with its products in the other order."""
+"""Longform's own variants as competitors, and Linformer with its products in the other order."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""The paper's Table 3 beside what was measured: time, and memory as the ratio of the largest batches that fit.
+"""The paper's Table 3 beside what was measured: ratios of time, and of the largest batches that fit.
 
 Largest batch: what 16 GiB (the paper's card) leave beside the weights, divided by the memory that a pass takes for each
 text above the loaded model (``texts_in_16_gib`` of a row); both are measured, the division is not rounded. Where the

@@ -1,4 +1,4 @@
-"""A float32 model as a cell wants it (its dtype, compiled), and one pass of it: forward, or a training step."""
+"""A model prepared for a cell (device, dtype, packed or compiled), and one pass of it: forward, or a training step."""
 
 import contextlib
 from collections.abc import Callable

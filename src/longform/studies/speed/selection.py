@@ -1,4 +1,4 @@
-"""Which cells are measured: all combinations of what a selection names."""
+"""Selections of cells: all combinations of the lengths, sizes, dtypes ... that are named."""
 
 import os
 from dataclasses import dataclass, fields, replace

@@ -1,4 +1,4 @@
-"""Sizes of encoders, and the cells of the grid: one length, batch, dtype and kind of pass for all competitors."""
+"""Sizes of encoders, and cells of the grid: one length, batch, dtype and kind of pass for all competitors."""
 
 import math
 from dataclasses import asdict, dataclass

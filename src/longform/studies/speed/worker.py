@@ -139,7 +139,7 @@ def _checked_pass(competitor: Competitor, cell: Cell) -> tuple[Callable[[], None
 def _floors(
     cell: Cell, competitors: dict[str, Competitor], emit: Emit
 ) -> dict[str, tuple[list[str], Callable[[], None]]]:
-    """Each different floor: whose it is, and what runs it. Without it rows have no ratio to it."""
+    """Each different floor by its label: the competitors that it is of, and what runs it; none where it fails."""
     plans: dict[Floor, list[str]] = {}
     for name, competitor in competitors.items():
         plans.setdefault(plan_of(competitor, cell), []).append(name)

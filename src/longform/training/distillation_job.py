@@ -1,4 +1,4 @@
-"""What a student learns from its teacher: the loss, and the same measured on documents kept apart.
+"""A distillation: student, teacher and text, the loss, and their agreement on documents that are kept apart.
 
 Axes: B batch, n tokens, D hidden, m masked tokens, V vocabulary.
 """
@@ -95,7 +95,7 @@ def measure(read_both: Callable[[Crops], tuple[Encoded, Encoded]], batches: Iter
     return Agreement(cosine / documents, tuple((errors[:, 0] / errors[:, 1]).tolist()), documents, tokens)
 
 
-class Lesson(Job):
+class DistillationJob(Job):
     """Student, teacher and text of one run, and what the student's loss is."""
 
     kind = "distillation"
