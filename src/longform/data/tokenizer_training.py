@@ -104,9 +104,10 @@ def _frame(tokenizer: Tokenizer, first: str, last: str, *, double: bool) -> None
     pair = f"{first} $A {last} {last} $B {last}" if double else f"{first} $A {last} $B {last}"
     # TemplateProcessing, because RobertaProcessing's keywords differ between versions of tokenizers.
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{first} $A {last}", pair=pair,
+        single=f"{first} $A {last}",
+        pair=pair,
         special_tokens=[(token, tokenizer.token_to_id(token)) for token in (first, last)],
-    )  # fmt: skip
+    )
 
 
 def _byte_bpe(texts: _Counted, settings: TokenizerSettings, special: list[str], shown: bool) -> Tokenizer:

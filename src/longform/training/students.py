@@ -154,9 +154,8 @@ def _chosen_pooling(config: Any, pooling: str, model: str, *, head: bool | None 
 def _with_labels(source: str | Path, labels: int, config: dict[str, Any]) -> PreTrainedModel:
     with _opening("model", source):
         return AutoModelForSequenceClassification.from_pretrained(
-            source, num_labels=labels, dtype=torch.float32, use_safetensors=True, ignore_mismatched_sizes=True,
-            **config,
-        )  # fmt: skip
+            source, num_labels=labels, dtype=torch.float32, use_safetensors=True, ignore_mismatched_sizes=True, **config
+        )
 
 
 def fingerprint(model: PreTrainedModel) -> str:

@@ -58,8 +58,9 @@ def test_what_is_there_is_not_measured_again(tmp_path: Path, fake_children) -> N
     assert len(records) == 6
     # The new row of the old cell is measured beside the references, whose rows stay.
     assert fake_children.calls[2:4] == [
-        ("memory", 32, ("ours-linear", "ours-mean", "sdpa")), ("time", 32, ("sdpa", "ours-linear", "ours-mean")),
-    ]  # fmt: skip
+        ("memory", 32, ("ours-linear", "ours-mean", "sdpa")),
+        ("time", 32, ("sdpa", "ours-linear", "ours-mean")),
+    ]
     assert [record.settings["length"] for record in read_records([also])] == [32, 64, 64, 64]
     before = (tmp_path / RECORDS).read_bytes()
     fake_children.calls.clear()
@@ -173,8 +174,9 @@ def test_a_long_cell_gets_fewer_rounds_or_none(tmp_path: Path, fake_children) ->
     fake_children.slow = {"ours-linear": 2.0, "sdpa": 6.0}
     records = measured(tmp_path, 64)
     assert {record.settings["competitor"]: record.metrics.get("repeats") for record in records} == {
-        "ours-linear": 3, "sdpa": None,
-    }  # fmt: skip
+        "ours-linear": 3,
+        "sdpa": None,
+    }
     assert reasons(records)["sdpa"] == "a pass takes about 6 s, too long for --cell-seconds 10"
     assert fake_children.turns == {EFFORT.cell_seconds}  # also where nothing is known beforehand
 

@@ -72,8 +72,9 @@ def test_the_papers_cells_beside_ours(tmp_path: Path, fake_children) -> None:
     records = run_grid(paper_cells(), competitors, Effort(), output=tmp_path, tell=lambda _: None)
     rows = paper_rows(records)
     assert [(row["n"], row["k"], row["paper_time"], row["paper_memory"]) for row in rows] == [
-        (512, 128, 1.5, 1.7), (512, 256, 1.3, 1.5),
-    ]  # fmt: skip
+        (512, 128, 1.5, 1.7),
+        (512, 256, 1.3, 1.5),
+    ]
     assert [row["time"] for row in rows] == pytest.approx([1.4, 1.4])
     assert [row["memory"] for row in rows] == [1.0, 1.0]
     assert [(row[6], row[9]) for row in paper_table(records)[1]] == [("no", "no"), ("yes", "no")]

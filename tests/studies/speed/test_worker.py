@@ -88,8 +88,9 @@ def test_one_that_fails_does_not_stop_the_others(task: str, monkeypatch: pytest.
     monkeypatch.setattr(worker, "all_competitors", lambda: every)
     events = run(task, ["unfused", "bert-sdpa", "ours-mean"])
     assert {name: event["reason"] for name, event in of(events, "missing").items()} == {
-        "unfused": "out of memory", "bert-sdpa": "its output is wrong: relative error 1",
-    }  # fmt: skip
+        "unfused": "out of memory",
+        "bert-sdpa": "its output is wrong: relative error 1",
+    }
     assert list(of(events, task)) == ["ours-mean"]
 
 

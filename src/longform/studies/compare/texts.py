@@ -18,7 +18,7 @@ from longform.training.labels import (
     learn_scheme,
     read_examples,
     split,
-)  # fmt: skip
+)
 
 
 def text_task(

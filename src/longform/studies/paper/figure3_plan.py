@@ -95,9 +95,10 @@ def _with_room(training: PretrainingSettings, longest: int, steps: int | None) -
         most = max(longest, training.tokens_per_step)
         training = replace(training, max_steps=ceil(training.max_steps * training.tokens_per_step / most))
     return replace(
-        training, tokens_per_step=max(longest, training.tokens_per_step),
+        training,
+        tokens_per_step=max(longest, training.tokens_per_step),
         tokens_per_forward=max(longest, training.tokens_per_forward),
-    )  # fmt: skip
+    )
 
 
 def _closer_sizes(figure: str, curves: Sequence[Curve], n: int) -> list[tuple[int, int, int]]:

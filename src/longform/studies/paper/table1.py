@@ -124,7 +124,7 @@ def _others(cells: Sequence[Cell], scale: str, output: Path, progress: bool) -> 
             "seconds": statistics.median(done["seconds"]) if "seconds" in done else None,
             "peak_mib": done["growth"] / MIB if done.get("growth") is not None else None,
             "missing": done.get("missing"),
-        }  # fmt: skip
+        }
         return Record(name="speed", metrics=metrics, settings=cell.settings(name)), None
 
     parts = [
@@ -139,10 +139,11 @@ def _others(cells: Sequence[Cell], scale: str, output: Path, progress: bool) -> 
 def _record(one: Grown, cells: Sequence[Cell]) -> Record:
     longest = max(one.seconds, default=None)
     metrics = {
-        "time_exponent": exponent(one.seconds), "memory_exponent": exponent(one.mib),
+        "time_exponent": exponent(one.seconds),
+        "memory_exponent": exponent(one.mib),
         "seconds": None if longest is None else one.seconds[longest],
         "peak_mib": None if longest is None else one.mib.get(longest),
-    }  # fmt: skip
+    }
     settings = {
         "architecture": one.key, "label": one.label, "longest": longest, "slots": cells[-1].slots,
         "lengths": sorted(one.seconds)[-FITTED:], **common_settings(cells[0]),

@@ -52,8 +52,9 @@ def ratio(records: Sequence[Record], point: Point, what: str, baseline: str) -> 
     """Baseline's time over ours, or our largest batch over the baseline's; None where one was not measured."""
     found = {
         record.settings["competitor"]: record.metrics
-        for record in records if (record.settings["length"], record.settings["slots"]) == point
-    }  # fmt: skip
+        for record in records
+        if (record.settings["length"], record.settings["slots"]) == point
+    }
     ours, other = found.get(OURS, {}), found.get(baseline, {})
     if what == "time":
         return _number(ours.get(f"against_{baseline}"))
@@ -90,8 +91,9 @@ def missing_cells(records: Sequence[Record]) -> list[str]:
     return [
         f"n = {record.settings['length']:,}, k = {record.settings['slots']:,}, {record.settings['competitor']}: "
         f"{record.metrics['missing']}."
-        for record in records if record.metrics.get("missing")
-    ]  # fmt: skip
+        for record in records
+        if record.metrics.get("missing")
+    ]
 
 
 def draw_times(records: Sequence[Record], cell: Cell, path: Path) -> None:

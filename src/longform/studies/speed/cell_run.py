@@ -147,9 +147,10 @@ class CellRun:
         while repeats:
             seconds = 2 * self._limit * (len(repeats) + 1)  # floors run too
             floored = [
-                name for name in repeats
+                name
+                for name in repeats
                 if name in lacking and self.effort.asked(self.competitors[name].family)["asked_floor"]
-            ]  # fmt: skip
+            ]
             outcome = run_child(
                 "time", self.cell, repeats, floored=floored, seconds=seconds, turns=self.effort.cell_seconds,
                 log=self.log, tell=self.tell,
@@ -162,8 +163,9 @@ class CellRun:
             if outcome.found:
                 self.missing |= {
                     name: outcome.ended or SILENT
-                    for name in repeats if name not in self.timed and name not in self.missing
-                }  # fmt: skip
+                    for name in repeats
+                    if name not in self.timed and name not in self.missing
+                }
             done = self.timed.keys() | self.missing.keys()
             repeats = {name: count for name, count in repeats.items() if name not in done}
 

@@ -57,8 +57,9 @@ def with_choices(selection: Selection, **chosen: Any) -> Selection:
     """The selection with other values where something was chosen: not None, 0, "" or an empty list."""
     given = {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in chosen.items() if value is False or value
-    }  # fmt: skip
+        for name, value in chosen.items()
+        if value is False or value
+    }
     return replace(selection, **given)
 
 
