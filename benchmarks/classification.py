@@ -20,11 +20,11 @@ import pandas as pd
 
 from benchmarks.records import Record, append_record
 from longform.data.bundled import bundled_encoder_folder
+from longform.inference.loading import quiet_transformers
 from longform.studies.demo import steps
 from longform.studies.demo.material import Material, make_material
 from longform.studies.demo.pipeline import Pipeline
 from longform.studies.demo.scale import Scale, scale_named
-from longform.training.trainer import without_bars
 
 RECORDS = Path(__file__).parent / "records" / "classification.jsonl"
 CONTRACTS = {"train": 400, "validation": 48, "test": 600}  # the others are read without labels, in healing
@@ -72,7 +72,7 @@ def run_split(options: argparse.Namespace, split: int) -> None:
             material = make_material(scale, seed=split, folder=pipeline.work / "encoder")
         else:
             material = contract_material(options.data, split)
-        with without_bars():
+        with quiet_transformers():
             return steps.prepare_models(pipeline, scale, material, seed=split)
 
     pipeline.step("prepare", prepare)

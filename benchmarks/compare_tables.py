@@ -10,8 +10,8 @@ from longform.studies.compare.architectures import ARCHITECTURES
 from longform.studies.compare.plots import clock
 from longform.studies.compare.results import Result
 from longform.studies.compare.run import BASELINE, EVERY
-from longform.studies.compare.scales import scale
 from longform.studies.compare.sequences import READS
+from longform.studies.compare.tasks import scale
 
 MISSING = "–"
 WINDOWED = {row.name for row in ARCHITECTURES.values() if row.windowed}

@@ -21,8 +21,7 @@ import longform
 from benchmarks.records import Record, append_record
 from longform.conversion.convert import ConversionResult
 from longform.data.bundled import bundled_encoder_folder
-from longform.evaluation.retrieval import retrieval_scores
-from longform.evaluation.similarity import agreement, similarity_spearman
+from longform.evaluation.embeddings import agreement, retrieval_scores, similarity_spearman
 from longform.inference.encoders import TextEncoder, load_encoder
 from longform.training.distillation import distill
 from longform.training.settings import DistillationSettings
@@ -65,7 +64,7 @@ def healing_texts(kind: str, data: Path) -> list[str]:
 
 def encoder_of(model: Any, tokenizer: Any) -> TextEncoder:
     """A model in memory as mean-pooled, normalised embeddings."""
-    return TextEncoder(model.eval(), tokenizer, "mean", True, tokenizer.model_max_length)
+    return TextEncoder(model.eval(), tokenizer, tokenizer.model_max_length, pooling="mean", normalise=True)
 
 
 def fidelity(student: TextEncoder, data: Path, documents: int) -> dict[str, float]:

@@ -32,7 +32,7 @@ from benchmarks.quality import articles, encoder_of
 from benchmarks.rank_k_encoder import rank_k_cosines
 from benchmarks.records import RECORDS, Record, append_record
 from longform.data.bundled import bundled_encoder_folder
-from longform.evaluation.similarity import agreement
+from longform.evaluation.embeddings import agreement
 from longform.inference.encoders import load_encoder
 from longform.layers.sequence_projection import block_mean_matrix
 from longform.studies.spectrum.capture import LayerAttention, captured_layers

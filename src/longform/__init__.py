@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from longform.models.configuration_linformer import LinformerConfig
     from longform.models.inference import pack_weights
     from longform.models.modeling_linformer import LinformerModel
-    from longform.models.quantization import quantize
     from longform.models.task_heads import (
         LinformerForMaskedLM,
         LinformerForMultipleChoice,
@@ -40,7 +39,6 @@ __all__ = [
     "convert",
     "kernels",
     "pack_weights",
-    "quantize",
 ]
 
 _MODULES = {
@@ -56,7 +54,6 @@ _MODULES = {
     "convert": "conversion.convert",
     "kernels": "kernels",
     "pack_weights": "models.inference",
-    "quantize": "models.quantization",
 }
 
 register_late()

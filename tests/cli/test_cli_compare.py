@@ -5,7 +5,6 @@ import pytest
 
 from longform.cli.main import main
 from longform.studies.compare import run as comparison
-from longform.studies.compare import scales
 from longform.studies.compare import tasks as compare_tasks
 from longform.studies.compare.memory import StepMemory
 
@@ -32,8 +31,8 @@ def test_listops_is_the_published_setup_but_for_the_rate():
 
 
 def test_more_test_texts_begin_with_the_same_ones_and_change_no_other_part(monkeypatch):
-    few = dataclasses.replace(scales.scale("listops", "small"), examples=(5, 3, 4))
-    monkeypatch.setitem(scales._TABLE, ("listops", "small"), few)
+    few = dataclasses.replace(compare_tasks.scale("listops", "small"), examples=(5, 3, 4))
+    monkeypatch.setitem(compare_tasks._TABLE, ("listops", "small"), few)
     usual, more = (compare_tasks.open_task("listops", test_texts=count, progress=False).task for count in (None, 7))
     assert (len(usual.test.labels), len(more.test.labels)) == (4, 7)
     for ours, theirs in zip((*usual.train[0], *usual.test[0]), (*more.train[0], *more.test[0][:4]), strict=True):

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longform.data.batching import SpecialTokens
 from longform.data.packing import SEPARATOR, BlockFrame, Blocks
 from longform.data.token_store import TokenStore
 from longform.errors import ConfigurationError
 
-FRAME = BlockFrame((1,), (2,), 2, 0)
+FRAME = BlockFrame(SpecialTokens((1,), (2,)), 2, 0)
 
 
 def made(lengths: list[int]) -> TokenStore:
@@ -40,14 +41,14 @@ def test_every_token_is_in_one_block(lengths: list[int], length: int, data: st.D
 def test_blocks_are_framed_and_separated() -> None:
     blocks = Blocks(made([3, 4, 2]), np.array([0, 1, 2]), FRAME, length=6)
     assert len(blocks) == 2  # the remainder is left out
-    assert FRAME.stack([blocks.contents(0), blocks.contents(1)], 6).tolist() == [
+    assert FRAME.stack([blocks.contents(0), blocks.contents(1)], 6)[0].tolist() == [
         [1, 10, 11, 12, 2, 2],
         [1, 13, 14, 15, 16, 2],
     ]
     whole = Blocks(made([3, 4, 2]), np.array([0, 1, 2]), FRAME, length=7, packing="documents")
     contents = [whole.contents(number).tolist() for number in range(len(whole))]
     assert contents == [[10, 11, 12], [13, 14, 15, 16], [17, 18]]
-    assert FRAME.stack([whole.contents(2)], 7).tolist() == [[1, 17, 18, 2, 0, 0, 0]]
+    assert FRAME.stack([whole.contents(2)], 7)[0].tolist() == [[1, 17, 18, 2, 0, 0, 0]]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_characters_that_no_tokenizer_takes_are_replaced(models: list[Any], tmp_
     clean = [{**row, "two": text} for row, text in zip(rows, ["far \ufffd", "a b", "the"], strict=True)]
     expected = compare_similarity(models[:1], write(tmp_path / "b.jsonl", clean), SETTINGS, fields=FIELDS)
     assert found[0]["spearman"] == pytest.approx(expected[0]["spearman"])
-    with pytest.raises(DataError, match=r'a\.jsonl:1: the field "two" is int, not text'):
+    with pytest.raises(DataError, match=r'a\.jsonl:1: the field "two" is int .*, not text'):
         compare_similarity(models, write(tmp_path / "a.jsonl", [{**rows[0], "two": 3}]), SETTINGS, fields=FIELDS)
 
 

@@ -9,7 +9,8 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from longform.errors import ConfigurationError, DataError
-from longform.evaluation.masked_lm import IGNORED, load_masked_lm, mask_texts, masked_lm_scores
+from longform.evaluation.masked_lm import IGNORED, mask_texts, masked_lm_scores
+from longform.inference.loading import load_limited
 from tolerances import TOLERANCES
 
 TEXTS = ["the near text is far " * 12, "good", "", "a long text of it " * 3]
@@ -33,7 +34,7 @@ def test_masks_depend_on_seed_and_place_alone(tiny_tokenizer: Any) -> None:
 
 
 def test_scores_are_a_plain_loops(masked_lm_folder: Path, tiny_tokenizer: Any) -> None:
-    model, tokenizer, limit = load_masked_lm(masked_lm_folder)
+    model, tokenizer, limit = load_limited(AutoModelForMaskedLM, masked_lm_folder, max_length=None)
     masked = mask_texts(TEXTS, tokenizer)
     found = masked_lm_scores(model, tokenizer, masked, limit=limit, strategy="chunk-average", batch_tokens=64)
     plain = AutoModelForMaskedLM.from_pretrained(masked_lm_folder).eval()
@@ -53,7 +54,7 @@ def test_scores_are_a_plain_loops(masked_lm_folder: Path, tiny_tokenizer: Any) -
 
 
 def test_bad_input(masked_lm_folder: Path, tiny_tokenizer: Any) -> None:
-    model, tokenizer, limit = load_masked_lm(masked_lm_folder)
+    model, tokenizer, limit = load_limited(AutoModelForMaskedLM, masked_lm_folder, max_length=None)
     with pytest.raises(DataError, match="no tokens to mask"):
         masked_lm_scores(model, tokenizer, mask_texts([""], tokenizer), limit=limit)
     with pytest.raises(ConfigurationError, match="probability is 1"):

@@ -10,10 +10,11 @@ import torch
 from tiny_models import make_sentence_transformer, save_bert
 from transformers import AutoModel
 
+from longform.data.batching import special_tokens
 from longform.errors import CheckpointError, ConfigurationError, DataError
-from longform.evaluation.similarity import agreement
+from longform.evaluation.embeddings import agreement
 from longform.inference.encoders import load_encoder
-from longform.inference.strategies import chunks, special_frame
+from longform.inference.strategies import chunks
 from tolerances import TOLERANCES
 
 TEXTS = ["the near text", "", "a " * 11, "x", "good bad long short", "of " * 25, "far"]
@@ -108,8 +109,8 @@ def test_chunks_cover_everything() -> None:
     assert chunks([1, 2, 3, 4, 5], size=2, overlap=0) == [[1, 2], [3, 4], [5]]
 
 
-def test_special_frame(tiny_tokenizer: Any) -> None:
-    assert special_frame(tiny_tokenizer) == ([tiny_tokenizer.cls_token_id], [tiny_tokenizer.sep_token_id])
+def test_special_tokens(tiny_tokenizer: Any) -> None:
+    assert special_tokens(tiny_tokenizer) == ((tiny_tokenizer.cls_token_id,), (tiny_tokenizer.sep_token_id,))
 
 
 def test_sentence_transformers_folder_gives_pooling_and_normalisation(
@@ -156,7 +157,7 @@ def test_options_that_make_no_sense(bert_folder: Path) -> None:
         load_encoder(bert_folder, max_length=33)
     with pytest.raises(ConfigurationError, match='dtype is "int4"'):
         load_encoder(bert_folder, dtype="int4")
-    with pytest.raises(ConfigurationError, match="int8 is for Longform's own models, not BertModel"):
+    with pytest.raises(ConfigurationError, match='dtype is "int8"; it is "float32", "bfloat16" or "auto"'):
         load_encoder(bert_folder, dtype="int8")
     encoder = load_encoder(bert_folder)
     with pytest.raises(ConfigurationError, match="overlap is 30; with 32 tokens a chunk it is from 0 to 29"):

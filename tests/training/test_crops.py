@@ -6,10 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longform.data.batching import special_tokens
 from longform.errors import ConfigurationError, DataError
 from longform.training.crops import CropSource, alike, check_repeatable
 from longform.training.settings import DistillationSettings
-from longform.training.teacher import special_tokens
 
 SETTINGS = DistillationSettings(length=48, min_length=12, tokens_per_step=150, seed=5)
 

@@ -216,7 +216,7 @@ def test_files_and_a_given_validation_part(student_folder: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("changes", "error", "named"),
     [
-        ({"max_length": 65}, ConfigurationError, "max_length=65 is more than the 64 tokens"),
+        ({"max_length": 65}, ConfigurationError, "max_length is 65, but the model takes 64 tokens"),
         ({"metric": "spearman"}, ConfigurationError, 'metric="spearman" does not go with single-label'),
     ],
 )

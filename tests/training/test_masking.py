@@ -1,14 +1,14 @@
 """Hidden tokens: the right share, never a special token, fixed for the validation set at every length."""
 
 import numpy as np
-import torch
 
+from longform.data.batching import SpecialTokens
 from longform.data.packing import BlockFrame, Blocks
 from longform.data.token_store import TokenStore
 from longform.training.masking import Hiding, collate_blocks, fixed_masked_set, mask_block
 
 HIDING = Hiding(0.15, 0.8, 0.1, mask_id=4, first_ordinary=5, vocabulary=90)
-FRAME = BlockFrame((2,), (3,), 3, 0)
+FRAME = BlockFrame(SpecialTokens((2,), (3,)), 3, 0)
 
 
 def test_the_shares_are_bert_s() -> None:
@@ -40,7 +40,7 @@ def test_a_batch_says_where_and_what() -> None:
     assert batch.input_ids.shape == (2, 32)
     assert batch.attention_mask is not None
     assert batch.attention_mask.sum(1).tolist() == [32, 12]
-    whole = torch.from_numpy(FRAME.stack([np.arange(10, 40), np.arange(50, 60)], 32))
+    whole, _ = FRAME.stack([np.arange(10, 40), np.arange(50, 60)], 32)
     assert whole.flatten()[batch.places].tolist() == batch.labels.tolist()
     assert batch.weight == 4 + 2
 

@@ -1,1 +1,1 @@
-"""A pretrained encoder becomes a Longform: sources, key rules, positions, sentence-transformers folders, report."""
+"""Conversion of pretrained encoders to Longforms."""

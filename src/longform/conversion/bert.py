@@ -30,8 +30,10 @@ POOLED_CLASSIFIER = (
     Rule("{base}pooler.dense.{part}", "classifier.dense.{part}"),
     Rule("classifier.{part}", "classifier.out_proj.{part}"),
 )
-TOKEN_CLASSIFIER = (Rule("classifier.{part}", "classifier.{part}"),)
-ANSWERS = (Rule("qa_outputs.{part}", "qa_outputs.{part}"),)
+PLAIN_HEADS = {  # one linear layer each, the same in all families
+    "token-classification": (Rule("classifier.{part}", "classifier.{part}"),),
+    "question-answering": (Rule("qa_outputs.{part}", "qa_outputs.{part}"),),
+}
 HEADS = {
     "masked-lm": (
         Rule("cls.predictions.transform.dense.{part}", "lm_head.dense.{part}"),
@@ -41,8 +43,7 @@ HEADS = {
     ),
     "sequence-classification": POOLED_CLASSIFIER,
     "multiple-choice": POOLED_CLASSIFIER,
-    "token-classification": TOKEN_CLASSIFIER,
-    "question-answering": ANSWERS,
+    **PLAIN_HEADS,
 }
 
 

@@ -1,4 +1,4 @@
-"""A pretrained encoder becomes a Longform."""
+"""Conversion of a pretrained encoder to a Longform: its weights, a longer position table, other attention."""
 
 import copy
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers.modeling_utils import PreTrainedModel
 
 from longform.choices import EXTENSIONS
@@ -14,11 +15,12 @@ from longform.conversion.families import family_of
 from longform.conversion.family import Family
 from longform.conversion.head_plan import HeadPlan, plan_head
 from longform.conversion.report import ConversionReport
-from longform.conversion.saving import OWN_FILE, check_output, write_folder
+from longform.conversion.saving import OWN_FILE, check_output
 from longform.conversion.sentence_transformers_folder import SentenceFolder
 from longform.conversion.source import Source, open_source
 from longform.conversion.tasks import MODELS, check_task
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
+from longform.data.text import atomic_folder
 from longform.errors import ConfigurationError, ConversionError, LongformError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel
@@ -50,16 +52,17 @@ class ConversionResult:
         """
         path = Path(folder).expanduser()
         check_output(path, overwrite=overwrite, source=self.source_folder)
-        write_folder(path, self._write)
+        try:
+            with atomic_folder(path) as unfinished:
+                self.model.save_pretrained(unfinished)
+                if self.tokenizer is not None:
+                    self.tokenizer.save_pretrained(unfinished)
+                if self.sentence_folder is not None:
+                    self.sentence_folder.write(unfinished, max_length=self.report.max_length)
+                (unfinished / OWN_FILE).write_text(self.report.to_json(), encoding="utf-8")
+        except (OSError, SafetensorError) as error:
+            raise ConversionError(f"{path} could not be written ({error}); nothing there was changed") from error
         return path
-
-    def _write(self, folder: Path) -> None:
-        self.model.save_pretrained(folder)
-        if self.tokenizer is not None:
-            self.tokenizer.save_pretrained(folder)
-        if self.sentence_folder is not None:
-            self.sentence_folder.write(folder, max_length=self.report.max_length)
-        (folder / OWN_FILE).write_text(self.report.to_json(), encoding="utf-8")
 
 
 def convert(
@@ -121,15 +124,9 @@ def _check_options(max_length: int, positions: str, task: str | None) -> None:
 
 
 def _build(
-    source: Source,
-    family: Family,
-    placement: Placement,
-    head: HeadPlan,
-    *,
-    max_length: int,
-    positions: str,
+    source: Source, family: Family, placement: Placement, head: HeadPlan, *, max_length: int, positions: str,
     attention: dict[str, Any],
-) -> ConversionResult:
+) -> ConversionResult:  # fmt: skip
     options = family.options(source.config)
     _check_head_activation(family, head.task, options["hidden_act"])
     table = placement.find("embeddings.position_embeddings.weight")

@@ -1,4 +1,4 @@
-"""What a conversion does where nothing is said. Chosen by measurement: see docs/lab/quality.md."""
+"""Defaults of a conversion, chosen by measurement: see docs/lab/quality.md."""
 
 from longform.choices import POOLED
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
 
-from longform.conversion.bert import ANSWERS, EMBEDDINGS, LAYER, TOKEN_CLASSIFIER
+from longform.conversion.bert import EMBEDDINGS, LAYER, PLAIN_HEADS
 from longform.conversion.family import Family, shared_options
 from longform.conversion.key_rules import Rule
 
@@ -31,8 +31,7 @@ HEADS = {
     ),
     "sequence-classification": CLASSIFIER,
     "multiple-choice": CLASSIFIER,
-    "token-classification": TOKEN_CLASSIFIER,
-    "question-answering": ANSWERS,
+    **PLAIN_HEADS,
 }
 
 

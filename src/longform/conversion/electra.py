@@ -1,10 +1,10 @@
-"""ELECTRA, discriminator and generator: word vectors may be narrower than the layers."""
+"""ELECTRA, discriminator and generator; their word vectors may be narrower than the layers."""
 
 from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
 
-from longform.conversion.bert import ANSWERS, EMBEDDINGS, LAYERS, TOKEN_CLASSIFIER
+from longform.conversion.bert import EMBEDDINGS, LAYERS, PLAIN_HEADS
 from longform.conversion.family import BUFFERS, Aside, Family, bert_like_options
 from longform.conversion.key_rules import Rule
 from longform.conversion.roberta import DENSE_CLASSIFIER
@@ -21,8 +21,7 @@ HEADS = {
         Rule("sequence_summary.summary.{part}", "classifier.dense.{part}"),
         Rule("classifier.{part}", "classifier.out_proj.{part}"),
     ),
-    "token-classification": TOKEN_CLASSIFIER,
-    "question-answering": ANSWERS,
+    **PLAIN_HEADS,
 }
 SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}
 

@@ -1,4 +1,4 @@
-"""The table of families, by Hugging Face's model_type."""
+"""The families of models that can be converted, by Hugging Face's model_type."""
 
 from transformers.configuration_utils import PreTrainedConfig
 

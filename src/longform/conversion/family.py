@@ -1,4 +1,4 @@
-"""What one family of sources is: its weight names, and its configuration in Longform's words."""
+"""A family of source models: the names of its weights, and its configuration in Longform's words."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

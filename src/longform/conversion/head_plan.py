@@ -1,4 +1,4 @@
-"""Which head the result has: the source's own, or a new one."""
+"""The head of a converted model: the source's own, or a new one."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,13 +21,9 @@ class HeadPlan:
 
 
 def plan_head(
-    source: Source,
-    family: Family,
-    task: str | None,
-    num_labels: int | None,
-    id2label: dict[int, str] | None,
+    source: Source, family: Family, task: str | None, num_labels: int | None, id2label: dict[int, str] | None,
     pooling: str | None,
-) -> HeadPlan:
+) -> HeadPlan:  # fmt: skip
     """Decide the head of the result from what the source has and what was asked for; see ``convert``.
 
     Raises ConversionError where labels are given that the task does not have, or that contradict each other.
@@ -41,11 +37,8 @@ def plan_head(
     same_task = chosen == found or (found is None and family.has_head(chosen, source.tensors))
     wanted = len(id2label) if id2label is not None else num_labels
     labels = source.config.num_labels if same_task else None
-    new = (
-        not same_task
-        or (wanted is not None and wanted != labels)
-        or (pooling not in (None, "cls") and chosen in POOLING)
-    )
+    other_labels, other_pooling = wanted not in (None, labels), pooling not in (None, "cls") and chosen in POOLING
+    new = not same_task or other_labels or other_pooling
     options: dict[str, Any] = {"classifier_pooling": pooling or "cls"}
     if chosen in LABELLED:
         options |= _label_options(source.config, same_task, wanted, id2label)

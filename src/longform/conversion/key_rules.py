@@ -1,4 +1,4 @@
-"""Weight names of a source and of a Longform: an ordered table that reads in both directions.
+"""Names of weights in a source and in a Longform, as an ordered table that reads in both directions.
 
 A rule is a pair of templates. ``{layer}`` stands for a number, ``{part}`` for weight or bias, and ``{base}`` for the
 name of the encoder inside a model with a head ("bert.", "linformer."), which a bare encoder's names lack.

@@ -1,7 +1,8 @@
-"""What became of every tensor of a source."""
+"""The report of a conversion: what became of every tensor of the source."""
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -62,8 +63,9 @@ class ConversionReport:
             f"  tensors     {counts} of {len(self.tensors)}",
             f"  parameters  {self.parameters:,} ({self.dtype})",
         ]
-        lines += [f"  dropped     {_names(names)}: {reason}" for reason, names in self._dropped().items()]
-        lines += [f"  new         {_names(names)}: {reason}" for reason, names in self._new().items()]
+        dropped = ((record.note, record.source) for record in self.tensors if record.action == DROPPED)
+        lines += [f"  dropped     {said}" for said in _by_reason(dropped)]
+        lines += [f"  new         {said}" for said in _by_reason((tensor.reason, tensor.name) for tensor in self.new)]
         return "\n".join([*lines, *(f"  note        {note}" for note in self.notes)])
 
     def to_json(self) -> str:
@@ -77,19 +79,13 @@ class ConversionReport:
             return f"{slots}, sharing {given['projection_sharing']}"
         return f"{given['attention_window']} tokens on each side, {slots}, memory_budget {given['memory_budget']}"
 
-    def _dropped(self) -> dict[str, list[str]]:
-        grouped: dict[str, list[str]] = {}
-        for record in self.tensors:
-            if record.action == DROPPED:
-                grouped.setdefault(record.note, []).append(record.source)
-        return grouped
 
-    def _new(self) -> dict[str, list[str]]:
-        grouped: dict[str, list[str]] = {}
-        for tensor in self.new:
-            grouped.setdefault(tensor.reason, []).append(tensor.name)
-        return grouped
-
-
-def _names(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= 4 else f"{names[0]}, ... {names[-1]} ({len(names)} tensors)"
+def _by_reason(tensors: Iterable[tuple[str, str]]) -> list[str]:
+    """A line for each reason of (reason, name) pairs: some of the names, and the reason."""
+    grouped: dict[str, list[str]] = {}
+    for reason, name in tensors:
+        grouped.setdefault(reason, []).append(name)
+    return [
+        f"{', '.join(names) if len(names) <= 4 else f'{names[0]}, ... {names[-1]} ({len(names)} tensors)'}: {reason}"
+        for reason, names in grouped.items()
+    ]

@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
 
-from longform.conversion.bert import ANSWERS, EMBEDDINGS, LAYERS, POOLED_CLASSIFIER, POOLER, TOKEN_CLASSIFIER
+from longform.conversion.bert import EMBEDDINGS, LAYERS, PLAIN_HEADS, POOLED_CLASSIFIER, POOLER
 from longform.conversion.family import Family, bert_like_options
 from longform.conversion.key_rules import Rule
 from longform.errors import ConversionError
@@ -22,8 +22,7 @@ HEADS = {
     ),
     "sequence-classification": DENSE_CLASSIFIER,
     "multiple-choice": POOLED_CLASSIFIER,
-    "token-classification": TOKEN_CLASSIFIER,
-    "question-answering": ANSWERS,
+    **PLAIN_HEADS,
 }
 
 

@@ -1,11 +1,6 @@
-"""A folder is written whole or not at all."""
+"""The folder of a converted model, and what is not overwritten."""
 
-import os
-import shutil
-from collections.abc import Callable
 from pathlib import Path
-
-from safetensors import SafetensorError
 
 from longform.errors import ConversionError
 
@@ -30,29 +25,3 @@ def check_output(folder: Path, *, overwrite: bool, source: Path | None = None) -
             f"{folder} is not empty and not the result of a conversion (it has no {OWN_FILE}), so it is not "
             "overwritten; give another folder"
         )
-
-
-def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """Have ``write`` fill a temporary folder beside ``folder``, then put it in its place.
-
-    If writing fails (a full disk), nothing is left behind, an existing folder stays, and ConversionError is raised.
-    """
-    folder = folder.absolute()
-    partial = folder.with_name(f".{folder.name}.partial-{os.getpid()}")
-    previous = folder.with_name(f".{folder.name}.previous-{os.getpid()}")
-    try:
-        partial.mkdir(parents=True)
-        write(partial)
-        if folder.exists():
-            folder.rename(previous)
-        try:
-            partial.rename(folder)
-        except BaseException:
-            if previous.exists():
-                previous.rename(folder)
-            raise
-    except (OSError, SafetensorError) as error:
-        raise ConversionError(f"{folder} could not be written ({error}); nothing there was changed") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    shutil.rmtree(previous, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers: the encoder is converted, the modules after it are kept as they are."""
+"""Folders of sentence-transformers, whose encoder is converted while the modules after it are kept as they are."""
 
 import json
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Opening what is to be converted: a folder, a hub name, or a model in memory. Weights are never unpickled."""
+"""The source of a conversion, opened: a folder, a hub name, or a model in memory. Weights are never unpickled."""
 
 import copy
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Tasks: the model that each gives, and what a source's class name says about it."""
+"""Tasks of models: the Longform class of each, and what the class name of a source says about its task."""
 
 from longform.errors import ConversionError
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel

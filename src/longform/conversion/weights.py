@@ -1,4 +1,4 @@
-"""Carrying weights over: every tensor of the source gets a place or a reason, every place gets a tensor or a reason."""
+"""The weights of a conversion: each tensor of the source gets a place or a reason, each place a tensor or a reason."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,6 +31,10 @@ class Placement:
         """Take a tensor out again, with the reason."""
         tensor, source = self.tensors.pop(target), self.sources.pop(target)
         self.records.append(TensorRecord(source, target, action, tuple(tensor.shape), note))
+
+    def rename(self, target: str, other: str) -> None:
+        """Give a tensor another Longform name."""
+        self.tensors[other], self.sources[other] = self.tensors.pop(target), self.sources.pop(target)
 
     def find(self, suffix: str) -> Tensor | None:
         """The tensor whose Longform name ends with ``suffix``."""
@@ -73,9 +77,7 @@ def settle_tied_decoder(placement: Placement, *, tied: bool) -> bool:
     if not tied or decoder is None:
         return tied
     if words is None:
-        name = "linformer." + WORDS
-        placement.tensors[name] = placement.tensors.pop(DECODER_WEIGHT)
-        placement.sources[name] = placement.sources.pop(DECODER_WEIGHT)
+        placement.rename(DECODER_WEIGHT, "linformer." + WORDS)
         return True
     if decoder.shape != words.shape or not torch.equal(decoder, words):
         return False
@@ -96,11 +98,9 @@ def fill_model(
     records = list(placement.records)
     filled: dict[str, Tensor] = {}
     for name, tensor in placement.tensors.items():
-        source = placement.sources[name]
-        if name not in own or not tensor.is_floating_point():
-            continue
-        filled[name], record = _fitted(model, source, name, tensor, positions)
-        records.append(record)
+        if name in own and tensor.is_floating_point():
+            filled[name], record = _fitted(model, placement.sources[name], name, tensor, positions)
+            records.append(record)
     _check_left_over(placement, filled)
     _check_shapes(placement, filled, own)
     new = _new_tensors(model, own, filled, new_head=new_head)
@@ -129,8 +129,7 @@ def _settle_head_bias(placement: Placement) -> None:
         return
     decoder_bias = placement.tensors.get(DECODER_BIAS)
     if decoder_bias is None:
-        placement.tensors[DECODER_BIAS] = placement.tensors.pop(HEAD_BIAS)
-        placement.sources[DECODER_BIAS] = placement.sources.pop(HEAD_BIAS)
+        placement.rename(HEAD_BIAS, DECODER_BIAS)
     elif torch.equal(bias, decoder_bias):
         placement.leave(HEAD_BIAS, TIED, "the decoder's bias")
     else:

@@ -1,1 +1,1 @@
-"""Text in, batches out: reading documents, grouping them by length, the bundled licence texts."""
+"""Documents in, token batches out: reading, tokenising, grouping by length, packing; and the bundled licence texts."""

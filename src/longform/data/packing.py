@@ -1,4 +1,4 @@
-"""Documents cut into blocks of n tokens, with document boundaries.
+"""Blocks of n tokens, cut from documents whose boundaries are marked.
 
 Axes: B blocks, n tokens of a block, special ones included.
 """
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
 
+from longform.data.batching import SpecialTokens, padded
 from longform.data.token_store import TokenStore
 from longform.errors import ConfigurationError
 
@@ -17,34 +19,23 @@ SEPARATOR = -1  # the place of a token that stands between two documents and in 
 
 
 class BlockFrame(NamedTuple):
-    """What surrounds the content of a block: token ids before, after, between documents and behind the end."""
+    """What surrounds the content of a block: special tokens, and the ids between documents and behind the end."""
 
-    prefix: tuple[int, ...]
-    suffix: tuple[int, ...]
+    special: SpecialTokens
     separator: int | None
     padding: int
 
-    @property
-    def total(self) -> int:
-        """Tokens that are not content."""
-        return len(self.prefix) + len(self.suffix)
-
     def content(self, length: int) -> int:
         """Content tokens of a block of ``length``. Raises ConfigurationError where there is no room for any."""
-        if length <= self.total:
-            raise ConfigurationError(f"length={length} leaves no room beside {self.total} special tokens")
-        return length - self.total
+        if length <= self.special.total:
+            raise ConfigurationError(f"length={length} leaves no room beside {self.special.total} special tokens")
+        return length - self.special.total
 
-    def stack(self, contents: Sequence[np.ndarray], length: int) -> np.ndarray:
-        """Blocks (B, n) int64 of content tokens, framed, and padded on the right to ``length``."""
-        ids = np.full((len(contents), length), self.padding, dtype=np.int64)
-        start = len(self.prefix)
-        for row, content in enumerate(contents):
-            end = start + len(content)
-            ids[row, :start] = self.prefix
-            ids[row, start:end] = content
-            ids[row, end : end + len(self.suffix)] = self.suffix
-        return ids
+    def stack(self, contents: Sequence[np.ndarray], length: int) -> tuple[Tensor, Tensor]:
+        """Blocks long (B, n) of content tokens, framed, and padded on the right to ``length``; their mask (B, n)."""
+        prefix, suffix = self.special
+        framed = [np.concatenate((prefix, content, suffix)) for content in contents]
+        return padded(framed, value=self.padding, length=length)
 
 
 class Blocks:

@@ -1,4 +1,4 @@
-"""Records from jsonl, parquet and Hugging Face ``datasets``: one dictionary at a time, in constant memory."""
+"""Records from jsonl, parquet and Hugging Face ``datasets``, one dictionary at a time, in constant memory."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -99,3 +99,12 @@ def field(record: Record, name: str) -> Any:
         there = ", ".join(map(str, record.values)) or "none"
         raise DataError(f'{record.location}: no field "{name}"; the fields there are: {there}')
     return record.values[name]
+
+
+def string_field(record: Record, name: str) -> str:
+    """The text in one field; raises DataError where there is no such field, or something else in it."""
+    value = field(record, name)
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise DataError(f'{record.location}: the field "{name}" is {kind} ({str(value)[:40]!r}), not text')
+    return value

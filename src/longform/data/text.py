@@ -1,15 +1,16 @@
-"""Documents from files, folders, standard input and records, streamed, with clear errors; and files written whole."""
+"""Documents from files, folders, standard input and records, one at a time; and files and folders written whole."""
 
 import contextlib
 import os
 import re
+import shutil
 import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from longform.data.records import DATASET_PREFIX, Record, field, jsonl_records, read_records
+from longform.data.records import DATASET_PREFIX, Record, field, jsonl_records, read_records, string_field
 from longform.errors import ConfigurationError, DataError
 
 TEXT_SUFFIXES = (".md", ".text", ".txt")
@@ -147,11 +148,7 @@ class _Reader:
         return Document(identifier, text, fields, pair)
 
     def _string(self, record: Record, name: str) -> str:
-        value = field(record, name)
-        if not isinstance(value, str):
-            raise DataError(
-                f'{record.location}: the field "{name}" is {type(value).__name__} ({str(value)[:40]!r}), not text'
-            )
+        value = string_field(record, name)
         # U+FFFD in a record is counted as replaced: bytes that are not UTF-8 become it before the JSON is read.
         self.report.replaced_characters += value.count(REPLACEMENT)
         return self._clean(value)
@@ -191,3 +188,24 @@ def atomic_write(path: str | Path, mode: str = "w") -> Generator[IO[Any], None, 
         if isinstance(error, OSError) and error.filename is None and error.errno is not None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Generator[Path, None, None]:
+    """A folder that appears whole or not at all, in the place of an older one: filled beside ``path``, and renamed."""
+    path = path.absolute()
+    unfinished, older = (path.with_name(f".{path.name}.{os.getpid()}{end}") for end in (UNFINISHED, ".older"))
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        if path.exists():
+            path.rename(older)
+        try:
+            unfinished.rename(path)
+        except BaseException:
+            if older.exists():
+                older.rename(path)
+            raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.rmtree(older, ignore_errors=True)

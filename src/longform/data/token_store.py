@@ -1,4 +1,4 @@
-"""The corpus as one file of token ids, tokenised once and read through a memory map.
+"""A corpus as one file of token ids, tokenised once and read through a memory map.
 
 The file holds the documents' content tokens one after the other, without special tokens, so that one cache serves every
 length. A cache folder appears whole or not at all.
@@ -7,8 +7,7 @@ length. A cache folder appears whole or not at all.
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from tqdm import tqdm
 
-from longform.data.text import STANDARD_INPUT, Document, atomic_write, read_documents
+from longform.data.text import STANDARD_INPUT, Document, atomic_folder, atomic_write, read_documents
 from longform.errors import ConfigurationError, DataError
 
 TOKENS, ENDS, META = "tokens.bin", "document_ends.npy", "corpus.json"
@@ -68,8 +67,7 @@ def corpus_key(corpus: Corpus, limit: int | None = None) -> str:
         digest.update(corpus.text_field.encode())
         for source in corpus.sources:
             path = Path(source)
-            inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-            for file in inside:
+            for file in sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path]:
                 _update(digest, file, source)
     else:
         for text in CorpusTexts(corpus, limit):
@@ -117,11 +115,9 @@ def token_store(
 def _write(corpus: Corpus, tokenizer: Any, folder: Path, *, limit: int | None, progress: bool) -> None:
     """Tokenise every document into ``folder``; only one part of them is in memory."""
     kind = np.dtype(np.uint16 if len(tokenizer) <= 2**16 else np.uint32)
-    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
-    unfinished.mkdir(parents=True, exist_ok=True)
-    try:
-        ends: list[int] = []
-        total = 0
+    ends: list[int] = []
+    total = 0
+    with atomic_folder(folder) as unfinished:
         with (unfinished / TOKENS).open("wb") as file:
             for ids in tokenized(CorpusTexts(corpus, limit), tokenizer, progress=progress):
                 np.asarray(ids, dtype=kind).tofile(file)
@@ -134,9 +130,6 @@ def _write(corpus: Corpus, tokenizer: Any, folder: Path, *, limit: int | None, p
         np.save(unfinished / ENDS, np.asarray(ends, dtype=np.int64))
         with atomic_write(unfinished / META) as meta:
             json.dump({"tokens": total, "documents": len(ends), "dtype": kind.name}, meta)
-        unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def tokenized(texts: Iterable[str], tokenizer: Any, *, progress: bool = False) -> Iterator[list[int]]:
@@ -144,9 +137,16 @@ def tokenized(texts: Iterable[str], tokenizer: Any, *, progress: bool = False) -
     remaining = iter(texts)
     with tqdm(desc="tokenising", unit=" documents", disable=not progress) as bar:
         while some := list(islice(remaining, DOCUMENTS_AT_ONCE)):
-            encoded = tokenizer(some, add_special_tokens=False, return_attention_mask=False, verbose=False)
-            yield from (ids for ids in encoded["input_ids"] if ids)
+            yield from (ids for ids in content_ids(tokenizer, some) if ids)
             bar.update(len(some))
+
+
+def content_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of each text without special tokens."""
+    if not texts:
+        return []
+    options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
+    return tokenizer(list(texts), **options)["input_ids"]
 
 
 def _open(folder: Path) -> TokenStore:

@@ -108,9 +108,10 @@ def _frame(tokenizer: Tokenizer, first: str, last: str, *, double: bool) -> None
     pair = f"{first} $A {last} {last} $B {last}" if double else f"{first} $A {last} $B {last}"
     # TemplateProcessing, because RobertaProcessing's keywords differ between versions of tokenizers.
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{first} $A {last}", pair=pair,
+        single=f"{first} $A {last}",
+        pair=pair,
         special_tokens=[(token, tokenizer.token_to_id(token)) for token in (first, last)],
-    )  # fmt: skip
+    )
 
 
 def _byte_bpe(texts: _Counted, settings: TokenizerSettings, special: list[str], shown: bool) -> Tokenizer:
@@ -169,21 +170,10 @@ def _letters(texts: Iterable[str], tokenizer: Tokenizer, *, limit: int) -> list[
 
 
 _ROBERTA = {
-    "bos_token": "<s>",
-    "cls_token": "<s>",
-    "pad_token": "<pad>",
-    "eos_token": "</s>",
-    "sep_token": "</s>",
-    "unk_token": "<unk>",
-    "mask_token": "<mask>",
-}
-_BERT = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
+    "bos_token": "<s>", "cls_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "sep_token": "</s>",
+    "unk_token": "<unk>", "mask_token": "<mask>",
+}  # fmt: skip
+_BERT = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 KINDS = {
     "byte-bpe": _Kind(_ROBERTA, BYTES + len(set(_ROBERTA.values())), _byte_bpe),
     "wordpiece": _Kind(_BERT, 2 * len(_BERT), _wordpiece),

@@ -1,1 +1,1 @@
-"""Measuring and using models: embeddings, classification, retrieval, perplexity, and inference over files."""
+"""Scores of models, and models side by side on one data set."""

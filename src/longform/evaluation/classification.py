@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from longform.errors import DataError, require
+from longform.evaluation.embeddings import spearman
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,6 @@ def multi_label_scores(logits: np.ndarray, truth: np.ndarray) -> MultiLabelScore
 
 def regression_scores(predicted: np.ndarray, truth: np.ndarray) -> RegressionScores:
     """Scores of ``predicted`` (N,) or (N, 1) against ``truth`` (N,)."""
-    from longform.evaluation.similarity import spearman
-
     predicted = predicted.reshape(-1).astype(np.float64)
     truth = truth.reshape(-1).astype(np.float64)
     _same_rows(predicted, truth)

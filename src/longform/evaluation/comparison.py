@@ -1,4 +1,4 @@
-"""A Longform, its original cut at its limit, and its original averaged over chunks, side by side on one data set."""
+"""Models side by side on one data set: a Longform, its original cut at its limit, and that averaged over chunks."""
 
 import json
 import time
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transformers import AutoModelForMaskedLM
 
-from longform.data.records import Record, field, read_records
+from longform.data.records import Record, field, read_records, string_field
 from longform.data.text import Document, clean_text, read_documents
 from longform.errors import ConfigurationError, DataError
 from longform.evaluation.classification import (
@@ -19,11 +20,11 @@ from longform.evaluation.classification import (
     multi_label_scores,
     regression_scores,
 )
-from longform.evaluation.masked_lm import load_masked_lm, mask_texts, masked_lm_scores
-from longform.evaluation.retrieval import retrieval_scores
-from longform.evaluation.similarity import similarity_spearman
+from longform.evaluation.embeddings import retrieval_scores, similarity_spearman
+from longform.evaluation.masked_lm import mask_texts, masked_lm_scores
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
 from longform.inference.encoders import load_encoder
+from longform.inference.loading import load_limited
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected
 
 
@@ -70,32 +71,21 @@ def compare_similarity(
     if len(fields) != 3:
         raise ConfigurationError(f"fields names {len(fields)} fields; it is first text, second text, score")
     rows = list(read_records(data))
-    first, second = ([_text(row, name) for row in rows] for name in fields[:2])
-    truth = [_number(row, fields[2]) for row in rows]
+    first, second = ([clean_text(string_field(row, name))[0] for row in rows] for name in fields[:2])
+    truth = [_float(field(row, fields[2]), f'{row.location}: the field "{fields[2]}": ') for row in rows]
 
     def measure(model: Contender) -> dict[str, Any]:
         result = _embed(model, [*first, *second], settings)
-        vectors = result.values
-        return {
-            "spearman": 100 * similarity_spearman(vectors[: len(rows)], vectors[len(rows) :], truth),
-            **_seen(result),
-        }
+        one, other = result.values[: len(rows)], result.values[len(rows) :]
+        return {"spearman": 100 * similarity_spearman(one, other, truth), **_seen(result)}
 
     return _records(models, "sts", len(rows), measure)
 
 
 def compare_retrieval(
-    models: Sequence[Contender],
-    queries: str | Path,
-    documents: str | Path,
-    settings: RunSettings,
-    *,
-    query_field: str,
-    relevant_field: str,
-    id_field: str,
-    text_field: str,
-    depth: int = 10,
-) -> list[dict[str, Any]]:
+    models: Sequence[Contender], queries: str | Path, documents: str | Path, settings: RunSettings, *,
+    query_field: str, relevant_field: str, id_field: str, text_field: str, depth: int = 10,
+) -> list[dict[str, Any]]:  # fmt: skip
     """nDCG and recall x 100; ``relevant_field``: the id, or list of ids, of a query's documents."""
     corpus = list(read_documents(documents, text_field=text_field, id_field=id_field))
     places = {document.id: place for place, document in enumerate(corpus)}
@@ -103,7 +93,7 @@ def compare_retrieval(
         twice = next(name for name, count in Counter(document.id for document in corpus).items() if count > 1)
         raise DataError(f'{documents}: the {id_field} "{twice}" occurs twice: a document\'s is its own')
     asked = list(read_records(queries))
-    questions = [_text(row, query_field) for row in asked]
+    questions = [clean_text(string_field(row, query_field))[0] for row in asked]
     relevant = [_places(row, relevant_field, places) for row in asked]
 
     def measure(model: Contender) -> dict[str, Any]:
@@ -116,23 +106,16 @@ def compare_retrieval(
 
 
 def compare_classification(
-    models: Sequence[Contender],
-    data: str | Path,
-    settings: RunSettings,
-    *,
-    text_field: str = "text",
-    label_field: str = "label",
-    pair_field: str | None = None,
-) -> list[dict[str, Any]]:
+    models: Sequence[Contender], data: str | Path, settings: RunSettings, *, text_field: str = "text",
+    label_field: str = "label", pair_field: str | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
     """Scores of fine-tuned models by their problem type; pairs are not run in chunks."""
     documents = list(read_documents(data, text_field=text_field, pair_field=pair_field))
     labels = [field(Record(document.id, document.fields), label_field) for document in documents]
 
     def measure(model: Contender) -> dict[str, Any]:
-        classifier = load_classifier(
-            model.model, max_length=model.max_length, dtype=settings.dtype, device=settings.device
-        )
-        result = classifier.collect(documents, progress=settings.progress, **_options(model, settings))
+        classifier = load_classifier(model.model, **_loading(model, settings))
+        result = classifier.collect(documents, **_options(model, settings))
         return {**_label_scores(classifier, result.values, labels), **_seen(result)}
 
     kept = [model for model in models if pair_field is None or model.strategy != "chunk-average"]
@@ -140,33 +123,20 @@ def compare_classification(
 
 
 def compare_masked_lm(
-    models: Sequence[Contender],
-    data: str | Path,
-    settings: RunSettings,
-    *,
-    text_field: str = "text",
-    probability: float = 0.15,
-    seed: int = 0,
-    max_tokens: int | None = None,
-) -> list[dict[str, Any]]:
+    models: Sequence[Contender], data: str | Path, settings: RunSettings, *, text_field: str = "text",
+    probability: float = 0.15, seed: int = 0, max_tokens: int | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
     """Perplexity on one set of masked tokens: the same for all tokenizers alike; ``max_tokens`` taken of a text."""
     texts = [document.text for document in read_documents(data, text_field=text_field)]
 
     def measure(model: Contender) -> dict[str, Any]:
-        network, tokenizer, limit = load_masked_lm(
-            model.model, max_length=model.max_length, dtype=settings.dtype, device=settings.device
-        )
+        network, tokenizer, limit = load_limited(AutoModelForMaskedLM, model.model, **_loading(model, settings))
         masked = mask_texts(texts, tokenizer, max_tokens=max_tokens, probability=probability, seed=seed)
         batch_tokens = min(settings.batch_tokens, 2048)  # logits over the vocabulary are large
         scores = masked_lm_scores(
-            network,
-            tokenizer,
-            masked,
-            limit=limit,
-            strategy=model.strategy,
-            batch_tokens=batch_tokens,
+            network, tokenizer, masked, limit=limit, strategy=model.strategy, batch_tokens=batch_tokens,
             progress=settings.progress,
-        )
+        )  # fmt: skip
         return {"perplexity": scores.perplexity, "loss": scores.loss, "masked_tokens": scores.masked_tokens}
 
     return _records(models, "mlm", len(texts), measure)
@@ -185,13 +155,18 @@ def _records(
 
 
 def _embed(model: Contender, texts: Sequence[str | Document], settings: RunSettings) -> Collected:
-    encoder = load_encoder(model.model, max_length=model.max_length, dtype=settings.dtype, device=settings.device)
-    return encoder.collect(texts, progress=settings.progress, **_options(model, settings))
+    return load_encoder(model.model, **_loading(model, settings)).collect(texts, **_options(model, settings))
+
+
+def _loading(model: Contender, settings: RunSettings) -> dict[str, Any]:
+    return {"max_length": model.max_length, "dtype": settings.dtype, "device": settings.device}
 
 
 def _options(model: Contender, settings: RunSettings) -> dict[str, Any]:
-    overlap = settings.overlap if model.strategy == "chunk-average" else 0
-    return {"strategy": model.strategy, "overlap": overlap, "max_tokens_per_batch": settings.batch_tokens}
+    return {
+        "strategy": model.strategy, "overlap": settings.overlap if model.strategy == "chunk-average" else 0,
+        "max_tokens_per_batch": settings.batch_tokens, "progress": settings.progress,
+    }  # fmt: skip
 
 
 def _seen(result: Collected) -> dict[str, int]:
@@ -216,25 +191,11 @@ def _indicators(labels: Sequence[Any], label2id: dict[str, int]) -> np.ndarray:
     return truth
 
 
-def _text(row: Record, name: str) -> str:
-    value = field(row, name)
-    if not isinstance(value, str):
-        raise DataError(f'{row.location}: the field "{name}" is {type(value).__name__}, not text')
-    return clean_text(value)[0]
-
-
-def _number(row: Record, name: str) -> float:
-    try:
-        return _float(field(row, name))
-    except DataError as error:
-        raise DataError(f'{row.location}: the field "{name}": {error}') from error
-
-
-def _float(value: Any) -> float:
+def _float(value: Any, where: str = "") -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{value!r} is not a number") from error
+        raise DataError(f"{where}{value!r} is not a number") from error
 
 
 def _places(row: Record, name: str, places: dict[str, int]) -> set[int]:

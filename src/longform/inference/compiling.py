@@ -1,4 +1,4 @@
-"""A model by torch.compile, and what that lacks on a machine."""
+"""Models by torch.compile, and what a machine lacks for it."""
 
 import os
 import shutil

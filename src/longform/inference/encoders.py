@@ -1,4 +1,4 @@
-"""One interface to text encoders: sentence-transformers folders, plain encoders and Longforms -> embeddings.
+"""Text encoders with one interface: sentence-transformers folders, plain encoders and Longforms -> embeddings.
 
 Axes: B texts in a batch, n tokens, D embedding size, N texts.
 """
@@ -20,8 +20,8 @@ from longform.choices import POOLINGS
 from longform.data.batching import Batch
 from longform.errors import CheckpointError, ConfigurationError
 from longform.functional.pooling import pooled, pooled_width
-from longform.inference.loading import checked_limit, load_pretrained, token_limit
-from longform.inference.strategies import Collected, Outcome, Text, collect, run_texts
+from longform.inference.loading import load_limited
+from longform.inference.strategies import Outcome, Text, TextModel
 
 SAVED_POOLINGS = ("mean", "cls", "max")  # what a sentence-transformers folder may ask for
 KINDS = (*POOLINGS, "max")
@@ -29,22 +29,25 @@ _SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
 
 
 @dataclass(frozen=True)
-class TextEncoder:
-    """A model, its tokenizer, and how hidden states become one vector. ``limit``: tokens that it takes at most."""
+class TextEncoder(TextModel):
+    """A model, its tokenizer, and how hidden states become one vector; ``normalise``: to length 1."""
 
-    model: Any
-    tokenizer: Any
     pooling: str
     normalise: bool
-    limit: int
+    verb = "embed"
 
     def __post_init__(self) -> None:
         if self.pooling not in KINDS:
             raise ConfigurationError(f'pooling is "{self.pooling}"; it is one of {", ".join(KINDS)}')
 
+    @property
+    def features(self) -> int:
+        """D, with "cls_mean" or "cls_lead" 2 D."""
+        return pooled_width(self.pooling, self.model.config.hidden_size)
+
     def forward(self, batch: Batch) -> Tensor:
         """Pooled hidden states (B, D), with "cls_mean" or "cls_lead" (B, 2 D), not normalised."""
-        inputs = {name: tensor.to(self.model.device) for name, tensor in batch.model_inputs().items()}
+        inputs = batch.model_inputs(self.model.device)
         hidden = self.model(**inputs).last_hidden_state.float()  # a mean in bfloat16 would have three digits
         mask = inputs["attention_mask"].bool()
         if self.pooling in POOLINGS:
@@ -54,8 +57,7 @@ class TextEncoder:
 
     def outcomes(self, texts: Iterable[Text], **options: Any) -> Iterator[Outcome]:
         """Embeddings in order, streamed; ``options`` are those of ``run_texts``."""
-        options.setdefault("limit", self.limit)
-        for outcome in run_texts(self.forward, texts, self.tokenizer, **options):
+        for outcome in super().outcomes(texts, **options):
             if self.normalise:
                 unit = normalize(torch.from_numpy(outcome.values), dim=0).numpy()
                 outcome = outcome._replace(values=unit)
@@ -64,12 +66,6 @@ class TextEncoder:
     def embed(self, texts: Sequence[Text], *, progress: bool = False, **options: Any) -> np.ndarray:
         """Embeddings float32 (N, D) of ``texts``; ``options`` are those of ``run_texts``."""
         return self.collect(texts, progress=progress, **options).values
-
-    def collect(self, texts: Sequence[Text], *, progress: bool = False, **options: Any) -> Collected:
-        """Embeddings (N, D), and how many tokens were seen and texts cut."""
-        outcomes = self.outcomes(texts, **options)
-        features = pooled_width(self.pooling, self.model.config.hidden_size)
-        return collect(outcomes, total=len(texts), features=features, name="embed", progress=progress)
 
 
 def load_encoder(
@@ -89,15 +85,10 @@ def load_encoder(
     ``load_pretrained``. Raises CheckpointError, ConfigurationError.
     """
     saved_pooling, saved_normalise = _sentence_transformers_settings(source)
-    model, tokenizer = load_pretrained(AutoModel, source, dtype=dtype, device=device, compile=compile)
-    limit = checked_limit(token_limit(model, tokenizer), max_length, name=str(source))
-    return TextEncoder(
-        model,
-        tokenizer,
-        pooling=pooling or saved_pooling,
-        normalise=saved_normalise if normalise is None else normalise,
-        limit=limit,
-    )
+    options: Any = {"max_length": max_length, "dtype": dtype, "device": device, "compile": compile}
+    model, tokenizer, limit = load_limited(AutoModel, source, **options)
+    normalise = saved_normalise if normalise is None else normalise
+    return TextEncoder(model, tokenizer, limit, pooling or saved_pooling, normalise)
 
 
 def _sentence_transformers_settings(source: str | Path) -> tuple[str, bool]:

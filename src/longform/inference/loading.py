@@ -15,9 +15,9 @@ from longform.functional.conditions import native_bfloat16
 from longform.inference.compiling import compile_in_place
 from longform.models.inference import pack_weights
 from longform.models.modeling_linformer import LinformerPreTrainedModel
-from longform.models.quantization import quantize
 
 MISSING = " (there is no such folder)"
+OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "roberta-prelayernorm")
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -44,7 +44,7 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     Raises ConfigurationError for another name, and for "bfloat16" on a GPU or CPU that does not multiply it.
     """
     if name not in ("auto", "float32", "bfloat16"):
-        raise ConfigurationError(f'dtype is "{name}"; it is "float32", "bfloat16", "int8" or "auto"')
+        raise ConfigurationError(f'dtype is "{name}"; it is "float32", "bfloat16" or "auto"')
     native = native_bfloat16(device)
     if name == "bfloat16" and not native and device.type in ("cpu", "cuda"):
         raise ConfigurationError(
@@ -59,18 +59,16 @@ def load_pretrained(
 ) -> tuple[Any, Any]:
     """Model (in eval mode, on its device) and tokenizer of ``source``, a folder or hub name; safetensors only.
 
-    ``dtype`` "int8" is for Longforms on a CPU, which "auto" then is (``longform.quantize``). ``compile``: Longforms,
-    by torch.compile, when first called. Longforms on a CPU that are neither come with packed weights
+    ``compile``: Longforms, by torch.compile, when first called. Other Longforms on a CPU come with packed weights
     (``longform.pack_weights``): for inference alone. Raises ConfigurationError for what cannot be had of these.
 
     Raises CheckpointError for what is not there, is cut off, is a pickle, is another architecture, or lacks the
     weights of the head that ``auto_class`` asks for.
     """
-    int8 = dtype == "int8"
-    chosen = pick_device("cpu" if int8 and device == "auto" else device)
-    wanted = pick_dtype("float32" if int8 else dtype, chosen)
+    chosen = pick_device(device)
+    wanted = pick_dtype(dtype, chosen)
     try:
-        with _quiet_transformers():
+        with quiet_transformers():
             model, info = auto_class.from_pretrained(
                 source, output_loading_info=True, use_safetensors=True, dtype=wanted
             )
@@ -86,20 +84,27 @@ def load_pretrained(
             "A head must be trained (longform finetune) before it is used"
         )
     model = model.to(chosen).eval()
-    if int8:
-        model = quantize(model)
-    elif isinstance(model, LinformerPreTrainedModel) and not compile:
+    if isinstance(model, LinformerPreTrainedModel) and not compile:
         pack_weights(model)
     return compile_in_place(model) if compile else model, tokenizer
 
 
+def load_limited(auto_class: Any, source: str | Path, *, max_length: int | None, **how: Any) -> tuple[Any, Any, int]:
+    """Model, tokenizer, and the most tokens that are given to it; ``how``: options of ``load_pretrained``."""
+    model, tokenizer = load_pretrained(auto_class, source, **how)
+    return model, tokenizer, checked_limit(token_limit(model, tokenizer), max_length, name=str(source))
+
+
 def token_limit(model: Any, tokenizer: Any) -> int:
-    """Most tokens, special ones included, that the model has positions for."""
-    config = model.config
+    """Most tokens, special ones included, that the model has positions for and its tokenizer gives."""
+    return min(position_limit(model.config), tokenizer.model_max_length)
+
+
+def position_limit(config: Any) -> int:
+    """Most tokens, special ones included, that a model has positions for."""
     limit = getattr(config, "max_position_embeddings", None) or 10**9
-    if config.model_type in ("roberta", "xlm-roberta", "camembert"):
-        limit -= config.pad_token_id + 1  # their table begins with the padding's rows
-    return min(limit, tokenizer.model_max_length)
+    # a table of this family begins with the padding's rows
+    return limit - config.pad_token_id - 1 if config.model_type in OFFSET_FAMILIES else limit
 
 
 def checked_limit(limit: int, max_length: int | None, *, name: str) -> int:
@@ -113,8 +118,8 @@ def checked_limit(limit: int, max_length: int | None, *, name: str) -> int:
 
 
 @contextmanager
-def _quiet_transformers() -> Generator[None, None, None]:
-    """No bar for the weights, no report about them: what is missing is raised as an error."""
+def quiet_transformers() -> Generator[None]:
+    """No bars of transformers for weights and files, no table of weights: what is missing is raised as an error."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -128,14 +133,10 @@ def _quiet_transformers() -> Generator[None, None, None]:
 
 def unreadable(what: str, source: str | Path, error: Exception) -> CheckpointError:
     """The error to raise where ``what``, read from the folder or hub name ``source``, ended in ``error``."""
-    said, hint = _first_lines(error), _hint(source)
+    said, hint = " ".join(str(error).split())[:300], _hint(source)
     if hint == MISSING and not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(source)):
         return CheckpointError(f"{what} cannot be loaded: there is no such folder")  # and no hub name either
     return CheckpointError(f"{what} cannot be loaded: {said}{hint}")
-
-
-def _first_lines(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
 
 
 def _hint(source: str | Path) -> str:

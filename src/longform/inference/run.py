@@ -1,8 +1,8 @@
-"""Predicting and embedding whole collections: streamed, in order, resumable, in constant memory."""
+"""Predictions and embeddings of whole collections: streamed, in order, resumable, in constant memory."""
 
 import hashlib
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,9 +14,12 @@ from tqdm import tqdm
 from longform.data.text import Document, ReadReport, read_documents
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
-from longform.inference.encoders import TextEncoder, load_encoder
+from longform.inference.encoders import load_encoder
 from longform.inference.resumable import ResumableOutput
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome
+from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
+
+Sources = str | Path | Sequence[str | Path]
+LOADING = ("max_length", "dtype", "device", "compile")  # settings that the model is loaded by
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class InferenceSummary:
 
 def predict(
     model: str | Path,
-    sources: str | Path | Sequence[str | Path],
+    sources: Sources,
     output: str | Path,
     settings: InferenceSettings | None = None,
     *,
@@ -77,7 +80,7 @@ def predict(
     settings = settings or InferenceSettings()
     if not 0 <= threshold <= 1:
         raise ConfigurationError(f"threshold is {threshold}; it is a probability")
-    classifier = load_classifier(model, **_loading(settings))
+    classifier = load_classifier(model, **_chosen(settings, *LOADING))
     format_record = _prediction_format(classifier, threshold)
     kept = {"command": "predict", "threshold": threshold}
     return _run(classifier, format_record, model, sources, output, settings, kept)
@@ -85,7 +88,7 @@ def predict(
 
 def embed(
     model: str | Path,
-    sources: str | Path | Sequence[str | Path],
+    sources: Sources,
     output: str | Path,
     settings: InferenceSettings | None = None,
     *,
@@ -98,36 +101,24 @@ def embed(
     ``pooling`` and ``normalise`` as in ``load_encoder``. Raises the errors of ``longform.errors``.
     """
     settings = settings or InferenceSettings()
-    encoder = load_encoder(model, pooling=pooling, normalise=normalise, **_loading(settings))
+    encoder = load_encoder(model, pooling=pooling, normalise=normalise, **_chosen(settings, *LOADING))
     kept = {"command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise}
     return _run(encoder, _embedding_record, model, sources, output, settings, kept)
 
 
-def _loading(settings: InferenceSettings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in ("max_length", "dtype", "device", "compile")}
+def _chosen(settings: InferenceSettings, *names: str) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in names}
 
 
 def _run(
-    runner: TextClassifier | TextEncoder,
-    format_record: Callable[[np.ndarray], dict[str, Any]],
-    model: str | Path,
-    sources: str | Path | Sequence[str | Path],
-    output: str | Path,
-    settings: InferenceSettings,
-    kept: dict[str, Any],
-) -> InferenceSummary:
+    runner: TextModel, format_record: Callable[[np.ndarray], dict[str, Any]], model: str | Path, sources: Sources,
+    output: str | Path, settings: InferenceSettings, kept: dict[str, Any],
+) -> InferenceSummary:  # fmt: skip
     report = ReadReport()
-    documents = read_documents(
-        sources,
-        text_field=settings.text_field,
-        pair_field=settings.pair_field,
-        id_field=settings.id_field,
-        stdin_format=settings.stdin_format,
-        report=report,
-    )
-    result = ResumableOutput(
-        output, {**kept, **_identity(model, sources, settings, runner.limit)}, restart=settings.restart
-    )
+    fields: Any = _chosen(settings, "text_field", "pair_field", "id_field", "stdin_format")
+    documents = read_documents(sources, **fields, report=report)
+    kept |= _identity(model, sources, settings, runner.limit)
+    result = ResumableOutput(output, kept, restart=settings.restart)
     started, resumed, tokens_now = time.perf_counter(), result.done, 0
     try:
         _skip_done(documents, result)
@@ -140,26 +131,18 @@ def _run(
             counts = {"tokens": outcome.tokens, "truncated": outcome.truncated}
             result.append({"id": document, **format_record(outcome.values), **counts})
         seconds = time.perf_counter() - started
-        tokens, cut, cut_tokens = _totals(result)
+        totals = _totals(result)
         result.finish()
     finally:
         result.close()
     return InferenceSummary(
-        output=str(output),
-        documents=report.documents,
-        resumed=resumed,
-        tokens=tokens,
-        truncated=cut,
-        truncated_tokens=cut_tokens,
-        empty=report.empty,
-        replaced_characters=report.replaced_characters,
-        seconds=seconds,
+        str(output), **asdict(report), **totals, resumed=resumed, seconds=seconds,
         tokens_per_second=tokens_now / max(seconds, 1e-9),
-    )
+    )  # fmt: skip
 
 
 def _paired(
-    runner: TextClassifier | TextEncoder, documents: Iterator[Document], settings: InferenceSettings, *, initial: int
+    runner: TextModel, documents: Iterator[Document], settings: InferenceSettings, *, initial: int
 ) -> Iterator[tuple[str, Outcome]]:
     """Outcomes with the ids of their documents; a model's failure names the documents it may have come from."""
     waiting: deque[str] = deque()
@@ -169,13 +152,8 @@ def _paired(
             waiting.append(document.id)
             yield document
 
-    outcomes = runner.outcomes(
-        remembered(),
-        strategy=settings.strategy,
-        overlap=settings.overlap,
-        max_tokens_per_batch=settings.batch_tokens,
-        on_long=settings.on_long,
-    )
+    options = _chosen(settings, "strategy", "overlap", "on_long")
+    outcomes = runner.outcomes(remembered(), max_tokens_per_batch=settings.batch_tokens, **options)
     try:
         for outcome in tqdm(outcomes, initial=initial, unit=" documents", disable=not settings.progress):
             yield waiting.popleft(), outcome
@@ -200,18 +178,15 @@ def _skip_done(documents: Iterator[Document], result: ResumableOutput) -> None:
         )
 
 
-def _totals(result: ResumableOutput) -> tuple[int, int, int]:
-    tokens = cut = cut_tokens = 0
+def _totals(result: ResumableOutput) -> dict[str, int]:
+    found: Counter[str] = Counter(tokens=0, truncated=0, truncated_tokens=0)
     for record in result.records():
-        tokens += record["tokens"]
-        cut += record["truncated"] > 0
-        cut_tokens += record["truncated"]
-    return tokens, cut, cut_tokens
+        cut = record["truncated"]
+        found.update(tokens=record["tokens"], truncated=int(cut > 0), truncated_tokens=cut)
+    return dict(found)
 
 
-def _identity(
-    model: str | Path, sources: str | Path | Sequence[str | Path], settings: InferenceSettings, limit: int
-) -> dict[str, Any]:
+def _identity(model: str | Path, sources: Sources, settings: InferenceSettings, limit: int) -> dict[str, Any]:
     """What must not change between two starts of one run."""
     listed = [sources] if isinstance(sources, str | Path) else sources
     free = ("batch_tokens", "device", "compile", "restart", "progress", "max_length")
@@ -221,11 +196,10 @@ def _identity(
 
 def _fingerprint(model: str | Path) -> str:
     """The model's name and, for a folder, a digest of its settings and of its weights' sizes and times."""
-    folder = Path(model)
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+    folder, digest = Path(model), hashlib.sha256()
+    for path in sorted(folder.glob("*.json")):
         digest.update(path.read_bytes())
-    for path in sorted(folder.glob("*.safetensors")) if folder.is_dir() else ():
+    for path in sorted(folder.glob("*.safetensors")):
         digest.update(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}".encode())
     return f"{model} {digest.hexdigest()[:16]}"
 

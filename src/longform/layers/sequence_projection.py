@@ -5,7 +5,7 @@ g = 1 (heads share) or h.
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -213,7 +213,7 @@ class RunProjection(SequenceProjection):
 
     def slots_of(self, x: Tensor, mask: Tensor | None, sinks: int) -> tuple[Tensor | None, Slots]:
         """The mask (B, n) of x (B, n, ...) without its sinks, and the slots of what is left."""
-        where = {"batch": x.shape[0], "length": x.shape[1], "device": x.device}
+        where: Any = {"batch": x.shape[0], "length": x.shape[1], "device": x.device}
         rest = rest_mask(mask, sinks=sinks, **where) if sinks else mask
         return rest, make_slots(rest, sizes=self.sizes, slots=self.slots, **where)
 
@@ -242,7 +242,7 @@ class MeanProjection(RunProjection):
 
     def slots_of(self, x: Tensor, mask: Tensor | None, sinks: int) -> tuple[Tensor | None, Slots]:
         """Means leave sinks out by themselves, so that texts without padding share their slots."""
-        where = {"batch": x.shape[0], "length": x.shape[1], "device": x.device}
+        where: Any = {"batch": x.shape[0], "length": x.shape[1], "device": x.device}
         return mask, make_slots(mask, sizes=self.sizes, slots=self.slots, sinks=sinks, **where)
 
     def pool(self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int) -> Tensor:

@@ -1,1 +1,1 @@
-"""Teaching a converted encoder to behave as its source did, and fine-tuning encoders on labelled texts."""
+"""Training on Hugging Face's Trainer: distillation, fine-tuning, and pre-training from scratch."""

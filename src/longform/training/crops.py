@@ -1,4 +1,4 @@
-"""Documents -> crops of mixed lengths -> the batches of each optimiser step; the same for the same seed.
+"""Crops of mixed lengths, cut from documents, as the batches of each optimiser step; the same for the same seed.
 
 A step's batch depends on the documents, the settings and its number alone, so an interrupted run finds its place by
 counting.
@@ -7,20 +7,22 @@ counting.
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from longform.data.batching import SpecialTokens, padded
 from longform.data.text import Document, text_of
+from longform.data.token_store import content_ids
 from longform.errors import ConfigurationError, DataError
 from longform.training.settings import DistillationSettings
-from longform.training.teacher import SpecialTokens
 
 DOCUMENTS_AT_ONCE = 32  # tokenised together
 SHUFFLED_STEPS = 32  # steps' worth of crops among which a batch is drawn
 MISSES = 16  # crops drawn in vain, too long for what is left of a step, before the step is full
 PART_TOKENS = 1024  # from here on a part is worth a pass of its own, and a shorter crop is not padded to join it
+T = TypeVar("T")
 SHORTEST = 8  # tokens of text; a document with less teaches nothing
 
 
@@ -46,16 +48,16 @@ class Crops(NamedTuple):
         """How much of a step's loss it is."""
         return self.tokens
 
+    @property
+    def mask(self) -> Tensor | None:
+        """The attention mask as bool, None without padding."""
+        return None if self.attention_mask is None else self.attention_mask.bool()
+
 
 def stack(crops: Sequence[Sequence[int]], pad_id: int) -> Crops:
     """Pad token ids on the right to the longest."""
-    lengths = [len(crop) for crop in crops]
-    ids = torch.full((len(crops), max(lengths)), pad_id)
-    for row, crop in enumerate(crops):
-        ids[row, : len(crop)] = torch.tensor(crop)
-    padded = min(lengths) < ids.shape[1]
-    mask = (torch.arange(ids.shape[1]) < torch.tensor(lengths)[:, None]).long() if padded else None
-    return Crops(ids, mask, lengths)
+    ids, mask = padded(crops, value=pad_id)
+    return Crops(ids, None if mask.all() else mask, [len(crop) for crop in crops])
 
 
 def alike(crops: Sequence[list[int]], tokens_per_forward: int) -> Iterator[list[list[int]]]:
@@ -67,9 +69,9 @@ def alike(crops: Sequence[list[int]], tokens_per_forward: int) -> Iterator[list[
     for crop in sorted(crops, key=len, reverse=True):
         if group:
             longest, tokens = len(group[0]), sum(map(len, group))
-            padded = longest / len(crop)
+            longer = longest / len(crop)
             full = (len(group) + 1) * longest > tokens_per_forward
-            if full or padded > 2 or (padded > 1.2 and tokens >= PART_TOKENS):
+            if full or longer > 2 or (longer > 1.2 and tokens >= PART_TOKENS):
                 yield group
                 group = []
         group.append(crop)
@@ -90,17 +92,9 @@ class CropSource:
     """All batches of a run. ``heldout``: how many documents at the beginning are kept apart."""
 
     def __init__(
-        self,
-        documents: Iterable[str | Document],
-        tokenizer: Any,
-        special: SpecialTokens,
-        settings: DistillationSettings,
-        *,
-        heldout: int,
-        rank: int = 0,
-        processes: int = 1,
-        mask_id: int | None = None,
-    ) -> None:
+        self, documents: Iterable[str | Document], tokenizer: Any, special: SpecialTokens,
+        settings: DistillationSettings, *, heldout: int, rank: int = 0, processes: int = 1, mask_id: int | None = None,
+    ) -> None:  # fmt: skip
         check_repeatable(documents)
         self.documents, self.tokenizer, self.special, self.settings = documents, tokenizer, special, settings
         self.heldout, self.rank, self.processes, self.mask_id = heldout, rank, processes, mask_id
@@ -120,7 +114,9 @@ class CropSource:
     def whole_crops(self, texts: Sequence[str]) -> list[list[int]]:
         """Each text from its beginning up to ``length`` tokens; texts with almost nothing in them are left out."""
         content = self.settings.length - self.special.total
-        return [self._finish(ids[:content]) for ids in self._tokenized(texts) if len(ids) >= SHORTEST]
+        return [
+            self.special.around(ids[:content]) for ids in content_ids(self.tokenizer, texts) if len(ids) >= SHORTEST
+        ]
 
     def steps(self, start: int = 0) -> Iterator[list[Crops]]:
         """From step ``start`` on, without end: the parts that make up the batch of each step of this process."""
@@ -150,8 +146,7 @@ class CropSource:
             if len(pool[place]) > room:
                 misses += 1
                 continue
-            pool[place], pool[-1] = pool[-1], pool[place]
-            batch.append(pool.pop())
+            batch.append(taken(pool, place))
             room -= len(batch[-1])
         return batch
 
@@ -194,7 +189,7 @@ class CropSource:
             for content in self._contents(texts):
                 for piece in self._cut(content, cuts):
                     found = True
-                    yield self._finish(piece)
+                    yield self.special.around(piece)
             if not found:
                 raise DataError(
                     f"no text to train on: beside {self.heldout} held-out documents none has {SHORTEST} tokens or more "
@@ -207,7 +202,7 @@ class CropSource:
         separator = [self.tokenizer.sep_token_id] if self.tokenizer.sep_token_id is not None else []
         joined: list[int] = []
         while some := list(islice(texts, DOCUMENTS_AT_ONCE)):
-            for ids in self._tokenized(some):
+            for ids in content_ids(self.tokenizer, some):
                 if not self.settings.pack:
                     yield ids
                     continue
@@ -217,13 +212,6 @@ class CropSource:
                     joined = []
         if joined:
             yield joined
-
-    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
-        if not texts:
-            return []
-        return self.tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)[
-            "input_ids"
-        ]
 
     def _cut(self, content: list[int], cuts: random.Random) -> Iterator[list[int]]:
         """Consecutive pieces with lengths from the mix; what is too short for the mix, and not the whole, is left."""
@@ -237,8 +225,11 @@ class CropSource:
         if start == 0 and len(content) >= SHORTEST:
             yield content
 
-    def _finish(self, content: Sequence[int]) -> list[int]:
-        return [*self.special.prefix, *content, *self.special.suffix]
+
+def taken(pool: list[T], place: int) -> T:
+    """The item at ``place``, out of the pool, where the last one takes its place."""
+    pool[place], pool[-1] = pool[-1], pool[place]
+    return pool.pop()
 
 
 def hash_seed(*numbers: int) -> int:
@@ -247,8 +238,5 @@ def hash_seed(*numbers: int) -> int:
 
 
 def _mix(length: int, min_length: int) -> list[int]:
-    """length, length / 2, length / 4 ... down to min_length."""
-    lengths = [length]
-    while lengths[-1] // 2 >= min_length:
-        lengths.append(lengths[-1] // 2)
-    return lengths
+    """length, length / 2, length / 4 ... down to min_length, which is at most the length."""
+    return [length] if length // 2 < min_length else [length, *_mix(length // 2, min_length)]

@@ -1,28 +1,47 @@
-"""A model, its labelled texts as numbered batches, its loss and how it is measured.
+"""A fine-tuning: labelled texts as numbered batches, the loss, and how the model is measured.
 
 Axes: B texts, n tokens, L labels.
 """
 
 import hashlib
+import json
 import math
 import random
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import count, islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
+from torch.optim import Optimizer
 from tqdm import tqdm
+from transformers import (
+    EarlyStoppingCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
-from longform.data.batching import TokenizedText, collate, group_by_length, tokenize
+from longform.data.batching import TokenizedText, batches_of, tokenize
+from longform.data.text import atomic_write
 from longform.errors import ConfigurationError
 from longform.evaluation import classification
-from longform.inference.loading import token_limit
+from longform.inference.loading import checked_limit, token_limit
+from longform.training.job import Job, smallest_budget
 from longform.training.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme
-from longform.training.settings import FinetuningSettings, as_dict, compute_dtype
-from longform.training.students import Student, fingerprint
+from longform.training.plots import confusion_matrix, learning_curve
+from longform.training.records import RecordingCallback
+from longform.training.run_folder import RunFolder
+from longform.training.settings import FinetuningSettings
+from longform.training.students import Student, fingerprint, learning
+from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, training_arguments
 
 METRICS = {
     SINGLE: ("macro_f1", "accuracy", "loss"),
@@ -33,8 +52,12 @@ TOKENIZED_AT_ONCE = 256
 
 
 class LabelledBatch(NamedTuple):
-    """``inputs``: of the model, (B, n) each. ``targets``: long (B), float (B, L), or float (B) for regression."""
+    """``places``: of the texts in their part. ``inputs``: of the model, (B, n) each.
 
+    ``targets``: long (B), float (B, L), or float (B) for regression.
+    """
+
+    places: list[int]
     inputs: dict[str, Tensor]
     targets: Tensor
 
@@ -51,41 +74,51 @@ class _Part(NamedTuple):
     targets: list[Any]
 
 
-class FinetuningJob:
+class _Occasions(TrainerCallback):
+    """The last step is measured too, and there are checkpoints between the evaluations, ``save_every`` steps apart.
+
+    The Trainer can save only where it evaluates, once it is to keep the best checkpoint (``load_best_model_at_end``).
+    """
+
+    def __init__(self, save_every: int | None) -> None:
+        self.save_every = save_every
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Ask for an evaluation, or for a checkpoint."""
+        if state.global_step >= state.max_steps:
+            control.should_evaluate = True
+        if self.save_every is not None and state.global_step % self.save_every == 0:
+            control.should_save = True
+
+
+class FinetuningJob(Job):
     """A model, its texts, its loss and how it is measured."""
+
+    kind = "fine-tuning"
 
     def __init__(
         self, opened: Student, scheme: LabelScheme, train: Examples, validation: Examples,
         settings: FinetuningSettings, process: Any, *, progress: bool,
     ) -> None:  # fmt: skip
-        self.opened, self.scheme, self.settings, self.process = opened, scheme, settings, process
-        self.device, self.dtype = process.device, compute_dtype(settings.dtype, process.device)
+        super().__init__(settings, process)
+        self.opened, self.scheme = opened, scheme
         self.metric = settings.metric or METRICS[scheme.task][0]
         if self.metric not in METRICS[scheme.task]:
             raise ConfigurationError(
                 f'metric="{self.metric}" does not go with {scheme.task} labels: {", ".join(METRICS[scheme.task])}'
             )
-        self.max_length = self._limit()
-        digest = hashlib.sha256(repr((train, validation)).encode("utf-8", "replace"))
-        self.data = digest.hexdigest()[:16]
-        self.model = opened.model.to(self.device)
+        limit = token_limit(opened.model, opened.tokenizer)
+        self.max_length = checked_limit(limit, settings.max_length, name="the model")
+        self.data = hashlib.sha256(repr((train, validation)).encode("utf-8", "replace")).hexdigest()[:16]
+        self.trained = opened.model.to(self.device)
         self.progress = progress and process.is_main_process
-        self.train = self._prepare(train, "the training part")
+        self.taught = self._prepare(train, "the training part")
         self.validation = self._prepare(validation, "the validation part")
-        self.truncated = sum(text.truncated > 0 for text in self.train.texts)
-
-    def _limit(self) -> int:
-        limit = token_limit(self.opened.model, self.opened.tokenizer)
-        wanted = self.settings.max_length
-        if wanted is not None and wanted > limit:
-            raise ConfigurationError(f"max_length={wanted} is more than the {limit} tokens that the model takes")
-        return wanted or limit
+        self.truncated = sum(text.truncated > 0 for text in self.taught.texts)
 
     def _prepare(self, examples: Examples, where: str) -> _Part:
         targets = self.scheme.encode(examples.labels, where=where)
-        texts: list[Any] = list(examples.texts)
-        if examples.pairs is not None:
-            texts = list(zip(texts, examples.pairs, strict=True))
+        texts = examples.inputs()
         tokenized: list[TokenizedText] = []
         shown = tqdm(total=len(texts), desc=f"tokenising {where}", unit="text", leave=False, disable=not self.progress)
         with shown:
@@ -95,12 +128,9 @@ class FinetuningJob:
                 shown.update(len(some))
         return _Part(tokenized, targets)
 
-    def identity(self) -> dict[str, Any]:
-        """What must be the same for an interrupted run to go on."""
-        return {
-            "kind": "fine-tuning", "settings": as_dict(self.settings), "model": fingerprint(self.opened.model),
-            "data": self.data, "processes": self.process.num_processes,
-        }  # fmt: skip
+    def subject(self) -> dict[str, Any]:
+        """The model, and both parts of the texts."""
+        return {"model": fingerprint(self.trained), "data": self.data}
 
     @property
     def steps_per_epoch(self) -> int:
@@ -109,7 +139,7 @@ class FinetuningJob:
 
     def _order(self, epoch: int) -> list[list[int]]:
         """The texts of each step of one pass, over all processes; each process gets one text of a step at least."""
-        order = list(range(len(self.train.texts)))
+        order = list(range(len(self.taught.texts)))
         random.Random(f"pass {epoch} {self.settings.seed}").shuffle(order)
         together = self.settings.batch_size * self.process.num_processes
         steps = [order[start : start + together] for start in range(0, len(order), together)]
@@ -119,27 +149,20 @@ class FinetuningJob:
 
     def steps(self, start: int = 0) -> Iterator[list[LabelledBatch]]:
         """From step ``start`` on, without end."""
-        step = 0
-        epoch = 0
-        while True:
-            for places in self._order(epoch):
-                if step >= start:
-                    yield self._batches(self.train, places[self.process.process_index :: self.process.num_processes])
-                step += 1
-            epoch += 1
+        rank, processes = self.process.process_index, self.process.num_processes
+        every = (places for epoch in count() for places in self._order(epoch))
+        for places in islice(every, start, None):
+            yield list(self._batches(self.taught, places[rank::processes]))
 
-    def _batches(self, part: _Part, places: Sequence[int]) -> list[LabelledBatch]:
+    def _batches(self, part: _Part, places: Sequence[int]) -> Iterator[LabelledBatch]:
         """Texts grouped by length, so that little of a batch is padding."""
-        lengths = [len(part.texts[place].input_ids) for place in places]
-        groups = group_by_length(lengths, self.settings.tokens_per_forward)
-        return [self._batch(part, [places[number] for number in group]) for group in groups]
-
-    def _batch(self, part: _Part, places: Sequence[int]) -> LabelledBatch:
-        inputs = collate(places, [part.texts[place] for place in places], self.opened.tokenizer).model_inputs()
-        if "token_type_ids" not in self.opened.tokenizer.model_input_names:
-            inputs.pop("token_type_ids", None)
-        targets = torch.tensor([part.targets[place] for place in places])
-        return LabelledBatch(inputs, targets)
+        tokenizer = self.opened.tokenizer
+        for batch in batches_of([part.texts[place] for place in places], tokenizer, self.settings.tokens_per_forward):
+            inputs = batch.model_inputs()
+            if "token_type_ids" not in tokenizer.model_input_names:
+                inputs.pop("token_type_ids", None)
+            chosen = [places[index] for index in batch.indices]
+            yield LabelledBatch(chosen, inputs, torch.tensor([part.targets[place] for place in chosen]))
 
     def part_loss(self, model: nn.Module, batch: LabelledBatch, share: float) -> Tensor:
         """``share`` times the mean loss of the batch."""
@@ -158,17 +181,16 @@ class FinetuningJob:
     @torch.no_grad()
     def predict(self) -> np.ndarray:
         """Logits float32 (N, L) of the validation part; the processes share the work."""
-        self.model.eval()
+        self.trained.eval()
         rank, processes = self.process.process_index, self.process.num_processes
-        mine = list(range(rank, len(self.validation.texts), processes))
-        lengths = [len(self.validation.texts[place].input_ids) for place in mine]
-        groups = list(group_by_length(lengths, self.settings.tokens_per_forward))
+        mine = range(rank, len(self.validation.texts), processes)
         rows: list[tuple[int, np.ndarray]] = []
-        for group in tqdm(groups, desc="validation", unit="batch", leave=False, disable=not self.progress):
-            places = [mine[number] for number in group]
-            with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
-                logits = self._logits(self.model, self._batch(self.validation, places)).cpu().numpy()
-            rows += zip(places, logits, strict=True)
+        with tqdm(total=len(mine), desc="validation", unit="text", leave=False, disable=not self.progress) as bar:
+            for batch in self._batches(self.validation, mine):
+                with self.autocast():
+                    logits = self._logits(self.trained, batch).cpu().numpy()
+                rows += zip(batch.places, logits, strict=True)
+                bar.update(len(logits))
         if processes > 1:
             from accelerate.utils import gather_object
 
@@ -177,25 +199,82 @@ class FinetuningJob:
 
     def scores(self) -> dict[str, Any]:
         """Metrics on the validation part, with ``confusion`` and ``labels`` for single labels."""
-        logits = self.predict()
-        targets = np.array(self.validation.targets)
-        loss = float(self._loss(torch.from_numpy(logits), torch.from_numpy(targets).to(_dtype_of(self.scheme))))
+        logits, targets = self.predict(), np.array(self.validation.targets)
+        wanted = torch.from_numpy(targets).to(torch.long if self.scheme.task == SINGLE else torch.float32)
+        loss = float(self._loss(torch.from_numpy(logits), wanted))
         if self.scheme.task == SINGLE:
             found = asdict(classification.classification_scores(logits, targets, self.scheme.names))
         elif self.scheme.task == MULTI:
             found = asdict(classification.multi_label_scores(logits, targets))
         else:
-            found = {
-                name: _finite(value)
-                for name, value in asdict(classification.regression_scores(logits, targets)).items()
-            }
+            values = asdict(classification.regression_scores(logits, targets))
+            found = {name: value if math.isfinite(value) else 0.0 for name, value in values.items()}  # no correlation
         return {"loss": loss, **found}
 
+    def train(self, run: RunFolder, *, shown: bool) -> None:
+        """See Job; the model then is the best one, which is measured."""
+        settings, records = self.settings, run.records
+        if run.steps is None:
+            run.fix_steps(self._steps(), self.process)
+        steps = run.steps
+        assert steps is not None
 
-def _finite(value: float) -> float:
-    """A correlation with a constant is none: 0."""
-    return value if math.isfinite(value) else 0.0
+        def measured() -> dict[str, float]:
+            values = {name: value for name, value in self.scores().items() if isinstance(value, float)}
+            records.add("evaluation", trainer.state.global_step, **values)
+            return values
 
+        every = min(steps, math.ceil(self.steps_per_epoch / settings.evaluations_per_epoch))
+        arguments = training_arguments(
+            self, run, steps, every, every, load_best_model_at_end=True, metric_for_best_model=self.metric,
+            greater_is_better=self.metric != "loss",
+        )  # fmt: skip
+        recording = RecordingCallback(records, "fine-tuning", dict, shown=shown)
+        callbacks: list[TrainerCallback] = [_Occasions(checkpoints_apart(self, run, steps)), recording]
+        if settings.early_stopping is not None:
+            callbacks.append(EarlyStoppingCallback(settings.early_stopping))
+        trainer = NumberedStepsTrainer(self, arguments, measure=measured, callbacks=callbacks)
+        with learning(self.trained, recompute=settings.gradient_checkpointing):
+            trainer.run(run.checkpoint)
+        best = {"best_step": trainer.state.best_global_step, "texts_truncated": self.truncated}
+        records.add("end", trainer.state.global_step, **self.scores(), **best)
 
-def _dtype_of(scheme: LabelScheme) -> torch.dtype:
-    return torch.long if scheme.task == SINGLE else torch.float32
+    def _steps(self) -> int:
+        """Optimiser steps of the smallest budget."""
+        evaluations = self.settings.epochs * self.settings.evaluations_per_epoch + 2
+
+        def measuring() -> float:
+            began = time.perf_counter()
+            self.predict()
+            return (time.perf_counter() - began) * evaluations
+
+        passes = max(1, self.settings.epochs * self.steps_per_epoch)
+        steps = smallest_budget(self, passes, overhead=measuring, shown=self.progress)
+        assert steps is not None
+        return steps
+
+    def make_optimizer(self, model: Any) -> Optimizer:
+        """AdamW, with a learning rate for the encoder and one for the head, without weight decay of vectors."""
+        decayed = set(Trainer.get_decay_parameter_names(self, model))  # ty: ignore[invalid-argument-type]
+        encoder = {id(parameter) for parameter in getattr(model, "base_model", model).parameters()}
+        groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                groups.setdefault((id(parameter) not in encoder, name not in decayed), []).append(parameter)
+        rates = (self.learning_rate, self.settings.head_learning_rate or self.learning_rate)
+        decays = (self.settings.weight_decay, 0.0)
+        chosen = [
+            {"params": parameters, "lr": rates[in_head], "weight_decay": decays[is_vector]}
+            for (in_head, is_vector), parameters in sorted(groups.items(), key=lambda each: each[0])
+        ]
+        return torch.optim.AdamW(chosen, lr=self.learning_rate, fused=True)
+
+    def save(self, run: RunFolder, folder: Path) -> None:
+        """The model, its scores, and pictures of how it learned."""
+        super().save(run, folder)
+        end = run.records.last("end") or {}
+        with atomic_write(folder / "metrics.json") as file:
+            json.dump({name: value for name, value in end.items() if name != "event"}, file, indent=1)
+        learning_curve(run.records.rows, self.metric, folder / "learning_curve.png")
+        if "confusion" in end:
+            confusion_matrix(end["confusion"], end["labels"], folder / "confusion_matrix.png")

@@ -1,13 +1,12 @@
-"""Labelled texts: reading them, what kind of labels they have, splitting off a validation part."""
+"""Labelled texts: reading them, finding out the kind of their labels, splitting off a validation part."""
 
 import csv
 import random
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longform.data.records import Record, field, read_records
+from longform.data.records import Record, field, read_records, string_field
 from longform.data.text import clean_text
 from longform.errors import DataError
 
@@ -21,6 +20,10 @@ class Examples(NamedTuple):
     texts: Sequence[str]
     labels: Sequence[Any]
     pairs: Sequence[str] | None = None
+
+    def inputs(self) -> list[Any]:
+        """The texts, or pairs of texts."""
+        return list(self.texts) if self.pairs is None else list(zip(self.texts, self.pairs, strict=True))
 
     def take(self, places: Sequence[int]) -> "Examples":
         """Some of them."""
@@ -38,7 +41,7 @@ class LabelScheme(NamedTuple):
         """Targets: a class number, a list of 0.0 and 1.0, or a number. Raises DataError for labels not in training."""
         if self.task == REGRESSION:
             return [_number(label, where) for label in labels]
-        given = [_names(label) for label in labels] if self.task == MULTI else [[_name(label)] for label in labels]
+        given = [_names(label) for label in labels] if self.task == MULTI else [[str(label)] for label in labels]
         place = {name: number for number, name in enumerate(self.names)}
         unseen = sorted({name for names in given for name in names} - place.keys())
         if unseen:
@@ -61,9 +64,9 @@ def read_examples(
     """
     texts, labels, pairs = [], [], []
     for record in _records(source):
-        texts.append(_text(record, text_field))
+        texts.append(clean_text(string_field(record, text_field))[0])
         if pair_field is not None:
-            pairs.append(_text(record, pair_field))
+            pairs.append(clean_text(string_field(record, pair_field))[0])
         label = field(record, label_field)
         if label is None or label == "" or label != label:
             raise DataError(f'{record.location}: the field "{label_field}" is empty; every text needs a label')
@@ -98,20 +101,9 @@ def _records(source: str | Path) -> Iterator[Record]:
             yield Record(f"{path}:{reader.line_num}", row)
 
 
-def _text(record: Record, name: str) -> str:
-    value = field(record, name)
-    if not isinstance(value, str):
-        raise DataError(f'{record.location}: the field "{name}" is {type(value).__name__}, not text')
-    return clean_text(value)[0]
-
-
 def is_list(label: Any) -> bool:
     """Whether a text has several labels."""
     return isinstance(label, list | tuple | set)
-
-
-def _name(label: Any) -> str:
-    return str(label)
 
 
 def _names(label: Any) -> list[str]:
@@ -153,7 +145,7 @@ def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
         return LabelScheme(task, names)
     if any(is_list(label) for label in labels):
         raise DataError('task="single-label", but some labels are lists: use task="multi-label"')
-    names = sorted({_name(label) for label in labels}, key=_order)
+    names = sorted({str(label) for label in labels}, key=_order)
     if len(names) < 2:
         raise DataError(f'all training texts have the label "{names[0]}": a classifier needs two classes or more')
     return LabelScheme(task, names)
@@ -197,7 +189,7 @@ def split(
     generator = random.Random(f"split {seed}")
     groups: dict[str, list[int]] = {}
     for place, label in enumerate(examples.labels):
-        groups.setdefault(_name(label) if scheme.task == SINGLE else "", []).append(place)
+        groups.setdefault(str(label) if scheme.task == SINGLE else "", []).append(place)
     held: list[int] = []
     for _, places in sorted(groups.items()):
         generator.shuffle(places)
@@ -206,12 +198,3 @@ def split(
         raise DataError(f"{len(examples.texts)} texts are too few to hold out {fraction:.0%} of them: {otherwise}")
     kept = sorted(set(range(len(examples.texts))) - set(held))
     return examples.take(kept), examples.take(sorted(held))
-
-
-def counts(examples: Examples, scheme: LabelScheme) -> dict[str, int]:
-    """How many texts each label has."""
-    if scheme.task == REGRESSION:
-        return {}
-    every = [_names(x) if scheme.task == MULTI else [_name(x)] for x in examples.labels]
-    found = Counter(name for names in every for name in names)
-    return {name: found[name] for name in scheme.names}

@@ -1,4 +1,4 @@
-"""Which tokens are hidden from a masked-language model, and what stands in their place (BERT's 80/10/10).
+"""Masks of a masked-language model: the tokens that are hidden, and what stands in their place (BERT's 80/10/10).
 
 Axes: B blocks, n tokens, m hidden tokens.
 """
@@ -75,21 +75,23 @@ def _with(content: np.ndarray, places: np.ndarray, put: np.ndarray) -> np.ndarra
     return hidden
 
 
+def collated(
+    blocks: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], frame: BlockFrame, length: int, at_once: int
+) -> list[MaskedBlocks]:
+    """``collate_blocks`` of ``at_once`` blocks each."""
+    starts = range(0, len(blocks), at_once)
+    return [collate_blocks(blocks[start : start + at_once], frame, length) for start in starts]
+
+
 def collate_blocks(
     blocks: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], frame: BlockFrame, length: int
 ) -> MaskedBlocks:
     """Blocks as ``mask_block`` gives them, framed, padded to ``length`` and stacked."""
-    contents = [content for content, _, _ in blocks]
-    start = len(frame.prefix)
+    start = len(frame.special.prefix)
     places = np.concatenate([row * length + start + where for row, (_, where, _) in enumerate(blocks)])
     labels = np.concatenate([wanted for _, _, wanted in blocks])
-    lengths = np.array([len(content) + frame.total for content in contents])
-    mask = None
-    if lengths.min() < length:
-        mask = torch.from_numpy((np.arange(length) < lengths[:, None]).astype(np.int64))
-    return MaskedBlocks(
-        torch.from_numpy(frame.stack(contents, length)), mask, torch.from_numpy(places), torch.from_numpy(labels)
-    )
+    ids, mask = frame.stack([content for content, _, _ in blocks], length)
+    return MaskedBlocks(ids, None if mask.all() else mask, torch.from_numpy(places), torch.from_numpy(labels))
 
 
 def fixed_masked_set(blocks: Blocks, hiding: Hiding, *, blocks_at_once: int) -> list[MaskedBlocks]:
@@ -106,10 +108,7 @@ def fixed_masked_set(blocks: Blocks, hiding: Hiding, *, blocks_at_once: int) -> 
     hidden, put = np.concatenate(places), np.concatenate(puts)
     masked = [_with_fixed(blocks, number, hidden, put) for number in range(len(blocks))]
     kept = [block for block in masked if len(block[1])]
-    return [
-        collate_blocks(kept[start : start + blocks_at_once], blocks.frame, blocks.length)
-        for start in range(0, len(kept), blocks_at_once)
-    ]
+    return collated(kept, blocks.frame, blocks.length, blocks_at_once)
 
 
 def _with_fixed(

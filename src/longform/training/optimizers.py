@@ -1,4 +1,4 @@
-"""Muon for matrices, AdamW for the rest.
+"""Muon for matrices and AdamW for the rest, as one optimizer.
 
 Muon (Jordan et al. 2024) takes the direction of a matrix's momentum and makes all its singular values one; "Muon is
 scalable for LLM training" (Liu et al. 2025) scales the result so that AdamW's rates and weight decay fit. An encoder

@@ -1,4 +1,4 @@
-"""Named sets of tokenizer, model and training settings, as YAML files."""
+"""Presets of pre-training: tokenizer, model and training settings under a name, as YAML files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -51,17 +51,15 @@ def load_preset(name: str | Path) -> Preset:
 
 
 def _parts(name: str | Path) -> Mapping[str, Any]:
-    if str(name) in preset_names():
-        text = (resources.files("longform.training") / RECIPES / f"{name}.yaml").read_text(encoding="utf-8")
-    elif Path(name).is_file():
-        text = Path(name).read_text(encoding="utf-8")
-    else:
+    own = resources.files("longform.training") / RECIPES / f"{name}.yaml"
+    file = own if own.is_file() else Path(name)
+    if not file.is_file():
         raise ConfigurationError(
             f'there is no preset "{name}"; there are {", ".join(preset_names())}, or give a YAML file'
         )
     yaml = require("yaml", extra="cli")
     try:
-        given = yaml.safe_load(text)
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ConfigurationError(f'the preset "{name}" is not valid YAML: {error}') from error
     if not isinstance(given, Mapping):

@@ -1,31 +1,31 @@
-"""The batches of every step of a pre-training, by number, and the tokens that measure it.
+"""Batches of a pre-training by the number of their step, and the tokens that measure it.
 
 A step's blocks and masks depend on the documents, the settings and its number alone: not on the model, nor on how many
 processes share the work, where their number divides the blocks of a step.
 """
 
+import random
 from collections.abc import Iterator
-from itertools import takewhile
-from typing import Any, NamedTuple
+from itertools import islice, takewhile
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from longform.data.packing import BlockFrame, Blocks
-from longform.data.token_store import Corpus, TokenStore
+from longform.data.batching import special_tokens
+from longform.data.packing import DOCUMENTS, BlockFrame, Blocks
+from longform.data.token_store import Corpus, CorpusTexts, TokenStore, tokenized
 from longform.errors import ConfigurationError, DataError
-from longform.training.block_supply import CachedSupply, StreamedSupply, Supply, too_small
-from longform.training.crops import check_repeatable
+from longform.training.crops import check_repeatable, taken
 from longform.training.masking import (
     FIXED,
     STANDARD,
     Hiding,
     MaskedBlocks,
-    collate_blocks,
+    collated,
     fixed_masked_set,
     mask_block,
 )
 from longform.training.pretraining_settings import PretrainingSettings
-from longform.training.teacher import special_tokens
 
 FEW_DOCUMENTS = 10  # below this the end of each document is held out, not whole documents
 
@@ -35,8 +35,7 @@ def block_frame(tokenizer: Any) -> BlockFrame:
     for name in ("mask_token_id", "pad_token_id"):
         if getattr(tokenizer, name) is None:
             raise ConfigurationError(f"the tokenizer has no {name}: masked-language modelling needs it")
-    special = special_tokens(tokenizer)
-    return BlockFrame(special.prefix, special.suffix, tokenizer.sep_token_id, tokenizer.pad_token_id)
+    return BlockFrame(special_tokens(tokenizer), tokenizer.sep_token_id, tokenizer.pad_token_id)
 
 
 def _first_ordinary(tokenizer: Any) -> int:
@@ -70,6 +69,102 @@ def split_documents(store: TokenStore, validation_tokens: int) -> Split:
     count = max(1, int(np.searchsorted(np.cumsum(lengths[fitting]), wanted, side="right")))
     held = np.sort(fitting[:count])
     return Split(store, np.setdiff1d(order, held), held)
+
+
+class Supply(Protocol):
+    """Where the blocks of each step come from; those of step s are the same whatever came before.
+
+    ``blocks``: in one pass over the corpus, or None for a stream, whose end is not known.
+    """
+
+    blocks: int | None
+
+    def steps(self, start: int, size: int) -> Iterator[list[np.ndarray]]:
+        """The content of ``size`` blocks for each step from ``start`` on, without end."""
+
+
+class CachedSupply:
+    """Blocks of a cached corpus; each pass has an order of its own."""
+
+    def __init__(self, cached: Blocks, seed: int) -> None:
+        self.cached, self.seed = cached, seed
+        self.blocks: int | None = len(cached)
+
+    def steps(self, start: int, size: int) -> Iterator[list[np.ndarray]]:
+        """See Supply."""
+        numbers = self._numbers(start * size)
+        while True:
+            yield [self.cached.contents(number) for number in islice(numbers, size)]
+
+    def _numbers(self, start: int) -> Iterator[int]:
+        count = len(self.cached)
+        epoch, skipped = divmod(start, count)
+        while True:
+            yield from np.random.default_rng((self.seed, epoch)).permutation(count)[skipped:].tolist()
+            epoch, skipped = epoch + 1, 0
+
+
+class StreamedSupply:
+    """Blocks of documents that are tokenised as they come; ``held_out`` documents at the beginning are left out.
+
+    ``pool``: blocks among which a step's are drawn.
+    """
+
+    blocks: int | None = None
+
+    def __init__(
+        self, corpus: Corpus, tokenizer: Any, frame: BlockFrame, *, length: int, packing: str, pool: int, seed: int,
+        held_out: int = 0, max_documents: int | None = None,
+    ) -> None:  # fmt: skip
+        self.corpus, self.tokenizer, self.frame, self.content = corpus, tokenizer, frame, frame.content(length)
+        self.packing, self.pool, self.seed = packing, pool, seed
+        self.held_out, self.max_documents = held_out, max_documents
+
+    def documents(self) -> Iterator[list[int]]:
+        """Content token ids of each document of one pass."""
+        return tokenized(CorpusTexts(self.corpus, self.max_documents), self.tokenizer)
+
+    def steps(self, start: int, size: int) -> Iterator[list[np.ndarray]]:
+        """See Supply."""
+        picks = random.Random(f"stream {self.seed}")
+        contents, pool, step = self._contents(size), [], 0
+        while True:
+            pool.extend(islice(contents, max(self.pool, size) - len(pool)))
+            drawn = [taken(pool, picks.randrange(len(pool))) for _ in range(size)]
+            if step >= start:
+                yield drawn
+            step += 1
+
+    def _contents(self, least: int) -> Iterator[np.ndarray]:
+        """Blocks of one pass after the other. Raises DataError when a pass has fewer than ``least``."""
+        while True:
+            found = tokens = 0
+            for block in self._packed():
+                found, tokens = found + 1, tokens + len(block)
+                yield block
+            if found < least:
+                raise DataError(too_small(found, tokens, least, self.content + self.frame.special.total))
+
+    def _packed(self) -> Iterator[np.ndarray]:
+        waiting: list[int] = []
+        for ids in islice(self.documents(), self.held_out, None):
+            if self.packing == DOCUMENTS:
+                yield from (np.asarray(ids[at : at + self.content]) for at in range(0, len(ids), self.content))
+                continue
+            if waiting and self.frame.separator is not None:
+                waiting.append(self.frame.separator)
+            waiting += ids
+            full = len(waiting) // self.content * self.content
+            yield from np.asarray(waiting[:full], dtype=np.int64).reshape(-1, self.content)
+            waiting = waiting[full:]
+
+
+def too_small(blocks: int, tokens: int, least: int, length: int) -> str:
+    """What to say of a corpus that does not fill one step."""
+    return (
+        f"the corpus is smaller than one batch: {tokens:,} tokens to train on give {blocks} block(s) of "
+        f"length={length}, a step takes {least}. Lower tokens_per_step or length, or give more text"
+    )
 
 
 class PretrainingData:
@@ -126,20 +221,19 @@ class PretrainingData:
     def _read_store(self, store: TokenStore, validation: TokenStore | None) -> tuple[Blocks, np.ndarray]:
         """Blocks to measure on, and how often each token occurs in the corpus."""
         counts = np.bincount(store.tokens, minlength=len(self.tokenizer))
-        split = Split(store, np.arange(len(store.ends)), np.arange(0))
         if validation is None:
             split = split_documents(store, self.settings.validation_tokens)
-            validation = split.store
-            documents = split.validation
+            held = self._blocks(split.store, split.validation, keep_rest=True)
         else:
-            documents = np.arange(len(validation.ends))
+            split = Split(store, np.arange(len(store.ends)), np.arange(0))
+            held = self._blocks(validation, np.arange(len(validation.ends)), keep_rest=True)
         blocks = self._blocks(split.store, split.train, keep_rest=False)
         if len(blocks) < self.step_blocks:
             tokens = int(split.store.lengths()[split.train].sum())
             raise DataError(too_small(len(blocks), tokens, self.step_blocks, self.length))
         self.corpus_tokens, self.corpus_documents = int(counts.sum()), len(store.ends)
         self.supply = CachedSupply(blocks, self.settings.seed)
-        return self._blocks(validation, documents, keep_rest=True), counts
+        return held, counts
 
     def _read_stream(self, corpus: Corpus, validation: TokenStore | None) -> Blocks:
         check_repeatable(corpus)
@@ -180,7 +274,7 @@ class PretrainingData:
         }  # fmt: skip
 
     def steps_of_one_pass(self) -> int:
-        """Raises ConfigurationError for a stream, whose end nobody knows."""
+        """Optimiser steps of one pass. Raises ConfigurationError for a stream, whose end is not known."""
         if self.supply.blocks is None:
             raise ConfigurationError("a streamed corpus needs a budget: max_steps, max_tokens or max_minutes")
         return self.supply.blocks // self.step_blocks
@@ -199,10 +293,7 @@ class PretrainingData:
             mask_block(contents[row], hiding, self.frame.separator, (chosen.seed, step * self.step_blocks + row))
             for row in range(self.rank * self.share, (self.rank + 1) * self.share)
         ]
-        return [
-            collate_blocks(masked[start : start + self.at_once], self.frame, self.length)
-            for start in range(0, len(masked), self.at_once)
-        ]
+        return collated(masked, self.frame, self.length, self.at_once)
 
 
 def _first_documents(supply: StreamedSupply, tokens: int) -> TokenStore:

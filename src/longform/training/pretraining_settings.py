@@ -1,10 +1,10 @@
-"""What pre-training can be told, with units; checked when made."""
+"""Settings of pre-training, with units, checked when made."""
 
 from dataclasses import dataclass
 
 from longform.data.packing import PACKINGS
 from longform.errors import ConfigurationError
-from longform.training.settings import BUDGETS, _check_between, _check_choice, _check_positive
+from longform.training.settings import check_between, check_choices, check_least, check_positive, check_training
 
 SCHEDULES = ("linear", "polynomial", "cosine", "constant")
 
@@ -39,7 +39,7 @@ class PretrainingSettings:
         mask_share: part of these (0 to 1) that become the mask token.
         random_share: part of these (0 to 1) that become another token; the rest stays as it is.
         validation_tokens: tokens held out for measuring, whole documents, at most a tenth of the corpus; of
-            a stream, whose size nobody knows, the first documents.
+            a stream, whose size is not known, the first documents.
         evaluations: how often the validation loss is measured while training at most, at even distances (before and
             after come on top).
         save_every_steps: steps between two checkpoints; default: a tenth of the run.
@@ -80,21 +80,15 @@ class PretrainingSettings:
     dtype: str = "auto"
 
     def __post_init__(self) -> None:
-        _check_positive(
-            self, "length", "shuffled_blocks", "max_documents", "tokens_per_step", "tokens_per_forward", *BUDGETS,
-            "learning_rate", "power", "epsilon", "max_grad_norm", "mask_fraction", "validation_tokens",
-            "save_every_steps",
+        check_training(self, SCHEDULES)
+        check_positive(
+            self, "length", "shuffled_blocks", "max_documents", "tokens_per_step", "max_tokens", "power", "epsilon",
+            "mask_fraction", "validation_tokens",
         )  # fmt: skip
-        _check_between(
-            self, 0, 1, "warmup", "weight_decay", "beta1", "beta2", "mask_fraction", "mask_share", "random_share"
-        )
-        _check_between(self, 0, 2**32 - 1, "seed")
-        _check_choice(self, "schedule", SCHEDULES)
-        _check_choice(self, "packing", PACKINGS)
-        _check_choice(self, "dtype", ("auto", "float32", "bfloat16"))
+        check_between(self, 0, 1, "beta1", "beta2", "mask_fraction", "mask_share", "random_share")
+        check_choices(self, packing=PACKINGS)
+        check_least(self, evaluations=0)
         if self.mask_share + self.random_share > 1:
             raise ConfigurationError(
                 f"mask_share={self.mask_share} and random_share={self.random_share} together are more than 1"
             )
-        if self.evaluations < 0:
-            raise ConfigurationError(f"evaluations={self.evaluations} must be 0 or more")

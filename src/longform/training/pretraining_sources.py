@@ -1,22 +1,21 @@
-"""What a pre-training reads: the corpus from files or memory, its tokenizer, and their cache on the disk."""
+"""The corpus of a pre-training, from files or memory, its tokenizer, and their cache on the disk."""
 
 import copy
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from longform.data.records import DATASET_PREFIX
-from longform.data.text import Document
+from longform.data.text import Document, atomic_folder
 from longform.data.token_store import Corpus, CorpusFiles, CorpusTexts, TokenStore, corpus_key, token_store
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
-from longform.errors import CheckpointError
+from longform.training.students import load_tokenizer
 
 Sources = CorpusFiles | str | Path | Sequence[str | Path] | Iterable[str | Document]
 Tokenizers = PreTrainedTokenizerBase | TokenizerSettings | str | Path | None
@@ -31,20 +30,15 @@ def as_corpus(sources: Sources, text_field: str = "text") -> Corpus:
     if isinstance(sources, CorpusFiles):
         return sources.read_again()
     if isinstance(sources, str | Path):
-        sources = [sources]
-        named = True
-    else:
-        named = isinstance(sources, Sequence) and bool(sources) and all(map(_is_source, sources))
-    if not named:
-        return sources  # ty: ignore[invalid-explicit-return]  what is not named is texts or Documents
-    return CorpusFiles(tuple(map(str, sources)), text_field).read_again()
+        return CorpusFiles((str(sources),), text_field).read_again()
+    if isinstance(sources, Sequence) and sources and all(map(_is_source, sources)):
+        return CorpusFiles(tuple(map(str, sources)), text_field).read_again()
+    return sources  # ty: ignore[invalid-explicit-return]  what is not named is texts or Documents
 
 
 def _is_source(item: Any) -> bool:
-    if isinstance(item, Path):
-        return True
     if not isinstance(item, str):
-        return False
+        return isinstance(item, Path)
     return item.startswith(DATASET_PREFIX) or os.path.exists(item)  # pathlib raises on a text that is no path
 
 
@@ -67,30 +61,19 @@ class CorpusReader:
         if isinstance(tokenizer, PreTrainedTokenizerBase):
             return copy.deepcopy(tokenizer)
         if isinstance(tokenizer, str | Path):
-            return _load_tokenizer(tokenizer)
+            return load_tokenizer(tokenizer)
         chosen = tokenizer or TokenizerSettings()
         folder = self.cache / f"tokenizer-{_short(self.key, asdict(chosen))}"
         with self.process.main_process_first():
             if not folder.exists():
-                self._train(chosen, folder)
+                trained = train_tokenizer(CorpusTexts(self.corpus, self.limit), chosen, progress=self.progress)
+                with atomic_folder(folder) as unfinished:
+                    trained.save_pretrained(unfinished)
         return PreTrainedTokenizerFast.from_pretrained(folder)
-
-    def _train(self, chosen: TokenizerSettings, folder: Path) -> None:
-        trained = train_tokenizer(CorpusTexts(self.corpus, self.limit), chosen, progress=self.progress)
-        unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
-        try:
-            trained.save_pretrained(unfinished)
-            unfinished.rename(folder)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-
-    def key_of(self, other: Corpus) -> str:
-        """A short name for what another corpus holds."""
-        return corpus_key(other)
 
     def tokens(self, other: Corpus | None = None) -> TokenStore:
         """The cached tokens of the corpus, or of another one."""
-        key = self.key if other is None else self.key_of(other)
+        key = self.key if other is None else corpus_key(other)
         folder = self.cache / f"tokens-{_short(key, self.tokenizer_key)}"
         corpus, limit = (self.corpus, self.limit) if other is None else (other, None)
         with self.process.main_process_first():
@@ -108,12 +91,3 @@ def tokenizer_key(tokenizer: PreTrainedTokenizerBase) -> str:
 
 def _short(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f'the tokenizer of "{source}" cannot be loaded: {error}') from error
-    assert tokenizer is not None
-    return tokenizer

@@ -1,4 +1,4 @@
-"""What a run writes down while it goes: JSON lines, and a progress bar."""
+"""Records of a training run, written while it goes: JSON lines, and a progress bar."""
 
 import json
 import math
@@ -89,27 +89,20 @@ class RecordingCallback(TrainerCallback):
         self.bar: tqdm | None = None
         self.began = 0.0
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Open the bar."""
         self.began = time.perf_counter()
         self.bar = tqdm(
             total=state.max_steps, initial=state.global_step, desc=self.description, unit="step", disable=not self.shown
         )
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Move the bar."""
         if self.bar is not None:
             self.bar.update(state.global_step - self.bar.n)
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
     ) -> None:
         """Record losses; stop at one that is not finite. Raises InputError."""
         logs = logs or {}
@@ -127,21 +120,14 @@ class RecordingCallback(TrainerCallback):
             self.bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
 
     def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float] | None = None,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **_: Any
     ) -> None:
         """Show what was measured."""
         if self.shown and metrics:
             values = {name.removeprefix("eval_"): value for name, value in metrics.items()}
             show_measures(self.description, state.global_step, values)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Close the bar."""
         if self.bar is not None:
             self.bar.close()

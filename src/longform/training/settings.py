@@ -1,6 +1,7 @@
-"""What distillation and fine-tuning can be told, with units; checked when made."""
+"""Settings of distillation and fine-tuning, with units, checked when made; and the checks of all settings."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from longform.choices import POOLINGS
@@ -11,33 +12,50 @@ if TYPE_CHECKING:
 
 BUDGETS = ("max_steps", "max_minutes", "max_tokens")
 DEFAULT_TOKENS = 2_000_000
+DTYPES = ("auto", "float32", "bfloat16")
 
 
-def _check_positive(settings: Any, *names: str) -> None:
+def check_positive(settings: Any, *names: str) -> None:
+    """Raise ConfigurationError unless each is None or more than 0."""
     for name in names:
         value = getattr(settings, name)
         if value is not None and not value > 0:
             raise ConfigurationError(f"{name}={value} must be more than 0")
 
 
-def _check_between(settings: Any, low: float, high: float, *names: str) -> None:
+def check_least(settings: Any, **lowest: float) -> None:
+    """Raise ConfigurationError unless each (of a list its smallest) is None or at least so much."""
+    for name, low in lowest.items():
+        value = getattr(settings, name)
+        smallest = min(value) if isinstance(value, list) else value
+        if smallest is not None and smallest < low:
+            raise ConfigurationError(f"{name}={value} must be at least {low}")
+
+
+def check_between(settings: Any, low: float, high: float, *names: str) -> None:
+    """Raise ConfigurationError unless each is from ``low`` to ``high``."""
     for name in names:
         value = getattr(settings, name)
         if not low <= value <= high:
             raise ConfigurationError(f"{name}={value} must be between {low} and {high}")
 
 
-def _check_choice(settings: Any, name: str, choices: tuple[str, ...]) -> None:
-    if getattr(settings, name) not in choices:
-        raise ConfigurationError(f'{name}="{getattr(settings, name)}"; it is one of {", ".join(choices)}')
+def check_choices(settings: Any, **choices: Iterable[str]) -> None:
+    """Raise ConfigurationError unless each is None where that is its default, or one of its choices."""
+    for name, allowed in choices.items():
+        value = getattr(settings, name)
+        if value not in allowed and not (value is None and getattr(type(settings), name, "") is None):
+            raise ConfigurationError(f'{name}="{value}"; it is one of {", ".join(allowed)}')
 
 
-def _check_optimiser(settings: Any) -> None:
-    _check_positive(settings, "learning_rate", "max_grad_norm", "max_minutes", "tokens_per_forward")
-    _check_between(settings, 0, 1, "warmup", "weight_decay")
-    _check_between(settings, 0, 2**32 - 1, "seed")
-    _check_choice(settings, "schedule", ("cosine", "linear", "constant"))
-    _check_choice(settings, "dtype", ("auto", "float32", "bfloat16"))
+def check_training(settings: Any, schedules: Iterable[str]) -> None:
+    """The checks of every kind of training."""
+    check_positive(
+        settings, "learning_rate", "max_grad_norm", "max_steps", "max_minutes", "tokens_per_forward", "save_every_steps"
+    )
+    check_between(settings, 0, 1, "warmup", "weight_decay")
+    check_between(settings, 0, 2**32 - 1, "seed")
+    check_choices(settings, schedule=schedules, dtype=DTYPES)
 
 
 @dataclass(frozen=True)
@@ -112,17 +130,16 @@ class DistillationSettings:
     dtype: str = "auto"
 
     def __post_init__(self) -> None:
-        _check_optimiser(self)
-        _check_positive(
-            self, "length", "min_length", "tokens_per_step", *BUDGETS, "teacher_length", "teacher_stride",
-            "heldout_documents", "save_every_steps",
+        check_training(self, ("cosine", "linear", "constant"))
+        check_positive(
+            self, "length", "min_length", "tokens_per_step", "max_tokens", "teacher_length", "teacher_stride",
+            "heldout_documents",
         )  # fmt: skip
-        _check_between(self, 0, 1, "mask_fraction", "dropout")
+        check_between(self, 0, 1, "mask_fraction", "dropout")
+        check_choices(self, optimizer=("muon", "adamw"))
+        check_least(self, evaluations=0)
         if self.min_length > self.length:
             raise ConfigurationError(f"min_length={self.min_length} is more than length={self.length}")
-        _check_choice(self, "optimizer", ("muon", "adamw"))
-        if self.evaluations < 0:
-            raise ConfigurationError(f"evaluations={self.evaluations} must be 0 or more")
         weights = {name: getattr(self, name) for name in ("hidden_weight", "pooled_weight", "logits_weight")}
         if min(weights.values()) < 0 or not any(weights.values()):
             raise ConfigurationError(f"weights must be 0 or more, and one of them more than 0: {weights}")
@@ -191,28 +208,21 @@ class FinetuningSettings:
     dtype: str = "auto"
 
     def __post_init__(self) -> None:
-        _check_optimiser(self)
-        _check_positive(
-            self, "max_length", "epochs", "max_steps", "batch_size", "head_learning_rate", "evaluations_per_epoch",
-            "save_every_steps", "early_stopping",
+        check_training(self, ("cosine", "linear", "constant"))
+        check_positive(
+            self, "max_length", "epochs", "batch_size", "head_learning_rate", "evaluations_per_epoch", "early_stopping"
+        )
+        check_between(self, 0, 0.9, "validation_fraction", "label_smoothing")
+        check_choices(
+            self, task=("auto", "single-label", "multi-label", "regression"), classifier_pooling=POOLINGS,
+            metric=("accuracy", "macro_f1", "micro_f1", "spearman", "loss"),
         )  # fmt: skip
-        _check_between(self, 0, 0.9, "validation_fraction", "label_smoothing")
-        _check_choice(self, "task", ("auto", "single-label", "multi-label", "regression"))
-        if self.classifier_pooling is not None:
-            _check_choice(self, "classifier_pooling", POOLINGS)
-        if self.metric is not None:
-            _check_choice(self, "metric", ("accuracy", "macro_f1", "micro_f1", "spearman", "loss"))
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Lines "name: before -> now" for what differs."""
     names = dict.fromkeys([*before, *now])
     return [f"{name}: {before.get(name)} -> {now.get(name)}" for name in names if before.get(name) != now.get(name)]
-
-
-def as_dict(settings: DistillationSettings | FinetuningSettings) -> dict[str, Any]:
-    """The settings by name, as JSON has them."""
-    return {field.name: getattr(settings, field.name) for field in fields(settings)}
 
 
 def compute_dtype(name: str, device: "torch.device") -> "torch.dtype":
@@ -224,3 +234,10 @@ def compute_dtype(name: str, device: "torch.device") -> "torch.dtype":
     if name == "auto":
         return torch.bfloat16 if native_bfloat16(device) else torch.float32
     return torch.bfloat16 if name == "bfloat16" else torch.float32
+
+
+def autocast(device: "torch.device", dtype: "torch.dtype") -> "torch.autocast":
+    """Inside, matrix products are in ``dtype``."""
+    import torch
+
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)

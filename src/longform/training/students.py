@@ -1,4 +1,4 @@
-"""Encoders to train: from memory, a conversion or a folder; their state while learning; saving them again."""
+"""Encoders to train: opened from memory, a conversion or a folder, their state while they learn, saving them."""
 
 import contextlib
 import hashlib
@@ -9,40 +9,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForMultipleChoice,
-    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
 
 from longform.errors import ConfigurationError
-from longform.inference.loading import unreadable
+from longform.inference.loading import quiet_transformers, unreadable
 from longform.models.configuration_linformer import LinformerConfig
 
 CLASSIFIER = "ForSequenceClassification"
-HEADS = {
-    "ForMaskedLM": AutoModelForMaskedLM,
-    CLASSIFIER: AutoModelForSequenceClassification,
-    "ForTokenClassification": AutoModelForTokenClassification,
-    "ForQuestionAnswering": AutoModelForQuestionAnswering,
-    "ForMultipleChoice": AutoModelForMultipleChoice,
-}
+HEADS = ("ForMaskedLM", CLASSIFIER, "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
 KEPT_FILES = (
-    "modules.json",
-    "config_sentence_transformers.json",
-    "sentence_bert_config.json",
-    "conversion_report.json",
-)
+    "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "conversion_report.json"
+)  # fmt: skip
 UNREADABLE = (OSError, ValueError, RuntimeError, SafetensorError)  # missing, edited, of other sizes, cut short
 
 
@@ -79,7 +65,7 @@ def open_student(student: Any, tokenizer: PreTrainedTokenizerBase | None) -> Stu
         folder = Path(student)
         if not folder.is_dir():
             raise ConfigurationError(f'the student "{student}" is not a folder; longform convert makes one')
-        return Student(load_encoder(folder), tokenizer or _tokenizer(folder), folder)
+        return Student(load_encoder(folder), tokenizer or load_tokenizer(folder), folder)
     if isinstance(student, PreTrainedModel):
         if tokenizer is None:
             raise ConfigurationError("a model in memory needs its tokenizer: tokenizer=...")
@@ -96,13 +82,29 @@ def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
     """
     if isinstance(source, PreTrainedModel):
         return source
-    try:
+    with _opening("model", source):
         named = (AutoConfig.from_pretrained(source).architectures or [""])[0]
-        auto = next((head for suffix, head in HEADS.items() if named.endswith(suffix)), AutoModel)
-        with _quietly():
-            return auto.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
+        head = next((head for head in HEADS if named.endswith(head)), "")
+        auto = getattr(transformers, f"AutoModel{head}")
+        return auto.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
+
+
+@contextlib.contextmanager
+def _opening(what: str, source: Any) -> Generator[None]:
+    """What goes wrong inside, where ``what`` of ``source`` is read, is a CheckpointError that says so."""
+    try:
+        with quiet_transformers():
+            yield
     except UNREADABLE as error:
-        raise unreadable(f'the model "{source}"', source, error) from error
+        raise unreadable(f'the {what} "{source}"', source, error) from error
+
+
+def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or hub name. Raises CheckpointError when it cannot be read."""
+    with _opening("tokenizer of", source):
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    assert tokenizer is not None
+    return tokenizer
 
 
 def with_labels(
@@ -115,26 +117,20 @@ def with_labels(
     model has a head of another pooling, or is no Longform.
     """
     if isinstance(source, str | Path):
-        name: Any = source
-        tokenizer = tokenizer or _tokenizer(source)
+        tokenizer = tokenizer or load_tokenizer(source)
         if pooling is not None:
-            config |= _chosen_pooling(_config(name), pooling, f'"{source}"')
-        return Student(_with_labels(name, labels, config), tokenizer, Path(source) if Path(source).is_dir() else None)
+            with _opening("configuration of", source):
+                found = AutoConfig.from_pretrained(source)
+            config |= _chosen_pooling(found, pooling, f'"{source}"')
+        return Student(_with_labels(source, labels, config), tokenizer, Path(source) if Path(source).is_dir() else None)
     opened = open_student(source, tokenizer)
     if pooling is not None:
         named = type(opened.model).__name__
         config |= _chosen_pooling(opened.model.config, pooling, f"the {named}", head=named.endswith(CLASSIFIER))
     with tempfile.TemporaryDirectory(prefix="longform-") as folder:
-        with _quietly():
+        with quiet_transformers():
             opened.model.save_pretrained(folder)
         return Student(_with_labels(folder, labels, config), opened.tokenizer)
-
-
-def _config(source: Any) -> Any:
-    try:
-        return AutoConfig.from_pretrained(source)
-    except UNREADABLE as error:
-        raise unreadable(f'the configuration of "{source}"', source, error) from error
 
 
 def _chosen_pooling(config: Any, pooling: str, model: str, *, head: bool | None = None) -> dict[str, str]:
@@ -155,38 +151,11 @@ def _chosen_pooling(config: Any, pooling: str, model: str, *, head: bool | None 
     return {"classifier_pooling": pooling}
 
 
-def _tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-    except UNREADABLE as error:
-        raise unreadable(f'the tokenizer of "{source}"', source, error) from error
-    assert tokenizer is not None
-    return tokenizer
-
-
-def _with_labels(source: Any, labels: int, config: dict[str, Any]) -> PreTrainedModel:
-    try:
-        with _quietly():
-            return AutoModelForSequenceClassification.from_pretrained(
-                source, num_labels=labels, dtype=torch.float32, use_safetensors=True, ignore_mismatched_sizes=True,
-                **config,
-            )  # fmt: skip
-    except UNREADABLE as error:
-        raise unreadable(f'the model "{source}"', source, error) from error
-
-
-@contextlib.contextmanager
-def _quietly() -> Generator[None]:
-    """Without transformers' bars, and without its table of the weights of a head that is about to be trained."""
-    verbosity, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if shown:
-            logging.enable_progress_bar()
+def _with_labels(source: str | Path, labels: int, config: dict[str, Any]) -> PreTrainedModel:
+    with _opening("model", source):
+        return AutoModelForSequenceClassification.from_pretrained(
+            source, num_labels=labels, dtype=torch.float32, use_safetensors=True, ignore_mismatched_sizes=True, **config
+        )
 
 
 def fingerprint(model: PreTrainedModel) -> str:
@@ -198,29 +167,36 @@ def fingerprint(model: PreTrainedModel) -> str:
     return digest.hexdigest()[:16]
 
 
-def checkpoint_activations(model: PreTrainedModel, *, on: bool) -> None:
-    """Recompute activations in the backward pass, or no longer."""
-    switch = "enable" if on else "disable"
-    current = getattr(model, f"activation_checkpointing_{switch}", None)  # the name since transformers 5.2x
-    (current or getattr(model, f"gradient_checkpointing_{switch}"))()
-
-
 @contextlib.contextmanager
-def learning(model: nn.Module, *, dropout: float | None, frozen: Sequence[nn.Parameter] = ()) -> Generator[None]:
-    """Dropout set to one probability (None: as it is) and some parameters frozen, for the time being."""
-    kept: list[tuple[Any, str, Any]] = []
-    if dropout is not None:
-        for module in model.modules():
-            name = "p" if isinstance(module, nn.Dropout) else "dropout"
-            value = getattr(module, name, None)
-            if isinstance(value, float):
-                kept.append((module, name, value))
-                setattr(module, name, dropout)
+def learning(
+    model: PreTrainedModel,
+    *,
+    dropout: float | None = None,
+    frozen: Sequence[nn.Parameter] = (),
+    recompute: bool = False,
+) -> Generator[None]:
+    """For the time being: dropout of one probability (None: as it is), some parameters frozen, and ``recompute``
+    activations in the backward pass. In evaluation mode at the end."""
+    kept: list[tuple[Any, str, Any]] = [(parameter, "requires_grad", parameter.requires_grad) for parameter in frozen]
+    for module in model.modules() if dropout is not None else ():
+        name = "p" if isinstance(module, nn.Dropout) else "dropout"
+        if isinstance(value := getattr(module, name, None), float):
+            kept.append((module, name, value))
+            setattr(module, name, dropout)
     for parameter in frozen:
-        kept.append((parameter, "requires_grad", parameter.requires_grad))
         parameter.requires_grad_(False)
+    if recompute:
+        _recompute_activations(model, "enable")
     try:
         yield
     finally:
         for owner, name, value in kept:
             setattr(owner, name, value)
+        if recompute:
+            _recompute_activations(model, "disable")
+        model.eval()
+
+
+def _recompute_activations(model: PreTrainedModel, switch: str) -> None:
+    current = getattr(model, f"activation_checkpointing_{switch}", None)  # the name since transformers 5.2x
+    (current or getattr(model, f"gradient_checkpointing_{switch}"))()

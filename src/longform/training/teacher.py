@@ -1,4 +1,4 @@
-"""What the teacher says about a text, also about one that is longer than it can read.
+"""A teacher's hidden states and predictions on a text, also on one that is longer than it can read.
 
 A long document is read through overlapping windows, each with special tokens of its own; every token takes the hidden
 states of the window in which it is farthest from a cut.
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from longform.data.batching import SpecialTokens, padded
 from longform.errors import ConfigurationError
 
 PARALLEL_TOKENS = 16_384  # of teacher windows that are read at once
-OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "roberta-prelayernorm")
 
 
 class Encoded(NamedTuple):
@@ -25,36 +25,6 @@ class Encoded(NamedTuple):
     logits: Tensor | None
 
 
-class SpecialTokens(NamedTuple):
-    """What a tokenizer puts before and after a text: token ids."""
-
-    prefix: tuple[int, ...]
-    suffix: tuple[int, ...]
-
-    @property
-    def total(self) -> int:
-        """Tokens that are not text."""
-        return len(self.prefix) + len(self.suffix)
-
-
-def special_tokens(tokenizer: Any) -> SpecialTokens:
-    """Find out what the tokenizer adds to a text."""
-    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
-    whole = tokenizer("a")["input_ids"]
-    for start in range(len(whole) - len(plain) + 1):
-        if whole[start : start + len(plain)] == plain:
-            return SpecialTokens(tuple(whole[:start]), tuple(whole[start + len(plain) :]))
-    raise ConfigurationError("the tokenizer changes a text when it adds special tokens; that is not supported")
-
-
-def reading_limit(config: Any) -> int:
-    """Tokens that an encoder takes at most, special tokens included."""
-    limit = config.max_position_embeddings
-    if config.model_type in OFFSET_FAMILIES:
-        return limit - config.pad_token_id - 1
-    return limit
-
-
 class EncoderTap:
     """Makes a Hugging Face encoder return Encoded, so that distributed wrappers see what the loss is made of.
 
@@ -62,19 +32,12 @@ class EncoderTap:
     head run, and on these tokens alone.
     """
 
-    def __init__(self, model: nn.Module, *, with_logits: bool) -> None:
-        self.model = model
+    def __init__(self, model: Any, *, with_logits: bool) -> None:
         self.with_logits = with_logits
         self.positions: Tensor | None = None
         self._handles = [model.register_forward_hook(self._shape_output)]
         if with_logits:
-            self._handles.append(self._base(model).register_forward_hook(self._gather))
-
-    @staticmethod
-    def _base(model: nn.Module) -> nn.Module:
-        base = model.base_model
-        assert isinstance(base, nn.Module)
-        return base
+            self._handles.append(model.base_model.register_forward_hook(self._gather))
 
     def _gather(self, _module: nn.Module, _inputs: Any, output: Any) -> Any:
         assert self.positions is not None
@@ -139,7 +102,8 @@ class Teacher:
         rows = max(1, PARALLEL_TOKENS // self.limit)
         parts, logits = [], None
         for start in range(0, len(windows), rows):
-            ids, mask = self._tensor(windows[start : start + rows], index.device)
+            ids, mask = padded(windows[start : start + rows], value=self.pad_id, length=self.limit)
+            ids, mask = ids.to(index.device), None if mask.all() else mask.to(index.device)
             if wanted is None:
                 parts.append(self._ask(ids, mask, None).states)
                 continue
@@ -163,7 +127,7 @@ class Teacher:
             first = len(windows)
             for start in starts:
                 text = content[start : start + self.limit - self.special.total]
-                windows.append([*self.special.prefix, *text, *self.special.suffix])
+                windows.append(self.special.around(text))
             places = list(range(first * self.limit, first * self.limit + before))
             for number, start in enumerate(starts):
                 base = (first + number) * self.limit + before - start
@@ -180,12 +144,3 @@ class Teacher:
         starts = [*range(0, last, self.stride), last]
         inner = [(one + other + size - 1) // 2 + 1 for one, other in pairwise(starts)]
         return starts, [0, *inner, tokens]
-
-    def _tensor(self, windows: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
-        ids = torch.full((len(windows), self.limit), self.pad_id)
-        for row, window in enumerate(windows):
-            ids[row, : len(window)] = torch.tensor(window)
-        lengths = torch.tensor([len(window) for window in windows])
-        padded = bool((lengths < self.limit).any())
-        mask = (torch.arange(self.limit) < lengths[:, None]).long().to(device) if padded else None
-        return ids.to(device), mask

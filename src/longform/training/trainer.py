@@ -1,55 +1,38 @@
-"""transformers' Trainer with steps that are numbered, parts of any length, and checkpoints that are whole."""
+"""Hugging Face's Trainer with numbered steps, batches in parts of any length, and checkpoints that are whole."""
 
 import contextlib
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from tqdm import tqdm
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
-from transformers.utils import logging
 
 from longform.errors import CheckpointError, require
+from longform.inference.loading import quiet_transformers
 from longform.training.checkpoints import WEIGHTS, checkpoint_step, keep_only, publish, reading, remove
+from longform.training.job import Job, Part
 from longform.training.kept_memory import kept_memory
 from longform.training.pretraining_settings import PretrainingSettings
-from longform.training.settings import DistillationSettings, FinetuningSettings
+from longform.training.run_folder import RunFolder, temporary_folder
+from longform.training.settings import DistillationSettings
 
-TIMED_STEPS = 5
 LOGS = 100  # how many records of the loss a run writes at least
 
 
-class Part(Protocol):
-    """What passes through the model together; ``weight``: how much of it there is (tokens, texts)."""
-
-    @property
-    def weight(self) -> float: ...
-
-
-class Steps(Protocol):
-    """The batches of a run by number."""
-
-    def steps(self, start: int = 0) -> Iterator[Sequence[Part]]:
-        """The parts of each optimiser step from ``start`` on, without end."""
-
-
-PartLoss = Callable[[nn.Module, Any, float], Tensor]  # model, part, the part's share of its step
-
-
 def training_arguments(
-    output: Path, settings: DistillationSettings | FinetuningSettings | PretrainingSettings, *, learning_rate: float,
-    steps: int, evaluate_every: int | None, save_every: int | None, **more: Any,
-) -> TrainingArguments:  # fmt: skip
+    job: Job, run: RunFolder, steps: int, evaluate_every: int | None, save_every: int | None, **more: Any
+) -> TrainingArguments:
     """The Trainer's arguments; precision, batches, progress and records are ours."""
     require("accelerate", extra="train")
+    settings = job.settings
     schedule = {"constant": "constant_with_warmup"}.get(settings.schedule, settings.schedule)
     return TrainingArguments(
-        output_dir=str(output), max_steps=steps, learning_rate=learning_rate,
+        output_dir=str(run.folder), max_steps=steps, learning_rate=job.learning_rate,
         lr_scheduler_type=schedule, warmup_steps=int(settings.warmup * steps),
         weight_decay=settings.weight_decay, max_grad_norm=settings.max_grad_norm, optim="adamw_torch_fused",
         seed=settings.seed, use_cpu=not torch.cuda.is_available(), disable_tqdm=True, report_to="none",
@@ -62,21 +45,30 @@ def training_arguments(
     )  # fmt: skip
 
 
-class NumberedStepsTrainer(Trainer):
-    """Trains on ``source.steps(n)``, whose n-th batch is the same in every run.
+def evaluations_apart(settings: DistillationSettings | PretrainingSettings, steps: int) -> int | None:
+    """Steps between two evaluations; None where there are none on the way."""
+    return math.ceil(steps / (settings.evaluations + 1)) if settings.evaluations else None
 
-    A step is a list of parts; ``part_loss(model, part, share)`` is each part's share of the step's loss, and gradients
-    are accumulated over the parts, so that a part need not be padded to another's length. ``measure()`` gives the
-    metrics of an evaluation. Weights, optimiser, schedule and random states are saved as
+
+def checkpoints_apart(job: Job, run: RunFolder, steps: int) -> int | None:
+    """Steps between two checkpoints; None where the run's folder is not kept."""
+    return (job.settings.save_every_steps or math.ceil(steps / 10)) if run.kept else None
+
+
+class NumberedStepsTrainer(Trainer):
+    """Trains on ``job.steps(n)``, whose n-th batch is the same in every run.
+
+    A step is a list of parts; ``job.part_loss(model, part, share)`` is each part's share of the step's loss, and
+    gradients are accumulated over the parts, so that a part need not be padded to another's length. ``measure()`` gives
+    the metrics of an evaluation. Weights, optimiser, schedule and random states are saved as
     longform.training.checkpoints says.
     """
 
     def __init__(
-        self, model: PreTrainedModel, args: TrainingArguments, *, source: Steps, part_loss: PartLoss,
-        measure: Callable[[], dict[str, float]], dtype: torch.dtype, callbacks: list[TrainerCallback],
-        optimizer_groups: Callable[[nn.Module], list[dict[str, Any]]] | None = None,
-        make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None = None,
+        self, job: Job, args: TrainingArguments, *, measure: Callable[[], dict[str, float]],
+        callbacks: list[TrainerCallback],
     ) -> None:  # fmt: skip
+        model = job.trained
         had_cache = hasattr(model.config, "use_cache")
         nothing: Any = []  # measure() has its own; the Trainer insists on some
         super().__init__(model=model, args=args, eval_dataset=nothing, callbacks=callbacks)
@@ -84,9 +76,7 @@ class NumberedStepsTrainer(Trainer):
         if not had_cache and hasattr(model.config, "use_cache"):
             del model.config.use_cache  # set by the Trainer; not an encoder's business
         self.callback_handler.callbacks = [c for c in self.callback_handler.callbacks if not _prints(c)]
-        self.source, self.part_loss, self.measure, self.dtype = source, part_loss, measure, dtype
-        self.optimizer_groups, self.make_optimizer = optimizer_groups, make_optimizer
-        self.start_step = 0
+        self.job, self.measure, self.start_step = job, measure, 0
 
     def run(self, checkpoint: Path | None) -> None:
         """Train to the last step, from the beginning or from a checkpoint."""
@@ -115,11 +105,7 @@ class NumberedStepsTrainer(Trainer):
 
     def get_train_dataloader(self) -> Any:
         """The numbered batches of this process, from the step at which the run stands."""
-        return self.source.steps(self.start_step)
-
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Matrix products in the chosen dtype."""
-        return torch.autocast(self.args.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
+        return self.job.steps(self.start_step)
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """Forward and backward over the parts of one step; processes exchange gradients once."""
@@ -129,8 +115,8 @@ class NumberedStepsTrainer(Trainer):
         for number, part in enumerate(inputs):
             last = number == len(inputs) - 1
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
-                with self.autocast():
-                    loss = self.part_loss(model, part, part.weight / whole)
+                with self.job.autocast():
+                    loss = self.job.part_loss(model, part, part.weight / whole)
                 self.accelerator.backward(loss)
             total += loss.detach()
         return total
@@ -147,13 +133,9 @@ class NumberedStepsTrainer(Trainer):
         return 0
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """AdamW, with groups of its own where given, or the given optimizer."""
-        if self.optimizer is None and self.make_optimizer is not None:
-            self.optimizer = self.make_optimizer(self.network)
-            return self.optimizer
-        if self.optimizer is None and self.optimizer_groups is not None:
-            chosen, options = self.get_optimizer_cls_and_kwargs(self.args, self.network)
-            self.optimizer = chosen(self.optimizer_groups(self.network), **options)
+        """The job's, or the Trainer's AdamW."""
+        self.optimizer = self.optimizer or self.job.make_optimizer(self.network)
+        if self.optimizer is not None:
             return self.optimizer
         return super().create_optimizer(model) if model is not None else super().create_optimizer()
 
@@ -168,7 +150,7 @@ class NumberedStepsTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         if self.args.should_save:
             assert output_dir is not None
-            with without_bars():
+            with quiet_transformers():
                 self.network.save_pretrained(output_dir, state_dict=state_dict)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
@@ -233,18 +215,6 @@ class NumberedStepsTrainer(Trainer):
             load_weights(self.network, self._best())
 
 
-@contextlib.contextmanager
-def without_bars() -> Generator[None]:
-    """No progress bars from transformers, which draws one for each file it writes."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 def _prints(callback: TrainerCallback) -> bool:
     return type(callback).__name__ in ("PrinterCallback", "ProgressCallback")
 
@@ -263,47 +233,23 @@ def load_weights(model: PreTrainedModel, folder: Path) -> None:
     model.tie_weights()
 
 
-def steps_in_minutes(
-    model: nn.Module, source: Steps, part_loss: PartLoss, *, minutes: float, overhead: float, dtype: torch.dtype,
-    device: torch.device, shown: bool, make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None = None,
-) -> int:  # fmt: skip
-    """Optimiser steps that fit into ``minutes`` of wall-clock time, ``overhead`` seconds of them being spoken for.
+def carry_out(job: Job, folder: Path, *, kept: bool, resume: bool, shown: bool) -> RunFolder:
+    """Train what ``folder`` has not finished yet; the job's model then has its final weights.
 
-    Times forward and backward of a few steps, the first of which does not count; nothing is learned from them.
+    ``kept``: the folder outlives the call, with checkpoints, records and the finished model in it.
     """
-    seconds = []
-    batches = source.steps()
-    model.train()
-    with kept_memory(device), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        for _ in tqdm(range(TIMED_STEPS + 1), desc="timing steps", leave=False, disable=not shown):
-            parts = next(batches)
-            began = time.perf_counter()
-            for part in parts:
-                with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
-                    loss = part_loss(model, part, 1.0)
-                loss.backward()
-            float(loss.detach())
-            seconds.append(time.perf_counter() - began)
-            model.zero_grad()
-    step = sum(seconds[1:]) / TIMED_STEPS + _optimiser_seconds(model, device, make_optimizer)
-    return max(1, int((minutes * 60 - overhead) / step))
+    process = job.process
+    run = RunFolder(folder, job.identity(), kept=kept, main=process.is_main_process)
+    run.open(resume=resume, wait=process.wait_for_everyone)
+    if run.complete:
+        load_weights(job.opened.model, folder)
+    else:
+        job.train(run, shown=shown and process.is_main_process)
+        with quiet_transformers():
+            run.finish(lambda place: job.save(run, place), wait=process.wait_for_everyone)
+    return run
 
 
-def _optimiser_seconds(
-    model: nn.Module, device: torch.device, make: Callable[[nn.Module], torch.optim.Optimizer] | None
-) -> float:
-    """What clipping and an update take: measured on copies of the trained tensors, which learn nothing."""
-    copies = nn.Module()
-    for name, p in model.named_parameters():
-        if p.requires_grad:
-            copies.register_parameter(name.replace(".", "_"), nn.Parameter(torch.zeros_like(p, device=device)))
-    made = torch.optim.AdamW(copies.parameters(), fused=True) if make is None else make(copies)
-    seconds = []
-    for _ in range(2):
-        for p in copies.parameters():
-            p.grad = torch.ones_like(p)
-        began = time.perf_counter()
-        torch.nn.utils.clip_grad_norm_(copies.parameters(), 1.0)
-        made.step()
-        seconds.append(time.perf_counter() - began)
-    return seconds[-1]
+def folder_of(output: str | Path | None) -> contextlib.AbstractContextManager[Path]:
+    """The output folder, or one that leaves nothing behind."""
+    return temporary_folder() if output is None else contextlib.nullcontext(Path(output))

@@ -57,10 +57,10 @@ def test_epsilon_outside_0_to_1(epsilon):
 def test_sizes_and_settings_that_mean_nothing():
     for asked, message in (
         (lambda: theorem_1(1, 0.5), "length is 1"), (lambda: theorem_2(512, 1, 0.5), "head_size is 1"),
-        (lambda: failure_bound(0, 0.5), "k=0"), (lambda: BoundSettings(trials=1), "trials is 1; 2 is the least"),
+        (lambda: failure_bound(0, 0.5), "k=0"), (lambda: BoundSettings(trials=1), "trials=1 must be at least 2"),
         (lambda: BoundSettings(length=[]), "length is an empty list"),
         (lambda: BoundSettings(length=[128]), "projected_length 256 is above the largest length 128"),
-        (lambda: BoundSettings(learning_rate=0.0), "learning_rate is 0"),
+        (lambda: BoundSettings(learning_rate=0.0), "learning_rate=0.0 must be more than 0"),
         (lambda: scale_settings("huge"), 'scale is "huge"; there are small and paper'),
     ):  # fmt: skip
         with pytest.raises(ConfigurationError, match=message):

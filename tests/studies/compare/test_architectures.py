@@ -148,7 +148,7 @@ def test_memory_of_a_step_grows_with_its_texts():
 def test_a_measuring_process_that_fails_is_a_reason():
     found = step_memory("linformer", SIZES, 1, torch.device("meta"))
     assert found.mib is None
-    assert found.reason.startswith("the measuring process failed: ")
+    assert found.reason.startswith("its process ended with status 1: ")
 
 
 def test_many_buckets_of_reformer_are_two_factors():

@@ -4,11 +4,27 @@ from collections import Counter, defaultdict
 import pytest
 
 from longform.errors import ConfigurationError
-from longform.studies.compare.listops import IDS, ListOpsShape, evaluate, generate, listops
+from longform.studies.compare.listops import END, IDS, OPERATIONS, SYMBOLS, ListOpsShape, generate, listops
 from longform.studies.compare.tasks import open_task
 from longform.studies.compare.tfidf_baseline import logistic_regression
 
 SMALL = ListOpsShape(min_length=5, max_length=40, max_depth=4, max_arguments=4)
+
+
+def evaluate(symbols):
+    """The value of an expression, by reading it from left to right: another way than the generator's."""
+    stack, operations = [[]], []
+    for symbol in (SYMBOLS[place] for place in symbols):
+        if symbol in OPERATIONS:
+            operations.append(symbol)
+            stack.append([])
+        elif symbol == END:
+            values = stack.pop()
+            stack[-1].append(OPERATIONS[operations.pop()](values))
+        else:
+            stack[-1].append(int(symbol))
+    (value,) = stack[0]
+    return value
 
 
 def ids(expression):

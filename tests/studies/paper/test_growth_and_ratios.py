@@ -10,6 +10,7 @@ from longform.runs.facts import hardware, versions
 from longform.runs.records import Record
 from longform.studies.paper import growth, table1, table3
 from longform.studies.paper.growth import measured, measured_apart, reported
+from longform.studies.speed import children
 from longform.studies.speed.shapes import Cell
 
 MACHINE = {"hardware": hardware(), "versions": versions(), "commit": "x"}
@@ -102,13 +103,13 @@ def test_seconds_and_memory_are_of_two_processes_and_only_one_has_the_slow_alloc
 
     def run(command, *, env, **_):
         task = json.loads(command[-1])["task"]
-        asked.append((task, env.items() >= growth.ALLOCATOR.items()))
+        asked.append((task, env.items() >= children.ALLOCATOR.items()))
         printed = json.dumps({"growth": 7} if task == "memory" else {"seconds": [1.0]})
         return subprocess.CompletedProcess(command, 0, stdout=f"noise\n{printed}\n", stderr="")
 
-    for name in growth.ALLOCATOR:
+    for name in children.ALLOCATOR:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(growth.subprocess, "run", run)
+    monkeypatch.setattr(children.subprocess, "run", run)
     assert measured_apart("recurrent", CELL, 1, 9.0) == {"growth": 7, "seconds": [1.0]}
     assert asked == [("memory", True), ("time", False)]
 

@@ -43,8 +43,9 @@ def test_models_fine_tune_on_the_same_texts_and_go_on(data, source, tmp_path, mo
     assert lacking == 0
     settings = [one.record.settings for one in finished]
     assert [(one["model"], one["train"], one["dev"], one["k"]) for one in settings] == [
-        ("original", 12, 6, None), ("linear-128-layerwise", 12, 6, 128)
-    ]  # fmt: skip
+        ("original", 12, 6, None),
+        ("linear-128-layerwise", 12, 6, 128),
+    ]
     assert not list(tmp_path.rglob("*.safetensors"))
     assert "data:image/png;base64," in (tmp_path / "report.html").read_text()
 

@@ -82,10 +82,9 @@ def test_what_is_timed_is_the_plan(monkeypatch: pytest.MonkeyPatch, name: str, w
     assert counter.get_total_flops() == plan.operations(work)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
-def test_the_floor_runs_in_other_dtypes(dtype: str) -> None:
+def test_the_floor_runs_in_bfloat16() -> None:
     plan = floor.Floor(1, (Product(8, 16, 24), Product(4, 8, 16, left=True)), (Attention(1, 2, 8, 4, 8),), 8, 16)
-    timed = TimedFloor(plan, dtype=dtype, work="inference", device=torch.device("cpu"))
+    timed = TimedFloor(plan, dtype="bfloat16", work="inference", device=torch.device("cpu"))
     assert len(timed.steps) == 3
     timed()
 

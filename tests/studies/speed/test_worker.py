@@ -6,10 +6,11 @@ import pytest
 from longform.layers.packed_linear import PackedLinear
 from longform.studies.speed import worker
 from longform.studies.speed.checks import WrongOutput
+from longform.studies.speed.children import job_for
 from longform.studies.speed.competitors import all_competitors
 from longform.studies.speed.precision import prepare, weight_bytes
 from longform.studies.speed.shapes import Cell, Shape
-from longform.studies.speed.worker import job_for, main
+from longform.studies.speed.worker import main
 
 CELL = Cell(
     size="tiny", length=64, batch=1, slots=16, dtype="float32", mode="eager", work="train", device="cpu", threads=1
@@ -87,8 +88,9 @@ def test_one_that_fails_does_not_stop_the_others(task: str, monkeypatch: pytest.
     monkeypatch.setattr(worker, "all_competitors", lambda: every)
     events = run(task, ["unfused", "bert-sdpa", "ours-mean"])
     assert {name: event["reason"] for name, event in of(events, "missing").items()} == {
-        "unfused": "out of memory", "bert-sdpa": "its output is wrong: relative error 1",
-    }  # fmt: skip
+        "unfused": "out of memory",
+        "bert-sdpa": "its output is wrong: relative error 1",
+    }
     assert list(of(events, task)) == ["ours-mean"]
 
 

@@ -1,4 +1,4 @@
-"""Attention to try projections on: captured from a model on texts of exactly n tokens, and made at random.
+"""Samples of attention to try projections on: captured from a model on texts of n tokens, or made at random.
 
 Axes: T texts, h heads, n tokens, d head dimension.
 """

@@ -1,4 +1,4 @@
-"""How far attention of rank k is from attention: the best map, random ones, means, convolutions, fitted E and F.
+"""Errors of attention of rank k: by the best map, random projections, means, convolutions, and fitted E and F.
 
 Two errors, both relative and Frobenius: of the map, ‖P~ - P‖ / ‖P‖, whose smallest possible value at rank k is the
 SVD's (Eckart, Young, Mirsky); and of the output, ‖P~ V - P V‖ / ‖P V‖, for which the SVD is not optimal.
@@ -7,7 +7,7 @@ Axes: T texts, h heads, n tokens, d head dimension, k slots.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -119,12 +119,10 @@ def _others(
     yield "random, theorem 2", None, projection_errors(held_out, second), None
     means = Projections(*(matrix.to(device) for matrix in mean_projections(k, length)))
     yield "mean", None, projection_errors(held_out, means), None
+    how: Any = {"steps": settings.fit_steps, "learning_rate": settings.learning_rate, "seed": settings.seed}
     for objective in OBJECTIVES:
         for name, fitted in (("convolution, fitted", fitted_convolution), ("E and F, fitted", fitted_dense)):
-            found = fitted(
-                fit, k, objective=objective, steps=settings.fit_steps, learning_rate=settings.learning_rate,
-                seed=settings.seed,
-            )  # fmt: skip
+            found = fitted(fit, k, objective=objective, **how)
             yield name, objective, projection_errors(held_out, found), projection_errors(fit, found)
 
 

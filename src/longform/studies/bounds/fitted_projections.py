@@ -1,11 +1,11 @@
-"""E and F fitted to captured attention by gradient descent: as dense matrices, or as convolutions.
+"""Projections E and F fitted to captured attention by gradient descent: as dense matrices, or as convolutions.
 
 Axes: T texts, h heads, n tokens, d head dimension, k slots, C = ceil(n / k) tokens a slot. Every head has its own.
 """
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,28 +32,25 @@ def mean_projections(slots: int, length: int) -> Projections:
     return Projections(means, means)
 
 
-def fitted_dense(
-    sample: AttentionSample, slots: int, *, objective: str, steps: int, learning_rate: float, seed: int
-) -> Projections:
-    """E and F free, starting from the means, with rows of zeros turned random where those are fewer than ``slots``."""
+def fitted_dense(sample: AttentionSample, slots: int, *, seed: int, **how: Any) -> Projections:
+    """E and F free, starting from the means, with rows of zeros turned random where those are fewer than ``slots``.
+
+    ``how``: objective ("map" or "output"), steps, learning_rate.
+    """
     heads, length = sample.logits.shape[1:3]
     start = mean_projections(slots, length).key
     spare = torch.randn(slots - len(start), length, generator=torch.Generator().manual_seed(seed)) / length
     full = torch.cat([start, spare]).to(sample.logits.device)
     matrices = [full.expand(heads, slots, length).clone().requires_grad_() for _ in range(2)]
 
-    def made() -> Projections:
-        return Projections(*matrices)
-
-    return _fitted(sample, made, matrices, objective, steps, learning_rate, seed)
+    return _fitted(sample, lambda: Projections(*matrices), matrices, seed=seed, **how)
 
 
-def fitted_convolution(
-    sample: AttentionSample, slots: int, *, objective: str, steps: int, learning_rate: float, seed: int
-) -> Projections:
+def fitted_convolution(sample: AttentionSample, slots: int, **how: Any) -> Projections:
     """E and F whose rows are one kernel of C taps, shifted by C from slot to slot; starting from the means.
 
     One kernel a head, the same for its d channels: with a kernel a channel there is no one map of n x n.
+    ``how``: as in ``fitted_dense``, and seed.
     """
     heads, length = sample.logits.shape[1:3]
     start = mean_projections(slots, length).key.to(sample.logits.device)
@@ -65,7 +62,7 @@ def fitted_convolution(
     def made() -> Projections:
         return Projections(*(support * kernel[:, None, place] for kernel in taps))
 
-    return _fitted(sample, made, taps, objective, steps, learning_rate, seed)
+    return _fitted(sample, made, taps, **how)
 
 
 def map_error(found: Tensor, exact: Tensor) -> Tensor:
@@ -79,14 +76,9 @@ def squared_error(found: Tensor, exact: Tensor) -> Tensor:
 
 
 def _fitted(
-    sample: AttentionSample,
-    made: Callable[[], Projections],
-    parameters: list[Tensor],
-    objective: str,
-    steps: int,
-    learning_rate: float,
-    seed: int,
-) -> Projections:
+    sample: AttentionSample, made: Callable[[], Projections], parameters: list[Tensor], *, objective: str, steps: int,
+    learning_rate: float, seed: int,
+) -> Projections:  # fmt: skip
     """Adam on the mean over heads of the squared relative error of "map" or "output", a text a step."""
     optimizer = torch.optim.Adam(parameters, lr=learning_rate)
     warm = max(1, round(WARM_UP * steps))

@@ -1,4 +1,4 @@
-"""How often random projections break the theorems' promise, beside the bound on it.
+"""Failures of random projections, counted, beside the theorems' bound on how frequent they are.
 
 A trial is one R (k, n), independent N(0, 1/k), tried on every map of a sample. Every k serves all ε.
 Axes: T texts, h heads, n tokens, r some rows, d head dimension, k slots.
@@ -62,14 +62,9 @@ class Cell:
 
 
 def failure_cells(
-    sample: AttentionSample,
-    *,
-    slots: Sequence[int],
-    epsilons: Sequence[float],
-    trials: int,
-    generator: torch.Generator,
-    advance: Callable[[], object] = lambda: None,
-) -> list[Cell]:
+    sample: AttentionSample, *, slots: Sequence[int], epsilons: Sequence[float], trials: int,
+    generator: torch.Generator, advance: Callable[[], object] = lambda: None,
+) -> list[Cell]:  # fmt: skip
     """Every event at every k of ``slots`` and every ε; ``advance`` is called after each k."""
     exact = _Exact(sample)
     length, head_size = sample.values.shape[2:]

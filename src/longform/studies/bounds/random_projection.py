@@ -1,4 +1,4 @@
-"""The random matrices of the paper's proofs, and the n x n map that any E and F make of attention.
+"""Random matrices of the paper's proofs, and the n x n map that any E and F make of attention.
 
 Axes: B any leading axes, n tokens, r rows of a map (queries), k slots, d head dimension.
 """

@@ -1,4 +1,4 @@
-"""What ``longform bound`` found, and its parts as files of JSON lines: a part appears when it is complete."""
+"""Results of ``longform bound``, and their parts as files of JSON lines: a part appears when it is complete."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass

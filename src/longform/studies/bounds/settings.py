@@ -1,9 +1,10 @@
-"""What ``longform bound`` can be told, in two scales."""
+"""Settings of ``longform bound``, in two scales."""
 
 from dataclasses import dataclass, field
 
 from longform.errors import ConfigurationError
 from longform.studies.bounds.theorems import decay
+from longform.training.settings import check_least, check_positive
 
 
 @dataclass(frozen=True)
@@ -52,20 +53,16 @@ class BoundSettings:
             raise ConfigurationError(f"{empty[0]} is an empty list; give one value or more")
         for epsilon in self.epsilon:
             decay(epsilon)
-        lowest = {"length": 2, "head_size": 2, "trials": 2, "trial_texts": 1, "trial_slots": 1, "projected_length": 1,
-                  "layer_count": 1, "head_count": 1, "fit_texts": 1, "held_out_texts": 1, "fit_steps": 1}  # fmt: skip
-        for name, low in lowest.items():
-            value = getattr(self, name)
-            smallest = min(value) if isinstance(value, list) else value
-            if smallest is not None and smallest < low:
-                raise ConfigurationError(f"{name} is {value}; {low} is the least")
+        check_least(
+            self, length=2, head_size=2, trials=2, trial_texts=1, trial_slots=1, projected_length=1, layer_count=1,
+            head_count=1, fit_texts=1, held_out_texts=1, fit_steps=1,
+        )  # fmt: skip
+        check_positive(self, "learning_rate")
         if max(self.projected_length) > max(self.length):
             raise ConfigurationError(
                 f"projected_length {max(self.projected_length)} is above the largest length {max(self.length)}: there "
                 "are no more slots than tokens to shorten"
             )
-        if self.learning_rate <= 0.0:
-            raise ConfigurationError(f"learning_rate is {self.learning_rate}; it is above 0")
 
 
 SCALES = {

@@ -1,4 +1,4 @@
-"""k and the probability of failure that the paper's Theorems 1 and 2 give; natural logarithms, its constants.
+"""The slots k and probabilities of failure of the paper's Theorems 1 and 2; natural logarithms, its constants.
 
 Symbols: n tokens, d head dimension, k slots, ε the error. R (k, n) has independent entries N(0, 1/k). For any two
 vectors x and y of n numbers,
@@ -50,15 +50,13 @@ def failure_bound(k: int, epsilon: float, *, events: int = 1) -> float:
 
 def theorem_1(length: int, epsilon: float, *, head_size: int = 1) -> Guarantee:
     """k = 5 ln(n) / (ε² - ε³): all n rows of P against one column of V, P RᵀR in the place of P."""
-    _check(length, head_size)
-    k = 5 * math.log(length) / decay(epsilon)
+    k = 5 * _log(length) / decay(epsilon)
     return _guarantee("theorem 1: n rows, one column", length, head_size, epsilon, k, events=length)
 
 
 def theorem_2(length: int, head_size: int, epsilon: float) -> Guarantee:
     """k = 5 ln(n d) / (ε² - ε³): all n rows of exp(A) against all d columns of V."""
-    _check(length, head_size, smallest=2)
-    k = 5 * math.log(length * head_size) / decay(epsilon)
+    k = 5 * (_log(length) + _log(head_size, "head_size")) / decay(epsilon)
     return _guarantee("theorem 2: n rows, d columns", length, head_size, epsilon, k, events=length * head_size)
 
 
@@ -67,16 +65,14 @@ def theorem_2_by_rank(length: int, head_size: int, epsilon: float) -> Guarantee:
 
     The bound is for those d rows; the other rows, combinations of them, lose a factor that the paper leaves out.
     """
-    _check(length, head_size, smallest=2)
-    k = 9 * math.log(head_size) / decay(epsilon)
+    k = 9 * _log(head_size, "head_size") / decay(epsilon)
     return _guarantee("theorem 2: d rows, d columns", length, head_size, epsilon, k, events=head_size**2)
 
 
 def theorem_2_as_stated(length: int, head_size: int, epsilon: float) -> Guarantee:
     """k = min(9 d ln(d) / ε², 5 ln(n) / ε²), each Θ taken as 1; no probability is given with it."""
-    _check(length, head_size, smallest=2)
     decay(epsilon)
-    k = min(9 * head_size * math.log(head_size), 5 * math.log(length)) / epsilon**2
+    k = min(9 * head_size * _log(head_size, "head_size"), 5 * _log(length)) / epsilon**2
     return _guarantee("theorem 2: as stated, Θ taken as 1", length, head_size, epsilon, k, events=None)
 
 
@@ -116,8 +112,7 @@ def _guarantee(form: str, length: int, head_size: int, epsilon: float, k: float,
     return Guarantee(form, length, head_size, epsilon, slots, failure, "; ".join(reasons) or None)
 
 
-def _check(length: int, head_size: int, *, smallest: int = 1) -> None:
-    if length < 2:
-        raise ConfigurationError(f"length is {length}; attention is between two tokens or more")
-    if head_size < smallest:
-        raise ConfigurationError(f"head_size is {head_size}; the theorems take the logarithm of {smallest} or more")
+def _log(value: int, name: str = "length") -> float:
+    if value < 2:
+        raise ConfigurationError(f"{name} is {value}; the theorems take the logarithm of 2 or more")
+    return math.log(value)

@@ -1,0 +1,1 @@
+"""Small models of several architectures, trained from random weights on the same batches."""

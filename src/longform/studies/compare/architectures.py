@@ -1,4 +1,4 @@
-"""The architectures that are compared: a table, and one way to build and run them all.
+"""The table of architectures that are compared, and one way to build and run them all.
 
 Every one is an encoder of the same width, depth, heads, feed-forward width and vocabulary, with learned positions;
 on it sit the same pooling and the same classification head (dense, ReLU, dropout, dense), that of
@@ -106,14 +106,14 @@ def _ours(**attention: Any) -> Callable[[Sizes], nn.Module]:
     return build
 
 
-def _other(encoder: Callable[[Sizes], tuple[nn.Module, int, Callable[[int], int]]]) -> Callable[[Sizes], nn.Module]:
-    """A builder of somebody else's encoder with our pooling and head."""
-    return lambda sizes: SequenceClassifier(*_rearranged(encoder(sizes), sizes))
+def _other(encoder: Callable[[Sizes], encoders.Encoder]) -> Callable[[Sizes], nn.Module]:
+    """A builder of another package's encoder with our pooling and head."""
 
+    def build(sizes: Sizes) -> nn.Module:
+        made, width, lengths = encoder(sizes)
+        return SequenceClassifier(made, width, sizes, lengths)
 
-def _rearranged(made: tuple[nn.Module, int, Callable[[int], int]], sizes: Sizes) -> Any:
-    encoder, width, lengths = made
-    return encoder, width, sizes, lengths
+    return build
 
 
 def _slots(sizes: Sizes) -> int:

@@ -68,8 +68,8 @@ def _task(
     parts = [LabelledSequences(list(sequences[part]), labels[part], names) for part in places]
     pixels = tuple(images[part].reshape(len(part), -1) / (levels - 1) for part in places)
     return SequenceTask(
-        name, *parts, vocabulary=0 if patch else levels + 1, features=patch**2, raw=pixels, reads=READS["digits"],
-    )  # fmt: skip
+        name, *parts, vocabulary=0 if patch else levels + 1, features=patch**2, raw=pixels, reads=READS["digits"]
+    )
 
 
 def patches(images: np.ndarray, patch: int) -> np.ndarray:

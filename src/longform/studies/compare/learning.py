@@ -1,4 +1,4 @@
-"""One architecture learns one task: numbered batches, AdamW, checkpoints that it goes on from, the best weights kept.
+"""Training of one architecture on one task: numbered batches, AdamW, checkpoints to go on from, best weights kept.
 
 Axes: B texts, n tokens, L labels.
 """
@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from longform.data.batching import group_by_length
+from longform.data.batching import group_by_length, padded
 from longform.data.text import atomic_write
-from longform.errors import ConfigurationError, InputError
+from longform.errors import InputError
 from longform.evaluation.classification import ClassificationScores, classification_scores
 from longform.studies.compare.sequences import LabelledSequences, SequenceTask
 from longform.training.checkpoints import reading
-from longform.training.settings import compute_dtype
+from longform.training.settings import DTYPES, autocast, check_between, check_choices, check_positive, compute_dtype
 
 CHECKPOINT = "checkpoint.pt"  # tensors and numbers only; read by torch.load(weights_only=True)
 LOGGED = 200  # training losses that are written down, each a mean
@@ -62,13 +62,11 @@ class LearningSettings:
     checkpoint_seconds: float = 120.0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "tokens_per_forward", "learning_rate", "evaluations", "max_grad_norm"):
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(f"{name}={getattr(self, name)} must be more than 0")
-        if not 0 <= self.warmup <= 1:
-            raise ConfigurationError(f"warmup={self.warmup} must be between 0 and 1")
-        if self.dtype not in ("float32", "bfloat16", "auto"):
-            raise ConfigurationError(f'dtype="{self.dtype}"; it is one of float32, bfloat16, auto')
+        check_positive(
+            self, "steps", "batch_size", "tokens_per_forward", "learning_rate", "evaluations", "max_grad_norm"
+        )
+        check_between(self, 0, 1, "warmup")
+        check_choices(self, dtype=DTYPES)
 
     def rate(self, step: int) -> float:
         """Share of the learning rate at a step, from 0."""
@@ -150,11 +148,12 @@ class Learner:
         lengths = [len(data.sequences[place]) for place in places]
         for group in group_by_length(lengths, self.settings.tokens_per_forward):
             chosen = [places[number] for number in group]
-            inputs, mask = stacked([data.sequences[place] for place in chosen])
+            sequences = [data.sequences[place] for place in chosen]
+            inputs, mask = padded(sequences, dtype=torch.long if sequences[0].ndim == 1 else torch.float32)
             yield chosen, inputs.to(self.device), mask.to(self.device)
 
     def _logits(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
+        with autocast(self.device, self.dtype):
             return self.model(inputs, mask).float()
 
     def _step(self, places: Sequence[int]) -> None:
@@ -247,15 +246,3 @@ class Learner:
             torch.set_rng_state(state["random"])
             if "random_cuda" in state and self.device.type == "cuda":
                 torch.cuda.set_rng_state(state["random_cuda"], self.device)
-
-
-def stacked(sequences: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-    """Padded on the right with 0: ids long (B, n) or vectors float32 (B, n, F), and the mask long (B, n)."""
-    lengths = [len(sequence) for sequence in sequences]
-    shape = (len(sequences), max(lengths), *sequences[0].shape[1:])
-    inputs = torch.zeros(shape, dtype=torch.long if len(shape) == 2 else torch.float32)
-    mask = torch.zeros(shape[:2], dtype=torch.long)
-    for row, sequence in enumerate(sequences):
-        inputs[row, : lengths[row]] = torch.from_numpy(sequence.astype(np.int64 if len(shape) == 2 else np.float32))
-        mask[row, : lengths[row]] = 1
-    return inputs, mask

@@ -7,7 +7,7 @@ A node is an operation with probability 0.25 (above the deepest level), else a d
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from longform.errors import ConfigurationError
 from longform.studies.compare.sequences import LabelledSequences
+from longform.training.settings import check_least
 
 OPERATIONS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,
@@ -39,14 +40,10 @@ class ListOpsShape:
     max_arguments: int = 10
 
     def __post_init__(self) -> None:
-        if not 1 <= self.min_length <= self.max_length:
+        check_least(self, min_length=1, max_depth=2, max_arguments=2)
+        if self.min_length > self.max_length:
             raise ConfigurationError(
-                f"ListOps sequences of {self.min_length} to {self.max_length} symbols: the first must be at least 1 "
-                "and not more than the second"
-            )
-        if self.max_depth < 2 or self.max_arguments < 2:
-            raise ConfigurationError(
-                f"max_depth={self.max_depth} and max_arguments={self.max_arguments} must be at least 2"
+                f"min_length={self.min_length} is more than max_length={self.max_length}: no ListOps sequence is both"
             )
 
 
@@ -83,23 +80,6 @@ def _node(generator: random.Random, shape: ListOpsShape, symbols: list[int], *, 
     if len(symbols) > shape.max_length:
         raise _TooLongError
     return OPERATIONS[operation](values)
-
-
-def evaluate(symbols: Sequence[int]) -> int:
-    """The value of an expression, by reading it from left to right: another way than the generator's."""
-    stack: list[list[int]] = [[]]
-    operations: list[str] = []
-    for symbol in (SYMBOLS[place] for place in symbols):
-        if symbol in OPERATIONS:
-            operations.append(symbol)
-            stack.append([])
-        elif symbol == END:
-            values = stack.pop()
-            stack[-1].append(OPERATIONS[operations.pop()](values))
-        else:
-            stack[-1].append(int(symbol))
-    (value,) = stack[0]
-    return value
 
 
 def listops(

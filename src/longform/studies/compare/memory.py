@@ -1,4 +1,4 @@
-"""Peak memory of one training step at full length, in a process of its own.
+"""Peak memory of one training step at full length, measured in a process of its own.
 
 ::
 
@@ -9,8 +9,6 @@ backward of TEXTS texts of the longest length run, float32.
 """
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -19,7 +17,8 @@ import torch
 
 from longform.studies.compare.architectures import build
 from longform.studies.compare.sizes import Sizes
-from longform.studies.speed.memory import ALLOCATOR, peak_growth
+from longform.studies.speed.children import said_apart
+from longform.studies.speed.memory import peak_growth
 
 MIB = 2**20
 
@@ -38,18 +37,11 @@ class StepMemory(NamedTuple):
 
 def step_memory(name: str, sizes: Sizes, texts: int, device: torch.device) -> StepMemory:
     """Measured in a process of its own, whose failure is a reason and no error."""
-    command = [
-        sys.executable, "-m", "longform.studies.compare.memory", name, json.dumps(asdict(sizes)),
-        str(texts), str(device),
-    ]  # fmt: skip
-    done = subprocess.run(command, env=os.environ | ALLOCATOR, capture_output=True, text=True)
-    if done.returncode < 0:
-        return StepMemory(None, f"the measuring process was killed by signal {-done.returncode} (9: out of memory)")
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        return StepMemory(None, f"the measuring process failed: {said[-1]}")
-    mib = json.loads(done.stdout.splitlines()[-1])["mib"]
-    return StepMemory(mib, "" if mib is not None else "the system does not say how much memory a process used")
+    module, given = "longform.studies.compare.memory", (name, json.dumps(asdict(sizes)), str(texts), str(device))
+    found = said_apart("memory", module, *given)
+    if found.get("mib") is not None:
+        return StepMemory(found["mib"])
+    return StepMemory(None, found.get("missing", "the system does not say how much memory a process used"))
 
 
 def measured(name: str, sizes: Sizes, texts: int, device: torch.device) -> float | None:

@@ -1,4 +1,4 @@
-"""Labelled sequences of token ids, or of vectors, and the data sets made of them. Axes: n tokens, F features."""
+"""Data sets of labelled sequences, of token ids or of vectors. Axes: n tokens, F features."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Task -> what the humble baseline reads.
+# Task -> what the baseline reads.
 READS = {"text": "TF-IDF", "listops": "outermost operation", "digits": "pixels", "cifar10": "pixels"}
 
 
@@ -32,7 +32,7 @@ class SequenceTask:
     """A data set to compare architectures on.
 
     ``vocabulary``: ids there are, padding (0) included; 0 for vectors. ``features``: F of vectors; 0 for ids.
-    ``raw``: what the humble baseline reads of the three parts: lists of texts, or pixels float (N, P); None: the ids.
+    ``raw``: what the baseline reads of the three parts: lists of texts, or pixels float (N, P); None: the ids.
     ``reads``: what that is called.
     """
 
@@ -46,9 +46,14 @@ class SequenceTask:
     reads: str = READS["text"]
 
     @property
+    def parts(self) -> tuple[LabelledSequences, LabelledSequences, LabelledSequences]:
+        """To train on, to validate, to test."""
+        return self.train, self.validation, self.test
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest sequence."""
-        return max(max(part.lengths) for part in (self.train, self.validation, self.test))
+        return max(max(part.lengths) for part in self.parts)
 
     def counts(self) -> dict[str, int | float]:
         """How many sequences the parts have, and the most frequent class's share (0 to 1) of the test part."""
@@ -61,7 +66,7 @@ class SequenceTask:
     def digest(self) -> str:
         """A short name: the same for the same sequences and labels in the same order."""
         found = hashlib.sha256()
-        for part in (self.train, self.validation, self.test):
+        for part in self.parts:
             found.update(np.asarray(part.lengths).tobytes() + np.ascontiguousarray(part.labels).tobytes())
             for sequence in part.sequences:
                 found.update(np.ascontiguousarray(sequence).tobytes())

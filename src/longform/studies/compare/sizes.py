@@ -1,4 +1,4 @@
-"""How large the compared models are, and how their attention is cut."""
+"""Sizes of the compared models, and how their attention is cut."""
 
 from dataclasses import dataclass
 

@@ -1,15 +1,106 @@
-"""What ``longform compare`` is asked for: a task, a scale, and changes to it -> data, sizes and budget."""
+"""The tasks of ``longform compare`` in two scales: their data, the models' sizes, and the budget."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from longform.errors import ConfigurationError
 from longform.studies.compare.images import cifar10_task, digits_task
 from longform.studies.compare.learning import LearningSettings
 from longform.studies.compare.listops import SYMBOLS, ListOpsShape, listops
-from longform.studies.compare.scales import Scale, scale
 from longform.studies.compare.sequences import READS, SequenceTask
 from longform.studies.compare.sizes import Sizes
 from longform.studies.compare.texts import text_task
+
+TASKS = ("text", "listops", "digits", "cifar10")
+SCALES = ("small", "paper")
+
+# Options that not every task has: the tasks that have them, and what is said of the others.
+TASKS_OF = {
+    "data": ("text", "cifar10"), "text": ("text",), "patch": ("digits", "cifar10"), "length": ("text", "listops"),
+    "test_texts": ("listops",),
+}  # fmt: skip
+NOT_OF = {
+    "data": 'the task "{task}" makes its own data: leave --data out, or choose --task text',
+    "text": '--vocabulary and the names of fields are for --task text, and this is "{task}"',
+    "patch": '--patch is for images, and this is "{task}"',
+    "length": '--length is for texts, and this is "{task}": --patch makes images shorter',
+    "test_texts": '--test-texts is for listops, whose texts are made, and this is "{task}"',
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """``sizes``: fields of Sizes that do not follow from the data; ``examples``: of the generated parts."""
+
+    sizes: dict[str, Any]
+    learning: LearningSettings
+    examples: tuple[int, int, int] = (0, 0, 0)
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+# Long Range Arena as Nyströmformer (arXiv 2102.03902) ran it: 2 layers, width 64, feed-forward 128, 2 heads, mean
+# pooling; ListOps at ten times its rate. Attention weights have no dropout,
+# because with it there is no fused attention: on a CPU 2 (Linformer) to 3 times (full attention) the time, float32.
+_ARENA: dict[str, Any] = {"hidden_size": 64, "layers": 2, "heads": 2, "intermediate_size": 128, "dropout": 0.1}
+_TABLE: dict[tuple[str, str], Scale] = {
+    ("listops", "paper"): Scale(
+        {**_ARENA, "length": 2_000, "projected_length": 256},
+        LearningSettings(steps=5_000, batch_size=32, learning_rate=1e-3, warmup=0.05, evaluations=20),
+        examples=(96_000, 2_000, 2_000), data={"min_length": 500},
+    ),
+    ("listops", "small"): Scale(
+        {**_ARENA, "length": 500, "projected_length": 64, "window": 32},
+        LearningSettings(steps=1_000, batch_size=32, learning_rate=1e-3),
+        examples=(16_000, 500, 1_000), data={"min_length": 100},
+    ),
+    ("digits", "small"): Scale(
+        {**_ARENA, "length": 64, "projected_length": 16, "window": 8, "block": 4, "landmarks": 16},
+        LearningSettings(steps=1_000, batch_size=32, learning_rate=2e-3),
+    ),
+    ("cifar10", "small"): Scale(
+        {**_ARENA, "length": 1_024, "projected_length": 128, "window": 32},
+        LearningSettings(steps=500, batch_size=32, learning_rate=1e-3, evaluations=5),
+    ),
+    ("cifar10", "paper"): Scale(
+        {**_ARENA, "length": 1_024, "projected_length": 256},
+        LearningSettings(steps=35_000, batch_size=256, tokens_per_forward=2**18, learning_rate=1e-4, warmup=0.005),
+    ),
+    ("text", "small"): Scale(
+        {**_ARENA, "hidden_size": 128, "heads": 4, "intermediate_size": 256, "length": 1_024, "projected_length": 128,
+         "window": 32},
+        LearningSettings(steps=400, batch_size=16, learning_rate=1e-3),
+        data={"vocabulary": 4_096},
+    ),
+    ("text", "paper"): Scale(
+        {"hidden_size": 768, "layers": 12, "heads": 12, "intermediate_size": 3_072, "length": 4_096},
+        LearningSettings(steps=5_000, batch_size=32, tokens_per_forward=2**17, learning_rate=1e-4, dtype="auto"),
+        data={"vocabulary": 30_522},
+    ),
+}  # fmt: skip
+_TABLE["digits", "paper"] = _TABLE["digits", "small"]
+
+
+def scale(
+    task: str, name: str, *, length: int | None = None, pooling: str | None = None, projection_init: str | None = None,
+    test_texts: int | None = None, **learning: Any,
+) -> Scale:  # fmt: skip
+    """The row of the table, with other sizes, generated ``test_texts`` and LearningSettings where they are not None.
+
+    Raises ConfigurationError for a task or scale that is not in the table.
+    """
+    if (task, name) not in _TABLE:
+        raise ConfigurationError(
+            f'there is no task "{task}" at scale "{name}"; tasks: {", ".join(TASKS)}; scales: {", ".join(SCALES)}'
+        )
+    found = _TABLE[task, name]
+    sizes = found.sizes | _given(length=length, pooling=pooling, projection_init=projection_init)
+    examples = found.examples if test_texts is None else (*found.examples[:2], test_texts)
+    return replace(found, sizes=sizes, examples=examples, learning=replace(found.learning, **_given(**learning)))
+
+
+def _given(**asked: Any) -> dict[str, Any]:
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 class Opened(NamedTuple):
@@ -34,45 +125,42 @@ def open_task(
     None: the scale's.
     Raises ConfigurationError and DataError.
     """
+    _refuse(
+        task, data=data is not None, patch=patch != 0, length=length is not None, test_texts=test_texts is not None,
+        text=(text_field, label_field, pair_field, vocabulary) != ("text", "label", None, None),
+    )  # fmt: skip
     if length is not None and length < 3:
         raise ConfigurationError(f"--length {length}: a text has 3 tokens or more, with those at its ends")
+    if test_texts is not None and test_texts < 1:
+        raise ConfigurationError(f"--test-texts {test_texts} must be at least 1")
     chosen = scale(
         task, scale_name, length=length, pooling=pooling, projection_init=projection_init, test_texts=test_texts,
         seed=seed, **learning,
     )  # fmt: skip
-    if task in ("text", "cifar10") and data is None:
+    if task in TASKS_OF["data"] and data is None:
         raise ConfigurationError(f'the task "{task}" needs data: --data with a file of texts or the folder of CIFAR-10')
-    if task in ("listops", "digits") and data is not None:
-        raise ConfigurationError(f'the task "{task}" makes its own data: leave --data out, or choose --task text')
-    named = text_field != "text" or label_field != "label" or pair_field is not None
-    if task != "text" and (named or vocabulary is not None):
-        raise ConfigurationError(f'--vocabulary and the names of fields are for --task text, and this is "{task}"')
-    if task in ("text", "listops") and patch:
-        raise ConfigurationError(f'--patch is for images, and this is "{task}"')
-    if task in ("digits", "cifar10") and length is not None:
-        raise ConfigurationError(f'--length is for texts, and this is "{task}": --patch makes images shorter')
-    if test_texts is not None:
-        if task != "listops":
-            raise ConfigurationError(f'--test-texts is for listops, whose texts are made, and this is "{task}"')
-        if test_texts < 1:
-            raise ConfigurationError(f"--test-texts {test_texts} must be at least 1")
-    if task == "listops":
-        opened = _listops(chosen, seed, progress=progress)
-    elif task == "digits":
-        opened = digits_task(patch=patch, seed=seed)
-    elif task == "cifar10":
-        opened = cifar10_task(data or "", patch=patch, seed=seed)
-    else:
-        opened = text_task(
-            data or "", text_field=text_field, label_field=label_field, pair_field=pair_field,
-            length=chosen.sizes["length"], seed=seed,
-            vocabulary=chosen.data["vocabulary"] if vocabulary is None else vocabulary,
-        )  # fmt: skip
-    length = chosen.sizes["length"] if task in ("text", "listops") else opened.longest
+    openers: dict[str, Callable[[], SequenceTask]] = {
+        "listops": lambda: _listops(chosen, seed, progress=progress),
+        "digits": lambda: digits_task(patch=patch, seed=seed),
+        "cifar10": lambda: cifar10_task(data or "", patch=patch, seed=seed),
+        "text": lambda: text_task(
+            data or "", text_field=text_field, label_field=label_field, pair_field=pair_field, seed=seed,
+            length=chosen.sizes["length"], vocabulary=chosen.data["vocabulary"] if vocabulary is None else vocabulary,
+        ),
+    }  # fmt: skip
+    opened = openers[task]()
+    length = chosen.sizes["length"] if task in TASKS_OF["length"] else opened.longest
     slots = min(chosen.sizes["projected_length"], length)
     sizes: dict[str, Any] = {**chosen.sizes, "length": length, "projected_length": slots}
     found = Sizes(vocabulary=opened.vocabulary, features=opened.features, labels=len(opened.train.names), **sizes)
     return Opened(opened, found, chosen.learning)
+
+
+def _refuse(task: str, **given: bool) -> None:
+    """Raise ConfigurationError for an option that is given and that the task has not."""
+    for option, is_given in given.items():
+        if is_given and task in TASKS and task not in TASKS_OF[option]:
+            raise ConfigurationError(NOT_OF[option].format(task=task))
 
 
 def _listops(chosen: Scale, seed: int, *, progress: bool) -> SequenceTask:

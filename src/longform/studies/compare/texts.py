@@ -1,4 +1,4 @@
-"""Labelled texts as a task: a WordPiece vocabulary is learned from the training part, longer texts are cut."""
+"""Labelled texts as a data set: a WordPiece vocabulary is learned from the training part, longer texts are cut."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from longform.training.labels import (
     learn_scheme,
     read_examples,
     split,
-)  # fmt: skip
+)
 
 
 def text_task(
@@ -51,14 +51,11 @@ def text_task(
 
 
 def _words(examples: Examples) -> list[str]:
-    """What the humble baseline reads: the texts, of a pair one after the other."""
-    if examples.pairs is None:
-        return list(examples.texts)
-    return [" ".join(both) for both in zip(examples.texts, examples.pairs, strict=True)]
+    """What the baseline reads: the texts, of a pair one after the other."""
+    return [given if isinstance(given, str) else " ".join(given) for given in examples.inputs()]
 
 
 def _sequences(tokenizer: Any, examples: Examples, scheme: LabelScheme, length: int) -> LabelledSequences:
-    given = list(examples.texts) if examples.pairs is None else list(zip(examples.texts, examples.pairs, strict=True))
-    encoded = tokenize(given, tokenizer, max_length=length)
+    encoded = tokenize(examples.inputs(), tokenizer, max_length=length)
     sequences = [np.array(text.input_ids, dtype=np.int32) for text in encoded]
     return LabelledSequences(sequences, np.array(scheme.encode(examples.labels, where="the data")), scheme.names)

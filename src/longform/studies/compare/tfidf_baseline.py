@@ -1,4 +1,4 @@
-"""The humble one: logistic regression on TF-IDF of words and word pairs, on pixels, on ListOps' first symbol."""
+"""The baseline of a comparison: logistic regression on TF-IDF of words and pairs, pixels, or ListOps' first symbol."""
 
 import time
 import warnings
@@ -42,8 +42,7 @@ def logistic_regression(task: SequenceTask) -> tuple[ClassificationScores, Class
 def _features(task: SequenceTask) -> list[Any]:
     if task.raw is not None and isinstance(task.raw[0], np.ndarray):
         return list(task.raw)
-    parts = (task.train, task.validation, task.test)
-    texts = task.raw or tuple([" ".join(map(str, sequence)) for sequence in part.sequences] for part in parts)
+    texts = task.raw or [[" ".join(map(str, sequence)) for sequence in part.sequences] for part in task.parts]
     vectorizer = require("sklearn.feature_extraction.text", extra="train").TfidfVectorizer(
         token_pattern=r"\S+", ngram_range=(1, 2), sublinear_tf=True, max_features=MOST_FEATURES
     )

@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from longform.conversion.convert import ConversionResult, convert
 from longform.data.text import Document
+from longform.inference.loading import quiet_transformers
 from longform.studies.demo.comparing import compare, evaluate
 from longform.studies.demo.head import embeddings, fit_head
 from longform.studies.demo.material import Material, examples, make_material
@@ -21,7 +22,6 @@ from longform.studies.demo.scale import Scale
 from longform.training.distillation import distill
 from longform.training.finetuning import finetune
 from longform.training.settings import FinetuningSettings
-from longform.training.trainer import without_bars
 
 CHARACTERS_A_TOKEN = 4.6  # in licence texts, roughly
 HEADS_SHARE = 0.5  # of the time for learning, at most
@@ -32,7 +32,7 @@ KEPT = ("step", "loss", "learning_rate", "tokens", "seconds", "macro_f1", "accur
 
 def prepare(pipeline: Pipeline, scale: Scale, *, seed: int) -> dict[str, Any]:
     """Texts, the Longform, and the original with a classification head of the same kind, both untrained."""
-    with without_bars():
+    with quiet_transformers():
         material = make_material(scale, seed=seed, folder=pipeline.work / "encoder")
         return prepare_models(pipeline, scale, material, seed=seed)
 
@@ -139,7 +139,7 @@ def start(pipeline: Pipeline, scale: Scale, *, texts: int) -> dict[str, Any]:
         fitted = fit_head(vectors, chosen.labels, material.labels)
         model = AutoModelForSequenceClassification.from_pretrained(folder)
         model.get_submodule("classifier").load_state_dict(fitted.state)
-        with without_bars():
+        with quiet_transformers():
             model.save_pretrained(target)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         assert tokenizer is not None

@@ -1,1 +1,1 @@
-"""The paper's tables and figures, and other architectures beside ours."""
+"""The paper's tables and figures, measured here."""

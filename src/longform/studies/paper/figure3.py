@@ -61,7 +61,7 @@ def reproduce_figure3(
             parts.append(Part(job.name, about, job.run, job.clean))
     finished, lacking = work_through(
         parts, place, lambda done: report_figure3(plan, seeds, done, output), described=plan.figure, progress=progress
-    )  # fmt: skip
+    )
     return Figure3(finished, lacking)
 
 

@@ -1,8 +1,7 @@
-"""Which models each part of the paper's Figure 3 trains, for any preset of ``longform pretrain``."""
+"""The models that each part of the paper's Figure 3 trains, for any preset of ``longform pretrain``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from math import ceil
 from typing import Any
 
@@ -10,6 +9,7 @@ from longform.errors import ConfigurationError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.training.presets import Preset, load_preset
 from longform.training.pretraining_model import full_attention_twin
+from longform.training.pretraining_settings import PretrainingSettings
 from longform.training.settings import BUDGETS
 
 FIGURES = {
@@ -59,11 +59,7 @@ def preset_of(scale: str, name: str | None = None) -> Preset:
     """
     if scale not in PRESETS:
         raise ConfigurationError(f'scale="{scale}"; it is one of {", ".join(PRESETS)}')
-    chosen = name or PRESETS[scale]
-    if chosen != "figure3-small":
-        return load_preset(chosen)
-    with resources.as_file(resources.files("longform.training") / "recipes" / f"{chosen}.yaml") as path:
-        return load_preset(path)
+    return load_preset(name or PRESETS[scale])
 
 
 def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int | None = None) -> Plan:
@@ -82,26 +78,35 @@ def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int
     if n < 8:
         raise ConfigurationError(f"max_position_embeddings={n}: k of an eighth of it needs 8 tokens or more")
     curves = _curves(figure, preset.model, n)
-    if figure == "figure3d":
-        slots = curves[-1].model["projected_length"]
-        sizes = [(one.length, slots, max(n // 8, ceil(one.length / slots))) for one in curves if not one.is_full]
-    else:
-        sizes = [(curves[0].length, curves[0].length // 4, curves[0].length // 8)]
-    curves += [_closer(preset.model, name, *size) for name in also for size in sizes]
+    curves += [_closer(preset.model, name, *size) for name in also for size in _closer_sizes(figure, curves, n)]
     for curve in curves:
         LinformerConfig(**curve.model)  # refuses here what would stop the figure at its last training
     longest = max(curve.length for curve in curves)
-    training = preset.training
+    if preset.training.tokens_per_step < longest:
+        curves = [replace(curve, key=f"step{longest}-{curve.key}") for curve in curves]  # a folder may be shared
+    return Plan(figure, curves, replace(preset, training=_with_room(preset.training, longest, steps)))
+
+
+def _with_room(training: PretrainingSettings, longest: int, steps: int | None) -> PretrainingSettings:
+    """Steps and forward passes of as many tokens as the longest text has; as many ``steps``, or tokens as before."""
     if steps is not None:
         training = replace(training, **{**dict.fromkeys(BUDGETS), "max_steps": steps})
-    if training.tokens_per_step < longest:
-        if steps is None and training.max_steps is not None:
-            training = replace(training, max_steps=ceil(training.max_steps * training.tokens_per_step / longest))
-        training = replace(training, tokens_per_step=longest)
-        curves = [replace(curve, key=f"step{longest}-{curve.key}") for curve in curves]  # a folder may be shared
-    if training.tokens_per_forward < longest:
-        training = replace(training, tokens_per_forward=longest)
-    return Plan(figure, curves, replace(preset, training=training))
+    elif training.max_steps is not None:
+        most = max(longest, training.tokens_per_step)
+        training = replace(training, max_steps=ceil(training.max_steps * training.tokens_per_step / most))
+    return replace(
+        training,
+        tokens_per_step=max(longest, training.tokens_per_step),
+        tokens_per_forward=max(longest, training.tokens_per_forward),
+    )
+
+
+def _closer_sizes(figure: str, curves: Sequence[Curve], n: int) -> list[tuple[int, int, int]]:
+    """n, k and window of what is trained beside the figure's own lines."""
+    if figure != "figure3d":
+        return [(curves[0].length, curves[0].length // 4, curves[0].length // 8)]
+    slots = curves[-1].model["projected_length"]
+    return [(one.length, slots, max(n // 8, ceil(one.length / slots))) for one in curves if not one.is_full]
 
 
 def _curves(figure: str, model: Mapping[str, Any], n: int) -> list[Curve]:

@@ -1,4 +1,4 @@
-"""Which cells of ``longform benchmark``'s grid the paper's Tables 1 and 3 and Figure 2 need, in two scales."""
+"""The cells of the benchmark that the paper's Tables 1 and 3 need, in two scales, and the axes of their plots."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,17 +6,12 @@ from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.runs.folder import open_run_folder
+from longform.runs.pictures import number_log_axis
 from longform.runs.records import Record
 from longform.studies.speed.cell_run import Effort
 from longform.studies.speed.competitors import chosen_competitors
 from longform.studies.speed.grid import run_grid
-from longform.studies.speed.selection import (
-    Selection,
-    cells_of,
-    chosen_device,
-    chosen_threads,
-    with_choices,
-)
+from longform.studies.speed.selection import Selection, cells_of, chosen_device, chosen_threads, with_choices
 from longform.studies.speed.shapes import Cell
 
 GRID = "grid"  # the folder of what the grid measured
@@ -25,13 +20,11 @@ ARCHITECTURES = ("unfused", "sdpa", "longformer", "bigbird", "nystromformer", "o
 PAPER_LENGTHS = (512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536)
 PAPER_SLOTS = (128, 256, 512, 1_024, 2_048)
 SELECTIONS = {
-    ("table3", "small"): Selection(
-        lengths=PAPER_LENGTHS[:4], sizes=("base",), slots=PAPER_SLOTS, competitors=RIVALS
-    ),
+    ("table3", "small"): Selection(lengths=PAPER_LENGTHS[:4], sizes=("base",), slots=PAPER_SLOTS, competitors=RIVALS),
     ("table3", "paper"): Selection(lengths=PAPER_LENGTHS, sizes=("base",), slots=PAPER_SLOTS, competitors=RIVALS),
     ("table1", "small"): Selection(lengths=PAPER_LENGTHS[:5], competitors=ARCHITECTURES),
     ("table1", "paper"): Selection(lengths=PAPER_LENGTHS, sizes=("base",), competitors=ARCHITECTURES),
-}  # fmt: skip
+}
 EFFORTS = {"small": Effort(repeats=3, cell_seconds=60.0, floors="none"), "paper": Effort(floors="none")}
 
 
@@ -45,13 +38,8 @@ def chosen_cells(
     """
     if any(length < 2 for length in lengths):
         raise ConfigurationError(f"lengths={list(lengths)}: each is 2 tokens or more")
-    chosen = with_choices(
-        SELECTIONS[subject, scale],
-        lengths=list(lengths),
-        sizes=list(sizes),
-        slots=list(slots),
-        dtypes=[dtype] if dtype else [],
-    )
+    asked = {"lengths": lengths, "sizes": sizes, "slots": slots, "dtypes": [dtype] if dtype else []}
+    chosen = with_choices(SELECTIONS[subject, scale], **{name: list(values) for name, values in asked.items()})
     if len(chosen.sizes) > 1:
         raise ConfigurationError(f"sizes={', '.join(chosen.sizes)}: one at a time, in a folder of its own")
     cells = cells_of(chosen, device=chosen_device(device), threads=chosen_threads(threads))
@@ -90,3 +78,13 @@ def described(cell: Cell) -> str:
 def common_settings(cell: Cell) -> dict[str, Any]:
     """The same for records."""
     return {"size": cell.size, "dtype": cell.dtype, "device": cell.device, "threads": cell.threads}
+
+
+def finish_axes(axes: Any, up: str, title: str) -> None:
+    """A plot against n, both axes logarithmic, with every n that was measured as a tick."""
+    lengths = sorted({int(value) for line in axes.get_lines() for value in line.get_xdata() if value > 1})
+    axes.set(xlabel="n, tokens of a text (logarithmic)", ylabel=up, xscale="log", yscale="log")
+    axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    number_log_axis(axes)
+    axes.set_title(title, fontsize=11)
+    axes.grid(alpha=0.25)

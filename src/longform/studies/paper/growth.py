@@ -1,4 +1,4 @@
-"""Time and memory of one pass of architectures that ``longform benchmark`` does not have, each in its own process.
+"""Time and memory of one pass of an LSTM, Reformer and Performer, which the benchmark lacks, each in its own process.
 
 ::
 
@@ -9,8 +9,6 @@ model, under an allocator that gives memory back at once, which makes a pass slo
 """
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -23,11 +21,10 @@ from torch import Tensor, nn
 from longform.errors import MissingDependencyError
 from longform.studies.compare.encoders import performer, reformer
 from longform.studies.compare.sizes import Sizes
-from longform.studies.speed.children import end_of
+from longform.studies.speed.children import said_apart
 from longform.studies.speed.measuring import alternate
-from longform.studies.speed.memory import ALLOCATOR, peak_growth
-from longform.studies.speed.passes import make_pass, random_states
-from longform.studies.speed.precision import prepare
+from longform.studies.speed.memory import peak_growth
+from longform.studies.speed.precision import make_pass, prepare, random_states
 from longform.studies.speed.shapes import Cell, Shape
 from longform.studies.speed.worker import reason_of
 
@@ -93,23 +90,11 @@ def measured_apart(name: str, cell: Cell, repeats: int, limit: float) -> dict[st
     """
     found: dict[str, Any] = {}
     for task in ("memory", "time"):
-        found |= _in_a_process(task, name, cell, repeats, limit)
+        job = json.dumps({"task": task, "name": name, "cell": asdict(cell), "repeats": repeats})
+        found |= said_apart(task, "longform.studies.paper.growth", job, limit=limit)
         if "missing" in found:
             break
     return found
-
-
-def _in_a_process(task: str, name: str, cell: Cell, repeats: int, limit: float) -> dict[str, Any]:
-    job = json.dumps({"task": task, "name": name, "cell": asdict(cell), "repeats": repeats})
-    command = [sys.executable, "-m", "longform.studies.paper.growth", job]
-    environment = os.environ | (ALLOCATOR if task == "memory" else {})
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return {"missing": f"stopped after {limit:,.0f} s"}
-    if done.returncode:
-        return {"missing": end_of(done.returncode)}
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def reported(task: str, name: str, cell: Cell, repeats: int) -> dict[str, Any]:

@@ -1,14 +1,15 @@
-"""The paper's Table 1, measured: the exponent with which time and memory of a pass grow with the length of a text."""
+"""The paper's Table 1, measured: the exponents with which time and memory of a pass grow with a text's length."""
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from longform.errors import ConfigurationError
-from longform.runs.pictures import new_figure, number_log_axis, save_figure
+from longform.runs.pictures import new_figure, save_figure
 from longform.runs.records import Record
 from longform.runs.report import Report, Table, write_report
 from longform.studies.paper.grid_scales import (
@@ -16,6 +17,7 @@ from longform.studies.paper.grid_scales import (
     chosen_cells,
     common_settings,
     described,
+    finish_axes,
     measured_cells,
     open_grid,
 )
@@ -29,17 +31,10 @@ NAME, PICTURE = "growth", "table1.png"
 MIB = 2**20
 FITTED = 3  # of the longest lengths
 STATED = {  # complexity of a layer, sequential operations; the paper's Table 1, or the architecture's own paper
-    "recurrent": ("O(n)", "O(n)"),
-    "unfused": ("O(n²)", "O(1)"),
-    "sdpa": ("O(n²)", "O(1)"),
-    "longformer": ("O(n), its own paper", "O(1)"),
-    "bigbird": ("O(n), its own paper", "O(1)"),
-    "nystromformer": ("O(n), its own paper", "O(1)"),
-    "performer": ("O(n), its own paper", "O(1)"),
-    "reformer": ("O(n log n)", "O(log n)"),
-    "ours-linear": ("O(n)", "O(1)"),
-    "ours-window": ("O(n), k fixed", "O(1)"),
-}
+    "recurrent": ("O(n)", "O(n)"), "unfused": ("O(n²)", "O(1)"), "sdpa": ("O(n²)", "O(1)"),
+    **dict.fromkeys(("longformer", "bigbird", "nystromformer", "performer"), ("O(n), its own paper", "O(1)")),
+    "reformer": ("O(n log n)", "O(log n)"), "ours-linear": ("O(n)", "O(1)"), "ours-window": ("O(n), k fixed", "O(1)"),
+}  # fmt: skip
 HEADS = [
     "architecture", "stated", "sequential operations", "time ~ n^", "memory ~ n^", "longest n", "its ms", "its MiB"
 ]  # fmt: skip
@@ -129,16 +124,11 @@ def _others(cells: Sequence[Cell], scale: str, output: Path, progress: bool) -> 
             "seconds": statistics.median(done["seconds"]) if "seconds" in done else None,
             "peak_mib": done["growth"] / MIB if done.get("growth") is not None else None,
             "missing": done.get("missing"),
-        }  # fmt: skip
+        }
         return Record(name="speed", metrics=metrics, settings=cell.settings(name)), None
 
     parts = [
-        Part(
-            f"{name}-{cell.length}",
-            cell.settings(name),
-            lambda name=name, cell=cell: work(name, cell),
-            again=may_have_passed,
-        )
+        Part(f"{name}-{cell.length}", cell.settings(name), partial(work, name, cell), again=may_have_passed)
         for name in BUILDERS
         for cell in cells
     ]
@@ -149,10 +139,11 @@ def _others(cells: Sequence[Cell], scale: str, output: Path, progress: bool) -> 
 def _record(one: Grown, cells: Sequence[Cell]) -> Record:
     longest = max(one.seconds, default=None)
     metrics = {
-        "time_exponent": exponent(one.seconds), "memory_exponent": exponent(one.mib),
+        "time_exponent": exponent(one.seconds),
+        "memory_exponent": exponent(one.mib),
         "seconds": None if longest is None else one.seconds[longest],
         "peak_mib": None if longest is None else one.mib.get(longest),
-    }  # fmt: skip
+    }
     settings = {
         "architecture": one.key, "label": one.label, "longest": longest, "slots": cells[-1].slots,
         "lengths": sorted(one.seconds)[-FITTED:], **common_settings(cells[0]),
@@ -200,13 +191,10 @@ def _draw(found: Sequence[Grown], cell: Cell, path: Path) -> None:
             shown = [(n, value) for n, value in sorted(points.items()) if value > 0]
             if shown:
                 axes.plot(*zip(*shown, strict=True), color=colour, marker=marker, markersize=5, label=label)
-    for axes, up in ((left, "seconds of a pass"), (right, "memory above the loaded model, MiB")):
-        lengths = sorted({int(value) for line in axes.get_lines() for value in line.get_xdata()})
-        axes.set(xlabel="n, tokens of a text (logarithmic)", ylabel=f"{up} (logarithmic)", xscale="log", yscale="log")
-        axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
-        number_log_axis(axes)
-        axes.grid(alpha=0.25)
+    for axes, up, title in (
+        (left, "seconds of a pass", f"Time; the exponent of the {FITTED} longest\n{described(cell)}"),
+        (right, "memory above the loaded model, MiB", "Memory of a pass"),
+    ):
+        finish_axes(axes, f"{up} (logarithmic)", title)
         axes.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2, frameon=False)
-    left.set_title(f"Time; the exponent of the {FITTED} longest\n{described(cell)}", fontsize=11)
-    right.set_title("Memory of a pass", fontsize=11)
     save_figure(figure, path)

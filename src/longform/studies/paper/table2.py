@@ -19,14 +19,13 @@ from longform.studies.paper.parts import Finished, Part, work_through
 from longform.studies.paper.table2_models import (
     LENGTH,
     Variant,
-    chosen_variants,
     heal,
     source_of,
     variants,
     with_new_head,
 )
 from longform.studies.paper.table2_report import report_table2
-from longform.studies.paper.table2_tasks import TASKS, Amount, Task, chosen_tasks, read_task
+from longform.studies.paper.table2_tasks import TASKS, Amount, Task, chosen, read_task
 from longform.training.finetuning import finetune
 from longform.training.labels import Examples
 from longform.training.run_folder import RUN_FILE
@@ -119,7 +118,7 @@ def reproduce_table2(request: Table2) -> tuple[list[Finished], int]:
     raise.
     """
     refuse_process_groups()
-    tasks, models = chosen_tasks(request.tasks), chosen_variants(request.models)
+    tasks, models = chosen(request.tasks, TASKS, "tasks"), chosen(request.models, variants(), "models")
     if not request.seeds or len(set(request.seeds)) < len(request.seeds):
         raise ConfigurationError(f"seeds={list(request.seeds)}: give one or more, each once")
     amounts = request.scale.amounts  # all are read now: a missing file is better known before the first hour

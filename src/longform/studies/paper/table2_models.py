@@ -1,4 +1,4 @@
-"""The models of Table 2: the original, and what becomes of it when its attention is replaced."""
+"""The models of Table 2: the original, and its conversions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,6 @@ from transformers import PreTrainedModel, set_seed
 from longform.conversion.convert import ConversionResult, convert
 from longform.data.bundled import bundled_encoder_folder
 from longform.data.token_store import CorpusFiles
-from longform.errors import ConfigurationError
 from longform.runs.locks import locked
 from longform.training.distillation import distill
 from longform.training.settings import DistillationSettings
@@ -38,15 +37,6 @@ def variants(slots: tuple[int, ...] = (128, 256)) -> dict[str, Variant]:
             options = {"projection": "linear", "sharing": sharing, "projected_length": k, "sink_tokens": 0}
             made.append(Variant(f"linear-{k}-{sharing}", f"Linformer, {k}{said}", options))
     return {variant.key: variant for variant in made}
-
-
-def chosen_variants(names: tuple[str, ...]) -> list[Variant]:
-    """Models by key, the original first. Raises ConfigurationError for one that does not exist."""
-    every = variants()
-    unknown = [name for name in names if name not in every]
-    if unknown or not names:
-        raise ConfigurationError(f"models={', '.join(unknown) or 'none'}: there are {', '.join(every)}")
-    return [variant for key, variant in every.items() if key in names]
 
 
 def source_of(name: str) -> str:

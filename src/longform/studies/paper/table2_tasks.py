@@ -1,12 +1,15 @@
-"""The tasks of the paper's Table 2 (MRPC and RTE in place of QQP): where their texts are, and how many are taken."""
+"""The tasks of the paper's Table 2 (MRPC and RTE in place of QQP): their texts, and how many are taken."""
 
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from longform.errors import ConfigurationError, DataError
 from longform.training.labels import Examples, learn_scheme, read_examples, split
 
+T = TypeVar("T")
 HUB = "hf"
 HELD_OUT = 0.2  # of a file that has no dev file beside it
 
@@ -51,12 +54,12 @@ class Amount:
     max_length: int = 512
 
 
-def chosen_tasks(names: tuple[str, ...]) -> list[Task]:
-    """Tasks by name, in the table's order. Raises ConfigurationError for one that does not exist."""
-    unknown = [name for name in names if name not in TASKS]
+def chosen(names: Sequence[str], every: Mapping[str, T], what: str) -> list[T]:
+    """Those of ``every`` with these names, in its order. Raises ConfigurationError for one that is not there."""
+    unknown = [name for name in names if name not in every]
     if unknown or not names:
-        raise ConfigurationError(f"tasks={', '.join(unknown) or 'none'}: there are {', '.join(TASKS)}")
-    return [task for name, task in TASKS.items() if name in names]
+        raise ConfigurationError(f"{what}={', '.join(unknown) or 'none'}: there are {', '.join(every)}")
+    return [one for name, one in every.items() if name in names]
 
 
 def read_task(task: Task, data: str, amount: Amount) -> tuple[Examples, Examples]:

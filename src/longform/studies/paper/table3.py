@@ -1,14 +1,14 @@
 """The paper's Table 3 and Figure 2: time and largest batch of Linformer for every n and k, over full attention's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import new_figure, number_log_axis, save_figure
+from longform.runs.pictures import new_figure, save_figure
 from longform.runs.records import Record
 from longform.runs.report import Report, Table, write_report
-from longform.studies.paper.grid_scales import chosen_cells, described, measured_cells, open_grid
-from longform.studies.speed.paper_table import MEMORY, SLOTS, TIME
+from longform.studies.paper.grid_scales import chosen_cells, described, finish_axes, measured_cells, open_grid
+from longform.studies.speed.paper_table import MEMORY, TIME, published
 from longform.studies.speed.shapes import Cell
 
 PICTURE = "figure2.png"
@@ -26,7 +26,11 @@ def reproduce_table3(scale: str, output: Path, **choices: Any) -> list[tuple[str
     cells, names = chosen_cells("table3", scale, **choices)
     open_grid(output, "table3", scale, cells)
     records = measured_cells(cells, names, scale, output)
-    tables = [(title, ratio_table(records, what, baseline)) for title, what, baseline in _wanted()]
+    tables = [
+        (f"{said}, against {title}", ratio_table(records, what, baseline))
+        for baseline, title in BASELINES.items()
+        for said, what in (("Time", "time"), ("Largest batch", "memory"))
+    ]
     draw_times(records, cells[0], output / PICTURE)
     lead = [
         "How many times less a forward pass of Linformer takes (learned E, layerwise sharing) than full attention: "
@@ -44,20 +48,13 @@ def reproduce_table3(scale: str, output: Path, **choices: Any) -> list[tuple[str
     return tables
 
 
-def _wanted() -> list[tuple[str, str, str]]:
-    return [
-        (f"{said}, against {title}", what, baseline)
-        for baseline, title in BASELINES.items()
-        for said, what in (("Time", "time"), ("Largest batch", "memory"))
-    ]
-
-
 def ratio(records: Sequence[Record], point: Point, what: str, baseline: str) -> float | None:
     """Baseline's time over ours, or our largest batch over the baseline's; None where one was not measured."""
     found = {
         record.settings["competitor"]: record.metrics
-        for record in records if (record.settings["length"], record.settings["slots"]) == point
-    }  # fmt: skip
+        for record in records
+        if (record.settings["length"], record.settings["slots"]) == point
+    }
     ours, other = found.get(OURS, {}), found.get(baseline, {})
     if what == "time":
         return _number(ours.get(f"against_{baseline}"))
@@ -76,26 +73,17 @@ def ratio_table(records: Sequence[Record], what: str, baseline: str) -> Table:
     """
     points = sorted({(record.settings["length"], record.settings["slots"]) for record in records})
     lengths, slots = sorted({n for n, _ in points}), sorted({k for _, k in points})
-    published = TIME if what == "time" else MEMORY
     rows = []
     for n in lengths:
         cells = []
         for k in slots:
             found = ratio(records, (n, k), what, baseline) if (n, k) in points else None
-            paper = _published(published, n, k) if baseline == "unfused" else None
-            shown = _nothing(n, k) if found is None else f"{found:.1f}x" if found >= 10 else f"{found:.2f}x"
+            paper = published(TIME if what == "time" else MEMORY, n, k) if baseline == "unfused" else None
+            nothing = "k above n/2" if 2 * k > n else "–"
+            shown = nothing if found is None else f"{found:.1f}x" if found >= 10 else f"{found:.2f}x"
             cells.append(shown if paper is None else f"{shown} ({paper:g}x)")
         rows.append([f"{n:,}", *cells])
     return Table(["n", *(f"k = {k:,}" for k in slots)], rows)
-
-
-def _nothing(n: int, k: int) -> str:
-    return "k above n/2" if 2 * k > n else "–"
-
-
-def _published(values: Mapping[int, Sequence[float]], n: int, k: int) -> float | None:
-    place = SLOTS.index(k) if k in SLOTS else len(SLOTS)
-    return values[n][place] if n in values and place < len(values[n]) else None
 
 
 def missing_cells(records: Sequence[Record]) -> list[str]:
@@ -103,8 +91,9 @@ def missing_cells(records: Sequence[Record]) -> list[str]:
     return [
         f"n = {record.settings['length']:,}, k = {record.settings['slots']:,}, {record.settings['competitor']}: "
         f"{record.metrics['missing']}."
-        for record in records if record.metrics.get("missing")
-    ]  # fmt: skip
+        for record in records
+        if record.metrics.get("missing")
+    ]
 
 
 def draw_times(records: Sequence[Record], cell: Cell, path: Path) -> None:
@@ -127,8 +116,10 @@ def draw_times(records: Sequence[Record], cell: Cell, path: Path) -> None:
             label = f"k = {k:,}" if baseline == "unfused" else None
             _plot(right, kept, style, label=label, marker="o", color=colour)
     right.axhline(1, color="tab:gray", linewidth=1)
-    _finish(left, "seconds of a forward pass (logarithmic)", f"Time against length\n{described(cell)}")
-    _finish(right, "times as fast as full attention", "Solid: against unfused attention; dotted: against SDPA")
+    finish_axes(left, "seconds of a forward pass (logarithmic)", f"Time against length\n{described(cell)}")
+    finish_axes(right, "times as fast as full attention", "Solid: against unfused attention; dotted: against SDPA")
+    for axes in (left, right):
+        axes.legend(fontsize=9)
     save_figure(figure, path)
 
 
@@ -144,13 +135,3 @@ def _fastest(records: Sequence[Record], name: str) -> list[tuple[int, float]]:
 def _plot(axes: Any, points: Sequence[tuple[int, float]], style: str, **options: Any) -> None:
     if points:
         axes.plot(*zip(*points, strict=True), style, markersize=5, **options)
-
-
-def _finish(axes: Any, up: str, title: str) -> None:
-    lengths = sorted({int(value) for line in axes.get_lines() for value in line.get_xdata() if value > 1})
-    axes.set(xlabel="n, tokens of a text (logarithmic)", ylabel=up, xscale="log", yscale="log")
-    axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
-    number_log_axis(axes)
-    axes.set_title(title, fontsize=11)
-    axes.grid(alpha=0.25)
-    axes.legend(fontsize=9)

@@ -1,1 +1,1 @@
-"""Singular values of attention, the theorems, k chosen by measurement."""
+"""Singular values of attention: how much the largest keep, k chosen by them, heads that attend alike."""

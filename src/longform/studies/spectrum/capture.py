@@ -1,4 +1,4 @@
-"""The attention of an encoder on a text, one layer in memory at a time.
+"""An encoder's attention on a text, one layer in memory at a time.
 
 Axes: B batch, n tokens, h heads, d head dimension.
 """
@@ -127,6 +127,7 @@ class _Run:
         self.error: BaseException | None = None
         self.stopped = False
         self.count = 0
+        self.is_asked = model.config.model_type in ASKED
 
     def layers(self) -> Iterator[LayerAttention]:
         thread = threading.Thread(target=self._forward, name="longform-capture", daemon=True)
@@ -158,7 +159,7 @@ class _Run:
                         hooks.callback(handle.remove)
                 self.model.eval()
                 mask = None if self.mask is None else self.mask.long()
-                asked = {"output_attentions": True} if self._is_asked else {}
+                asked = {"output_attentions": True} if self.is_asked else {}
                 self.model(input_ids=self.ids, attention_mask=mask, **asked)
         except _Stop:
             pass
@@ -168,13 +169,11 @@ class _Run:
             self.model.train(training)
             self.made.release()
 
-    @property
-    def _is_asked(self) -> bool:
-        return self.model.config.model_type in ASKED
-
     def _hook(self, module: nn.Module, names: tuple[str, ...]) -> list[Any]:
         if isinstance(module, LinformerAttention):
-            before = module.register_forward_pre_hook(_ask_for_weights, with_kwargs=True)
+            before = module.register_forward_pre_hook(
+                lambda _module, args, given: (args, {**given, "output_attentions": True}), with_kwargs=True
+            )
             return [before, module.register_forward_hook(self._after_ours, with_kwargs=True)]
         projected: dict[str, Tensor] = {}
         handles = [
@@ -186,7 +185,7 @@ class _Run:
 
         def after(module: nn.Module, args: Any, output: Any) -> Any:
             self._after_theirs(module, output, [projected.pop(name) for name in names if name in projected])
-            return (output[0], None) if self._is_asked else None  # or the model keeps every layer's map
+            return (output[0], None) if self.is_asked else None  # or the model keeps every layer's map
 
         return [*handles, module.register_forward_hook(after)]
 
@@ -197,10 +196,9 @@ class _Run:
         self._require_finite(weights)
         if not self._is_map(weights):
             raise ConfigurationError(_no_weights(self.model))
-        heads = weights.shape[1]
         if len(projected) != 3:
             return self._hand_over(weights, None, None)
-        query, key, value = _by_head(projected, heads)
+        query, key, value = _by_head(projected, weights.shape[1])
         logits = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
         # Rotary or relative positions, or another scale: then these are not the logits.
         return self._hand_over(weights, value, logits if self._explain(logits, weights) else None)
@@ -257,9 +255,3 @@ def _by_head(projected: list[Tensor], heads: int) -> list[Tensor]:
     width = projected[0].shape[2] // heads
     split = [x.unflatten(2, (-1, width)).transpose(1, 2).float() for x in projected]
     return [x.repeat_interleave(heads // x.shape[1], dim=1) for x in split]
-
-
-def _ask_for_weights(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return args, {**kwargs, "output_attentions": True}

@@ -1,4 +1,4 @@
-"""k from a measured spectrum: the smallest that keeps a share, or a given total shared out.
+"""Slots k chosen from a measured spectrum: the smallest that keeps a share, or a given total shared out.
 
 Axes: L layers, h heads, N the longest text, g layers or heads that are given a k each.
 """

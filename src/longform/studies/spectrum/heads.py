@@ -1,4 +1,4 @@
-"""Do heads attend the same? How alike their maps are, and which could follow another's map.
+"""Similarity of heads: how alike their attention maps are, and which could use another's.
 
 Axes: n tokens, m valid tokens, L layers, h heads, H = L h heads of the whole model, layer by layer.
 """

@@ -1,4 +1,4 @@
-"""Attention by the best map of rank k (paper, equation 6): what E and F stand in for, at the price of an SVD a map.
+"""Attention by the best map of rank k (paper, equation 6), which E and F approximate; an SVD a map.
 
 Axes: B batch, h heads, n tokens, d head dimension, k rank.
 """

@@ -21,6 +21,8 @@ from longform.studies.spectrum.running_sums import RunningSums, SumsFile
 from longform.studies.spectrum.settings import OpenedModel, SpectrumSettings
 from longform.studies.spectrum.singular_values import singular_values, valid_part
 
+COUNTS = ("texts", "tokens", "longest", "shortest", "passed_over", "cut")
+
 
 @dataclass(frozen=True)
 class Spectrum:
@@ -66,14 +68,9 @@ class TextCounts:
 
 
 def measure_spectrum(
-    opened: OpenedModel,
-    documents: Iterable[Document | str],
-    settings: SpectrumSettings,
-    *,
-    progress: bool = False,
-    name: str = "spectrum",
-    kept: SumsFile | None = None,
-) -> tuple[Spectrum, list[Tensor]]:
+    opened: OpenedModel, documents: Iterable[Document | str], settings: SpectrumSettings, *, progress: bool = False,
+    name: str = "spectrum", kept: SumsFile | None = None,
+) -> tuple[Spectrum, list[Tensor]]:  # fmt: skip
     """The spectrum of ``opened`` on ``documents``, and the token ids (m,) of the first ``head_texts`` texts.
 
     Maps are those of each text's valid tokens alone. ``kept``: where sums are saved meanwhile, and gone on with: texts
@@ -143,11 +140,8 @@ def add_batch(model: Any, batch: Batch, sums: RunningSums) -> None:
 def _means(sums: RunningSums, counts: TextCounts) -> Spectrum:
     mean = torch.stack(sums.curves) / counts.texts
     variance = (torch.stack(sums.squares) / counts.texts - mean**2).clamp(min=0.0)
-    return Spectrum(
-        cumulative=mean, deviation=variance.sqrt(), effective_rank=torch.stack(sums.ranks) / counts.texts,
-        texts=counts.texts, tokens=counts.tokens, longest=counts.longest, shortest=counts.shortest,
-        passed_over=counts.passed_over, cut=counts.cut,
-    )  # fmt: skip
+    rank = torch.stack(sums.ranks) / counts.texts
+    return Spectrum(mean, variance.sqrt(), rank, **{name: getattr(counts, name) for name in COUNTS})
 
 
 def _nothing(counts: TextCounts, settings: SpectrumSettings, name: str) -> str:

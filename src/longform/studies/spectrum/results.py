@@ -1,4 +1,4 @@
-"""The result of one model on one corpus as a file of JSON lines: what is measured once and looked at often.
+"""Results of one model on one corpus as a file of JSON lines, measured once and looked at often.
 
 The first line is about the run, then there is one line a head with its whole curve, then the comparison of heads.
 """
@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from longform.runs.files import read_lines, reading, write_lines
-from longform.studies.spectrum.measure import Spectrum
+from longform.studies.spectrum.measure import COUNTS, Spectrum
 
 DIGITS = 7  # of a share of the spectrum, in the file
+ABOUT = ("name", "model", "corpus", "seconds", "notes", "subject", "facts")  # of a result, in the first line
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,9 @@ def write_result(path: Path, result: RunResult) -> None:
 
 def _rows(result: RunResult) -> list[dict[str, Any]]:
     spectrum, compared = result.spectrum, result.heads
-    numbers = ("texts", "tokens", "longest", "shortest", "passed_over", "cut")
-    rows: list[dict[str, Any]] = [
-        {"event": "run", "name": result.name, "model": result.model, "corpus": result.corpus,
-         "seconds": round(result.seconds, 1), "notes": result.notes,
-         "subject": result.subject, "facts": result.facts,
-         **{number: getattr(spectrum, number) for number in numbers}}
-    ]  # fmt: skip
+    about = {name: getattr(result, name) for name in ABOUT}
+    counts = {name: getattr(spectrum, name) for name in COUNTS}
+    rows: list[dict[str, Any]] = [{"event": "run", **about, "seconds": round(result.seconds, 1), **counts}]
     for layer, curves in enumerate(spectrum.cumulative):
         rows += [
             {"event": "head", "layer": layer, "head": head,
@@ -96,8 +93,8 @@ def _result(rows: list[dict[str, Any]]) -> RunResult:
     def grid(name: str) -> Tensor:
         return torch.tensor([row[name] for row in heads], dtype=torch.float64).unflatten(0, (layers, -1))
 
-    numbers = {name: run[name] for name in ("texts", "tokens", "longest", "shortest", "passed_over", "cut")}
-    spectrum = Spectrum(grid("cumulative"), grid("deviation"), grid("effective_rank"), **numbers)
+    counts = {name: run[name] for name in COUNTS}
+    spectrum = Spectrum(grid("cumulative"), grid("deviation"), grid("effective_rank"), **counts)
     compared = next((row for row in rows if row["event"] == "similarity"), None)
     sharing = [row for row in rows if row["event"] == "sharing"]
     comparison = None

@@ -1,4 +1,4 @@
-"""The running sums of a spectrum, and their file: an interrupted measurement goes on where it was last saved.
+"""Running sums of a spectrum, and their file, from which an interrupted measurement goes on.
 
 Axes: L layers, h heads, N the longest text, m valid tokens of a text.
 """

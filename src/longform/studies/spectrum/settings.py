@@ -1,10 +1,11 @@
-"""What the measurement of a spectrum can be told, and how its result is looked at."""
+"""Settings of the measurement of a spectrum, and of how its result is looked at."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from longform.errors import ConfigurationError
+from longform.training.settings import check_least
 
 
 class OpenedModel(NamedTuple):
@@ -40,11 +41,7 @@ class SpectrumSettings:
     head_texts: int = 16
 
     def __post_init__(self) -> None:
-        lowest = {"max_length": 2, "texts": 1, "min_tokens": 2, "head_texts": 0}
-        for name, low in lowest.items():
-            value = getattr(self, name)
-            if value is not None and value < low:
-                raise ConfigurationError(f"{name} is {value}; it is at least {low}")
+        check_least(self, max_length=2, texts=1, min_tokens=2, head_texts=0)
         if self.head_texts == 1:
             raise ConfigurationError("head_texts is 1; two are needed, one to compare heads and one to try, or 0")
         if self.min_tokens is not None and self.min_tokens > self.max_length:

@@ -1,4 +1,4 @@
-"""What becomes of an encoder's output when heads use another head's attention map instead of their own.
+"""An encoder whose heads use another head's attention map instead of their own, and what becomes of its output.
 
 Axes: B batch, n tokens, D hidden, h heads, d head dimension, H heads of the whole model.
 """

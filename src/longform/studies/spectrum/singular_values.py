@@ -1,4 +1,4 @@
-"""How much of an attention map its largest singular values keep (paper, Figure 1), and how alike maps are.
+"""Singular values of attention maps: how much the largest keep (paper, Figure 1), and how alike maps are.
 
 Axes: B any leading axes, h heads, n tokens, m valid tokens, j index of a singular value (from 1), H maps.
 """

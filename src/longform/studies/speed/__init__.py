@@ -1,1 +1,1 @@
-"""Time and memory of encoders against length: ours, full attention, other linear ones, and the floor."""
+"""The benchmark: time and memory of encoders against length, ours, full attention and others, and the floor."""

@@ -1,4 +1,4 @@
-"""Where the time of a pass goes, by torch's profiler: products, attention, and what is neither."""
+"""Shares of a pass's time by torch's profiler: products, attention, and what is neither."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ KINDS = {
     "normalisation": re.compile(r"aten::(native_)?layer_norm"),
     "copies": re.compile(r"aten::(copy_|clone|contiguous|cat|stack|index|gather|scatter|_to_copy|pad|fill)"),
     "elementwise": re.compile(r"aten::"),
-}  # fmt: skip
+}
 OTHER = "other"
 
 

@@ -1,4 +1,4 @@
-"""One cell measured in child processes, and its rows.
+"""The measurement of one cell of the grid, in child processes, and its rows.
 
 First one pass of each competitor, for its memory and to see whether it runs at all; then those that ran alternate in
 one process (in several, with SDPA in each, where memory does not hold all models).
@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longform.errors import ConfigurationError
 from longform.runs.facts import now
 from longform.runs.records import Record
 from longform.studies.speed.children import Outcome, run_child
@@ -19,6 +18,7 @@ from longform.studies.speed.memory import free_bytes
 from longform.studies.speed.precision import impossible
 from longform.studies.speed.rows import REFERENCES, UNFUSED, make_row, with_ratios
 from longform.studies.speed.shapes import Cell
+from longform.training.settings import check_least, check_positive
 
 COMPILING = 600.0  # seconds a competitor may take beside its passes, in compiled cells
 SILENT = "its process said nothing"
@@ -41,10 +41,8 @@ class Effort:
     floors: str = "all"
 
     def __post_init__(self) -> None:
-        if self.repeats < 1:
-            raise ConfigurationError(f"repeats={self.repeats} must be at least 1")
-        if self.cell_seconds <= 0:
-            raise ConfigurationError(f"cell_seconds={self.cell_seconds:g} must be above 0")
+        check_least(self, repeats=1)
+        check_positive(self, "cell_seconds")
 
     def asked(self, family: str) -> dict[str, Any]:
         """What is asked of a row of ``family``, as its record says it."""
@@ -115,7 +113,7 @@ class CellRun:
         while left:
             outcome = run_child("memory", self.cell, left, seconds=self._limit, log=self.log, tell=self.tell)
             for name, event in outcome.found.items():
-                self.probes[name] = Probe(event["seconds"], event["growth"], event["weights"], event["process"])
+                self.probes[name] = Probe(*(event[field] for field in ("seconds", "growth", "weights", "process")))
             self.missing |= outcome.missing
             if outcome.ended or not (outcome.found or outcome.missing):
                 self.missing.setdefault(outcome.begun or next(iter(left)), outcome.ended or SILENT)
@@ -150,19 +148,14 @@ class CellRun:
         while repeats:
             seconds = 2 * self._limit * (len(repeats) + 1)  # floors run too
             floored = [
-                name for name in repeats
+                name
+                for name in repeats
                 if name in lacking and self.effort.asked(self.competitors[name].family)["asked_floor"]
-            ]  # fmt: skip
+            ]
             outcome = run_child(
-                "time",
-                self.cell,
-                repeats,
-                floored=floored,
-                seconds=seconds,
-                turns=self.effort.cell_seconds,
-                log=self.log,
-                tell=self.tell,
-            )
+                "time", self.cell, repeats, floored=floored, seconds=seconds, turns=self.effort.cell_seconds,
+                log=self.log, tell=self.tell,
+            )  # fmt: skip
             self._keep(outcome)
             if outcome.ended and not outcome.found:
                 self.missing[outcome.begun or next(iter(repeats))] = outcome.ended
@@ -171,8 +164,9 @@ class CellRun:
             if outcome.found:
                 self.missing |= {
                     name: outcome.ended or SILENT
-                    for name in repeats if name not in self.timed and name not in self.missing
-                }  # fmt: skip
+                    for name in repeats
+                    if name not in self.timed and name not in self.missing
+                }
             done = self.timed.keys() | self.missing.keys()
             repeats = {name: count for name, count in repeats.items() if name not in done}
 

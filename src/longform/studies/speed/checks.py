@@ -1,7 +1,10 @@
-"""Outputs are compared before anything is timed. Errors are relative: ||difference|| / ||expected||, whole tensors."""
+"""Checks of outputs and gradients before anything is timed.
+
+Errors are relative: ||difference|| / ||expected||, whole tensors.
+"""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
@@ -10,14 +13,15 @@ from torch import Tensor, nn
 from longform.errors import LongformError
 from longform.layers.streaming import LONG
 from longform.studies.speed.competitor import Competitor
+from longform.studies.speed.precision import precision
 from longform.studies.speed.shapes import Cell, Shape
 
 CHECKED_TOKENS = 512  # of a longer text
 # Tokens; families that take nothing but whole texts are checked on longer ones by a short twin.
 LONGEST_WHOLE = {"peer": 4_096, "order": CHECKED_TOKENS}
 VERIFIED_TOKENS, VERIFIED_SLOTS = 64, 16
-# After all layers of random weights. What int8 loses is recorded; on a trained model it is less (docs/lab/costs.md).
-LARGEST_ERROR = {"float32": 1e-4, "bfloat16": 6e-2, "int8": 3e-1}
+LARGEST_ERROR = {"float32": 1e-4, "bfloat16": 6e-2}  # after all layers of random weights
+LARGEST_GRADIENT_ERROR = {"float32": 1e-4, "bfloat16": 1e-1}  # of all weights' gradients together
 PEER_ERROR = 1e-4  # float32 against float32
 
 
@@ -58,7 +62,7 @@ def check_output(
     given, largest = given_of(competitor, cell, hidden), LARGEST_ERROR[cell.dtype]
     if competitor.family == "ours" and given.shape[1] < LONG <= cell.length:
         long = hidden[:1, :LONG]
-        with torch.enable_grad():  # in one piece; nothing is kept for gradients that nobody wants
+        with torch.enable_grad():  # so a layer takes the text in one piece; frozen weights keep nothing
             pieceless = copy.deepcopy(model).requires_grad_(False)(long)
         require_equal(forward(long), pieceless, largest, "float32 in one piece")
     with torch.no_grad():
@@ -96,3 +100,38 @@ def verify(competitor: Competitor, shape: Shape) -> None:
 def _require_finite(out: Tensor, hidden: Tensor) -> None:
     if out.shape != hidden.shape or not bool(torch.isfinite(out).all()):
         raise WrongOutput(f"its output is not finite numbers of shape {tuple(hidden.shape)}")
+
+
+def check_gradients(
+    competitor: Competitor, model: nn.Module, prepared: nn.Module, cell: Cell, hidden: Tensor
+) -> float | None:
+    """Compare the gradients of ``prepared``'s weights, as it will be trained, with those of ``check_output``'s way.
+
+    Of a random linear function of the output: its square, which is timed, hardly changes after a normalisation.
+    Returns the relative error, or None where there is no plainer way. Raises WrongOutput.
+    """
+    if competitor.expected is None:
+        return None
+    given = given_of(competitor, cell, hidden)
+    direction = torch.randn(given.shape, generator=torch.Generator().manual_seed(0))
+    with precision(cell):
+        out = prepared(given.to(cell.device))
+    actual = _gradients(out, direction, prepared)
+    plain = copy.deepcopy(model)
+    expected, said = expected_of(competitor, plain, given)
+    wanted = _gradients(expected, direction, plain)
+    if [x is None for x in actual] != [x is None for x in wanted]:
+        raise WrongOutput("its gradients are not of the weights that should have some")
+    return require_equal(_joined(actual), _joined(wanted), LARGEST_GRADIENT_ERROR[cell.dtype], f"{said}, of gradients")
+
+
+def _gradients(out: Tensor, direction: Tensor, model: nn.Module) -> list[Tensor | None]:
+    """Of each of ``model``'s weights, for out (B, n, D) times ``direction``; none are left in it."""
+    (out * direction.to(out)).sum().backward()
+    found = [weight.grad for weight in model.parameters()]
+    model.zero_grad(set_to_none=True)
+    return found
+
+
+def _joined(gradients: Iterable[Tensor | None]) -> Tensor:
+    return torch.cat([x.detach().double().flatten().cpu() for x in gradients if x is not None])

@@ -1,4 +1,4 @@
-"""Child processes that measure, watched: what they report, how long they may take, and what killed them."""
+"""Child processes that measure: what they report, how long they may take, and what killed them."""
 
 import json
 import math
@@ -10,13 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from longform.studies.speed.memory import ALLOCATOR, KEPT_FREE, available_bytes
 from longform.studies.speed.shapes import Cell
-from longform.studies.speed.worker import job_for
 
 WORKER = (sys.executable, "-m", "longform.studies.speed.worker")
 TICK = 1.0  # seconds between looks at the clock
@@ -36,18 +35,23 @@ class Outcome:
     begun: str = ""
     ended: str = ""
 
+    def take(self, event: dict[str, Any]) -> None:
+        """Note one event of ``worker``."""
+        kind, name = event["event"], event.get("name", "")
+        if kind in ("begin", "round"):
+            self.begun = name
+        elif kind == "missing":
+            self.missing[name] = event["reason"]
+        elif kind == "shares":
+            self.found[name]["shares"] = event["shares"]
+        else:
+            self.found[name] = event
+
 
 def run_child(
-    task: str,
-    cell: Cell,
-    repeats: dict[str, int],
-    *,
-    floored: Sequence[str] = (),
-    seconds: float,
-    turns: float = math.inf,
-    log: Path,
-    tell: Callable[[str], None],
-) -> Outcome:
+    task: str, cell: Cell, repeats: dict[str, int], *, floored: Sequence[str] = (), seconds: float,
+    turns: float = math.inf, log: Path, tell: Callable[[str], None],
+) -> Outcome:  # fmt: skip
     """Measure in a child; ``seconds``: for each competitor in "memory", for all together in "time".
 
     ``floored``: competitors whose floors are timed beside them. ``turns``: seconds for the turns of each in "time".
@@ -56,13 +60,12 @@ def run_child(
     """
     free = available_bytes()
     memory_limit = None if free is None or cell.device != "cpu" else int(free * (1 - KEPT_FREE))
-    environment = os.environ | (ALLOCATOR if task == "memory" else {})
     command = [*WORKER, json.dumps(job_for(task, cell, repeats, floored, turns, memory_limit))]
     outcome = Outcome()
     log.parent.mkdir(parents=True, exist_ok=True)
     with (
         log.open("a", encoding="utf-8") as errors,
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True) as child,
+        subprocess.Popen(command, env=environment(task), stdout=subprocess.PIPE, stderr=errors, text=True) as child,
     ):
         assert child.stdout is not None
         try:
@@ -74,11 +77,42 @@ def run_child(
     return outcome
 
 
-def end_of(status: int) -> str:
-    """What a process's exit status says; "" for a good end."""
+def job_for(
+    task: str, cell: Cell, repeats: dict[str, int], floored: Sequence[str], limit: float, memory_limit: int | None
+) -> dict[str, Any]:
+    """What the child's ``main`` takes."""
+    return {
+        "task": task, "cell": asdict(cell), "repeats": repeats, "floored": list(floored), "limit": limit,
+        "memory_limit": memory_limit, "parent": os.getpid(),
+    }  # fmt: skip
+
+
+def environment(task: str) -> dict[str, str]:
+    """Variables of a process for "memory" or "time": for "memory" it gives freed memory back at once, and is slower."""
+    return os.environ | (ALLOCATOR if task == "memory" else {})
+
+
+def end_of(status: int, complaints: str = "") -> str:
+    """What a process's exit status says, with the last line that it wrote to standard error; "" for a good end."""
     if status == -signal.SIGKILL:
         return "out of memory (the system ended its process)"
-    return f"its process ended with status {status}" if status else ""
+    last = complaints.strip().splitlines()[-1:]
+    return ": ".join([f"its process ended with status {status}", *last]) if status else ""
+
+
+def said_apart(task: str, module: str, *given: str, limit: float | None = None) -> dict[str, Any]:
+    """The JSON object that ``python -m MODULE GIVEN`` prints last, or {"missing": why there is none}.
+
+    ``task``: "memory" or "time". ``limit``: seconds that it may take.
+    """
+    command = [sys.executable, "-m", module, *given]
+    try:
+        done = subprocess.run(command, env=environment(task), capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return {"missing": f"stopped after {limit:,.0f} s"}
+    if done.returncode:
+        return {"missing": end_of(done.returncode, done.stderr)}
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _listen(
@@ -86,20 +120,12 @@ def _listen(
 ) -> None:
     until = time.monotonic() + STARTING + seconds
     for line in _lines(stream):
-        if line and line.startswith('{"event"'):
+        if line.startswith('{"event"'):
             event = json.loads(line)
-            name = event.get("name", "")
-            if event["event"] in ("begin", "round"):
-                outcome.begun = name
-                if per_competitor:
-                    until = time.monotonic() + seconds
-            elif event["event"] == "missing":
-                outcome.missing[name] = event["reason"]
-            elif event["event"] in ("memory", "time"):
-                outcome.found[name] = event
-            elif event["event"] == "shares":
-                outcome.found[name]["shares"] = event["shares"]
-            tell(name or event["event"])
+            outcome.take(event)
+            tell(event.get("name") or event["event"])
+            if per_competitor and event["event"] in ("begin", "round"):
+                until = time.monotonic() + seconds
         if time.monotonic() > until:
             outcome.ended = f"stopped after {seconds:,.0f} s"
             return

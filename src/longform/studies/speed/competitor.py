@@ -1,13 +1,48 @@
-"""What a competitor is: something that can be built for a shape, checked and timed."""
+"""A competitor: an architecture that can be built for a shape, checked and timed, as a function of hidden states."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 from torch import Tensor, nn
 
 from longform.studies.speed.floor import Floor
 from longform.studies.speed.shapes import Cell, Shape
+
+VOCABULARY = 8  # words, of Hugging Face models; they are never read
+
+
+def common_settings(shape: Shape) -> dict[str, Any]:
+    """Settings that all of Hugging Face's encoders have, for a shape."""
+    size = shape.size
+    return {
+        "vocab_size": VOCABULARY, "hidden_size": size.hidden, "num_hidden_layers": size.layers,
+        "num_attention_heads": size.heads, "intermediate_size": size.intermediate,
+        "max_position_embeddings": shape.length, "initializer_range": size.initial_deviation,
+    }  # fmt: skip
+
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+class FromEmbeddings(nn.Module):
+    """A Hugging Face encoder as others are: ``inputs_embeds`` (B, n, D) -> last_hidden_state (B, n, D)."""
+
+    model: Any
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, hidden: Tensor, **options: Any) -> Tensor:
+        """hidden (B, n, D) -> (B, n, D)."""
+        return self.model(inputs_embeds=hidden, **options).last_hidden_state
+
+
+def with_weights_formed(model: nn.Module, hidden: Tensor) -> Tensor:
+    """The output (B, n, D) by plain attention that forms its weights: the slower way to the same numbers."""
+    return model(hidden, output_attentions=True)
 
 
 @dataclass(frozen=True, kw_only=True)

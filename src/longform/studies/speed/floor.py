@@ -1,4 +1,4 @@
-"""What a pass cannot avoid: its matrix products and attention calls, counted here and timed in ``timed_floor``.
+"""The floor of a pass: the matrix products and attention calls that it cannot avoid, as numbers.
 
 A plan lists the products of one layer in their cheapest order. Everything else that an encoder does (activation,
 normalisation, residuals, pooling, copies, embeddings, the optimiser) is left out, so that time / floor says what all
@@ -85,11 +85,6 @@ class Floor:
         return float((weights + states) * element)
 
 
-def linear(rows: int, inner: int, columns: int) -> Product:
-    """A linear layer of ``inner`` x ``columns`` weights over ``rows`` tokens or slots."""
-    return Product(rows, inner, columns)
-
-
 def shorten(shape: Shape, batch: int, count: int) -> Product:
     """``count`` products E X of each text: (k, n) x (n, D)."""
     return Product(shape.slots, shape.length, shape.size.hidden, count * batch, left=True)
@@ -98,12 +93,8 @@ def shorten(shape: Shape, batch: int, count: int) -> Product:
 def _around(shape: Shape, batch: int) -> tuple[Product, ...]:
     """Query, output and feed-forward layers, which all architectures have."""
     n, size = shape.length * batch, shape.size
-    return (
-        linear(n, size.hidden, size.hidden),
-        linear(n, size.hidden, size.hidden),
-        linear(n, size.hidden, size.intermediate),
-        linear(n, size.intermediate, size.hidden),
-    )
+    square = Product(n, size.hidden, size.hidden)
+    return square, square, Product(n, size.hidden, size.intermediate), Product(n, size.intermediate, size.hidden)
 
 
 def _floor(shape: Shape, batch: int, products: list[Product], calls: list[Attention]) -> Floor:
@@ -111,11 +102,19 @@ def _floor(shape: Shape, batch: int, products: list[Product], calls: list[Attent
     return Floor(size.layers, (*products, *_around(shape, batch)), tuple(calls), shape.length * batch, size.hidden)
 
 
+def _sides(shape: Shape, rows: int) -> list[Product]:
+    """The linear layers of keys and values over ``rows`` tokens or slots."""
+    return [Product(rows, shape.size.hidden, shape.size.hidden)] * 2
+
+
+def _call(shape: Shape, batch: int, keys: int) -> Attention:
+    """Every query of a text against ``keys``."""
+    return Attention(batch, shape.size.heads, shape.length, keys, shape.size.head_dim)
+
+
 def full_floor(shape: Shape, batch: int) -> Floor:
     """Full attention: keys and values of every token, one call n x n."""
-    size, n = shape.size, shape.length
-    sides = [linear(n * batch, size.hidden, size.hidden)] * 2
-    return _floor(shape, batch, sides, [Attention(batch, size.heads, n, n, size.head_dim)])
+    return _floor(shape, batch, _sides(shape, shape.length * batch), [_call(shape, batch, shape.length)])
 
 
 def dense_floor(shape: Shape, batch: int, sharing: str) -> Floor:
@@ -129,24 +128,19 @@ def dense_floor(shape: Shape, batch: int, sharing: str) -> Floor:
     else:
         products = [Product(k, n, size.hidden, 2 * batch, left=True)]
         rows = n * batch
-    products += [linear(rows, size.hidden, size.hidden)] * 2
     matrices = {"layerwise": 1, "key_value": size.layers, "headwise": 2 * size.layers}
-    plan = _floor(shape, batch, products, [Attention(batch, size.heads, n, k, size.head_dim)])
+    plan = _floor(shape, batch, products + _sides(shape, rows), [_call(shape, batch, k)])
     return replace(plan, shortening=k * n * matrices.get(sharing, 2 * size.layers * size.heads))
 
 
 def mean_floor(shape: Shape, batch: int) -> Floor:
     """A pure Linformer with mean pooling: keys and values of the k means only."""
-    size, k = shape.size, shape.slots
-    sides = [linear(k * batch, size.hidden, size.hidden)] * 2
-    return _floor(shape, batch, sides, [Attention(batch, size.heads, shape.length, k, size.head_dim)])
+    return _floor(shape, batch, _sides(shape, shape.slots * batch), [_call(shape, batch, shape.slots)])
 
 
 def local_floor(shape: Shape, batch: int) -> Floor:
     """Convolution or maximum over runs: keys and values of every token, attention to k slots."""
-    size, n = shape.size, shape.length
-    sides = [linear(n * batch, size.hidden, size.hidden)] * 2
-    return _floor(shape, batch, sides, [Attention(batch, size.heads, n, shape.slots, size.head_dim)])
+    return _floor(shape, batch, _sides(shape, shape.length * batch), [_call(shape, batch, shape.slots)])
 
 
 def window_floor(shape: Shape, batch: int) -> Floor:
@@ -157,9 +151,5 @@ def window_floor(shape: Shape, batch: int) -> Floor:
     size, n, w = shape.size, shape.length, shape.window
     if n <= max(2 * w, shape.window_slots):
         return full_floor(shape, batch)
-    blocks = -(-n // w)
-    calls = [
-        Attention(batch * blocks, size.heads, w, 3 * w, size.head_dim),
-        Attention(batch, size.heads, n, shape.window_slots, size.head_dim),
-    ]
-    return _floor(shape, batch, [linear(n * batch, size.hidden, size.hidden)] * 2, calls)
+    blocks = Attention(batch * -(-n // w), size.heads, w, 3 * w, size.head_dim)
+    return _floor(shape, batch, _sides(shape, n * batch), [blocks, _call(shape, batch, shape.window_slots)])

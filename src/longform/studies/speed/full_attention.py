@@ -1,5 +1,6 @@
-"""Full attention: the twin (Longform's code, nothing compressed), and BERT from transformers, fused and unfused."""
+"""Full attention as a competitor: Longform's code with nothing compressed (the twin), and BERT, fused and unfused."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,10 +12,15 @@ from longform.conversion.convert import convert
 from longform.layers.attention import LinformerAttention
 from longform.layers.linear import apply_linear
 from longform.studies.speed.checks import PEER_ERROR, require_equal
-from longform.studies.speed.competitor import Competitor
+from longform.studies.speed.competitor import (
+    NO_DROPOUT,
+    Competitor,
+    FromEmbeddings,
+    common_settings,
+    with_weights_formed,
+)
 from longform.studies.speed.floor import full_floor
-from longform.studies.speed.from_embeddings import FromEmbeddings, with_weights_formed
-from longform.studies.speed.ours import VOCABULARY, linformer
+from longform.studies.speed.ours import linformer
 from longform.studies.speed.shapes import Shape
 
 
@@ -28,14 +34,9 @@ class FusedAttention(nn.Module):
         self.inner = inner
 
     def forward(
-        self,
-        hidden: Tensor,
-        mask: Tensor | None,
-        *,
-        shared_projection: None,
-        output_attentions: bool,
+        self, hidden: Tensor, mask: Tensor | None, *, shared_projection: None, output_attentions: bool,
         residual: Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
         """hidden (B, n, D) -> (B, n, D), plus ``residual``, and the weights where they are asked for; no mask."""
         assert mask is None
         layer = self.inner
@@ -59,23 +60,8 @@ def twin(shape: Shape) -> FromEmbeddings:
 
 def bert(shape: Shape, implementation: str) -> FromEmbeddings:
     """A random BertModel of this shape, without dropout and pooler; ``implementation`` "sdpa" or "eager"."""
-    settings: dict[str, Any] = {
-        "vocab_size": VOCABULARY, "hidden_size": shape.size.hidden, "num_hidden_layers": shape.size.layers,
-        "num_attention_heads": shape.size.heads, "intermediate_size": shape.size.intermediate,
-        "max_position_embeddings": shape.length, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
-        "attn_implementation": implementation, "initializer_range": shape.size.initial_deviation,
-    }  # fmt: skip
+    settings: Any = {**common_settings(shape), **NO_DROPOUT, "attn_implementation": implementation}
     return FromEmbeddings(BertModel(BertConfig(**settings), add_pooling_layer=False))
-
-
-def bert_sdpa(shape: Shape) -> FromEmbeddings:
-    """BERT with fused attention."""
-    return bert(shape, "sdpa")
-
-
-def bert_eager(shape: Shape) -> FromEmbeddings:
-    """BERT with unfused attention, the paper's baseline."""
-    return bert(shape, "eager")
 
 
 def plain(model: Any, hidden: Tensor) -> Tensor:
@@ -87,7 +73,7 @@ def plain(model: Any, hidden: Tensor) -> Tensor:
 @torch.no_grad()
 def verify_twin(shape: Shape) -> None:
     """The twin with BERT's weights is BERT. Raises WrongOutput."""
-    original = bert_sdpa(shape).eval()
+    original = bert(shape, "sdpa").eval()
     made = convert(
         original.model, projection="mean", projected_length=shape.slots, max_length=shape.length,
         attention_window=shape.length, sink_tokens=0,
@@ -102,11 +88,11 @@ COMPETITORS = (
         verify=verify_twin, floor=full_floor, quadratic=True,
     ),
     Competitor(
-        name="bert-sdpa", label="BERT, SDPA", family="full", build=bert_sdpa, expected=plain, floor=full_floor,
-        quadratic=True,
+        name="bert-sdpa", label="BERT, SDPA", family="full", build=partial(bert, implementation="sdpa"),
+        expected=plain, floor=full_floor, quadratic=True,
     ),
-    Competitor(
-        name="unfused", label="BERT, unfused attention", family="full", build=bert_eager, expected=plain,
-        floor=full_floor, quadratic=True,
+    Competitor(  # the paper's baseline
+        name="unfused", label="BERT, unfused attention", family="full", build=partial(bert, implementation="eager"),
+        expected=plain, floor=full_floor, quadratic=True,
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Long cells are bounded: what a pass will take is predicted from what shorter texts took, and decides on repeats."""
+"""Limits of long cells: what a pass will take is predicted from shorter texts, and decides how often it is repeated."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Runs that alternate between competitors in one process, and what is said about them: median and spread."""
+"""Timing of runs that alternate between competitors in one process, and their median and spread."""
 
 import math
 import statistics

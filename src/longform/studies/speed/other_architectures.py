@@ -1,4 +1,4 @@
-"""Other long-document encoders from transformers, at the same width and depth, with the settings of their papers."""
+"""Long-document encoders of transformers, at the same width and depth, with the settings of their papers."""
 
 from typing import Any
 
@@ -14,26 +14,18 @@ from transformers import (
     NystromformerModel,
 )
 
-from longform.studies.speed.competitor import Competitor
-from longform.studies.speed.from_embeddings import FromEmbeddings
-from longform.studies.speed.ours import VOCABULARY
+from longform.studies.speed.competitor import NO_DROPOUT, Competitor, FromEmbeddings, common_settings
 from longform.studies.speed.shapes import Shape
 
 LONGFORMER_WINDOW = 512
 LANDMARKS = 64
 BLOCK = 64  # tokens, of BigBird
 LONGEST_FULL = (5 + 2 * 3) * BLOCK  # up to here it turns to full attention: window, global and 3 random blocks
+SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "sep_token_id": 2}
 
 
 def _settings(shape: Shape, **special: Any) -> dict[str, Any]:
-    size = shape.size
-    return {
-        "vocab_size": VOCABULARY, "hidden_size": size.hidden, "num_hidden_layers": size.layers,
-        "num_attention_heads": size.heads, "intermediate_size": size.intermediate, "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0, "max_position_embeddings": shape.length, "pad_token_id": 0,
-        "bos_token_id": 1, "eos_token_id": 2, "sep_token_id": 2,
-        "initializer_range": size.initial_deviation, **special,
-    }  # fmt: skip
+    return {**common_settings(shape), **SPECIAL, **NO_DROPOUT, **special}
 
 
 def longformer(shape: Shape) -> nn.Module:
@@ -71,13 +63,9 @@ def nystromformer(shape: Shape) -> nn.Module:
 
 def modern_bert(shape: Shape) -> nn.Module:
     """Full attention in every third layer, a window of 128 in the others; its gated feed-forward is 1.5 D wide."""
-    size = shape.size
     settings: dict[str, Any] = {
-        "vocab_size": VOCABULARY, "hidden_size": size.hidden, "num_hidden_layers": size.layers,
-        "num_attention_heads": size.heads, "intermediate_size": size.hidden * 3 // 2,
-        "max_position_embeddings": shape.length, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-        "cls_token_id": 1, "sep_token_id": 2, "attn_implementation": "sdpa",
-        "initializer_range": size.initial_deviation,
+        **common_settings(shape), **SPECIAL, "intermediate_size": shape.size.hidden * 3 // 2, "cls_token_id": 1,
+        "attn_implementation": "sdpa",
     }  # fmt: skip
     return FromEmbeddings(ModernBertModel(ModernBertConfig(**settings)))
 
@@ -86,12 +74,8 @@ COMPETITORS = (
     Competitor(name="longformer", label="Longformer", family="sparse", build=longformer),
     Competitor(name="bigbird", label="BigBird", family="sparse", build=big_bird, refuses=_whole_blocks),
     Competitor(
-        name="nystromformer",
-        label="Nyströmformer",
-        family="sparse",
-        build=nystromformer,
-        refuses=_whole_segments,
+        name="nystromformer", label="Nyströmformer", family="sparse", build=nystromformer, refuses=_whole_segments,
         autocast=True,
     ),
     Competitor(name="modernbert", label="ModernBERT", family="sparse", build=modern_bert, quadratic=True),
-)
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Longform's own variants, and Linformer with its products in the other order."""
+"""Longform's own variants as competitors, and Linformer with its products in the other order."""
 
 from functools import partial
 from typing import Any
@@ -11,23 +11,21 @@ from longform.layers.attention import LinformerAttention
 from longform.layers.sequence_projection import DenseProjection
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel
-from longform.studies.speed.competitor import Competitor
+from longform.studies.speed.competitor import (
+    NO_DROPOUT,
+    Competitor,
+    FromEmbeddings,
+    common_settings,
+    with_weights_formed,
+)
 from longform.studies.speed.floor import dense_floor, local_floor, mean_floor, window_floor
-from longform.studies.speed.from_embeddings import FromEmbeddings, with_weights_formed
 from longform.studies.speed.shapes import Shape
-
-VOCABULARY = 8
 
 
 def linformer(shape: Shape, **options: Any) -> FromEmbeddings:
     """A random LinformerModel of this shape, without dropout and pooler; ``options`` of its attention."""
-    config = LinformerConfig(
-        vocab_size=VOCABULARY, hidden_size=shape.size.hidden, num_hidden_layers=shape.size.layers,
-        num_attention_heads=shape.size.heads, intermediate_size=shape.size.intermediate,
-        max_position_embeddings=shape.length, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-        use_pooler=False, initializer_range=shape.size.initial_deviation, **options,
-    )  # fmt: skip
-    return FromEmbeddings(LinformerModel(config))
+    settings: Any = {**common_settings(shape), **NO_DROPOUT, "use_pooler": False, **options}
+    return FromEmbeddings(LinformerModel(LinformerConfig(**settings)))
 
 
 def pure(shape: Shape, *, projection: str, sharing: str = "headwise") -> FromEmbeddings:

@@ -1,11 +1,11 @@
-"""The paper's Table 3 beside what was measured: time, and memory as the ratio of the largest batches that fit.
+"""The paper's Table 3 beside what was measured: ratios of time, and of the largest batches that fit.
 
 Largest batch: what 16 GiB (the paper's card) leave beside the weights, divided by the memory that a pass takes for each
 text above the loaded model (``texts_in_16_gib`` of a row); both are measured, the division is not rounded. Where the
 baseline does not fit the machine there is no ratio.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from longform.runs.records import Record
@@ -24,20 +24,24 @@ MEMORY = {
 }  # fmt: skip
 
 
+def published(values: Mapping[int, Sequence[float]], n: int, k: int) -> float | None:
+    """The paper's ratio, of TIME or MEMORY; None for a cell that it has not."""
+    return dict(zip(SLOTS, values.get(n, ()), strict=False)).get(k)
+
+
 def paper_rows(records: Iterable[Record]) -> list[dict[str, Any]]:
     """A row for each cell of the paper that was measured: n, k, ratios here and there, and whether they are met."""
     rows = []
     for record in records:
         settings, metrics = record.settings, record.metrics
         n, k = settings["length"], settings["slots"]
-        place = SLOTS.index(k) if k in SLOTS else len(SLOTS)
-        if {name: settings[name] for name in WANTED} != WANTED or place >= len(TIME.get(n, ())):
+        if {name: settings[name] for name in WANTED} != WANTED or published(TIME, n, k) is None:
             continue
         rows.append(
             {
                 "size": settings["size"], "dtype": settings["dtype"], "batch": settings["batch"], "n": n, "k": k,
-                "time": metrics.get("against_unfused"), "paper_time": TIME[n][place],
-                "memory": metrics.get("texts_against_unfused"), "paper_memory": MEMORY[n][place],
+                "time": metrics.get("against_unfused"), "paper_time": published(TIME, n, k),
+                "memory": metrics.get("texts_against_unfused"), "paper_memory": published(MEMORY, n, k),
             }
         )  # fmt: skip
     return sorted(rows, key=lambda row: (row["size"], row["dtype"], row["batch"], row["n"], row["k"]))

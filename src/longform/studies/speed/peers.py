@@ -1,4 +1,4 @@
-"""Other implementations of Linformer, from the package registry (extra ``peers``), at the same width, depth and k."""
+"""Other packages' implementations of Linformer (extra ``peers``), at the same width, depth and k."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""A float32 model as a cell wants it: its dtype, quantised, compiled."""
+"""A model prepared for a cell (device, dtype, packed or compiled), and one pass of it: forward, or a training step."""
 
 import contextlib
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from longform.functional.conditions import native_bfloat16
 from longform.inference.compiling import missing_compiler
-from longform.layers.int8_linear import Int8Linear
 from longform.layers.packed_linear import PackedLinear, pack_linear
 from longform.models.inference import pack_weights, replace_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
-from longform.models.quantization import quantize
-from longform.studies.speed.from_embeddings import FromEmbeddings
+from longform.studies.speed.competitor import FromEmbeddings
 from longform.studies.speed.shapes import Cell
+
+LEARNING_RATE = 1e-5
 
 
 def impossible(cell: Cell) -> str:
@@ -26,8 +26,6 @@ def impossible(cell: Cell) -> str:
         return "no CUDA device"
     if cell.dtype == "bfloat16" and not native_bfloat16(device):
         return "this machine does not multiply bfloat16 matrices"
-    if cell.dtype == "int8" and (cell.work == "train" or device.type != "cpu"):
-        return "dynamic int8 quantisation is for inference on CPUs"
     return missing_compiler(device) if cell.mode == "compiled" else ""
 
 
@@ -47,14 +45,11 @@ class Autocast(nn.Module):
 def prepare(model: nn.Module, cell: Cell, *, autocast: bool = False) -> nn.Module:
     """The model for a cell, on its device; the given one may be changed. ``autocast``: not by casting its weights."""
     model = model.to(cell.device)
-    if cell.work == "inference":
-        if cell.dtype == "bfloat16":
-            model = Autocast(model) if autocast else model.to(torch.bfloat16)
-        elif cell.dtype == "int8":
-            _replaced(model, quantize, Int8Linear)
+    if cell.work == "inference" and cell.dtype == "bfloat16":
+        model = Autocast(model) if autocast else model.to(torch.bfloat16)
     if cell.mode != "compiled":
-        if cell.work == "inference" and cell.dtype != "int8" and not autocast:
-            _replaced(model, pack_weights, partial(pack_linear, kernel="onednn"))
+        if cell.work == "inference" and not autocast:
+            _pack(model)
         return model
     # Longform's own models are one graph, or a fault; other packages may break where they like.
     return torch.compile(model, dynamic=False, fullgraph=_is_linformer(model))  # ty: ignore[invalid-explicit-return]
@@ -83,12 +78,12 @@ def forward_of(prepared: nn.Module, cell: Cell) -> Callable[[Tensor], Tensor]:
     return forward
 
 
-def _replaced(model: nn.Module, ours: Callable[[Any], object], others: Callable[[nn.Linear], nn.Module]) -> None:
-    """Other linear layers: Longform chooses them by ``ours``; of other architectures all become ``others``."""
-    if _is_linformer(model):
-        ours(model.model)
+def _pack(model: nn.Module) -> None:
+    """Linear layers with packed weights: Longform chooses which; of other architectures all are packed."""
+    if isinstance(model, FromEmbeddings) and _is_linformer(model):
+        pack_weights(model.model)
     else:
-        replace_linears(model, others)
+        replace_linears(model, partial(pack_linear, kernel="onednn"))
 
 
 def weight_bytes(model: nn.Module) -> int:
@@ -99,3 +94,44 @@ def weight_bytes(model: nn.Module) -> int:
 
 def _is_linformer(model: nn.Module) -> bool:
     return isinstance(model, FromEmbeddings) and isinstance(model.model, LinformerPreTrainedModel)
+
+
+def make_pass(prepared: nn.Module, cell: Cell) -> Callable[[Tensor], None]:
+    """What is timed: takes hidden states (B, n, D) of ``input_dtype``; waits for the device.
+
+    Inference is a forward pass in inference mode; training is forward, backward and an AdamW step (fused).
+    """
+    if cell.work == "inference":
+        prepared.eval()
+
+        @torch.inference_mode()
+        def inference(hidden: Tensor) -> None:
+            prepared(hidden)
+            wait(cell.device)
+
+        return inference
+    prepared.train()
+    optimiser = torch.optim.AdamW(prepared.parameters(), lr=LEARNING_RATE, fused=True)
+
+    def step(hidden: Tensor) -> None:
+        with precision(cell):
+            out = prepared(hidden)
+        out.float().square().mean().backward()
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        wait(cell.device)
+
+    return step
+
+
+def random_states(cell: Cell, *, length: int | None = None) -> Tensor:
+    """Hidden states (B, n, D) on the cell's device, in the dtype that the model takes."""
+    generator = torch.Generator().manual_seed(cell.length)
+    shape = (cell.batch, length or cell.length, cell.shape.size.hidden)
+    return torch.randn(shape, generator=generator).to(cell.device, input_dtype(cell))
+
+
+def wait(device: str) -> None:
+    """Until a GPU has finished."""
+    if device != "cpu":
+        torch.cuda.synchronize()

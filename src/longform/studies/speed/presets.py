@@ -1,4 +1,4 @@
-"""Presets: what is measured under one name, in stages, one after another; what says most comes first."""
+"""Presets of the benchmark: stages that are measured one after another, what says most first."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -45,9 +45,9 @@ PRESETS: dict[str, tuple[Selection, ...]] = {
         Selection(lengths=(512, 2_048), sizes=("minilm", "base"), batches=(FULL,), batch_tokens=8_192,
                   competitors=MAIN, cell_seconds=60.0),
     ),
-    # float32, bfloat16, int8; eager and compiled
+    # float32, bfloat16; eager and compiled
     "dtypes": (
-        Selection(lengths=(512, 4_096), dtypes=("float32", "bfloat16", "int8"), modes=("eager", "compiled"),
+        Selection(lengths=(512, 4_096), dtypes=("float32", "bfloat16"), modes=("eager", "compiled"),
                   competitors=MAIN, memory=False, cell_seconds=60.0),
     ),
     # peak memory against length
@@ -65,7 +65,7 @@ PRESETS: dict[str, tuple[Selection, ...]] = {
     # everything
     "full": (
         Selection(
-            lengths=(*LENGTHS, LONGEST), sizes=("minilm", "base"), dtypes=("float32", "bfloat16", "int8"),
+            lengths=(*LENGTHS, LONGEST), sizes=("minilm", "base"), dtypes=("float32", "bfloat16"),
             modes=("eager", "compiled"), passes=("inference", "train"), batches=("1", FULL), competitors=("all",),
             floors="all",
         ),

@@ -1,4 +1,4 @@
-"""Which cells are measured: all combinations of what a selection names."""
+"""Selections of cells: all combinations of the lengths, sizes, dtypes ... that are named."""
 
 import os
 from dataclasses import dataclass, fields, replace
@@ -11,6 +11,7 @@ from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
 from longform.studies.speed.competitors import FAMILIES
 from longform.studies.speed.shapes import Cell
+from longform.training.settings import check_least
 
 LENGTHS = tuple(2**power for power in range(7, 17))
 LONGEST = 1_048_576  # Longform alone
@@ -26,7 +27,7 @@ class Selection:
     Args:
         lengths: n, tokens of a text.
         sizes: "minilm" (6 layers x 384), "base" (12 x 768).
-        dtypes: "float32", "bfloat16", "int8"; "auto": bfloat16 where the device multiplies it, else float32.
+        dtypes: "float32", "bfloat16"; "auto": bfloat16 where the device multiplies it, else float32.
         modes: "eager", "compiled".
         passes: "inference", "train".
         batches: texts in a pass; "full" fills ``batch_tokens``.
@@ -56,8 +57,9 @@ def with_choices(selection: Selection, **chosen: Any) -> Selection:
     """The selection with other values where something was chosen: not None, 0, "" or an empty list."""
     given = {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in chosen.items() if value is False or value
-    }  # fmt: skip
+        for name, value in chosen.items()
+        if value is False or value
+    }
     return replace(selection, **given)
 
 
@@ -69,8 +71,7 @@ def cells_of(selection: Selection, *, device: str, threads: int) -> list[Cell]:
     _require_something(selection)
     if selection.floors not in (*FLOORS, *FAMILIES):
         raise ConfigurationError(f'floors="{selection.floors}"; it is all, none or a family: {", ".join(FAMILIES)}')
-    if selection.batch_tokens < 1:
-        raise ConfigurationError(f"batch_tokens={selection.batch_tokens} must be at least 1")
+    check_least(selection, batch_tokens=1)
     found = [
         Cell(
             size=size, length=length, batch=texts_of(batch, length, selection.batch_tokens), slots=slots,

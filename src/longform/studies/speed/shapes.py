@@ -1,12 +1,12 @@
-"""Sizes of encoders, and the cells of the grid: one length, batch, dtype and kind of pass for all competitors."""
+"""Sizes of encoders, and cells of the grid: one length, batch, dtype and kind of pass for all competitors."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from longform.conversion.defaults import WINDOW, default_slots
 from longform.errors import ConfigurationError
+from longform.training.settings import check_least
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ SIZES = {
     "minilm": Size(layers=6, hidden=384, heads=12, intermediate=1_536),
     "base": Size(layers=12, hidden=768, heads=12, intermediate=3_072),
 }
-DTYPES = ("float32", "bfloat16", "int8")
+DTYPES = ("float32", "bfloat16")
 MODES = ("eager", "compiled")
 PASSES = ("inference", "train")
 
@@ -70,8 +70,7 @@ class Cell:
         length: n, tokens of each text; models are built for just this length.
         batch: texts in a pass.
         slots: k of pure Linformers; where it exceeds n / 2, n / 2 is taken.
-        dtype: of weights in inference ("int8": dynamically quantised linear layers); in training of the matrix
-            products (autocast), weights are float32.
+        dtype: of weights in inference; in training of the matrix products (autocast), weights are float32.
         mode: "eager" or "compiled" (torch.compile, static shapes).
         work: "inference" (forward, no gradients) or "train" (forward, backward, AdamW).
         device: "cpu" or "cuda".
@@ -95,9 +94,7 @@ class Cell:
         ):  # fmt: skip
             if value not in allowed:
                 raise ConfigurationError(f'{name}="{value}"; it is one of {", ".join(allowed)}')
-        for name in ("length", "batch", "slots", "threads"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name}={getattr(self, name)} must be at least 1")
+        check_least(self, length=1, batch=1, slots=1, threads=1)
         if self.length < 2:
             raise ConfigurationError(f"length={self.length}: a Linformer shortens a text, so it needs 2 tokens or more")
 
@@ -114,15 +111,6 @@ class Cell:
     def settings(self, competitor: str) -> dict[str, Any]:
         """The settings of a record: they tell every row of the grid apart."""
         return {"competitor": competitor, **asdict(self), "slots": self.shape.slots}
-
-    def with_length(self, length: int) -> "Cell":
-        """The same for another length."""
-        return replace(self, length=length)
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> "Cell":
-        """The cell of a record."""
-        return cls(**{field.name: settings[field.name] for field in fields(cls)})
 
     def __str__(self) -> str:
         return f"{self.size} {self.work} {self.dtype} {self.mode}, n={self.length:,} x {self.batch}, k={self.slots}"

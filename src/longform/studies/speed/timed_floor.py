@@ -1,4 +1,4 @@
-"""The floor as something that runs: a plan's products and attention calls alone, at its shapes, dtype and threads.
+"""The floor of a pass, run: the plan's products and attention calls alone, at its shapes, dtype and threads.
 
 Each layer has weights of its own, as in a model, so that they come from memory and not from a cache. Results are
 written over buffers that exist, so that no time goes into getting memory; on a CPU a product with a weight is oneDNN's
@@ -16,8 +16,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from longform.functional.linear import can_pack, linear, pack
 from longform.studies.speed.floor import Attention, Floor, Product
 
-INT8_RANGE = 127
-
 
 def _seconds(action: Callable[[], object]) -> float:
     began = time.perf_counter()
@@ -26,14 +24,11 @@ def _seconds(action: Callable[[], object]) -> float:
 
 
 class TimedFloor:
-    """Calling it runs the products of all layers once.
-
-    ``dtype``: "float32", "bfloat16", or "int8", where products with a weight are int8 x int8 and others float32.
-    """
+    """Calling it runs the products of all layers once. ``dtype``: "float32" or "bfloat16"."""
 
     def __init__(self, plan: Floor, *, dtype: str, work: str, device: torch.device) -> None:
-        self.dtype, self.work, self.device = dtype, work, device
-        self.real = torch.bfloat16 if dtype == "bfloat16" else torch.float32
+        self.dtype = torch.bfloat16 if dtype == "bfloat16" else torch.float32
+        self.work, self.device = work, device
         self.buffers: dict[tuple[object, ...], Tensor] = {}
         self.chosen: dict[Product, int] = {}
         self.steps: list[Callable[[], object]] = []
@@ -48,26 +43,16 @@ class TimedFloor:
         for step in self.steps:
             step()
 
-    def _made(self, *shape: int, name: object = None, dtype: torch.dtype | None = None) -> Tensor:
+    def _made(self, *shape: int, name: object) -> Tensor:
         """A tensor of this shape; one with the same name is the same tensor."""
-        kind = dtype or self.real
-        key = (shape, name, kind)
-        if key not in self.buffers:
-            if kind == torch.int8:
-                made = torch.randint(-INT8_RANGE, INT8_RANGE, shape, dtype=kind, device=self.device)
-            else:
-                made = torch.randn(shape, device=self.device).mul_(0.1).to(kind)
-            self.buffers[key] = made
-        return self.buffers[key]
+        if (shape, name) not in self.buffers:
+            self.buffers[shape, name] = torch.randn(shape, device=self.device).mul_(0.1).to(self.dtype)
+        return self.buffers[shape, name]
 
     def _product(self, product: Product, place: tuple[int, int]) -> list[Callable[[], object]]:
         rows, inner, columns, count, left = product
         if left:
             return self._shortening(product, place)
-        if self.dtype == "int8":
-            x = self._made(rows, inner, name="in", dtype=torch.int8)
-            weight = self._made(columns, inner, name=place, dtype=torch.int8).t()
-            return [lambda: torch._int_mm(x, weight)] * count
         x, out = self._made(rows, inner, name="in"), self._made(rows, columns, name="out")
         weight = self._made(columns, inner, name=place)
         steps: list[Callable[[], object]] = [lambda: torch.mm(x, weight.t(), out=out)]

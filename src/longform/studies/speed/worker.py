@@ -1,4 +1,4 @@
-"""The process that measures a cell. Its parent (``grid``) outlives whatever happens to it.
+"""A process that measures a cell. Its parent (``grid``) outlives whatever happens to it, and it ends with its parent.
 
 ::
 
@@ -13,10 +13,11 @@ import gc
 import json
 import os
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -24,16 +25,13 @@ import torch
 
 from longform.runs.facts import commit, hardware
 from longform.studies.speed.breakdown import shares_of
-from longform.studies.speed.checks import WrongOutput, check_output, checkable, verify
+from longform.studies.speed.checks import WrongOutput, check_gradients, check_output, checkable, verify
 from longform.studies.speed.competitor import Competitor
 from longform.studies.speed.competitors import all_competitors
 from longform.studies.speed.floor import Floor, window_floor
-from longform.studies.speed.gradient_checks import check_gradients
 from longform.studies.speed.measuring import alternate
 from longform.studies.speed.memory import is_out_of_memory, limit_memory, peak_growth, process_peak
-from longform.studies.speed.parent_watch import end_with_parent
-from longform.studies.speed.passes import make_pass, random_states, wait
-from longform.studies.speed.precision import forward_of, prepare, weight_bytes
+from longform.studies.speed.precision import forward_of, make_pass, prepare, random_states, wait, weight_bytes
 from longform.studies.speed.shapes import Cell
 from longform.studies.speed.timed_floor import TimedFloor
 
@@ -58,7 +56,7 @@ def measure_memory(cell: Cell, names: list[str], emit: Emit) -> None:
     every = all_competitors()
     for name in names:
         emit("begin", name=name)
-        with Attempt(name, emit):
+        with attempt(name, emit):
             torch.manual_seed(0)
             model = prepare(every[name].build(cell.shape).eval(), cell, autocast=every[name].autocast)
             weights = weight_bytes(model)
@@ -81,37 +79,33 @@ def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], li
 
     ``limit``: seconds for the turns of each.
     """
-    every = all_competitors()
-    actions: dict[str, Callable[[], None]] = {}
-    errors: dict[str, float | None] = {}
+    every, ready = all_competitors(), {}
     for name in repeats:
         emit("begin", name=name)
-        with Attempt(name, emit):
-            action, errors[name] = _checked_pass(every[name], cell)
+        with attempt(name, emit):
+            ready[name] = _checked_pass(every[name], cell)
             if cell.mode == "compiled":
-                action()  # compiles for what is timed, which is another mode or shape than what was checked
-            actions[name] = action
-    rounds = {name: repeats[name] for name in actions}
-    floors = _floors(cell, {name: every[name] for name in actions if name in floored}, emit)
-    for floor, (names, action) in floors.items():
-        actions[floor] = action
-        rounds[floor] = max(repeats[name] for name in names)
+                ready[name][0]()  # compiles for what is timed, which is another mode or shape than what was checked
+    floors = _floors(cell, {name: every[name] for name in ready if name in floored}, emit)
+    actions = {name: action for name, (action, _) in ready.items()} | {name: run for name, (_, run) in floors.items()}
+    rounds = repeats | {floor: max(repeats[name] for name in names) for floor, (names, _) in floors.items()}
 
     def failed(name: str, error: Exception) -> None:
         report_failure(name, error, emit)
         del actions[name]
+        ready.pop(name, None)
         gc.collect()
 
     def next_turn(name: str) -> None:
         emit("round", name=floors[name][0][0] if name in floors else name)
 
     seconds = alternate(actions, rounds, next_turn, limit=limit, failed=failed)
-    floor_of = {name: floor for floor, (names, _) in floors.items() for name in names}
-    timed = [name for name in errors if name in seconds]
+    floor_of = {name: seconds.get(floor, []) for floor, (names, _) in floors.items() for name in names}
+    timed = [name for name in ready if name in seconds]
     for name in timed:
         emit(
-            "time", name=name, seconds=seconds[name], error=errors[name],
-            floor=seconds.get(floor_of.get(name, ""), []), hardware=hardware(), commit=commit(),
+            "time", name=name, seconds=seconds[name], error=ready[name][1], floor=floor_of.get(name, []),
+            hardware=hardware(), commit=commit(),
         )  # fmt: skip
     for name in timed:
         if name in floor_of and min(seconds[name]) < LONGEST_PROFILED:
@@ -145,14 +139,14 @@ def _checked_pass(competitor: Competitor, cell: Cell) -> tuple[Callable[[], None
 def _floors(
     cell: Cell, competitors: dict[str, Competitor], emit: Emit
 ) -> dict[str, tuple[list[str], Callable[[], None]]]:
-    """Each different floor: whose it is, and what runs it. Without it rows have no ratio to it."""
+    """Each different floor by its label: the competitors that it is of, and what runs it; none where it fails."""
     plans: dict[Floor, list[str]] = {}
     for name, competitor in competitors.items():
         plans.setdefault(plan_of(competitor, cell), []).append(name)
     found = {}
     for plan, names in plans.items():
         label = FLOOR + names[0]
-        with Attempt(label, emit):
+        with attempt(label, emit):
             timed = TimedFloor(plan, dtype=cell.dtype, work=cell.work, device=torch.device(cell.device))
             found[label] = (names, partial(_with_wait, timed, cell.device))
     return found
@@ -164,22 +158,14 @@ def _with_wait(action: Callable[[], None], device: str) -> None:
     wait(device)
 
 
-class Attempt:
-    """Turns what goes wrong inside into an event that says why there is no result."""
-
-    def __init__(self, name: str, emit: Emit) -> None:
-        self.name, self.emit = name, emit
-
-    def __enter__(self) -> None:
-        gc.collect()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        if error is None:
-            return False
-        if not isinstance(error, Exception):
-            return False
-        report_failure(self.name, error, self.emit)
-        return True
+@contextmanager
+def attempt(name: str, emit: Emit) -> Generator[None]:
+    """What goes wrong inside becomes an event that says why there is no result."""
+    gc.collect()
+    try:
+        yield
+    except Exception as error:
+        report_failure(name, error, emit)
 
 
 def report_failure(name: str, error: Exception, emit: Emit) -> None:
@@ -209,14 +195,16 @@ def main(job: dict[str, Any], emit: Emit = emit) -> None:
         measure_time(cell, job["repeats"], job["floored"], job["limit"], emit)
 
 
-def job_for(
-    task: str, cell: Cell, repeats: dict[str, int], floored: Sequence[str], limit: float, memory_limit: int | None
-) -> dict[str, Any]:
-    """What ``main`` takes."""
-    return {
-        "task": task, "cell": asdict(cell), "repeats": repeats, "floored": list(floored), "limit": limit,
-        "memory_limit": memory_limit, "parent": os.getpid(),
-    }  # fmt: skip
+def end_with_parent(parent: int, *, seconds: float = 1.0) -> None:
+    """End this process within ``seconds`` of its parent, whose process number is ``parent``, also where that is killed
+    and can tell it nothing."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(seconds)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="end-with-parent").start()
 
 
 if __name__ == "__main__":

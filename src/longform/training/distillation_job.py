@@ -1,41 +1,111 @@
-"""Student, teacher and text of one distillation, and what the student's loss is."""
+"""A distillation: student, teacher and text, the loss, and their agreement on documents that are kept apart.
+
+Axes: B batch, n tokens, D hidden, m masked tokens, V vocabulary.
+"""
 
 import contextlib
 import copy
 import hashlib
-from collections.abc import Generator, Iterable, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, kl_div, log_softmax
 from torch.optim import Optimizer
 from transformers import PreTrainedModel
 
-from longform.data.batching import group_by_length
+from longform.data.batching import group_by_length, special_tokens
 from longform.data.text import Document
 from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError, DataError
-from longform.training.agreement import Agreement, bool_mask, divergence, measure, pooled_cosine, relative_error
+from longform.functional.masks import masked_mean
+from longform.inference.loading import position_limit
 from longform.training.crops import Crops, CropSource, stack, text_of
+from longform.training.job import Job, smallest_budget
 from longform.training.optimizers import muon_adamw
-from longform.training.settings import DistillationSettings, as_dict, compute_dtype
-from longform.training.students import Student, checkpoint_activations, fingerprint, learning
-from longform.training.teacher import Encoded, EncoderTap, Teacher, reading_limit, special_tokens
+from longform.training.records import RecordingCallback, show_measures
+from longform.training.run_folder import RunFolder
+from longform.training.settings import BUDGETS, DEFAULT_TOKENS, DistillationSettings
+from longform.training.students import Student, fingerprint, learning
+from longform.training.teacher import Encoded, EncoderTap, Teacher
+from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, evaluations_apart, training_arguments
 
 STREAMED = 1_000  # documents that tell one stream from another
 WINDOWED_RATE, MEMORY_RATE = 1e-4, 5e-4  # highest learning rates for students with and without a window
 
 
-class Lesson:
+class Agreement(NamedTuple):
+    """``cosine``: mean over documents of the cosine of mean-pooled last states. ``layer_errors``: of each layer,
+    the squared error of the hidden states over their squared size. ``documents``, ``tokens``: how many were measured.
+    """
+
+    cosine: float
+    layer_errors: tuple[float, ...]
+    documents: int
+    tokens: int
+
+    def summary(self) -> dict[str, float]:
+        """The cosine, and the mean over layers of their errors."""
+        return {"cosine": self.cosine, "layer_error": sum(self.layer_errors) / len(self.layer_errors)}
+
+
+def squared_parts(student: Tensor, teacher: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Squared error and squared size of the teacher's states (B, n, D) over valid tokens, mask bool (B, n)."""
+    error = student - teacher
+    if mask is not None:
+        error, teacher = (torch.where(mask[..., None], x, 0) for x in (error, teacher))
+    norm = torch.linalg.vector_norm
+    return norm(error, dtype=torch.float32).square(), norm(teacher, dtype=torch.float32).square()
+
+
+def relative_error(student: tuple[Tensor, ...], teacher: tuple[Tensor, ...], mask: Tensor | None) -> Tensor:
+    """Mean over layers of the relative squared error."""
+    parts = [squared_parts(s, t, mask) for s, t in zip(student, teacher, strict=True)]
+    return torch.stack([error / size.clamp_min(1e-12) for error, size in parts]).mean()
+
+
+def pooled_cosine(student: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
+    """Cosine of the mean-pooled states (B, n, D), float32 (B)."""
+    return cosine_similarity(masked_mean(student.float(), mask), masked_mean(teacher.float(), mask), dim=-1)
+
+
+def divergence(student: Tensor, teacher: Tensor) -> Tensor:
+    """KL(teacher || student) in nats, mean over tokens, from logits (m, V)."""
+    return kl_div(
+        log_softmax(student.float(), -1), log_softmax(teacher.float(), -1), reduction="batchmean", log_target=True
+    )
+
+
+@torch.no_grad()
+def measure(read_both: Callable[[Crops], tuple[Encoded, Encoded]], batches: Iterable[Crops]) -> Agreement:
+    """Agreement over all batches; ``read_both`` gives what the student and the teacher say."""
+    errors: Tensor | None = None
+    cosine, documents, tokens = 0.0, 0, 0
+    for crops in batches:
+        mask = crops.mask
+        own, target = (said.states for said in read_both(crops))
+        parts = torch.tensor([squared_parts(s, t, mask) for s, t in zip(own, target, strict=True)], dtype=torch.float64)
+        errors = parts if errors is None else errors + parts
+        cosine += float(pooled_cosine(own[-1], target[-1], mask).sum())
+        documents += len(crops.lengths)
+        tokens += crops.tokens
+    assert errors is not None, "no batches"
+    return Agreement(cosine / documents, tuple((errors[:, 0] / errors[:, 1]).tolist()), documents, tokens)
+
+
+class DistillationJob(Job):
     """Student, teacher and text of one run, and what the student's loss is."""
+
+    kind = "distillation"
 
     def __init__(
         self, opened: Student, taught: PreTrainedModel, documents: Iterable[str | Document],
         settings: DistillationSettings, heldout: Sequence[str | Document] | None, process: Any,
     ) -> None:  # fmt: skip
-        self.opened, self.settings, self.process = opened, settings, process
-        tokenizer = opened.tokenizer
-        self.device, self.dtype = process.device, compute_dtype(settings.dtype, process.device)
+        super().__init__(settings, process)
+        self.opened, tokenizer = opened, opened.tokenizer
         self.with_logits = settings.logits_weight > 0 and _predicts(opened.model) and _predicts(taught)
         self.trained = opened.model if self.with_logits else _encoder(opened.model)
         original = taught if self.with_logits else _encoder(taught)
@@ -44,7 +114,7 @@ class Lesson:
         self.special = special_tokens(tokenizer)
         self.teacher = Teacher(
             copy.deepcopy(original).requires_grad_(False).eval().to(self.device, self.dtype), self.special,
-            limit=settings.teacher_length or reading_limit(original.config), stride=settings.teacher_stride,
+            limit=settings.teacher_length or position_limit(original.config), stride=settings.teacher_stride,
             pad_id=tokenizer.pad_token_id or 0, with_logits=self.with_logits,
         )  # fmt: skip
         self.source = CropSource(
@@ -59,6 +129,7 @@ class Lesson:
             raise DataError("no text to measure on: the held-out documents are empty")
         self.sums: dict[str, Tensor] = {}
         self.summed = 0.0
+        opened.model.float().to(self.device)
 
     @property
     def learning_rate(self) -> float:
@@ -78,29 +149,23 @@ class Lesson:
         ]
         return torch.optim.AdamW(groups, lr=lr, fused=True)
 
-    def identity(self) -> dict[str, Any]:
-        """What must be the same for an interrupted run to go on."""
+    def subject(self) -> dict[str, Any]:
+        """Student, teacher, and the texts to measure on and to learn from."""
         digest = hashlib.sha256(repr(self.heldout).encode()).hexdigest()[:16]
-        return {
-            "kind": "distillation", "settings": as_dict(self.settings), "model": fingerprint(self.trained),
-            "teacher": self.taught, "data": digest, "texts": self.texts, "processes": self.process.num_processes,
-        }  # fmt: skip
+        return {"model": fingerprint(self.trained), "teacher": self.taught, "data": digest, "texts": self.texts}
 
     @contextlib.contextmanager
     def prepared(self) -> Generator[None]:
         """The student ready to learn, and given back as it was but for its weights."""
-        model = self.opened.model.float().to(self.device)
-        with learning(model, dropout=self.settings.dropout, frozen=self._untaught()):
-            if self.settings.gradient_checkpointing:
-                checkpoint_activations(model, on=True)
+        chosen = self.settings
+        with learning(
+            self.opened.model, dropout=chosen.dropout, frozen=self._untaught(), recompute=chosen.gradient_checkpointing
+        ):
             self.tap = EncoderTap(self.trained, with_logits=self.with_logits)
             try:
                 yield
             finally:
                 self.tap.remove()
-                if self.settings.gradient_checkpointing:
-                    checkpoint_activations(model, on=False)
-                model.eval()
 
     def _untaught(self) -> list[nn.Parameter]:
         """What does not move: word vectors, which are the teacher's already, and a pooler, which no loss sees."""
@@ -121,11 +186,14 @@ class Lesson:
         self.tap.positions = chosen
         return model(input_ids=ids, attention_mask=mask, output_hidden_states=True), target
 
+    def steps(self, start: int = 0) -> Iterator[list[Crops]]:
+        """See Job."""
+        return self.source.steps(start)
+
     def part_loss(self, model: nn.Module, crops: Crops, share: float) -> Tensor:
         """The weighted loss of one part of a step, which holds ``share`` of its tokens."""
         own, target = self._ask(model, crops)
-        mask = bool_mask(crops)
-        mask = None if mask is None else mask.to(self.device)
+        mask = None if crops.mask is None else crops.mask.to(self.device)
         chosen, losses = self.settings, {}
         if chosen.hidden_weight:
             losses["hidden"] = relative_error(own.states, target.states, mask)
@@ -144,13 +212,58 @@ class Lesson:
         self.sums, self.summed = {}, 0.0
         return {**means, "tokens": self.source.tokens}
 
+    def train(self, run: RunFolder, *, shown: bool) -> None:
+        """See Job; agreement with the teacher is measured before, meanwhile and after."""
+        records = run.records
+
+        def measured(step: int | None = None) -> dict[str, float]:
+            found = self.agreement()
+            records.add("agreement", trainer.state.global_step if step is None else step, **found._asdict())
+            if shown and step is not None:  # the others are the Trainer's, which shows them
+                show_measures("distilling", step, found.summary())
+            return found.summary()
+
+        with self.prepared():
+            if run.steps is None:
+                began = time.perf_counter()
+                records.begin()  # of a run that was killed before this had an end
+                measured(0)
+                run.fix_steps(self._steps(time.perf_counter() - began, shown=shown), self.process)
+            steps = run.steps
+            assert steps is not None
+            apart = evaluations_apart(self.settings, steps), checkpoints_apart(self, run, steps)
+            callback = RecordingCallback(records, "distilling", self.means, shown=shown)
+            trainer = NumberedStepsTrainer(
+                self, training_arguments(self, run, steps, *apart), measure=measured, callbacks=[callback]
+            )
+            trainer.run(run.checkpoint)
+            if (records.last("agreement") or {}).get("step") != steps:
+                measured(steps)
+            # A run that lacked only its end has read nothing now.
+            said = (row.get("tokens", 0) for row in records.rows if row["event"] != "agreement")
+            records.add("end", steps, tokens=max(self.source.tokens, *said, 0))
+
+    def _steps(self, seconds_to_measure: float, *, shown: bool) -> int:
+        """Optimiser steps of the smallest budget."""
+        chosen = self.settings
+        tokens = chosen.max_tokens
+        if all(getattr(chosen, name) is None for name in BUDGETS):
+            tokens = DEFAULT_TOKENS
+        budgets = () if tokens is None else (tokens / (self.source.step_tokens * self.process.num_processes),)
+        steps = smallest_budget(
+            self, *budgets, overhead=lambda: seconds_to_measure * (chosen.evaluations + 2), shown=shown
+        )
+        self.means()  # of the timed steps: not part of the run
+        assert steps is not None
+        return steps
+
     def agreement(self) -> Agreement:
         """Agreement on the held-out documents, in evaluation mode."""
         self.trained.eval()
         pad_id = self.opened.tokenizer.pad_token_id or 0
         groups = group_by_length([len(crop) for crop in self.heldout], self.settings.tokens_per_forward)
         batches = (stack([self.heldout[place] for place in places], pad_id) for places in groups)
-        with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
+        with self.autocast():
             return measure(lambda crops: self._ask(self.trained, crops), batches)
 
 
@@ -173,15 +286,15 @@ def _check_pair(student: PreTrainedModel, teacher: PreTrainedModel, settings: Di
                 f"{name} of the student is {own}, of the teacher {other}: "
                 "they must be equal, as they are when the student was converted from this teacher"
             )
-    limit = reading_limit(student.config)
+    limit = position_limit(student.config)
     if settings.length > limit:
         raise ConfigurationError(
             f"length={settings.length} is more than the {limit} tokens that the student takes: "
             f"lower it, or convert with max_length={settings.length}"
         )
-    if settings.teacher_length is not None and settings.teacher_length > reading_limit(teacher.config):
+    if settings.teacher_length is not None and settings.teacher_length > position_limit(teacher.config):
         raise ConfigurationError(
-            f"teacher_length={settings.teacher_length} is more than the {reading_limit(teacher.config)} tokens "
+            f"teacher_length={settings.teacher_length} is more than the {position_limit(teacher.config)} tokens "
             "that the teacher takes"
         )
 

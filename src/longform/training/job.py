@@ -1,0 +1,134 @@
+"""A training of any kind: a model, its batches by step number, its loss, its budget, and which run it is.
+
+Distillation, fine-tuning and pre-training are each a Job; ``trainer`` trains any of them.
+"""
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from longform.training.kept_memory import kept_memory
+from longform.training.run_folder import RunFolder
+from longform.training.settings import autocast, compute_dtype
+from longform.training.students import Student
+
+TIMED_STEPS = 5
+
+
+class Part(Protocol):
+    """What passes through the model together; ``weight``: how much of it there is (tokens, texts)."""
+
+    @property
+    def weight(self) -> float: ...
+
+
+class Job(ABC):
+    """``opened``: the model with its tokenizer; ``trained``: what of it learns.
+
+    ``settings``: those of its kind of training; ``process``: this one of those that train together (accelerate's).
+    """
+
+    kind: ClassVar[str]
+    opened: Student
+    trained: PreTrainedModel
+
+    def __init__(self, settings: Any, process: Any) -> None:
+        self.settings, self.process = settings, process
+        self.device, self.dtype = process.device, compute_dtype(settings.dtype, process.device)
+
+    @abstractmethod
+    def subject(self) -> dict[str, Any]:
+        """What of model and data must be the same for an interrupted run to go on."""
+
+    @abstractmethod
+    def steps(self, start: int = 0) -> Iterator[Sequence[Part]]:
+        """The parts of each optimiser step from ``start`` on, without end; the n-th is the same in every run."""
+
+    @abstractmethod
+    def part_loss(self, model: nn.Module, part: Any, share: float, /) -> Tensor:
+        """The loss of a part of a step (scalar), of which it is ``share``; ``model``: ``trained``, perhaps wrapped."""
+
+    @abstractmethod
+    def train(self, run: RunFolder, *, shown: bool) -> None:
+        """From where the run stands to its last step; the model then has its final weights."""
+
+    def save(self, run: RunFolder, folder: Path) -> None:
+        """Everything that the finished folder holds."""
+        self.opened.save(folder)
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for an interrupted run to go on."""
+        settings = vars(self.settings)
+        return {"kind": self.kind, "settings": settings, **self.subject(), "processes": self.process.num_processes}
+
+    @property
+    def learning_rate(self) -> float:
+        """The highest."""
+        return self.settings.learning_rate
+
+    def make_optimizer(self, model: nn.Module) -> Optimizer | None:
+        """An optimizer of its own for ``model``'s trained parameters; None: the Trainer's AdamW."""
+        return None
+
+    def autocast(self) -> torch.autocast:
+        """Inside, matrix products are in the chosen dtype."""
+        return autocast(self.device, self.dtype)
+
+
+def smallest_budget(job: Job, *budgets: float, overhead: Callable[[], float], shown: bool) -> int | None:
+    """Optimiser steps of the smallest of ``budgets`` and of the settings' steps and minutes; None without any.
+
+    ``overhead``: seconds that are not for steps.
+    """
+    found = [math.ceil(budget) for budget in budgets]
+    if job.settings.max_steps is not None:
+        found.append(job.settings.max_steps)
+    if job.settings.max_minutes is not None:
+        seconds = job.settings.max_minutes * 60 - overhead()
+        found.append(max(1, int(seconds / _seconds_of_a_step(job, shown=shown))))
+    return min(found, default=None)
+
+
+def _seconds_of_a_step(job: Job, *, shown: bool) -> float:
+    """Forward and backward of a few steps, the first of which does not count; nothing is learned from them."""
+    seconds, batches, model = [], job.steps(), job.trained
+    model.train()
+    with kept_memory(job.device), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        for _ in tqdm(range(TIMED_STEPS + 1), desc="timing steps", leave=False, disable=not shown):
+            parts = next(batches)
+            began = time.perf_counter()
+            for part in parts:
+                with job.autocast():
+                    loss = job.part_loss(model, part, 1.0)
+                loss.backward()
+            float(loss.detach())
+            seconds.append(time.perf_counter() - began)
+            model.zero_grad()
+    return sum(seconds[1:]) / TIMED_STEPS + _optimiser_seconds(job)
+
+
+def _optimiser_seconds(job: Job) -> float:
+    """What clipping and an update take: measured on copies of the trained tensors, which learn nothing."""
+    copies = nn.Module()
+    for name, p in job.trained.named_parameters():
+        if p.requires_grad:
+            copies.register_parameter(name.replace(".", "_"), nn.Parameter(torch.zeros_like(p, device=job.device)))
+    optimizer = job.make_optimizer(copies) or torch.optim.AdamW(copies.parameters(), fused=True)
+    seconds = []
+    for _ in range(2):
+        for p in copies.parameters():
+            p.grad = torch.ones_like(p)
+        began = time.perf_counter()
+        torch.nn.utils.clip_grad_norm_(copies.parameters(), 1.0)
+        optimizer.step()
+        seconds.append(time.perf_counter() - began)
+    return seconds[-1]
