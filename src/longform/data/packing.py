@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from longform.choices import PACKINGS
 from longform.data.batching import SpecialTokens, padded
 from longform.data.token_store import TokenStore
 from longform.errors import ConfigurationError
 
-DOCUMENTS, FULL = "documents", "full"
-PACKINGS = (FULL, DOCUMENTS)
+FULL, DOCUMENTS = PACKINGS
 SEPARATOR = -1  # the place of a token that stands between two documents and in none
 
 
