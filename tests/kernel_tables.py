@@ -31,7 +31,9 @@ def machine(units: str | None = None, *, slow_sdpa: bool = False, has_library: b
             patch.setattr(module, "best_units", lambda: units)
         patch.setattr(conditions, "has_slow_sdpa", lambda: slow_sdpa)
         patch.setattr(conditions, "native_library", lambda: "given" if has_library else None)
+        dispatch.ask_the_machine_again()
         yield
+    dispatch.ask_the_machine_again()
 
 
 def taken(operation: str, call: conditions.Call) -> str:

@@ -116,6 +116,8 @@ NO_GRADIENT = Condition("no gradient to form", lambda call: not call.wants_gradi
 GRADIENT = Condition("a gradient to form", lambda call: call.wants_gradient)
 NO_DROPOUT = Condition("no dropout", lambda call: call.dropout == 0.0)
 BFLOAT16 = Condition("bfloat16 tensors", _is_bfloat16)
-LIBRARY = Condition("compiled kernels", lambda call: native_library() is not None)
-AMX = Condition("a CPU with AMX", lambda call: best_units() is not None, for_speed=True)
-SLOW_SDPA = Condition("a CPU with AVX512-bf16 and without AMX", lambda call: has_slow_sdpa(), for_speed=True)
+LIBRARY = Condition("compiled kernels", lambda call: native_library() is not None, of_machine=True)
+AMX = Condition("a CPU with AMX", lambda call: best_units() is not None, for_speed=True, of_machine=True)
+SLOW_SDPA = Condition(
+    "a CPU with AVX512-bf16 and without AMX", lambda call: has_slow_sdpa(), for_speed=True, of_machine=True
+)

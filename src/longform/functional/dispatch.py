@@ -9,6 +9,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import torch
+
 from longform.errors import ConfigurationError
 
 
@@ -16,11 +18,13 @@ class Condition(NamedTuple):
     """One thing that a kernel needs: ``name`` as ``explain`` prints it, and whether it ``holds`` for a call.
 
     ``for_speed``: without it the kernel would serve too, slower than the next one; ``use`` does not insist on it.
+    ``of_machine``: the same for every call of this process, so that it is asked once.
     """
 
     name: str
     holds: Callable[[Any], bool]
     for_speed: bool = False
+    of_machine: bool = False
 
 
 class Kernel(NamedTuple):
@@ -42,7 +46,10 @@ class Choice(NamedTuple):
     unmet: tuple[tuple[str, str | None], ...]
 
 
+Way = tuple[Callable[[Any], Any], tuple[Callable[[Any], bool], ...]]  # a kernel's run, and what its calls are asked
+
 OPERATIONS: dict[str, tuple[Kernel, ...]] = {}
+_ways: dict[str, tuple[tuple[Kernel, ...], tuple[Way, ...]]] = {}  # a table, and its kernels for this machine
 _forced: dict[str, str] = {}
 _listeners: list[list[Choice]] = []
 
@@ -55,6 +62,39 @@ def operation(name: str, *kernels: Kernel) -> str:
 
 def run(name: str, call: Any) -> Any:
     """What the first kernel of operation ``name`` that serves ``call`` returns."""
+    if _forced or _listeners:
+        return _run_and_tell(name, call)
+    for kernel, needs in _ways_of(name):
+        for holds in needs:
+            if not holds(call):
+                break
+        else:
+            found = kernel(call)
+            if found is not NotImplemented:
+                return found
+    raise AssertionError(f"no kernel of {name!r} serves, and the last one has no needs")
+
+
+def _ways_of(name: str) -> tuple[Way, ...]:
+    """The kernels of an operation that this machine has, without the needs that it meets."""
+    kernels = OPERATIONS[name]
+    known = _ways.get(name)
+    if known is not None and known[0] is kernels:
+        return known[1]
+    if torch.compiler.is_compiling():  # a compiler cannot trace questions to the machine
+        return tuple((kernel.run, tuple(need.holds for need in kernel.needs)) for kernel in kernels)
+    served = [k for k in kernels if all(need.holds(None) for need in k.needs if need.of_machine)]
+    found = tuple((k.run, tuple(need.holds for need in k.needs if not need.of_machine)) for k in served)
+    _ways[name] = (kernels, found)
+    return found
+
+
+def ask_the_machine_again() -> None:
+    """Forget which kernels this machine has; for tests that pretend another one."""
+    _ways.clear()
+
+
+def _run_and_tell(name: str, call: Any) -> Any:
     for kernel in _candidates(name, call):
         if _unmet(kernel, call) is None:
             found = kernel.run(call)

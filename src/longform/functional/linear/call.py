@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import TILE_MULTIPLE, Call
+from longform.functional.conditions import TILE_MULTIPLE, Call, once
 
 
 @dataclass(eq=False)
@@ -22,9 +22,10 @@ class LinearCall(Call):
     residual: Tensor | None = None
     bias_times: Tensor | None = None
 
-    def __post_init__(self) -> None:
-        given = (self.x, self.weight, self.bias, self.residual)
-        self.tensors = tuple(x for x in given if x is not None)
+    @once
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Those that kernels read, shapes as above."""
+        return tuple(x for x in (self.x, self.weight, self.bias, self.residual) if x is not None)
 
     @property
     def layers(self) -> tuple[Tensor | None, ...]:
@@ -50,9 +51,10 @@ class FeedForwardCall(Call):
     second_bias: Tensor | None
     residual: Tensor | None = None
 
-    def __post_init__(self) -> None:
-        given = (self.x, self.weight, self.bias, self.second, self.second_bias)
-        self.tensors = tuple(x for x in given if x is not None)
+    @once
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Those that kernels read, shapes as above."""
+        return tuple(x for x in (self.x, *self.layers) if x is not None)
 
     @property
     def layers(self) -> tuple[Tensor | None, ...]:
