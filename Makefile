@@ -15,13 +15,14 @@ COMPILED_TESTS := $(wildcard tests/compiled/test_*.py)
 PEER_TESTS := $(wildcard tests/peers/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-main test-compiled test-peers test-device check bench bench-memory tables clean
+.PHONY: help install demo test test-main test-compiled test-peers test-device check docs bench bench-memory tables clean
 
 help:
 	@echo "make demo         convert, heal and fine-tune an encoder on licence texts; results in runs/demo"
 	@echo "make test         every test (test-main, test-compiled, test-peers)"
 	@echo "make test-device  what runs on a GPU only"
-	@echo "make check        ruff, ty, import-linter, documented public names, generated tables"
+	@echo "make check        ruff, ty, import-linter, documented public names, generated tables, the site"
+	@echo "make docs         the site of mkdocs.yml in site/; broken links and anchors fail it"
 	@echo "make bench        time and memory against length, beside other encoders (10 minutes); goes on where it was;"
 	@echo "                  appends to benchmarks/records; BENCH_OPTIONS: see longform benchmark --help"
 	@echo "make bench-memory peak memory of one pass against length; appends to benchmarks/records"
@@ -35,7 +36,7 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard src/longform/functional/nati
 	  || { echo "Longform needs Python 3.11 or newer; say which with: make PYTHON3=/path/to/python3 ..."; exit 1; }
 	@test -x $(PYTHON) || $(PYTHON3) -m venv $(VENV)
 	@echo "Installing Longform and what it needs into $(VENV) (once, a few minutes) ..."
-	$(PYTHON) -m pip install --disable-pip-version-check -c constraints.txt -e ".[demo,dev,peers,compare]"
+	$(PYTHON) -m pip install --disable-pip-version-check -c constraints.txt -e ".[demo,dev,docs,peers,compare]"
 	@touch $@
 
 demo: $(STAMP)
@@ -61,6 +62,11 @@ check: $(STAMP)
 	$(VENV)/bin/ty check
 	$(VENV)/bin/lint-imports
 	$(PYTEST) -q tests/surface
+	$(MAKE) docs
+
+# The variable silences an advertisement; -q would let broken links pass.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 bench: $(STAMP)
 	$(VENV)/bin/longform benchmark --preset small --output runs/bench \
@@ -78,4 +84,4 @@ tables: $(STAMP)
 	$(PYTHON) -m benchmarks.tables
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist src/*.egg-info
+	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist site src/*.egg-info

@@ -23,7 +23,7 @@ from longform.data.bundled import bundled_encoder_folder
 from longform.inference.loading import quiet_transformers
 from longform.studies.demo import steps
 from longform.studies.demo.material import Material, make_material
-from longform.studies.demo.progress import Progress
+from longform.studies.demo.pipeline import Pipeline
 from longform.studies.demo.scale import Scale, scale_named
 
 RECORDS = Path(__file__).parent / "records" / "classification.jsonl"
@@ -64,35 +64,35 @@ def run_split(options: argparse.Namespace, split: int) -> None:
     folder = options.output / f"split-{split}"
     rate = scale.finetune.learning_rate
     said = f"{options.set}, healed on {options.heal_tokens:,} tokens, pooled by {scale.pooling}, rate {rate:g}"
-    progress = Progress(folder, {"seed": split, "scale": said})
-    progress.open()
+    pipeline = Pipeline(folder, {"seed": split, "scale": said})
+    pipeline.open()
 
     def prepare() -> dict[str, Any]:
         if options.set == "licences":
-            material = make_material(scale, seed=split, folder=progress.work / "encoder")
+            material = make_material(scale, seed=split, folder=pipeline.work / "encoder")
         else:
             material = contract_material(options.data, split)
         with quiet_transformers():
-            return steps.prepare_models(progress, scale, material, seed=split)
+            return steps.prepare_models(pipeline, scale, material, seed=split)
 
-    progress.step("prepare", prepare)
-    healed = progress.step("heal", lambda: steps.heal(progress, scale))
-    texts = len(steps.material_of(progress).train)
-    progress.step("start", lambda: steps.start(progress, scale, texts=texts))
+    pipeline.step("prepare", prepare)
+    healed = pipeline.step("heal", lambda: steps.heal(pipeline, scale))
+    texts = len(steps.material_of(pipeline).train)
+    pipeline.step("start", lambda: steps.start(pipeline, scale, texts=texts))
     for name in LABELS:
         run = {
             "data": options.set, "split": split, "learning_rate": rate,
             "healing_tokens": healed["tokens"] if name == "longform" else 0,
         }  # fmt: skip
-        finish_model(progress, scale, name, texts, run)
+        finish_model(pipeline, scale, name, texts, run)
 
 
-def finish_model(progress: Progress, scale: Scale, name: str, texts: int, run: dict[str, Any]) -> None:
+def finish_model(pipeline: Pipeline, scale: Scale, name: str, texts: int, run: dict[str, Any]) -> None:
     """Fine-tune, test and record one of the two."""
     lengths = {"longform": scale.length, "original": scale.original_length}
-    tuned = progress.step(f"train {name}", lambda: steps.train(progress, scale, name, texts=texts))
-    scores = progress.step(f"test {name}", lambda: steps.score(progress, name))
-    progress.step(
+    tuned = pipeline.step(f"train {name}", lambda: steps.train(pipeline, scale, name, texts=texts))
+    scores = pipeline.step(f"test {name}", lambda: steps.score(pipeline, name))
+    pipeline.step(
         f"record {name}",
         lambda: keep(name, {**run, "pooling": scale.pooling, "max_length": lengths[name]}, tuned, scores),
     )

@@ -1,4 +1,4 @@
-"""The tables of docs/compare.md: a caption, a picture and a table for each data set and budget."""
+"""The tables of docs/lab/compare.md: a caption, a picture and a table for each data set and budget."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from benchmarks.table_kinds import ComputedTable, Rows
 from longform.studies.compare.architectures import ARCHITECTURES
 from longform.studies.compare.plots import clock
 from longform.studies.compare.results import Result
-from longform.studies.compare.run import EVERY, HUMBLE
+from longform.studies.compare.run import BASELINE, EVERY
 from longform.studies.compare.sequences import READS
 from longform.studies.compare.tasks import scale
 
@@ -46,14 +46,14 @@ def results(group: Rows) -> list[Result]:
 def _result(row: Mapping[str, Any]) -> Result:
     name = row["settings"]["architecture"]
     about = {"hardware": row["hardware"]}
-    if name == HUMBLE:
+    if name == BASELINE:
         title = f"{READS[row['settings']['kind']]} + logistic regression"
-        return Result(name, title, surroundings=about, **row["metrics"])
+        return Result(name, title, facts=about, **row["metrics"])
     known = ARCHITECTURES[name]
     title, family = known.title, known.family
     if _begins_at_random(row["settings"]):
         title, family = f"{title}, E begun as N(0, 1/k)", "variant"
-    return Result(name, title, family, surroundings=about, **row["metrics"])
+    return Result(name, title, family, facts=about, **row["metrics"])
 
 
 def _begins_at_random(settings: Mapping[str, Any]) -> bool:
@@ -101,7 +101,7 @@ def comparisons(rows: Rows) -> tuple[list[str], list[list[str]]]:
     said = []
     for group in groups(rows):
         settings = group[0]["settings"]
-        picture = f"![test accuracy against training time: {settings['task']}](pictures/{picture_name(settings)})"
+        picture = f"![test accuracy against training time: {settings['task']}](../pictures/{picture_name(settings)})"
         said += [caption(group), picture, _markdown(group)]
     return [], [[paragraph] for paragraph in said]
 

@@ -19,10 +19,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.records import RECORDS, Record, append_record
+from longform.choices import POOLINGS
 from longform.data.batching import Batch
 from longform.data.text import atomic_write
 from longform.evaluation.classification import classification_scores, label_ids
-from longform.functional.pooling import POOLINGS, pooled
+from longform.functional.pooling import pooled
 from longform.inference.encoders import load_encoder
 from longform.inference.strategies import run_texts
 from longform.studies.demo.head import fit_head

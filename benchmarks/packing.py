@@ -19,7 +19,7 @@ from tqdm import tqdm
 import longform
 from benchmarks.records import RECORDS, Record, append_record
 from longform import LinformerConfig, LinformerModel
-from longform.functional.hardware import native_bfloat16
+from longform.functional.conditions import native_bfloat16
 from longform.layers.packed_linear import PackedLinear
 
 LENGTHS = (16, 64, 128, 256, 512, 2_048)

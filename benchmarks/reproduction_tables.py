@@ -1,4 +1,4 @@
-"""The tables of docs/reproduction.md."""
+"""The tables of docs/lab/reproduction.md."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

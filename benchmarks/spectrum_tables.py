@@ -1,4 +1,4 @@
-"""The tables of docs/spectrum.md and docs/theory.md."""
+"""The tables of docs/lab/spectrum.md and docs/lab/theory.md."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -80,7 +80,8 @@ def by_competitor(
 
 def beside_the_paper(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """The paper's Table 3 and ours: a row for each n and k."""
-    return paper_table([Record(**row) for row in rows])
+    found = paper_table([Record(**row) for row in rows])
+    return found.heads, found.rows
 
 
 def pictures(rows: Rows, *, folder: str) -> tuple[list[str], list[list[str]]]:

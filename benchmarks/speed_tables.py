@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks.md and docs/costs.md: rows of ``longform benchmark``."""
+"""The tables of docs/lab/speed.md and docs/lab/costs.md: rows of ``longform benchmark``."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -144,8 +144,7 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
     ),
     "paper_table_3": beside_paper(SPEED),
     "paper_table_3_amx": beside_paper({**SPEED, UNITS: with_amx}),
-    "speed_pictures": shown_pictures("pictures"),
-    "speed_pictures_in_readme": shown_pictures("docs/pictures"),
+    "speed_pictures": shown_pictures("../pictures"),
     "where_time_goes": ComputedTable(
         make=where_time_goes, records="speed",
         where={**SPEED, "settings.size": "base", "settings.work": "inference", "settings.competitor": SHOWN},

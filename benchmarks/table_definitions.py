@@ -2,6 +2,7 @@
 
 from benchmarks.classification_tables import CLASSIFICATION_TABLES
 from benchmarks.compare_tables import COMPARE_TABLES
+from benchmarks.readme_tables import README_TABLES
 from benchmarks.reproduction_tables import REPRODUCTION_TABLES
 from benchmarks.spectrum_tables import SPECTRUM_TABLES
 from benchmarks.speed_tables import SPEED_TABLES
@@ -96,6 +97,7 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
     ),
     **CLASSIFICATION_TABLES,
     **COMPARE_TABLES,
+    **README_TABLES,
     **REPRODUCTION_TABLES,
     **SPECTRUM_TABLES,
     **SPEED_TABLES,

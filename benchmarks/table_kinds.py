@@ -51,7 +51,7 @@ class ComputedTable:
     Args:
         make: chosen records (as dicts) -> the heads of the columns, and rows of cells; without heads, rows of one cell
             are paragraphs and not a table.
-        records: their name.
+        records: their name, or several names.
         where: values that a record must have; a tuple: one of them; a function: whatever it is true of.
         having: what it must have, whatever its value; ``having_any``: of these one or more.
         row: what tells records apart; of those that agree in it, the latest is taken. Empty: all settings.
@@ -66,7 +66,7 @@ class ComputedTable:
     """
 
     make: Callable[[Rows], tuple[list[str], list[list[str]]]]
-    records: str
+    records: str | tuple[str, ...]
     where: Mapping[str, Any] = field(default_factory=dict)
     having: tuple[str, ...] = ()
     having_any: tuple[str, ...] = ()

@@ -1,9 +1,11 @@
-"""Write the tables of README.md and docs/*.md from benchmarks/records, or check that they are current.
+"""Write the tables of README.md and docs/ from benchmarks/records, or check that they are current.
 
 ::
 
     python -m benchmarks.tables          # write
     python -m benchmarks.tables --check  # exit 1 and name the documents that differ
+
+In docs/lab the line under a table names the commits too; elsewhere hardware and dates alone.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from benchmarks.table_kinds import Column, ComputedTable, TableDefinition
 
 MISSING = "–"
 MARKED = re.compile(r"(<!-- table:(?P<name>[\w-]+) -->\n)(?P<body>.*?)(<!-- /table -->)", re.DOTALL)
+LAB = "docs/lab"
 OPENED = re.compile(r"<!-- table:[\w-]+ -->")
 
 
@@ -49,10 +52,11 @@ def chosen_rows(
     name: str, definition: TableDefinition | ComputedTable, records: Sequence[Record]
 ) -> list[dict[str, Any]]:
     """The records of a table as dicts: filtered, the preferred and latest of each kind, sorted."""
-    wanted = definition.records or name
+    named = definition.records or name
+    wanted = (named,) if isinstance(named, str) else named
     computed = isinstance(definition, ComputedTable)
     prefer, one_run = (definition.prefer, definition.one_run) if computed else ((), ())
-    there = [asdict(record) for record in records if record.name == wanted]
+    there = [asdict(record) for record in records if record.name in wanted]
     there = [row for row in there if belongs(row, definition)]
     fullest = fullest_runs(there, definition) if computed and one_run else set()
 
@@ -113,12 +117,16 @@ def belongs(record: Mapping[str, Any], definition: TableDefinition | ComputedTab
     return all(there) and (not some or any(look_up(record, path) is not None for path in some))
 
 
-def provenance(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line under the table: on what machines, with what versions and from what code it was measured."""
+def provenance(rows: Sequence[Mapping[str, Any]], *, brief: bool = False) -> str:
+    """One line under the table: on what machines and when; unless ``brief``, with what versions and from what code."""
 
     def machine(row: Mapping[str, Any]) -> str:
         hardware = row["hardware"]
-        parts = [hardware["gpu"] or hardware["cpu"], f"{hardware['cores']} cores", *hardware["cpu_features"][-1:]]
+        parts = [
+            hardware["gpu"] or hardware["cpu"],
+            f"{hardware['cores']} core{'s' * (hardware['cores'] > 1)}",
+            *hardware["cpu_features"][-1:],
+        ]
         return ", ".join(map(str, parts))
 
     def software(row: Mapping[str, Any]) -> str:
@@ -127,11 +135,14 @@ def provenance(rows: Sequence[Mapping[str, Any]]) -> str:
     def commit_and_day(row: Mapping[str, Any]) -> str:
         return f"{row['commit']} of {row['date'][:10]}"
 
+    if brief:
+        machines, days = dict.fromkeys(map(machine, rows)), sorted(row["date"][:10] for row in rows)
+        return f"*Measured on {'; '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}.*"
     facts = ("; ".join(dict.fromkeys(map(say, rows))) for say in (machine, software, commit_and_day))
     return f"*Measured on {'. '.join(facts)}.*"
 
 
-def render_table(name: str, records: Sequence[Record]) -> str:
+def render_table(name: str, records: Sequence[Record], *, brief: bool = False) -> str:
     """The Markdown of a table, from its definition and the records.
 
     Raises:
@@ -151,18 +162,18 @@ def render_table(name: str, records: Sequence[Record]) -> str:
     if not body:
         return "*Not measured yet.*\n"
     if not header:
-        return "\n\n".join(line for (line,) in body) + f"\n\n{provenance(rows)}\n"
+        return "\n\n".join(line for (line,) in body) + f"\n\n{provenance(rows, brief=brief)}\n"
     table = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *body))
-    return f"{table}\n\n{provenance(rows)}\n"
+    return f"{table}\n\n{provenance(rows, brief=brief)}\n"
 
 
-def fill_document(text: str, records: Sequence[Record]) -> str:
-    """The document with every marked table written anew.
+def fill_document(text: str, records: Sequence[Record], *, brief: bool = False) -> str:
+    """The document with every marked table written anew; ``brief``: without the commits.
 
     Raises:
         ValueError: an unknown table, or one that is opened and not closed.
     """
-    filled = MARKED.sub(lambda match: match[1] + render_table(match["name"], records) + match[4], text)
+    filled = MARKED.sub(lambda match: match[1] + render_table(match["name"], records, brief=brief) + match[4], text)
     if len(OPENED.findall(text)) != len(MARKED.findall(text)):
         raise ValueError(
             "a table is opened with <!-- table:NAME --> and not closed with <!-- /table --> on its own line"
@@ -177,9 +188,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check = parser.parse_args(arguments).check
     records = read_records(sorted(RECORDS.glob("*.jsonl")))
     stale = []
-    for document in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for document in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = document.read_text()
-        filled = fill_document(text, records)
+        filled = fill_document(text, records, brief=not document.is_relative_to(ROOT / LAB))
         if filled == text:
             continue
         stale.append(str(document.relative_to(ROOT)))

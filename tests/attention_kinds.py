@@ -7,8 +7,8 @@ import torch
 from reference.attention import ReferenceLinear, ReferenceMemory, reference_layer
 from torch import Tensor
 
+from longform.choices import POOLED
 from longform.layers.attention import LinformerAttention
-from longform.layers.geometry import POOLED
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
     DenseProjection,

@@ -17,7 +17,10 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
+from kernel_tables import UNITS
 from tiny_models import make_sentence_transformer, save_bert, save_longform
+
+from longform.functional.native import library
 
 torch.set_num_threads(1)
 
@@ -117,3 +120,10 @@ def masked_lm_folder(tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFacto
 def sentence_transformer_folder(tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = save_bert(tmp_path_factory.mktemp("st"), tiny_tokenizer)
     return make_sentence_transformer(folder, pooling={"pooling_mode_cls_token": True}, normalise=True)
+
+
+@pytest.fixture(params=UNITS)
+def units(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What compiled kernels work with: loops on every machine, its own units where it has them."""
+    monkeypatch.setattr(library, "best_units", lambda: request.param)
+    return request.param

@@ -14,9 +14,9 @@ from reference.attention import (
     reference_windowed_attention,
 )
 
-from longform.functional import window
-from longform.functional.sinks import join_slots, rest_mask, sink_counts
-from longform.functional.slots import divisors, make_slots
+from longform.functional import dispatch
+from longform.functional.dispatch import Kernel
+from longform.functional.slots import Memory, divisors, join_slots, make_slots, rest_mask, sink_counts
 from longform.functional.window import flex as window_flex
 from longform.functional.window import windowed_attention
 from strategies import MASK_KINDS, generator, normal, texts
@@ -49,8 +49,8 @@ def taking(path: str) -> Iterator[pytest.MonkeyPatch]:
         if path == "compiled":
             patch.setattr(torch.compiler, "is_compiling", lambda: True)
         if path == "flex":
-            patch.setattr(window, "has_blockwise_kernel", lambda query: False)
-            patch.setattr(window, "has_flex_kernel", lambda query: True)
+            formula = dispatch.OPERATIONS["window"][-1]
+            patch.setitem(dispatch.OPERATIONS, "window", (Kernel("flex", window_flex.attend), formula))
             patch.setattr(window_flex, "_compiled", lambda: window_flex.near_and_far)
             patch.setattr(window_flex.flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
             patch.setattr(window_flex.flex, "_validate_device", lambda *heads: None)  # refuses gradients on CPUs
@@ -88,9 +88,12 @@ class Inputs:
     def fast(self, path: str, budget: float | None):
         options = {"window": self.window, "memory_budget": budget, "mask": self.mask, "memory_bias": self.bias}
         options["sinks"] = self.sinks
-        options["implementation"] = "eager" if path == "eager" else "sdpa"
+        options["output_attentions"] = path == "eager"
         with taking(path):
-            return windowed_attention(*self.heads, *self.memory, self.slots, **options)
+            return windowed_attention(*self.heads, self.memory_of, **options)
+
+    def memory_of(self) -> Memory:
+        return Memory(*self.memory, None, self.slots)
 
     def reference_slots(self, x, b: int, i: int) -> ReferenceSlots:
         made, size, valid = self.slots.count.shape[1], self.sizes[b], self.text.valid[b].tolist()

@@ -1,27 +1,29 @@
 """Linear-time Transformer encoders for long documents.
 
-``import longform`` registers the models with Hugging Face's Auto classes.
+``import longform`` is quick: a name of ``__all__`` is imported, and torch with it, when it is first asked for. Hugging
+Face's Auto classes know the models from then on, whichever of the two packages was imported first.
 """
 
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from longform.layers.attention import LinformerAttention
-from longform.models.configuration_linformer import LinformerConfig
-from longform.models.inference import pack_weights
-from longform.models.modeling_linformer import LinformerModel
-from longform.models.registration import register as _register
-from longform.models.task_heads import (
-    LinformerForMaskedLM,
-    LinformerForMultipleChoice,
-    LinformerForQuestionAnswering,
-    LinformerForSequenceClassification,
-    LinformerForTokenClassification,
-)
+from longform.models.auto_hook import register_late
 
 if TYPE_CHECKING:
+    from longform import kernels
     from longform.conversion.convert import ConversionResult, convert
+    from longform.layers.attention import LinformerAttention
+    from longform.models.configuration_linformer import LinformerConfig
+    from longform.models.inference import pack_weights
+    from longform.models.modeling_linformer import LinformerModel
+    from longform.models.task_heads import (
+        LinformerForMaskedLM,
+        LinformerForMultipleChoice,
+        LinformerForQuestionAnswering,
+        LinformerForSequenceClassification,
+        LinformerForTokenClassification,
+    )
 
 __version__ = version("longform")
 __all__ = [
@@ -35,15 +37,35 @@ __all__ = [
     "LinformerForTokenClassification",
     "LinformerModel",
     "convert",
+    "kernels",
     "pack_weights",
 ]
 
-_LATE = {"convert": "longform.conversion.convert", "ConversionResult": "longform.conversion.convert"}
+_MODULES = {
+    "ConversionResult": "conversion.convert",
+    "LinformerAttention": "layers.attention",
+    "LinformerConfig": "models.configuration_linformer",
+    "LinformerForMaskedLM": "models.task_heads",
+    "LinformerForMultipleChoice": "models.task_heads",
+    "LinformerForQuestionAnswering": "models.task_heads",
+    "LinformerForSequenceClassification": "models.task_heads",
+    "LinformerForTokenClassification": "models.task_heads",
+    "LinformerModel": "models.modeling_linformer",
+    "convert": "conversion.convert",
+    "kernels": "kernels",
+    "pack_weights": "models.inference",
+}
 
-_register()
+register_late()
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        return getattr(import_module(_LATE[name]), name)
-    raise AttributeError(f"module 'longform' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'longform' has no attribute {name!r}")
+    module = import_module(f"longform.{_MODULES[name]}")
+    value = globals()[name] = module if name == _MODULES[name] else getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

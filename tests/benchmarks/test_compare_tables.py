@@ -33,7 +33,7 @@ def test_a_data_set_and_budget_is_a_caption_a_picture_and_a_table():
     assert text.count("**notes.parquet**, scale small: 2 layers of width 16") == 2
     assert "700 texts to train on" in text
     assert "the most frequent class has 25.0%" in text.replace("\n", " ")
-    assert "![test accuracy against training time: notes.parquet](pictures/compare-notes-small-64-30.png)" in text
+    assert "![test accuracy against training time: notes.parquet](../pictures/compare-notes-small-64-30.png)" in text
     assert "| full attention | 50.00 | 40.00 | 10 | 500 | 1.2 | 12 | 4,321 |" in text
     assert "| TF-IDF + logistic regression | 75.00 | – | 2 | – | – | – | – |" in text
     assert text.index("| full attention") < text.index("| TF-IDF")

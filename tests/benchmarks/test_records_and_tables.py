@@ -95,6 +95,26 @@ def test_a_document_is_filled_and_filling_it_again_changes_nothing() -> None:
     assert tables.fill_document(filled, records) == filled
 
 
+@pytest.mark.usefixtures("race")
+def test_outside_the_lab_the_line_under_a_table_has_hardware_and_dates_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = tmp_path / "records" / "race.jsonl"
+    for date, runner in (("2026-01-03", "a"), ("2026-01-05", "b"), ("2026-01-04", "c")):
+        append_record(records, record(date, {"runner": runner, "kind": "final"}, score=1.0))
+    (tmp_path / "docs/lab").mkdir(parents=True)
+    documents = [tmp_path / "README.md", tmp_path / "docs/page.md", tmp_path / "docs/lab/page.md"]
+    for document in documents:
+        document.write_text("<!-- table:race -->\n<!-- /table -->\n")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr(tables, "RECORDS", records.parent)
+    tables.main([])
+    readme, page, lab = (document.read_text() for document in documents)
+    assert readme == page
+    assert "*Measured on a CPU, 2 cores, avx512_bf16, 2026-01-03 to 2026-01-05.*" in readme
+    assert "abc of 2026-01-03; abc of 2026-01-04; abc of 2026-01-05.*" in lab
+
+
 @pytest.mark.parametrize("text", ["<!-- table:nonsense -->\n<!-- /table -->", "<!-- table:memory -->\nopen"])
 def test_an_unknown_or_open_table_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"no table 'nonsense'|not closed"):

@@ -1,4 +1,4 @@
-"""The tables of docs/reproduction.md, from records of their own."""
+"""The tables of docs/lab/reproduction.md, from records of their own."""
 
 from benchmarks.reproduction_tables import finetunings
 

@@ -209,7 +209,7 @@ def test_pictures_are_drawn_from_records_and_shown_where_they_are(
     assert speed_pictures.draw(records[:1], tmp_path) == []
     assert [path.name for path in speed_pictures.draw(records, tmp_path)] == ["speed-time.png"]
     assert tables.render_table("speed_pictures", records).startswith("![Seconds of a pass")
-    assert "](docs/pictures/speed-time.png)" in tables.render_table("speed_pictures_in_readme", records)
+    assert "](../pictures/speed-time.png)" in tables.render_table("speed_pictures", records)
 
 
 def test_the_papers_table_3_stands_beside_ours() -> None:

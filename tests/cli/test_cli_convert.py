@@ -4,10 +4,10 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, BertConfig, BertModel
 
+from longform.choices import POOLINGS
 from longform.cli import convert as convert_command
 from longform.cli import embed as embed_command
 from longform.cli.main import main
-from longform.functional.pooling import POOLINGS
 
 
 @pytest.fixture

@@ -22,6 +22,6 @@ def test_options_reach_the_demo(tmp_path, monkeypatch):
 def test_a_foreign_folder_is_one_clear_line(tmp_path, capsys):
     (tmp_path / "thesis.txt").write_text("precious")
     assert main(["demo", "--output", str(tmp_path), "--scale", "tiny"]) == 2
-    assert "is not empty, and no demo was run in it" in capsys.readouterr().err
+    assert "is not empty (thesis.txt), and holds no demo" in capsys.readouterr().err
     assert main(["demo", "--output", str(tmp_path), "--scale", "tiny", "--fresh", "true"]) == 2
     assert (tmp_path / "thesis.txt").read_text() == "precious"

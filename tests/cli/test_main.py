@@ -1,12 +1,15 @@
 """The table of commands, and how errors leave."""
 
 import errno
+import pkgutil
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import longform
+from longform import cli
 from longform.cli import main as command_line
 from longform.cli.arguments import command_parser, parse
 from longform.cli.main import COMMANDS, main
@@ -42,6 +45,42 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     for name, command in COMMANDS.items():
         assert f"  {name}" in shown
         assert command.summary in shown
+
+
+def test_the_table_has_every_command_and_nothing_else() -> None:
+    modules = [import_module(f"longform.cli.{module.name}") for module in pkgutil.iter_modules(cli.__path__)]
+    commands = {module.__name__ for module in modules if hasattr(module, "parser") and hasattr(module, "run")}
+    assert [command.module for command in COMMANDS.values()] == [f"longform.cli.{name}" for name in COMMANDS]
+    assert {command.module for command in COMMANDS.values()} == commands
+    assert all(import_module(command.module).parser().prog == f"longform {name}" for name, command in COMMANDS.items())
+
+
+@pytest.mark.parametrize(
+    ("given", "near"), [("convrt", "convert"), ("Embed", "embed"), ("--hepl", "--help"), ("fine-tune", "finetune")]
+)
+def test_a_misspelled_command_says_what_is_near(given: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([given]) == 2
+    assert capsys.readouterr().err.endswith(f'; did you mean "{near}"?\n')
+
+
+def test_a_name_near_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["xyz"]) == 2
+    assert capsys.readouterr().err.endswith("benchmark, demo\n")
+
+
+@pytest.mark.parametrize("given", ["--some-nmae=3", "--some_nmae", "--somename"])
+def test_a_misspelled_option_says_what_is_near(
+    given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_command(monkeypatch)
+    assert main(["convert", given]) == 2
+    name = given.partition("=")[0]
+    assert f'there is no option "{name}"; did you mean "--some-name"?' in capsys.readouterr().err
+
+
+def test_options_of_subcommands_are_near_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "mlm", "--data", "x", "--probabilty", "0.2"]) == 2
+    assert 'did you mean "--probability"?' in capsys.readouterr().err
 
 
 def test_no_command_and_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:

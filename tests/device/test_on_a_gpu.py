@@ -6,8 +6,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from longform import LinformerAttention
 from longform.functional import window
-from longform.functional.slots import make_slots
-from longform.functional.window.flex import has_flex_kernel
+from longform.functional.dispatch import listening, use
+from longform.functional.slots import Memory, make_slots
 from strategies import generator, gradients, normal
 from tolerances import assert_close
 
@@ -27,17 +27,16 @@ def given(length: int, size: int, dtype: torch.dtype, mask: torch.Tensor | None)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize(("length", "size"), [(100, 16), (1000, 128), (1024, 256), (777, 24)])
-def test_flex_attention_equals_the_plain_path(monkeypatch, length, size, padded, dtype):
+def test_flex_attention_equals_the_plain_path(length, size, padded, dtype):
     mask = (torch.arange(length) < torch.tensor([[length], [length // 3]])).to(GPU) if padded else None
     results = []
-    for taken in (True, False):
+    for forced in ({}, {"window": "formula"}):
         leaves, slots = given(length, size, dtype, mask)
-        assert has_flex_kernel(leaves[0])
-        if not taken:
-            monkeypatch.setattr(window, "has_flex_kernel", lambda query: False)
-        out, _ = window.windowed_attention(
-            *leaves[:5], slots, window=size, memory_bias=leaves[5], memory_budget=30.0, mask=mask
-        )
+        memory = Memory(*leaves[3:5], None, slots)
+        options = {"window": size, "memory_bias": leaves[5], "memory_budget": 30.0, "mask": mask}
+        with use(**forced), listening() as heard:
+            out, _ = window.windowed_attention(*leaves[:3], lambda memory=memory: memory, **options)
+        assert [choice.kernel for choice in heard] == [forced.get("window", "flex")]
         results.append([out, *gradients(out, torch.ones_like(out), leaves)])
     for found, expected in zip(*results, strict=True):
         assert found.dtype == expected.dtype

@@ -1,7 +1,7 @@
 """What README and docs print, runs: Python blocks from the top of each document, and command lines as far as options.
 
 A folder with the name of the hub model that they convert, and files with the names that they read, lie in the working
-directory: a tiny random BERT and short texts.
+directory: a tiny random BERT and short texts. The tutorial has a file of its own, test_tutorial.py.
 """
 
 import json
@@ -16,15 +16,20 @@ import pytest
 from tiny_models import make_sentence_transformer, save_bert
 
 import longform
+from benchmarks.table_definitions import TABLES
 from longform.cli.arguments import parse
 from longform.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINKED = [*DOCUMENTS, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/records/README.md"]
+TUTORIAL = ROOT / "docs/tutorial.md"
 SOURCE = "sentence-transformers/all-MiniLM-L6-v2"
 BLOCK = re.compile(r"(?P<before>[^\n]*)\n```(?P<language>python|sh)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
-LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#]*)(?:#(?P<anchor>[^)]+))?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+CODE = re.compile(r"```.*?```", re.DOTALL)
 
 
 def blocks(document: Path, language: str) -> list[tuple[int, str]]:
@@ -39,11 +44,21 @@ def blocks(document: Path, language: str) -> list[tuple[int, str]]:
 
 def command_lines() -> list[str]:
     code = "\n".join(code for document in DOCUMENTS for _, code in blocks(document, "sh"))
-    return [line for line in code.splitlines() if line.startswith("longform ")]
+    return [line for line in code.replace("\\\n", " ").splitlines() if line.startswith("longform ")]
 
 
 def with_blocks(language: str) -> list[Path]:
-    return [document for document in DOCUMENTS if blocks(document, language)]
+    return [document for document in DOCUMENTS if document != TUTORIAL and blocks(document, language)]
+
+
+def name_of(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+def anchors(document: Path) -> set[str]:
+    """Of its headings, as GitHub and mkdocs make them."""
+    headings = HEADING.findall(CODE.sub("", document.read_text()))
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
 
 
 @pytest.fixture
@@ -59,16 +74,19 @@ def _working_directory(tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("_working_directory")
-@pytest.mark.parametrize("document", with_blocks("python"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("document", with_blocks("python"), ids=name_of)
 def test_python_blocks_run(document: Path) -> None:
     shared: dict[str, Any] = {"__name__": "__main__"}
     for line, code in blocks(document, "python"):
         exec(compile("\n" * (line - 1) + code, str(document), "exec"), shared)
 
 
-def test_the_readme_shows_python_by_line_25_and_its_shape_is_right(capsys: pytest.CaptureFixture[str]) -> None:
-    line, code = blocks(ROOT / "README.md", "python")[0]
-    assert line <= 25
+def test_the_readme_shows_python_by_line_25() -> None:
+    assert blocks(ROOT / "README.md", "python")[0][0] <= 25
+
+
+def test_the_shape_that_the_readme_prints_of_the_layer_is_right(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = (code for _, code in blocks(ROOT / "README.md", "python") if "LinformerAttention(" in code)
     exec(compile(code, "README.md", "exec"), {})
     printed = capsys.readouterr().out.strip()
     assert f"# {printed}\n" in code
@@ -80,10 +98,25 @@ def test_printed_commands_have_the_options_that_they_use(line: str) -> None:
     parse(import_module(COMMANDS[command].module).parser(), arguments)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("document", LINKED, ids=name_of)
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
-    targets = LINK.findall(document.read_text())
-    assert [target for target in targets if not (document.parent / target).exists()] == []
+    broken = []
+    for link in LINK.finditer(document.read_text()):
+        target = document.parent / link["target"] if link["target"] else document
+        if not target.exists() or (
+            link["anchor"] and target.suffix == ".md" and not has_anchor(target, link["anchor"])
+        ):
+            broken.append(link[0])
+    assert broken == []
+
+
+def has_anchor(document: Path, anchor: str) -> bool:
+    return anchor in anchors(document) or f"::: {anchor}\n" in document.read_text()
+
+
+def test_every_table_is_shown_somewhere() -> None:
+    shown = "".join(document.read_text() for document in DOCUMENTS)
+    assert [name for name in TABLES if f"<!-- table:{name} -->" not in shown] == []
 
 
 def test_the_reference_has_every_public_name() -> None:

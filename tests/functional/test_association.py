@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longform.functional import dense
-from longform.functional.association import project_first_is_cheaper, projection_first_cost, weights_first_cost
+from longform.functional.dense import project_first_is_cheaper, projection_first_cost, weights_first_cost
 from strategies import Text, generator, gradients, normal, seeds, texts
 from tolerances import assert_close
 

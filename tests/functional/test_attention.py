@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.attention import reference_attention, reference_over_batch
 
-from longform.functional.attention import compressed_attention
+from longform.functional.attention import slot_attention
 from strategies import generator, gradients, normal, seeds
 from tolerances import assert_close
 
@@ -40,7 +40,7 @@ def test_attention_equals_the_twin(path, groups, seed, data, dtype):
     bits = data.draw(st.lists(st.booleans(), min_size=math.prod(shape), max_size=math.prod(shape)))
     slot_mask = torch.tensor(bits).view(shape)
     slot_mask[..., data.draw(st.integers(0, SLOTS - 1))] = True
-    out, weights = compressed_attention(query, key, value, slot_mask=slot_mask, implementation=path)
+    out, weights = slot_attention(query, key, value, slot_mask=slot_mask, output_attentions=path == "eager")
     by_head = (slot_mask[:, None] if groups == 0 else slot_mask).expand(BATCH, HEADS, SLOTS)
     expected, expected_weights = twin(query, key, value, by_head)
     assert_close(out, expected)
@@ -57,7 +57,7 @@ def test_attention_equals_the_twin(path, groups, seed, data, dtype):
 @pytest.mark.parametrize("path", PATHS)
 def test_without_a_mask_every_slot_is_seen(path):
     query, key, value = heads_of(generator(0))
-    out, _ = compressed_attention(query, key, value, implementation=path)
+    out, _ = slot_attention(query, key, value, output_attentions=path == "eager")
     assert_close(out, twin(query, key, value, torch.ones(BATCH, HEADS, SLOTS))[0])
     assert_close(out, torch.softmax(query @ key.mT / math.sqrt(DIM), dim=-1) @ value)
 
@@ -69,9 +69,9 @@ def test_a_text_without_a_slot_is_finite(path, groups):
     inputs = heads_of(generator(1))
     slot_mask = torch.ones(BATCH, groups, SLOTS).bool()
     slot_mask[0] = False
-    out, _ = compressed_attention(*inputs, slot_mask=slot_mask, implementation=path)
+    out, _ = slot_attention(*inputs, slot_mask=slot_mask, output_attentions=path == "eager")
     assert torch.isfinite(out).all()
-    plain, _ = compressed_attention(*inputs, implementation=path)
+    plain, _ = slot_attention(*inputs, output_attentions=path == "eager")
     assert_close(out[1], plain[1])
     assert all(torch.isfinite(gradient).all() for gradient in gradients(out, torch.ones(1), inputs))
 
@@ -80,8 +80,8 @@ def test_a_text_without_a_slot_is_finite(path, groups):
 def test_a_hidden_slot_takes_no_attention_from_the_others(path):
     query, key, value = heads_of(generator(2))
     slot_mask = torch.arange(SLOTS).expand(BATCH, SLOTS) < 4
-    out, _ = compressed_attention(query, key, value, slot_mask=slot_mask, implementation=path)
-    short, _ = compressed_attention(query, key[:, :, :4], value[:, :, :4], implementation=path)
+    out, _ = slot_attention(query, key, value, slot_mask=slot_mask, output_attentions=path == "eager")
+    short, _ = slot_attention(query, key[:, :, :4], value[:, :, :4], output_attentions=path == "eager")
     assert_close(out, short)
 
 
@@ -91,15 +91,15 @@ def test_gradcheck(path):
     slot_mask = torch.tensor([[[True, True, False, True], [False, True, True, False]]])
 
     def out(query, key, value):
-        return compressed_attention(query, key, value, slot_mask=slot_mask, implementation=path)[0]
+        return slot_attention(query, key, value, slot_mask=slot_mask, output_attentions=path == "eager")[0]
 
     assert torch.autograd.gradcheck(out, inputs)
 
 
 def test_dropout_is_on_the_weights_and_keeps_the_mean():
     query, key, value = heads_of(generator(4))
-    plain, weights = compressed_attention(query, key, value, implementation="eager")
-    draws = [compressed_attention(query, key, value, implementation="eager", dropout=0.5)[0] for _ in range(400)]
+    plain, weights = slot_attention(query, key, value, output_attentions=True)
+    draws = [slot_attention(query, key, value, output_attentions=True, dropout=0.5)[0] for _ in range(400)]
     assert not torch.equal(draws[0], draws[1])
     spread = torch.stack(draws).std(dim=0) / math.sqrt(len(draws))
     assert ((torch.stack(draws).mean(dim=0) - plain).abs() < 6 * spread).all()

@@ -5,8 +5,8 @@ import torch
 
 from longform.errors import InputError
 from longform.functional.dense import select_rows
-from longform.functional.effective import dense_value_rows, effective_map, mean_value_rows, near_map
 from longform.functional.slots import make_slots
+from longform.layers.effective_attention import dense_value_rows, effective_map, mean_value_rows, near_map
 from tolerances import assert_close
 
 

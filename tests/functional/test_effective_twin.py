@@ -10,8 +10,8 @@ from reference.attention import (
 )
 
 from longform.functional.dense import select_rows
-from longform.functional.effective import dense_value_rows, effective_map, mean_value_rows
 from longform.functional.slots import divisors, make_slots
+from longform.layers.effective_attention import dense_value_rows, effective_map, mean_value_rows
 from strategies import Text, away_from_zero, generator, normal, seeds, texts
 from tolerances import assert_close
 

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from kernel_tables import taken
 from torch.nn.functional import gelu, linear
 from torch.utils.flop_counter import FlopCounterMode
 
-from longform.functional import linear as subject
-from longform.functional.linear import fused_linear
-from longform.functional.linear import onednn as onednn_linear
+from longform.functional.linear import linear as fused_linear
+from longform.functional.linear import onednn
+from longform.functional.linear.call import LinearCall
 from strategies import generator, normal
 from tolerances import assert_close
 
@@ -24,7 +25,7 @@ def given(dtype=torch.float32, shape=(2, 5), inner=7, outer=3):
 
 
 def served(*tensors):
-    return subject._served(*tensors)
+    return taken("linear", LinearCall(*tensors)) == "onednn"
 
 
 @pytest.mark.parametrize("with_gelu", [False, True])
@@ -35,7 +36,7 @@ def test_equals_float64(shape, inner, outer, dtype, with_bias, with_gelu):
     x, weight, bias = given(dtype, shape, inner, outer)
     weight, bias = weight / inner**0.5, bias if with_bias else None
     expected = linear(x.double(), weight.double(), None if bias is None else bias.double())
-    out = fused_linear(x, weight, bias, with_gelu=with_gelu)
+    out = fused_linear(x, weight, bias, gelu=with_gelu)
     assert out.dtype == dtype
     assert_close(out, gelu(expected) if with_gelu else expected)
 
@@ -53,68 +54,32 @@ def test_views_are_read_as_they_are(dtype):
 
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])
-def test_a_residual_is_added(monkeypatch, dtype, with_bias):
+def test_a_residual_is_added(dtype, with_bias):
     x, weight, bias = given(dtype)
     bias = bias if with_bias else None
     whole = normal(generator(3), 2, 3, 5, dtype=dtype)
     for residual in (whole[:, 0, :3].unsqueeze(1).expand(2, 5, 3), whole.transpose(1, 2)):
         expected = residual.double() + linear(x.double(), weight.double(), None if bias is None else bias.double())
         assert_close(fused_linear(x, weight, bias, residual=residual), expected)
-        monkeypatch.setattr(onednn_linear, "rows_at_a_time", lambda *_: 4)
-        assert_close(fused_linear(x, weight, bias, residual=residual), expected)
-        monkeypatch.undo()
     wide = fused_linear(x, weight, bias, residual=whole.transpose(1, 2).double())
     assert wide.dtype == torch.float64
     assert_close(wide.to(dtype), expected)
-    if dtype in subject.supported_dtypes():
-        wide = subject.kernel_linear(x, weight, bias, residual=whole.transpose(1, 2).double())
+    if dtype in onednn.supported_dtypes():
+        wide = onednn.infer(LinearCall(x, weight, bias, residual=whole.transpose(1, 2).double()))
         assert_close(wide.to(dtype), expected)
-
-
-@pytest.mark.parametrize("with_gelu", [False, True])
-@pytest.mark.parametrize("with_bias", [False, True])
-def test_a_product_in_pieces(monkeypatch, with_bias, with_gelu):
-    asked = []
-    monkeypatch.setattr(onednn_linear, "rows_at_a_time", lambda *size: asked.append(size) or 4)
-    x, weight, bias = given(torch.bfloat16, (2, 5))
-    bias = bias if with_bias else None
-    expected = linear(x.double(), weight.double(), None if bias is None else bias.double())
-    out = subject.kernel_linear(x, weight, bias, with_gelu=with_gelu)
-    assert_close(out, gelu(expected) if with_gelu else expected)
-    assert_close(subject.kernel_linear(x[0, 0], weight, bias), linear(x[0, 0], weight, bias))
-    subject.kernel_linear(x.float(), weight.float(), None)
-    assert asked == [(10, 7, 3), (1, 7, 3)]
-
-
-@pytest.mark.parametrize(
-    ("rows", "inputs", "outputs", "step"),
-    [
-        (1024, 3072, 768, 256), (512, 768, 768, 256), (1000, 768, 768, 250), (1280, 3072, 768, 320),
-        (447, 3072, 768, 447), (1409, 3072, 768, 1409), (1024, 768, 3072, 1024), (1024, 1536, 384, 1024),
-        (1024, 512, 768, 1024),
-    ],
-)  # fmt: skip
-def test_products_that_two_cores_with_amx_do_on_one(monkeypatch, rows, inputs, outputs, step):
-    monkeypatch.setattr(onednn_linear, "has_amx", lambda: True)
-    for threads in (1, 2, 3):
-        monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
-        assert onednn_linear.rows_at_a_time(rows, inputs, outputs) == (step if threads == 2 else rows)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(onednn_linear, "has_amx", lambda: False)
-    assert onednn_linear.rows_at_a_time(rows, inputs, outputs) == rows
 
 
 def test_an_empty_batch():
     x, weight, bias = given(shape=(0, 5))
-    assert fused_linear(x, weight, bias, with_gelu=True).shape == (0, 5, 3)
+    assert fused_linear(x, weight, bias, gelu=True).shape == (0, 5, 3)
 
 
 def test_it_is_called_where_nothing_forbids_it():
     with torch.no_grad():
-        for dtype in subject.supported_dtypes():
+        for dtype in onednn.supported_dtypes():
             assert served(*given(dtype))
             assert served(*(t.requires_grad_() for t in given(dtype)))
-    assert torch.float32 in subject.supported_dtypes()
+    assert torch.float32 in onednn.supported_dtypes()
 
 
 def test_not_where_a_gradient_is_wanted():
@@ -122,7 +87,7 @@ def test_not_where_a_gradient_is_wanted():
         tensors = given()
         tensors[i].requires_grad_()
         assert not served(*tensors)
-        assert fused_linear(*tensors, with_gelu=True).requires_grad
+        assert fused_linear(*tensors, gelu=True).requires_grad
 
 
 def test_not_where_somebody_looks_on(monkeypatch):
@@ -149,5 +114,5 @@ def test_not_for_mixed_dtypes_or_foreign_weights(monkeypatch):
         pass
 
     assert not served(x, weight.as_subclass(Packed), bias)
-    monkeypatch.setattr(subject, "supported_dtypes", lambda: (torch.float32,))
+    monkeypatch.setattr(onednn, "supported_dtypes", lambda: (torch.float32,))
     assert not served(*given(torch.bfloat16))

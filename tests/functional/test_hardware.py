@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from longform.functional.hardware import has_amx, native_bfloat16
+from longform.functional.conditions import has_amx, native_bfloat16
 from longform.studies.speed import precision
 from longform.training import settings
 
@@ -48,5 +48,5 @@ def test_gpus_count_without_emulation(monkeypatch):
 
 
 def test_training_and_benchmark_ask_the_same_function():
-    assert settings.native_bfloat16 is native_bfloat16
+    assert settings.compute_dtype("auto", CPU) is (torch.bfloat16 if native_bfloat16(CPU) else torch.float32)
     assert precision.native_bfloat16 is native_bfloat16

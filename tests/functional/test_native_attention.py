@@ -11,33 +11,30 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_tables import machine, only, taken
 from torch.nn.functional import scaled_dot_product_attention
 
-from longform.functional.attention import amx as native_attention
-from longform.functional.attention import usable_slots
-from longform.functional.attention.amx import native_attention as subject
-from longform.functional.attention.amx import native_is_faster
+from longform.functional.attention import amx, usable_slots
+from longform.functional.attention.call import AttentionCall
+from longform.functional.dispatch import listening
 from longform.functional.native import library as native_library
-from longform.functional.sinks import join_slots, sink_counts
-from longform.functional.slots import make_slots
-from longform.functional.window import amx as window_native_cpu
-from longform.functional.window.amx import NativeDocument
-from longform.functional.window.document import Far, Part, far_logits, far_of, far_of_tokens, far_shares
-from longform.functional.window.sdpa_inference import FusedDocument
+from longform.functional.slots import Memory, join_slots, make_slots, sink_counts
+from longform.functional.window import amx as window_amx
+from longform.functional.window import windowed_attention
+from longform.functional.window.amx import AmxDocument
+from longform.functional.window.document import DocumentPart, FarSlots, far_logits, far_shares, far_slots
+from longform.functional.window.sdpa_inference import SdpaDocument
 from longform.layers.attention import LinformerAttention
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
 HALF = torch.bfloat16
 UNITS_OF_THE_MACHINE = native_library.best_units
-OWN = UNITS_OF_THE_MACHINE()
+pytestmark = pytest.mark.usefixtures("units")
 
 
-@pytest.fixture(params=["portable", *([OWN] if OWN else [])], autouse=True)
-def units(request, monkeypatch):
-    """Loops on every machine; its own units where it has them."""
-    monkeypatch.setattr(native_library, "best_units", lambda: request.param)
-    return request.param
+def subject(query, key, value, usable):
+    return amx.infer(AttentionCall(query, key, value, usable))
 
 
 def given_heads(queries: int, keys: int, dim: int = 32, heads: int = 3, batch: int = 2):
@@ -150,19 +147,20 @@ def test_window_equals_the_fused_path_in_float64_whole_and_in_parts(sizes, lengt
     count[:sinks], count[sinks : sinks + sinks // size] = 1.0, 0.0
     far_key, far_value = (normal(source, heads, len(count), 32, dtype=HALF) for _ in range(2))
     bias = normal(source, heads, dtype=torch.float32) if weighed else None
-    far = Far(far_key, far_value, count, size, sinks, bias, budget)
+    far = FarSlots(far_key, far_value, count, size, sinks, bias, budget)
     expected = torch.empty(length, heads, 32, dtype=torch.float64)
     wide = far._replace(key=far_key.double(), value=far_value.double(), count=count.double())
-    FusedDocument(wide)(Part(query.double(), key.double(), value.double(), length, window_size), expected)
+    SdpaDocument(wide)(DocumentPart(query.double(), key.double(), value.double(), length, window_size), expected)
     out = torch.empty(length, heads, 32, dtype=HALF)
-    NativeDocument(far)(Part(query, key, value, length, window_size), out)
+    AmxDocument(far)(DocumentPart(query, key, value, length, window_size), out)
     assert_close(out, expected)
-    in_parts, attend, rows = torch.empty_like(out), NativeDocument(far), 3 * window_size
+    in_parts, attend, rows = torch.empty_like(out), AmxDocument(far), 3 * window_size
     for start in range(0, length, rows):
         stop = min(start + rows, length)
         reach = slice(max(0, start - window_size), min(stop + window_size, length))
         attend(
-            Part(query[:, start:stop], key[:, reach], value[:, reach], length, window_size, start), in_parts[start:stop]
+            DocumentPart(query[:, start:stop], key[:, reach], value[:, reach], length, window_size, start),
+            in_parts[start:stop],
         )
     assert_close(in_parts, out)
 
@@ -173,19 +171,18 @@ def test_weights_of_even_slots_are_those_of_their_counts(length, size, sinks, bu
     slots = make_slots(None, batch=1, sinks=sinks, **options)
     lead = sink_counts(None, batch=1, length=length, sinks=sinks, device=options["device"])
     keys = torch.ones(1, 2, 90 + sinks, 32, dtype=HALF)
-    far = far_of(
-        0, length, keys, keys, join_slots(lead, slots), sinks=lead.shape[1], bias=None, budget=budget, of_tokens=False
-    )
-    part = Part(*(torch.ones(2, length, 32, dtype=HALF) for _ in range(3)), length, 8)
+    memory = Memory(keys, keys, None, join_slots(lead, slots))
+    far = far_slots(memory, 0, length, sinks=lead.shape[1], bias=None, budget=budget)
+    part = DocumentPart(*(torch.ones(2, length, 32, dtype=HALF) for _ in range(3)), length, 8)
     blocks = part.blocks()
     expected = far_logits(far, far_shares(far, len(blocks), 8), blocks.start, blocks.stop, 8)
-    even = window_native_cpu._even_slots(length, size, lead.shape[1], len(far.count), budget, 8)
+    even = window_amx._even_slots(length, size, lead.shape[1], len(far.count), budget, 8)
     assert torch.equal(even.count, far.count)
     assert torch.equal(even.logits, expected)
-    assert torch.equal(NativeDocument(far)._logits(part), expected)
+    assert torch.equal(AmxDocument(far)._logits(part), expected)
     odd = far._replace(count=far.count.clone().index_fill_(0, torch.tensor([0]), 0.0))
     assert torch.equal(
-        NativeDocument(odd)._logits(part), far_logits(odd, far_shares(odd, len(blocks), 8), 0, len(blocks), 8)
+        AmxDocument(odd)._logits(part), far_logits(odd, far_shares(odd, len(blocks), 8), 0, len(blocks), 8)
     )
 
 
@@ -194,24 +191,20 @@ def test_weights_of_even_slots_are_those_of_their_counts(length, size, sinks, bu
 @pytest.mark.parametrize("length", [1, 40, 97])
 def test_slots_of_single_tokens(length, weighed, budget):
     source = generator(length)
-    heads = [normal(source, length, 2, 32, dtype=HALF).transpose(0, 1) for _ in range(3)]
+    heads = [normal(source, 2, length, 2, 32, dtype=HALF).transpose(1, 2) for _ in range(3)]
     bias = normal(source, 2, dtype=torch.float32) if weighed else None
-    far = far_of_tokens(0, length, like=heads[1][None], sinks=1, bias=bias, budget=budget)
-    expected, out = torch.empty(length, 2, 32, dtype=torch.float64), torch.empty(length, 2, 32, dtype=HALF)
-    wide = far._replace(key=far.key.double(), value=far.value.double(), count=far.count.double())
-    FusedDocument(wide)(Part(*(x.double() for x in heads), length, 16), expected)
-    NativeDocument(far)(Part(*heads, length, 16), out)
+    options = {"window": 16, "memory_bias": bias, "memory_budget": budget, "sinks": 1, "slots_are_tokens": True}
+    mask = torch.arange(length) < torch.tensor([[length], [length // 2]])
+    with only(window="single_tokens", attention="sdpa"):
+        expected, _ = windowed_attention(*(x.double() for x in heads), pytest.fail, mask=mask, **options)
+    with only(window="single_tokens", attention="amx"):
+        out, _ = windowed_attention(*heads, pytest.fail, mask=mask, **options)
     assert_close(out, expected)
 
 
 @pytest.mark.parametrize("layer_kind", [None, 16])
-def test_the_layer_takes_it_and_equals_its_float64_twin(layer_kind, monkeypatch):
+def test_the_layer_takes_it_and_equals_its_float64_twin(layer_kind):
     """Pure and with a window; padding and NaN in it change nothing."""
-    served = []
-    monkeypatch.setattr(native_attention, "best_units", lambda: "given")
-    run = native_attention.run
-    for module in (native_attention, window_native_cpu):
-        monkeypatch.setattr(module, "run", lambda job: (served.append(1), run(job)))
     torch.manual_seed(0)
     kind = "linear" if layer_kind is None else "mean"
     layer = LinformerAttention(
@@ -219,29 +212,30 @@ def test_the_layer_takes_it_and_equals_its_float64_twin(layer_kind, monkeypatch)
     ).eval()
     x, mask = normal(generator(3), 2, 200, 64, dtype=torch.float32), torch.ones(2, 200, dtype=torch.long)
     mask[1, 130:] = 0
-    with torch.no_grad():
+    with torch.no_grad(), machine("amx"), listening() as heard:
         expected = copy.deepcopy(layer).double()(x.to(HALF).double(), mask)
         x[1, 130:] = math.nan
         out = layer.to(HALF)(x.to(HALF), mask)
         alone = layer(x[1:, :130].to(HALF))
-    assert served
+    assert ("attention" if layer_kind is None else "document", "amx") in [choice[:2] for choice in heard]
     text = mask.bool()
     assert (out[text].double() - expected[text]).norm() < 0.02 * expected[text].norm()
     assert_close(alone[0], out[1, :130])
 
 
-def test_who_is_served(monkeypatch):
+def test_who_is_served():
     heads = given_heads(40, 50)
-    monkeypatch.setattr(native_attention, "best_units", lambda: "given")
-    assert native_is_faster(*heads)
-    assert not native_is_faster(*(x.float() for x in heads))
-    assert not native_is_faster(*(x[..., :20] for x in heads))
-    assert not native_is_faster(heads[0][:, :, :3], *heads[1:])
-    assert not native_is_faster(heads[0].requires_grad_(), *heads[1:])
-    with torch.no_grad():
-        assert native_is_faster(*heads)
-        monkeypatch.setattr(native_attention, "best_units", lambda: None)
-        assert not native_is_faster(*heads)
+    with machine("amx"):
+        for operation in ("attention", "document"):
+            assert taken(operation, AttentionCall(*heads)) == "amx"
+            assert taken(operation, AttentionCall(*(x.float() for x in heads))) == "sdpa"
+            assert taken(operation, AttentionCall(*(x[..., :20] for x in heads))) == "sdpa"
+            assert taken(operation, AttentionCall(heads[0][:, :, :3], *heads[1:])) == "sdpa"
+        assert taken("attention", AttentionCall(heads[0].requires_grad_(), *heads[1:])) == "amx_training"
+        with torch.no_grad():
+            assert taken("attention", AttentionCall(*heads)) == "amx"
+    with machine(), torch.no_grad():
+        assert taken("attention", AttentionCall(*heads)) == "sdpa"
 
 
 def test_without_a_library_there_are_no_units(monkeypatch):

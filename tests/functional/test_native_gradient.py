@@ -4,27 +4,23 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_tables import machine, taken
 from torch.nn.functional import scaled_dot_product_attention
 
-from longform.functional import attention
-from longform.functional.attention import amx_training as subject
-from longform.functional.attention import compressed_attention, usable_slots
-from longform.functional.attention.amx_training import NativeAttention, native_trains_faster
-from longform.functional.native import library as native_library
+from longform.functional.attention import amx as subject
+from longform.functional.attention import slot_attention, usable_slots
+from longform.functional.attention.call import AttentionCall
+from longform.functional.dispatch import listening
 from longform.layers.attention import LinformerAttention
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
 HALF = torch.bfloat16
-UNITS = ["portable", *([native_library.best_units()] if native_library.best_units() else [])]
+pytestmark = pytest.mark.usefixtures("units")
 
 
-@pytest.fixture(params=UNITS, autouse=True)
-def units(request, monkeypatch):
-    """Loops on every machine; its own units where it has them."""
-    for module in (native_library, subject):
-        monkeypatch.setattr(module, "best_units", lambda: request.param)
-    return request.param
+def trained(query, key, value, usable=None):
+    return subject.train(AttentionCall(query, key, value, usable))
 
 
 def given_heads(queries: int, keys: int, dim: int = 32, heads: int = 3, batch: int = 2, seed: int = 0):
@@ -44,7 +40,7 @@ def outcome(call, heads, slope, dtype=HALF):
 
 
 def both(heads, slope, usable=None):
-    ours = outcome(lambda *x: NativeAttention.apply(*x, usable), heads, slope)
+    ours = outcome(lambda *x: trained(*x, usable), heads, slope)
     exact = outcome(lambda *x: scaled_dot_product_attention(*x, attn_mask=usable), heads, slope, torch.float64)
     return zip(ours, exact, strict=True)
 
@@ -75,7 +71,7 @@ def test_hidden_slots(groups):
     for usable in (usable_slots(mask), usable_slots(mask[:1])):
         for found, right in both(heads, slope, usable):
             assert_close(found, right)
-    for found in outcome(lambda *x: NativeAttention.apply(*x, usable_slots(mask)), heads, slope)[2:]:
+    for found in outcome(lambda *x: trained(*x, usable_slots(mask)), heads, slope)[2:]:
         assert not found[1, :, 1:].any()
 
 
@@ -113,7 +109,7 @@ def test_rounding():
 
 def test_a_gradient_without_strides_of_its_own():
     heads, _ = given_heads(9, 5)
-    out = NativeAttention.apply(*heads, None)
+    out = trained(*heads)
     found = torch.autograd.grad(out.sum(), heads)
     right = outcome(scaled_dot_product_attention, heads, torch.ones_like(out), torch.float64)[1:]
     for x, y in zip(found, right, strict=True):
@@ -124,7 +120,7 @@ def test_nan_is_not_lost():
     heads, slope = given_heads(40, 7)
     with torch.no_grad():
         heads[0][0, 0, 3, 1] = torch.nan
-    out, d_query, *_ = outcome(lambda *x: NativeAttention.apply(*x, None), heads, slope)
+    out, d_query, *_ = outcome(trained, heads, slope)
     assert out[0, 0, 3].isnan().all()
     assert d_query[0, 0, 3].isnan().all()
     assert not d_query[0, 0, :3].isnan().any()
@@ -132,29 +128,27 @@ def test_nan_is_not_lost():
 
 def test_it_has_no_second_derivative():
     heads, _ = given_heads(3, 3)
-    first = torch.autograd.grad(NativeAttention.apply(*heads, None).square().sum(), heads, create_graph=True)
+    first = torch.autograd.grad(trained(*heads).square().sum(), heads, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first[0].sum().backward()
 
 
-def test_where_it_is_taken(monkeypatch):
+def test_where_it_is_taken():
     heads, _ = given_heads(20, 3)
-    assert native_trains_faster(*heads)
-    assert not native_trains_faster(*(x.float() for x in heads))
-    assert not native_trains_faster(*(x.detach() for x in heads))
-    assert not native_trains_faster(*(x[..., :31] for x in heads))
-    assert not native_trains_faster(heads[0][:, :, :5], *heads[1:])
-    with torch.no_grad():
-        assert not native_trains_faster(*heads)
-    for module in (native_library, subject):
-        monkeypatch.setattr(module, "best_units", lambda: None)
-    assert not native_trains_faster(*heads)
+    with machine("amx"):
+        assert taken("attention", AttentionCall(*heads)) == "amx_training"
+        assert taken("attention", AttentionCall(*(x.float() for x in heads))) == "sdpa"
+        assert taken("attention", AttentionCall(*(x.detach() for x in heads))) == "amx"
+        assert taken("attention", AttentionCall(*(x[..., :31] for x in heads))) == "sdpa"
+        assert taken("attention", AttentionCall(heads[0][:, :, :5], *heads[1:])) == "sdpa"
+        with torch.no_grad():
+            assert taken("attention", AttentionCall(*heads)) == "amx"
+    with machine():
+        assert taken("attention", AttentionCall(*heads)) == "sdpa"
 
 
-def test_a_layer_is_trained_through_it(monkeypatch):
+def test_a_layer_is_trained_through_it():
     """Under autocast, with padding; with dropout on the weights torch's own attention is taken."""
-    calls = []
-    monkeypatch.setattr(attention, "native_trains_faster", lambda *x: calls.append(1) or native_trains_faster(*x))
     torch.manual_seed(0)
     layer = LinformerAttention(64, 2, max_length=24, projected_length=6, dropout=0.1).eval()
     hidden, mask = torch.randn(2, 24, 64), torch.ones(2, 24)
@@ -167,19 +161,21 @@ def test_a_layer_is_trained_through_it(monkeypatch):
         (out.float() * mask[..., None]).square().sum().backward()
         return {name: x.grad.clone() for name, x in layer.named_parameters()}
 
-    found = gradients(True)
-    assert calls
+    with machine("amx"), listening() as heard:
+        found = gradients(True)
+    assert ("attention", "amx_training") in [choice[:2] for choice in heard]
     for name, right in gradients(False).items():
         if name != "key.bias":  # moves all logits alike, so that its gradient is 0
             assert (found[name] - right).norm() < 0.05 * right.norm(), name
-    calls.clear()
-    layer.train()(hidden, mask)
-    assert not calls
+    with machine("amx"), listening() as heard, torch.autocast("cpu", dtype=HALF):
+        layer.train()(hidden, mask)
+    assert ("attention", "amx_training") not in [choice[:2] for choice in heard]
 
 
 def test_a_document_alone_has_the_gradient_it_has_in_a_batch():
     heads, slope = given_heads(40, 12)
-    together = outcome(lambda *x: compressed_attention(*x)[0], heads, slope)
-    alone = outcome(lambda *x: compressed_attention(*x)[0], [x[:1] for x in heads], slope[:1])
+    with machine("amx"):
+        together = outcome(lambda *x: slot_attention(*x)[0], heads, slope)
+        alone = outcome(lambda *x: slot_attention(*x)[0], [x[:1] for x in heads], slope[:1])
     for x, y in zip(alone, together, strict=True):
         assert torch.equal(x, y[:1])

@@ -6,32 +6,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_tables import machine
 from torch.nn.functional import gelu, linear
 
-from longform.functional.linear import amx as native_linear
-from longform.functional.linear import fused_linear, pack
-from longform.functional.linear.amx import (
-    is_tiled,
-    native_linear_fits,
-    native_product,
-    native_product_fits,
-    tiled,
-)
-from longform.functional.linear.amx import native_linear as subject
-from longform.functional.native import library as native_library
+from longform.functional.linear import amx, pack
+from longform.functional.linear import linear as fused_linear
+from longform.functional.linear.amx import tiled
+from longform.functional.linear.call import LinearCall, is_tiled
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
 HALF = torch.bfloat16
-OWN = native_library.best_units()
+pytestmark = pytest.mark.usefixtures("units")
 
 
-@pytest.fixture(params=["portable", *([OWN] if OWN else [])], autouse=True)
-def units(request, monkeypatch):
-    """Loops on every machine; its own units where it has them."""
-    for module in (native_library, native_linear):
-        monkeypatch.setattr(module, "best_units", lambda: request.param)
-    return request.param
+def subject(x, weight, bias, **options):
+    return amx.infer(LinearCall(x, weight, bias, **options))
 
 
 def given_layer(rows: int, inputs: int, outputs: int, seed: int = 0):
@@ -55,9 +45,9 @@ def test_equals_float64(rows, inputs, outputs):
     assert out.dtype == HALF
     assert_close(out, expected)
     assert_close(subject(x, laid_out, None), exact(x, weight))
-    assert_close(subject(x, laid_out, bias, with_gelu=True), gelu(expected))
+    assert_close(subject(x, laid_out, bias, gelu=True), gelu(expected))
     assert_close(subject(x, laid_out, bias, residual=residual), expected + residual.double())
-    both = subject(x, laid_out, bias, with_gelu=True, residual=residual)
+    both = subject(x, laid_out, bias, gelu=True, residual=residual)
     assert_close(both, gelu(expected) + residual.double())
 
 
@@ -84,7 +74,7 @@ def test_rows_may_stand_apart():
 
 def test_what_gelu_gives_is_kept_out_of_the_same_sets():
     x, weight, bias, _ = given_layer(5, 32, 1024)
-    wide = subject(x, tiled(weight), bias, with_gelu=True)
+    wide = subject(x, tiled(weight), bias, gelu=True)
     assert wide.stride() == (1056, 1)
     assert_close(wide, gelu(exact(x, weight, bias)))
     _, narrow, shift, residual = given_layer(5, 1024, 32)
@@ -97,7 +87,7 @@ def test_gelu_is_exact_to_a_rounding():
     )
     x = torch.zeros(len(values), 32, dtype=HALF)
     x[:, 0] = values
-    out = subject(x, tiled(torch.eye(32, dtype=HALF)), None, with_gelu=True)[:, 0].double()
+    out = subject(x, tiled(torch.eye(32, dtype=HALF)), None, gelu=True)[:, 0].double()
     expected = gelu(x[:, 0].double())
     assert bool(((out - expected).abs() <= 2**-8 * expected.abs() + 3e-7).all())
 
@@ -105,14 +95,14 @@ def test_gelu_is_exact_to_a_rounding():
 def test_a_row_is_the_same_alone_and_among_others():
     x, weight, bias, _ = given_layer(290, 416, 96)
     laid_out = tiled(weight)
-    whole = subject(x, laid_out, bias, with_gelu=True)
+    whole = subject(x, laid_out, bias, gelu=True)
     for start, end in ((0, 1), (31, 33), (280, 290)):
-        assert torch.equal(subject(x[start:end], laid_out, bias, with_gelu=True), whole[start:end])
+        assert torch.equal(subject(x[start:end], laid_out, bias, gelu=True), whole[start:end])
     threads = torch.get_num_threads()
     try:
         for some in (1, 2, 3):
             torch.set_num_threads(some)
-            assert torch.equal(subject(x, laid_out, bias, with_gelu=True), whole)
+            assert torch.equal(subject(x, laid_out, bias, gelu=True), whole)
     finally:
         torch.set_num_threads(threads)
 
@@ -120,9 +110,9 @@ def test_a_row_is_the_same_alone_and_among_others():
 @pytest.mark.parametrize("with_gelu", [False, True])
 def test_nan_stays_in_its_row(with_gelu):
     x, weight, bias, _ = given_layer(40, 64, 32)
-    clean = subject(x, tiled(weight), bias, with_gelu=with_gelu)
+    clean = subject(x, tiled(weight), bias, gelu=with_gelu)
     x[3, 5] = math.nan
-    out = subject(x, tiled(weight), bias, with_gelu=with_gelu)
+    out = subject(x, tiled(weight), bias, gelu=with_gelu)
     assert out[3].isnan().all()
     assert torch.equal(torch.cat([out[:3], out[4:]]), torch.cat([clean[:3], clean[4:]]))
 
@@ -138,15 +128,6 @@ def test_each_row_adds_the_bias_as_often_as_it_is_told(rows):
         assert_close(fused_linear(x, laid_out, None, bias_times=times), exact(x, weight))
 
 
-@pytest.mark.parametrize(("rows", "length", "outputs"), [(1, 1, 32), (5, 33, 96), (32, 64, 32), (40, 415, 160)])
-def test_a_product_equals_float64(rows, length, outputs):
-    source = generator(2)
-    left = (normal(source, rows, length + 3) / length**0.5).to(HALF)[:, :length]
-    right = normal(source, length, outputs + 32, dtype=HALF)[:, :outputs]
-    assert_close(native_product(left, right), left.double() @ right.double())
-    assert_close(native_product(left, right.t().contiguous().t()), left.double() @ right.double())
-
-
 def test_tiles_hold_pairs_of_inputs():
     weight = torch.arange(64 * 96).view(64, 96)
     parts = tiled(weight).view(2, 3, 2, 16, 16, 2)
@@ -155,18 +136,13 @@ def test_tiles_hold_pairs_of_inputs():
     assert parts[1, 2, 1, 3, 5, 1] == weight[32 + 16 + 5, 64 + 2 * 3 + 1]
 
 
-def test_who_is_served(units, monkeypatch):
+def test_who_is_served():
     weight = torch.ones(64, 96, dtype=HALF)
-    assert native_linear_fits(weight)
-    assert is_tiled(pack(weight))
-    for other in (weight.float(), weight[:63], weight[:, :95], weight[:0], weight.to("meta")):
-        assert not native_linear_fits(other)
-    left, right = weight[:3, :33], weight[:33]
-    assert native_product_fits(left, right)
-    assert not native_product_fits(left.float(), right.float())
-    assert not native_product_fits(left, right[:, :31])
-    assert not native_product_fits(weight.new_ones(1, 2049), weight.new_ones(2049, 32))
-    assert not native_product_fits(left, right.clone().requires_grad_())
-    monkeypatch.setattr(native_linear, "best_units", lambda: None)
-    assert not native_linear_fits(weight)
-    assert not native_product_fits(left, right)
+    with machine("amx"):
+        assert amx.fits(weight)
+        assert is_tiled(pack(weight))
+        assert not is_tiled(pack(weight, kernel="onednn")) or not torch.backends.mkldnn.is_available()
+        for other in (weight.float(), weight[:63], weight[:, :95], weight[:0], weight.to("meta")):
+            assert not amx.fits(other)
+    with machine():
+        assert not amx.fits(weight)

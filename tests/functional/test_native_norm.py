@@ -2,19 +2,23 @@
 
 import math
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from kernel_tables import machine, only, taken
 from torch.nn.functional import layer_norm
 
-from longform.functional import norm as native_norm
-from longform.functional.norm import native_layer_norm, native_norm_serves
+from longform.functional.norm import NormCall
+from longform.functional.norm import layer_norm as longform_norm
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
 HALF = torch.bfloat16
-UNITS = sorted({False, native_norm.rounds_by_itself()})
+
+
+def native_layer_norm(x, weight, bias, **options):
+    with only(norm="compiled"):
+        return longform_norm(x, weight, bias, **options)
 
 
 def given_rows(seed: int, rows: int, features: int):
@@ -22,22 +26,17 @@ def given_rows(seed: int, rows: int, features: int):
     return [normal(source, *shape, dtype=HALF) for shape in ((2, rows, features), (features,), (features,))]
 
 
-@pytest.mark.parametrize("units", UNITS)
 @given(seeds, st.integers(1, 9), st.sampled_from([64, 192, 4096]), st.sampled_from([1e-12, 1e-5, 0.5]), st.booleans())
-def test_equals_float64(units, seed, rows, features, epsilon, in_place):
+def test_equals_float64(seed, rows, features, epsilon, in_place):
     x, weight, bias = given_rows(seed, rows, features)
     x = x * 3 + 5
     expected = layer_norm(x.double(), (features,), weight.double(), bias.double(), epsilon)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native_norm, "rounds_by_itself", lambda: units)
-        out = native_layer_norm(x, weight, bias, epsilon=epsilon, in_place=in_place)
+    out = native_layer_norm(x, weight, bias, epsilon=epsilon, in_place=in_place)
     assert (out.data_ptr() == x.data_ptr()) == in_place
     assert_close(out, expected)
 
 
-@pytest.mark.parametrize("units", UNITS)
-def test_nan_stays_in_its_row(units, monkeypatch):
-    monkeypatch.setattr(native_norm, "rounds_by_itself", lambda: units)
+def test_nan_stays_in_its_row():
     x, weight, bias = given_rows(1, 5, 64)
     clean = native_layer_norm(x, weight, bias, epsilon=1e-5)
     x[1, 3, 7], x[0, 2, 0] = math.nan, math.inf
@@ -54,17 +53,21 @@ def test_equal_rows_become_the_bias():
     assert torch.equal(native_layer_norm(x, weight, bias, epsilon=1e-5), bias.expand(1, 2, 64))
 
 
-def test_who_is_served(monkeypatch):
-    monkeypatch.setattr(native_norm, "native_library", lambda: "given")
+def test_who_is_served():
     x, weight, bias = given_rows(1, 2, 64)
-    assert native_norm_serves(x, weight, bias)
-    assert not native_norm_serves(x, None, None)
-    assert not native_norm_serves(x.float(), weight, bias)
-    assert not native_norm_serves(x, weight.float(), bias.float())
-    assert not native_norm_serves(x.mT.contiguous().mT, weight, bias)
-    assert not native_norm_serves(x[..., :32].contiguous(), weight[:32], bias[:32])
-    assert not native_norm_serves(x, weight.clone().requires_grad_(), bias)
-    with torch.no_grad():
-        assert native_norm_serves(x, weight.clone().requires_grad_(), bias)
-    monkeypatch.setattr(native_norm, "native_library", lambda: None)
-    assert not native_norm_serves(x, weight, bias)
+
+    def served(*given):
+        return taken("norm", NormCall(*given, 1e-5, False)) == "compiled"
+
+    with machine():
+        assert served(x, weight, bias)
+        assert not served(x, None, None)
+        assert not served(x.float(), weight, bias)
+        assert not served(x, weight.float(), bias.float())
+        assert not served(x.mT.contiguous().mT, weight, bias)
+        assert not served(x[..., :32].contiguous(), weight[:32], bias[:32])
+        assert not served(x, weight.clone().requires_grad_(), bias)
+        with torch.no_grad():
+            assert served(x, weight.clone().requires_grad_(), bias)
+    with machine(has_library=False):
+        assert not served(x, weight, bias)

@@ -2,14 +2,10 @@
 
 import pytest
 import torch
+from kernel_tables import machine, taken
 from torch.nn.functional import layer_norm
 
-from longform.functional import native_norm_gradient
-from longform.functional.attention import amx_training as native_gradient
-from longform.functional.linear import amx_training as trained_linear
-from longform.functional.linear import trained_product
-from longform.functional.native import library as native_library
-from longform.functional.native_norm_gradient import NormOfSum, norm_of_sum_trains
+from longform.functional.norm import NormOfSum, NormOfSumCall
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel
 from strategies import generator, normal
@@ -17,15 +13,13 @@ from tolerances import assert_close
 
 HALF = torch.bfloat16
 EPSILON = 1e-3
-UNITS = ["portable", *([native_library.best_units()] if native_library.best_units() else [])]
+pytestmark = pytest.mark.usefixtures("units", "with_amx")
 
 
-@pytest.fixture(params=UNITS, autouse=True)
-def units(request, monkeypatch):
-    """Loops on every machine; its own units where it has them."""
-    for module in (native_library, native_norm_gradient, native_gradient, trained_linear, trained_product):
-        monkeypatch.setattr(module, "best_units", lambda: request.param)
-    return request.param
+@pytest.fixture
+def with_amx():
+    with machine("amx"):
+        yield
 
 
 def given_sum(*shape):
@@ -45,7 +39,7 @@ def exact(residual, branch, weight, bias):
 def test_equals_autograd_in_float64(shape, used):
     given = given_sum(*shape)
     wide, right = exact(*given)
-    out, rounded = NormOfSum.apply(*given, EPSILON, True)
+    out, rounded = NormOfSum.apply(*given, EPSILON)
     assert_close(out, right)
     assert_close(rounded, right)
     slopes = [normal(generator(seed), *shape, dtype=dtype) for seed, dtype in ((7, torch.float32), (8, HALF))]
@@ -60,18 +54,9 @@ def test_equals_autograd_in_float64(shape, used):
         )
 
 
-def test_without_the_rounded_one():
-    given = given_sum(2, 64)
-    out, rounded = NormOfSum.apply(*given, EPSILON, False)
-    assert rounded is None
-    assert_close(out, exact(*given)[1])
-    out.sum().backward()
-    assert all(x.grad is not None for x in given)
-
-
 def test_neither_is_used():
     given = given_sum(2, 64)
-    out, _ = NormOfSum.apply(*given, EPSILON, True)
+    out, _ = NormOfSum.apply(*given, EPSILON)
     other = given[0].sum() + 0.0 * out.detach().sum()
     other.backward()
     assert torch.equal(given[0].grad, torch.ones(2, 64))
@@ -81,20 +66,24 @@ def test_what_is_no_number_stays_in_its_row():
     residual, branch, weight, bias = given_sum(3, 64)
     with torch.no_grad():
         branch[1, 5] = torch.nan
-    out, _ = NormOfSum.apply(residual, branch, weight, bias, EPSILON, True)
+    out, _ = NormOfSum.apply(residual, branch, weight, bias, EPSILON)
     assert out.isnan().all(dim=1).tolist() == [False, True, False]
 
 
 def test_where_it_is_taken():
     residual, branch, weight, bias = given_sum(2, 64)
-    assert norm_of_sum_trains(residual, branch, weight, bias)
-    assert not norm_of_sum_trains(residual, branch.float(), weight, bias)
-    assert not norm_of_sum_trains(residual, branch[:1], weight, bias)
-    assert not norm_of_sum_trains(residual[:, :31], branch[:, :31], weight, bias)
-    assert not norm_of_sum_trains(residual, branch, weight, None)
-    assert not norm_of_sum_trains(*(x.detach() for x in (residual, branch, weight, bias)))
+
+    def trained(*given):
+        return taken("norm_of_sum", NormOfSumCall(*given, EPSILON)) == "amx_training"
+
+    assert trained(residual, branch, weight, bias)
+    assert not trained(residual, branch.float(), weight, bias)
+    assert not trained(residual, branch[:1], weight, bias)
+    assert not trained(residual[:, :31], branch[:, :31], weight, bias)
+    assert not trained(residual, branch, weight, None)
+    assert not trained(*(x.detach() for x in (residual, branch, weight, bias)))
     with torch.no_grad():
-        assert not norm_of_sum_trains(residual, branch, weight, bias)
+        assert not trained(residual, branch, weight, bias)
 
 
 @pytest.mark.parametrize(

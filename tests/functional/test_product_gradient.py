@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from kernel_tables import machine, taken
 from torch.nn.functional import scaled_dot_product_attention
 
-from longform.functional import attention
 from longform.functional.attention import bmm as product_attention
-from longform.functional.attention import bmm_training as subject
 from longform.functional.attention import usable_slots
-from longform.functional.attention.bmm_training import ProductAttention, products_train_faster
+from longform.functional.attention.bmm import BmmAttention
+from longform.functional.attention.call import AttentionCall
+from longform.functional.dispatch import listening
 from longform.layers.attention import LinformerAttention
 from strategies import generator, normal
 from tolerances import assert_close
@@ -46,7 +47,7 @@ def masks():
 @pytest.mark.parametrize("queries", [1, 4, 11])
 def test_equals_autograd(small, queries, usable):
     heads, slope = given_heads(queries, 6)
-    out, expected = ProductAttention.apply(*heads, usable), scaled_dot_product_attention(*heads, attn_mask=usable)
+    out, expected = BmmAttention.apply(*heads, usable), scaled_dot_product_attention(*heads, attn_mask=usable)
     assert_close(out, expected)
     for found, right in zip(gradients(out, heads, slope), gradients(expected, heads, slope), strict=True):
         assert_close(found, right)
@@ -54,7 +55,7 @@ def test_equals_autograd(small, queries, usable):
 
 def test_gradcheck(small):
     heads, _ = given_heads(5, 3)
-    assert torch.autograd.gradcheck(lambda *x: ProductAttention.apply(*x, None), heads)
+    assert torch.autograd.gradcheck(lambda *x: BmmAttention.apply(*x, None), heads)
 
 
 def test_rounding_in_bfloat16():
@@ -62,7 +63,7 @@ def test_rounding_in_bfloat16():
     heads, slope = given_heads(1_500, 40, torch.bfloat16)
     exact = [x.detach().double().requires_grad_() for x in heads]
     right = gradients(scaled_dot_product_attention(*exact), exact, slope)
-    ours = gradients(ProductAttention.apply(*heads, None), heads, slope)
+    ours = gradients(BmmAttention.apply(*heads, None), heads, slope)
     fused = gradients(scaled_dot_product_attention(*heads), heads, slope)
     for found, other, true in zip(ours, fused, right, strict=True):
         error, others = ((x.double() - true).norm() / true.norm() for x in (found, other))
@@ -71,43 +72,39 @@ def test_rounding_in_bfloat16():
 
 def test_it_has_no_second_derivative():
     heads, _ = given_heads(3, 3)
-    out = ProductAttention.apply(*heads, None)
+    out = BmmAttention.apply(*heads, None)
     first = torch.autograd.grad(out.square().sum(), heads, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first[0].sum().backward()
 
 
-def test_where_it_is_taken(monkeypatch):
+def test_where_it_is_taken():
     heads, _ = given_heads(3, 3, torch.bfloat16)
-    monkeypatch.setattr(subject, "has_slow_fused_attention", lambda: True)
-    assert products_train_faster(*heads)
-    assert not products_train_faster(*(x.double() for x in heads))
-    assert not products_train_faster(*(x.detach() for x in heads))
-    with torch.no_grad():
-        assert not products_train_faster(*heads)
-    monkeypatch.setattr(subject, "has_slow_fused_attention", lambda: False)
-    assert not products_train_faster(*heads)
+    with machine(slow_sdpa=True):
+        assert taken("attention", AttentionCall(*heads)) == "bmm_training"
+        assert taken("attention", AttentionCall(*(x.double() for x in heads))) == "sdpa"
+        assert taken("attention", AttentionCall(*(x.detach() for x in heads))) == "bmm"
+        with torch.no_grad():
+            assert taken("attention", AttentionCall(*heads)) == "bmm"
+    with machine():
+        assert taken("attention", AttentionCall(*heads)) == "sdpa"
 
 
-def test_a_layer_is_trained_through_it(monkeypatch):
+def test_a_layer_is_trained_through_it():
     """Under autocast; with dropout on the weights torch's own attention is taken."""
-    calls = []
-    monkeypatch.setattr(attention, "products_train_faster", lambda *_: calls.append(1) or True)
     torch.manual_seed(0)
     layer = LinformerAttention(12, 3, max_length=16, projected_length=4, dropout=0.1).eval()
     hidden = torch.randn(2, 16, 12)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast("cpu", dtype=torch.bfloat16), machine(slow_sdpa=True), listening() as heard:
         out = layer(hidden)
     out.float().square().sum().backward()
     found = {name: x.grad.clone() for name, x in layer.named_parameters()}
-    assert calls
+    assert "bmm_training" in [choice.kernel for choice in heard]
     layer.zero_grad()
-    monkeypatch.setattr(attention, "products_train_faster", lambda *_: False)
     layer(hidden).square().sum().backward()
     for name, parameter in layer.named_parameters():
         if name != "key.bias":  # moves all logits alike, so that its gradient is 0
             assert (found[name] - parameter.grad).norm() < 0.05 * parameter.grad.norm(), name
-    calls.clear()
-    monkeypatch.setattr(attention, "products_train_faster", lambda *_: calls.append(1) or True)
-    layer.train()(hidden)
-    assert not calls
+    with torch.autocast("cpu", dtype=torch.bfloat16), machine(slow_sdpa=True), listening() as heard:
+        layer.train()(hidden)
+    assert "bmm_training" not in [choice.kernel for choice in heard]

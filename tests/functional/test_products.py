@@ -6,17 +6,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_tables import machine, only, taken
 from torch.nn.functional import scaled_dot_product_attention
 from window_cases import Inputs, cases
 
-from longform.functional import window
 from longform.functional.attention import bmm as subject
-from longform.functional.attention import compressed_attention, usable_slots
-from longform.functional.attention.bmm import attention_by_products, products_are_faster
-from longform.functional.window import bmm as window_products_cpu
-from longform.functional.window import moving_keys
-from longform.functional.window import sdpa_inference as window_forward_cpu
-from longform.functional.window.moving_keys import rounded_bias
+from longform.functional.attention import slot_attention, usable_slots
+from longform.functional.attention.bmm import infer
+from longform.functional.attention.call import AttentionCall
+from longform.functional.window import bmm as window_bmm
+from longform.functional.window import single_tokens
+from longform.functional.window.bmm import rounded_bias
 from longform.layers.attention import LinformerAttention
 from strategies import Text, generator, normal, seeds
 from tolerances import assert_close
@@ -37,9 +37,14 @@ def small(monkeypatch):
 
 
 @pytest.fixture
-def always(monkeypatch):
+def always():
     """Products whatever the dtype and the machine."""
-    monkeypatch.setattr(window, "products_are_faster", lambda *_: True)
+    with only(document="bmm"):
+        yield
+
+
+def attention_by_products(query, key, value, usable):
+    return infer(AttentionCall(query, key, value, usable))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -77,7 +82,7 @@ def test_window_equals_the_twin(always, case, seed, budget, sinks):
 @pytest.mark.parametrize(("base", "length"), [(1, 37), (2, 12), (2, 47), (4, 48), (4, 61)])
 @pytest.mark.parametrize("whole", [32, 3])
 def test_moving_keys_equal_the_path_with_gradients(always, small, monkeypatch, base, length, budget, sinks, whole):
-    monkeypatch.setattr(moving_keys, "WHOLE", whole)
+    monkeypatch.setattr(window_bmm, "VECTOR_WIDTH", whole)
     mask = (torch.arange(64) < torch.tensor([length, length // 2])[:, None]).long()
     inputs = Inputs((4, base, False, -(-64 // base), Text(2, 64, mask)), 3, sinks=sinks)
     with torch.no_grad():
@@ -101,12 +106,12 @@ def test_slots_of_single_tokens(small, monkeypatch, products, projection, budget
     with torch.no_grad():
         for parameter in made.parameters() if with_bias else made.groups.parameters():
             parameter.add_(torch.randn_like(parameter))
-    monkeypatch.setattr(window, "products_are_faster", lambda *_: products)
-    kernel, name = (window_products_cpu, "_single_tokens") if products else (window_forward_cpu, "attend_single_tokens")
-    single, calls = getattr(kernel, name), []
-    monkeypatch.setattr(kernel, name, lambda *given: calls.append(single(*given)))
+    single, calls = single_tokens.slot_attention, []
+    monkeypatch.setattr(single_tokens, "slot_attention", lambda *x, **named: calls.append(1) or single(*x, **named))
     hidden, mask = torch.randn(2, 22, 6).double(), torch.arange(22) < torch.tensor([[22], [shortest]])
-    with torch.no_grad(), patch.object(made.groups[0], "from_heads", wraps=made.groups[0].from_heads) as formed:
+    kernels = only(attention="bmm", document="bmm") if products else only(attention="sdpa", document="sdpa")
+    formed = patch.object(made.groups[0], "from_heads", wraps=made.groups[0].from_heads)
+    with torch.no_grad(), formed as formed, kernels:
         out = made(hidden, mask)
     assert_close(out[mask], made(hidden, mask)[mask])
     assert (formed.call_count, len(calls)) == ((1, 0) if projection == "convolution" else (0, 2))
@@ -144,21 +149,20 @@ def test_rounding_leaves_the_usual_slot_its_weight():
     assert rounded_bias(logits[:0], bias, near=2, dtype=torch.bfloat16) is None
 
 
-def test_it_serves_where_it_is_faster(monkeypatch):
-    monkeypatch.setattr(subject, "has_slow_fused_attention", lambda: True)
+def test_it_serves_where_it_is_faster():
     heads = given_heads(5, 6, torch.bfloat16)
-    assert products_are_faster(*heads)
-    assert not products_are_faster(*(x.float() for x in heads))
-    assert not products_are_faster(heads[0].requires_grad_(), *heads[1:])
-    with torch.no_grad():
-        assert products_are_faster(*heads)
+    with machine(slow_sdpa=True):
+        assert taken("attention", AttentionCall(*heads)) == "bmm"
+        assert taken("attention", AttentionCall(*(x.float() for x in heads))) == "sdpa"
+        assert taken("attention", AttentionCall(heads[0].requires_grad_(), *heads[1:])) == "bmm_training"
+    with machine(slow_sdpa=True), torch.no_grad():
+        assert taken("attention", AttentionCall(*heads)) == taken("document", AttentionCall(*heads)) == "bmm"
         plain = scaled_dot_product_attention(*heads)
         by_products = attention_by_products(*heads, None)
-        assert torch.equal(compressed_attention(*heads)[0], by_products)
+        assert torch.equal(slot_attention(*heads)[0], by_products)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert torch.equal(compressed_attention(*heads)[0], by_products)
-        assert torch.equal(compressed_attention(*heads, dropout=1.0)[0], torch.zeros_like(plain))
-    monkeypatch.setattr(subject, "has_slow_fused_attention", lambda: False)
-    with torch.no_grad():
-        assert not products_are_faster(*heads)
-        assert torch.equal(compressed_attention(*heads)[0], plain)
+            assert torch.equal(slot_attention(*heads)[0], by_products)
+        assert torch.equal(slot_attention(*heads, dropout=1.0)[0], torch.zeros_like(plain))
+    with machine(), torch.no_grad():
+        assert taken("attention", AttentionCall(*heads)) == "sdpa"
+        assert torch.equal(slot_attention(*heads)[0], plain)

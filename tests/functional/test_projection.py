@@ -14,14 +14,14 @@ from reference.attention import (
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from longform.functional.masks import blank_padding
-from longform.functional.sinks import rest_mask
+from longform.functional.slot_means import mean_pool
 from longform.functional.slots import (
     base_slot_size,
     convolve,
     divisors,
     make_slots,
     max_pool,
-    mean_pool,
+    rest_mask,
     segment_sum,
     slot_sizes,
 )

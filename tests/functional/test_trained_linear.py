@@ -4,27 +4,30 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_tables import machine, taken
 from torch.nn.functional import gelu, linear
 
-from longform.functional.linear import amx_training as trained_linear
-from longform.functional.linear import fused_linear
-from longform.functional.linear.amx_gradient import input_gradient, product, weight_gradient
-from longform.functional.linear.amx_training import NativeFeedForward, NativeLinear, linear_trains_natively
-from longform.functional.native import library as native_library
+from longform.functional.linear import linear as fused_linear
+from longform.functional.linear.amx_training import (
+    AmxFeedForward,
+    AmxLinear,
+    input_gradient,
+    product,
+    weight_gradient,
+)
+from longform.functional.linear.call import FeedForwardCall, LinearCall
 from longform.layers.feed_forward import FeedForward
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
 HALF, WIDE = torch.bfloat16, torch.float32
-UNITS = ["portable", *([native_library.best_units()] if native_library.best_units() else [])]
+pytestmark = pytest.mark.usefixtures("units", "with_amx")
 
 
-@pytest.fixture(params=UNITS, autouse=True)
-def units(request, monkeypatch):
-    """Loops on every machine; its own units where it has them."""
-    for module in (native_library, trained_linear):
-        monkeypatch.setattr(module, "best_units", lambda: request.param)
-    return request.param
+@pytest.fixture
+def with_amx():
+    with machine("amx"):
+        yield
 
 
 def layer(inputs: int, outputs: int, seed: int = 0):
@@ -100,7 +103,7 @@ def test_weight_gradients_of_any_size(seed, rows, inputs, outputs):
 def test_a_linear_layer_equals_autograd_in_float64(shape, with_bias):
     weight, bias = layer(shape[-1], 160)
     leaves = [states(*shape), weight, bias if with_bias else None]
-    out = NativeLinear.apply(*leaves, None)
+    out = AmxLinear.apply(*leaves, None)
     check(linear, out, leaves)
 
 
@@ -112,7 +115,7 @@ def test_each_row_adds_the_bias_as_often_as_it_is_told(shape):
     x = states(*shape)
     with torch.autocast("cpu", dtype=HALF):
         out = fused_linear(x, weight, bias, bias_times=times.expand(shape[:-1]))
-    assert type(out.grad_fn).__name__ == "NativeLinearBackward"
+    assert type(out.grad_fn).__name__ == "AmxLinearBackward"
     check(lambda x, w, b, t: linear(x, w) + t[:, None] * b, out, [x, weight, bias, times])
 
 
@@ -121,7 +124,7 @@ def test_each_row_adds_the_bias_as_often_as_it_is_told(shape):
 def test_a_feed_forward_part_equals_autograd_in_float64(shape, inside, with_bias):
     (weight, bias), (second, shift) = layer(shape[-1], inside), layer(inside, shape[-1], seed=5)
     leaves = [states(*shape), weight, bias if with_bias else None, second, shift if with_bias else None]
-    out = NativeFeedForward.apply(*leaves)
+    out = AmxFeedForward.apply(*leaves)
     check(feed, out, leaves)
 
 
@@ -130,17 +133,17 @@ def test_frozen_leaves_get_none():
     for wanted in range(5):
         leaves = [y.detach() for y in (states(3, 64), weight, bias, second, shift)]
         leaves[wanted].requires_grad_()
-        NativeFeedForward.apply(*leaves).sum().backward()
+        AmxFeedForward.apply(*leaves).sum().backward()
         assert [leaf.grad is not None for leaf in leaves] == [i == wanted for i in range(5)]
     for wanted in range(3):
         leaves = [y.detach() for y in (states(3, 64), weight, bias)]
         leaves[wanted].requires_grad_()
-        NativeLinear.apply(*leaves, None).sum().backward()
+        AmxLinear.apply(*leaves, None).sum().backward()
         assert [leaf.grad is not None for leaf in leaves] == [i == wanted for i in range(3)]
     for wanted in range(4):
         leaves = [y.detach() for y in (states(3, 64), weight, bias, torch.ones(3))]
         leaves[wanted].requires_grad_()
-        NativeLinear.apply(*leaves).sum().backward()
+        AmxLinear.apply(*leaves).sum().backward()
         assert [leaf.grad is not None for leaf in leaves] == [i == wanted for i in range(4)]
 
 
@@ -150,7 +153,7 @@ def test_gradients_do_not_depend_on_threads():
     try:
         for some in (1, 2, 3):
             torch.set_num_threads(some)
-            out = NativeLinear.apply(x, weight, bias, None)
+            out = AmxLinear.apply(x, weight, bias, None)
             found.append([out, *torch.autograd.grad(out, (x, weight, bias), torch.ones_like(out))])
     finally:
         torch.set_num_threads(threads)
@@ -161,7 +164,7 @@ def test_gradients_do_not_depend_on_threads():
 def test_what_is_no_number_stays_in_its_row():
     (weight, bias), x = layer(64, 96), states(40, 64).detach()
     x[3, 5] = torch.nan
-    assert NativeLinear.apply(x, weight, bias, None).isnan().all(dim=1).nonzero().tolist() == [[3]]
+    assert AmxLinear.apply(x, weight, bias, None).isnan().all(dim=1).nonzero().tolist() == [[3]]
     assert input_gradient(x, layer(96, 64)[0]).isnan().any(dim=1).nonzero().tolist() == [[3]]
 
 
@@ -170,7 +173,7 @@ def test_rows_may_stand_apart():
     wide = states(33, 128).detach()
     for x in (wide[:, 64:], wide[::2, :64], wide[:, :64].t().contiguous().t(), wide[:1, :64].expand(5, -1)):
         leaves = [x.requires_grad_(), weight, bias]
-        check(linear, NativeLinear.apply(*leaves, None), leaves)
+        check(linear, AmxLinear.apply(*leaves, None), leaves)
 
 
 @pytest.mark.parametrize("residual", [True, False])
@@ -195,21 +198,26 @@ def test_a_feed_forward_part_under_autocast(residual, dtype):
         assert (ours.float() - expected.float()).norm() <= 2e-2 * expected.float().norm()
 
 
-def test_where_it_is_taken(monkeypatch):
+def test_where_it_is_taken():
     (weight, bias), (second, shift), x = layer(64, 96), layer(96, 64), states(3, 64)
+
+    def trained(x, weight, bias):
+        return taken("linear", LinearCall(x, weight, bias)) == "amx_training"
+
     with torch.autocast("cpu", dtype=HALF):
-        assert linear_trains_natively(x, weight, bias)
-        assert linear_trains_natively(x.float(), weight, None, second, shift)
-        assert type(fused_linear(x, weight, bias).grad_fn).__name__ == "NativeLinearBackward"
-        assert not linear_trains_natively(x, second, shift)
-        assert not linear_trains_natively(x, weight, shift)
-        assert not linear_trains_natively(x[:, :31], weight[:, :31], bias)
-        assert not linear_trains_natively(x, weight.to(HALF), bias)
-        assert not linear_trains_natively(x[:0], weight, bias)
-        assert not linear_trains_natively(x, weight.t().contiguous().t(), bias)
-        assert not linear_trains_natively(x.detach(), weight.detach(), bias.detach())
+        assert trained(x, weight, bias)
+        part = FeedForwardCall(x.float(), weight, None, second, shift)
+        assert taken("feed_forward", part) == "amx_training"
+        assert type(fused_linear(x, weight, bias).grad_fn).__name__ == "AmxLinearBackward"
+        assert not trained(x, second, shift)
+        assert not trained(x, weight, shift)
+        assert not trained(x[:, :31], weight[:, :31], bias)
+        assert not trained(x, weight.to(HALF), bias)
+        assert not trained(x[:0], weight, bias)
+        assert not trained(x, weight.t().contiguous().t(), bias)
+        assert not trained(x.detach(), weight.detach(), bias.detach())
         with torch.no_grad():
-            assert not linear_trains_natively(x, weight, bias)
-        monkeypatch.setattr(trained_linear, "best_units", lambda: None)
-        assert not linear_trains_natively(x, weight, bias)
-    assert not linear_trains_natively(x, weight, bias)
+            assert not trained(x, weight, bias)
+        with machine():
+            assert not trained(x, weight, bias)
+    assert not trained(x, weight, bias)

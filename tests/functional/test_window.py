@@ -13,7 +13,7 @@ from reference.attention import (
 from window_cases import DTYPES, HEADS, Inputs, cases, taking
 
 from longform.functional.masks import blank_padding
-from longform.functional.slots import make_slots
+from longform.functional.slots import Memory, make_slots
 from longform.functional.window import windowed_attention
 from strategies import Text, gradients, seeds
 from tolerances import assert_close
@@ -69,9 +69,8 @@ def test_every_valid_token_is_counted_once(case, seed):
     zeros = [torch.zeros(text.batch, HEADS, n, text.length).double() for n in (text.length, text.length, sums.shape[1])]
     query, key, memory_key = zeros
     memory_value = sums[:, None].expand(-1, HEADS, -1, -1)
-    out, _ = windowed_attention(
-        query, key, values, memory_key, memory_value, slots, window=inputs.window, mask=inputs.mask
-    )
+    memory = Memory(memory_key, memory_value, None, slots)
+    out, _ = windowed_attention(query, key, values, lambda: memory, window=inputs.window, mask=inputs.mask)
     share = text.valid.double() / text.valid.sum(dim=1, keepdim=True)
     assert_close(torch.where(inputs.defined, out, 0.0), share[:, None, None].expand_as(out) * inputs.defined)
 
@@ -132,10 +131,10 @@ def test_the_budget_is_what_all_slots_stand_for_together(path):
     zeros = torch.zeros(1, 1, length, 1).double()
     far = torch.ones(1, 1, 10, 1).double()
     for budget in (0.5, 6.0, 15.0, 1e9):
-        inputs = (zeros, zeros, zeros, torch.zeros_like(far), far, slots)
+        memory = Memory(torch.zeros_like(far), far, None, slots)
+        options = {"window": window, "memory_budget": budget, "output_attentions": path == "eager"}
         with taking(path):
-            implementation = "eager" if path == "eager" else "sdpa"
-            out, _ = windowed_attention(*inputs, window=window, memory_budget=budget, implementation=implementation)
+            out, _ = windowed_attention(zeros, zeros, zeros, lambda memory=memory: memory, **options)
         for t in range(length):
             near = sum(abs(s // window - t // window) <= 1 for s in range(length))
             stands_for = min(budget, length - near)

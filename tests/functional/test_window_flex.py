@@ -10,8 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from window_cases import DTYPES, HEADS, Inputs, cases, taking
 
 from longform import LinformerAttention
-from longform.functional import attention, window
+from longform.functional import attention, dispatch, window
 from longform.functional.window import flex as window_flex
+from longform.functional.window.call import WindowCall
 from strategies import Text, gradients, seeds
 from tolerances import assert_close
 
@@ -77,6 +78,13 @@ def on_a_gpu(dim: int = 64, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor
     return torch.zeros(1, 2, 4, dim, dtype=dtype).as_subclass(Device)
 
 
+def takes(query: torch.Tensor) -> bool:
+    """Whether FlexAttention serves such queries where there is no gradient."""
+    call = WindowCall(query, query, query, pytest.fail, 4)
+    kernel = next(kernel for kernel in dispatch.OPERATIONS["window"] if kernel.name == "flex")
+    return all(need.holds(call) for need in kernel.needs)
+
+
 @pytest.fixture
 def _triton(monkeypatch):
     monkeypatch.setattr(window_flex, "can_compile", lambda: True)
@@ -99,23 +107,21 @@ def _triton(monkeypatch):
     ],
 )
 def test_what_the_kernels_take(dim, dtype, taken):
-    assert window_flex.has_flex_kernel(on_a_gpu(dim, dtype)) == taken
-    assert not window_flex.has_flex_kernel(torch.zeros(1, 2, 4, dim, dtype=dtype))
+    assert takes(on_a_gpu(dim, dtype)) == taken
+    assert not takes(torch.zeros(1, 2, 4, dim, dtype=dtype))
 
 
 @pytest.mark.usefixtures("_triton")
 def test_when_the_kernels_are_not_asked(monkeypatch):
     query = on_a_gpu()
-    assert window_flex.has_flex_kernel(query)
+    assert takes(query)
     with FlopCounterMode(display=False):
-        assert not window_flex.has_flex_kernel(query)
-    torch.func.vmap(lambda x: [pytest.fail("taken") for _ in range(window_flex.has_flex_kernel(query))] or x)(
-        torch.zeros(2)
-    )
+        assert not takes(query)
+    torch.func.vmap(lambda x: [pytest.fail("taken") for _ in range(takes(query))] or x)(torch.zeros(2))
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert window_flex.has_flex_kernel(query)
+    assert takes(query)
     monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
-    assert not window_flex.has_flex_kernel(query)
+    assert not takes(query)
 
 
 def test_without_triton(monkeypatch):
@@ -124,7 +130,7 @@ def test_without_triton(monkeypatch):
     for present in (False, True):
         monkeypatch.setattr(_triton, "has_triton", lambda present=present: present)
         assert window_flex.can_compile() == present
-        assert window_flex.has_flex_kernel(on_a_gpu()) == present
+        assert takes(on_a_gpu()) == present
     monkeypatch.delattr(window_flex.flex, "FlexKernelOptions")  # torch before 2.10
     assert not window_flex.can_compile()
 
@@ -142,21 +148,17 @@ def test_a_kernel_that_does_not_compile_is_not_tried_again(monkeypatch):
 
     inputs = some_inputs()
     expected, _ = inputs.fast("compiled", 5.0)
-    monkeypatch.setattr(window_flex, "HEAD_DIMS", range(1, 9))
     with taking("flex") as patch:
         patch.setattr(window_flex, "_compiled", lambda: broken)
-        patch.setattr(window, "has_flex_kernel", lambda query: window_flex.has_flex_kernel(seen_on_a_gpu(query)))
+        flex, formula = dispatch.OPERATIONS["window"]
+        patch.setitem(dispatch.OPERATIONS, "window", (flex._replace(needs=(window_flex.COMPILES,)), formula))
         options = {"window": 4, "memory_bias": inputs.bias, "memory_budget": 5.0}
         with pytest.warns(UserWarning, match="slower path serves instead: no compiler$"):
-            out, _ = window.windowed_attention(*inputs.heads, *inputs.memory, inputs.slots, **options)
+            out, _ = window.windowed_attention(*inputs.heads, inputs.memory_of, **options)
         assert_close(out, expected)
         with warnings.catch_warnings(action="error"):
-            out, _ = window.windowed_attention(*inputs.heads, *inputs.memory, inputs.slots, **options)
+            out, _ = window.windowed_attention(*inputs.heads, inputs.memory_of, **options)
         assert_close(out, expected)
-
-
-def seen_on_a_gpu(query: torch.Tensor) -> torch.Tensor:
-    return query.detach().as_subclass(Device)
 
 
 def test_it_never_runs_uncompiled():
@@ -167,16 +169,17 @@ def test_it_never_runs_uncompiled():
         patch.setattr(window_flex, "_compiled", lambda: window_flex._never_eager)
         patch.setattr(window_flex, "near_and_far", lambda *given: pytest.fail("n x n logits"))
         options = {"window": 4, "memory_bias": inputs.bias}
-        out, _ = window.windowed_attention(*inputs.heads, *inputs.memory, inputs.slots, **options)
+        out, _ = window.windowed_attention(*inputs.heads, inputs.memory_of, **options)
     assert_close(out, expected)
 
 
-@pytest.mark.parametrize("options", [{"implementation": "eager"}, {"dropout": 0.5}])
+@pytest.mark.parametrize("options", [{"output_attentions": True}, {"dropout": 0.5}])
 def test_weights_and_dropout_go_the_plain_path(monkeypatch, options):
     inputs = some_inputs()
-    monkeypatch.setattr(window, "has_flex_kernel", lambda query: True)
-    monkeypatch.setattr(window, "flex_windowed_attention", lambda *given, **named: pytest.fail("taken"))
-    out, _ = window.windowed_attention(*inputs.heads, *inputs.memory, inputs.slots, window=4, **options)
+    table = [kernel for kernel in dispatch.OPERATIONS["window"] if kernel.name in ("flex", "formula")]
+    flex = table[0]._replace(run=lambda call: pytest.fail("taken"), needs=table[0].needs[:1])
+    monkeypatch.setitem(dispatch.OPERATIONS, "window", (flex, table[1]))
+    out, _ = window.windowed_attention(*inputs.heads, inputs.memory_of, window=4, **options)
     assert out.shape == (2, HEADS, 23, inputs.heads[0].shape[-1])
 
 

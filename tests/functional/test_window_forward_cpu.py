@@ -6,10 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_tables import only
 from window_cases import DTYPES, Inputs, cases
 
+from longform.functional.dispatch import listening
 from longform.functional.masks import text_lengths
-from longform.functional.slots import make_slots
+from longform.functional.slots import Memory, make_slots
 from longform.functional.window import sdpa_inference as subject
 from longform.functional.window import windowed_attention
 from strategies import Text, generator, normal, seeds
@@ -58,30 +60,31 @@ def test_chunks_of_blocks_equal_the_path_with_gradients(monkeypatch, blocks, las
 @pytest.mark.parametrize("bias_size", [1, 2**22])
 def test_bfloat16(monkeypatch, bias_size):
     monkeypatch.setattr(subject, "BIAS_SIZE", bias_size)
-    monkeypatch.setattr("longform.functional.window.products_are_faster", lambda *_: False)
     inputs = long_text(8, 4, [61, 40], 64, torch.bfloat16)
-    out = without_gradient(inputs, None)
+    with only(document="sdpa"):
+        out = without_gradient(inputs, None)
     assert out.dtype == torch.bfloat16
     assert_close(torch.where(inputs.defined, out, 0.0), torch.where(inputs.defined, inputs.twin(None), 0.0))
 
 
-def test_it_serves_padding_on_the_right_and_no_gradient(monkeypatch):
-    served = []
-    monkeypatch.setattr(subject.FusedDocument, "__call__", lambda *_: served.append(1))
+def test_it_serves_padding_on_the_right_and_no_gradient():
     inputs = long_text(4, 2, [20, 13], 20)
-    inputs.fast("sdpa", None)
-    assert not served
-    without_gradient(inputs, None)
-    assert len(served) == 2
-    frozen = [x.detach() for x in (*inputs.heads, *inputs.memory)]
-    windowed_attention(*frozen, inputs.slots, window=4, mask=inputs.mask)
-    assert len(served) == 4
+    heads, memory = ([x.detach() for x in some] for some in (inputs.heads, inputs.memory))
     holes = inputs.mask.clone()
     holes[0, 3] = False
-    windowed_attention(*frozen, inputs.slots, window=4, mask=holes)
-    windowed_attention(*frozen, inputs.slots, window=4, mask=inputs.mask, implementation="eager")
-    windowed_attention(*frozen, inputs.slots, window=4, mask=inputs.mask, dropout=0.5)
-    assert len(served) == 4
+
+    def attend(mask=inputs.mask, **options):
+        windowed_attention(*heads, lambda: Memory(*memory, None, inputs.slots), window=4, mask=mask, **options)
+
+    with listening() as heard:
+        inputs.fast("sdpa", None)
+        without_gradient(inputs, None)
+        attend()
+        attend(holes)
+        attend(output_attentions=True)
+        attend(dropout=0.5)
+    taken = [choice.kernel for choice in heard if choice.operation == "window"]
+    assert taken == ["sdpa_training", "documents", "documents", "sdpa_training", "formula"]
 
 
 def test_lengths_of_texts():
@@ -100,6 +103,7 @@ def test_slot_sizes_of_their_own_in_one_batch():
     heads = [torch.where(mask[:, None, :, None], normal(source, 2, 2, 40, 3), 0.0) for _ in range(3)]
     memory = [torch.where(slots.count[:, None, :, None] > 0, normal(source, 2, 2, 10, 3), 0.0) for _ in range(2)]
     options = {"window": 4, "mask": mask, "memory_budget": 6.0}
-    out = windowed_attention(*heads, *memory, slots, **options)[0]
-    expected = windowed_attention(*heads, *memory, slots, **options, implementation="eager")[0]
+    out = windowed_attention(*heads, lambda: Memory(*memory, None, slots), **options)[0]
+    options["output_attentions"] = True
+    expected = windowed_attention(*heads, lambda: Memory(*memory, None, slots), **options)[0]
     assert_close(out, torch.where(mask[:, None, :, None], expected, 0.0))

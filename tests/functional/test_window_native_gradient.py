@@ -4,41 +4,38 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_tables import machine
 
-from longform.functional import window
-from longform.functional.attention import amx_training as native_gradient
-from longform.functional.native import library as native_library
-from longform.functional.sinks import join_slots, sink_counts
-from longform.functional.slots import divisors, make_slots
+from longform.functional import dispatch
+from longform.functional.slots import Memory, divisors, join_slots, make_slots, sink_counts
+from longform.functional.window import amx as window_amx
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
 HALF = torch.bfloat16
-UNITS = ["portable", *([native_library.best_units()] if native_library.best_units() else [])]
+pytestmark = pytest.mark.usefixtures("units", "with_amx")
 
 
-@pytest.fixture(params=UNITS, autouse=True)
-def units(request, monkeypatch):
-    """Loops on every machine; its own units where it has them."""
-    for module in (native_library, native_gradient):
-        monkeypatch.setattr(module, "best_units", lambda: request.param)
-    return request.param
+@pytest.fixture
+def with_amx():
+    with machine("amx"):
+        yield
+
+
+class Calls(list):
+    """Grows with each choice; true where the kernels were taken."""
+
+    def __bool__(self):
+        return any(choice[:2] == ("window", "amx_training") for choice in self)
 
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Grows when the kernels are taken."""
-    found, asked = [], window.native_window_trains
-
-    def taken(*tensors, **options):
-        answer = asked(*tensors, **options)
-        found.extend([1] * answer)
-        return answer
-
-    monkeypatch.setattr(window, "native_window_trains", taken)
-    return found
+    heard = Calls()
+    monkeypatch.setattr(dispatch, "_listeners", [heard])
+    return heard
 
 
 def given_text(lengths, *, heads=3, dim=32, slots=12, width=16, sinks=0, seed=0):
@@ -66,14 +63,15 @@ def outcome(given, bias, slots, mask, slope, dtype=HALF, **options):
     """The output and the gradients of all six."""
     own = [x.detach().to(dtype).requires_grad_() for x in given]
     weight = bias.detach().to(torch.float64 if dtype == torch.float64 else torch.float32).requires_grad_()
-    out, _ = windowed_attention(*own, slots, memory_bias=weight, mask=mask, **options)
+    memory = Memory(*own[3:], None, slots)
+    out, _ = windowed_attention(*own[:3], lambda: memory, memory_bias=weight, mask=mask, **options)
     return [out, *torch.autograd.grad(out, [*own, weight], slope.to(dtype))]
 
 
 def check(text, calls, **options):
     ours = outcome(*text, **options)
     assert calls
-    exact = outcome(*text, dtype=torch.float64, implementation="eager", **options)
+    exact = outcome(*text, dtype=torch.float64, output_attentions=True, **options)
     for found, right in zip(ours, exact, strict=True):
         assert_close(found.to(HALF), right)
     return ours
@@ -87,7 +85,13 @@ def test_equals_autograd_in_float64(length, width, dim, calls):
 
 def test_a_text_may_be_longer_than_what_a_query_sees(calls, monkeypatch):
     """Only the window's keys and the slots count against the kernels' limit."""
-    monkeypatch.setattr(native_gradient, "MOST_KEYS", 128)
+    limit = window_amx.FEW_SEEN._replace(holds=lambda call: 3 * call.window + call.memory.key.shape[2] <= 128)
+    tables = dispatch.OPERATIONS["window"]
+    kernels = [
+        kernel._replace(needs=tuple(limit if need is window_amx.FEW_SEEN else need for need in kernel.needs))
+        for kernel in tables
+    ]
+    monkeypatch.setitem(dispatch.OPERATIONS, "window", tuple(kernels))
     check(given_text([200] * 2), calls, window=16)
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask
 
-from longform.functional.window.flex_tiles import near_tiles
+from longform.functional.window.flex import near_tiles
 from strategies import texts
 
 CASES = (texts(lengths=st.integers(1, 90), batch=3), st.sampled_from([1, 3, 4, 8, 12, 16, 64]), st.sampled_from([4, 8]))

@@ -164,11 +164,11 @@ def test_changed_settings_are_refused_by_name(longform_folder: Path, bert_folder
     done = interrupted(longform_folder, source, output)
     write(source, texts(600))
     shorter = InferenceSettings(progress=False, max_length=20)
-    with pytest.raises(ConfigurationError, match=r"limit was 64 and is 20.*--restart true"):
+    with pytest.raises(ConfigurationError, match=r"limit: 64 there, 20 now.*--restart true"):
         embed(longform_folder, source, output, shorter)
-    with pytest.raises(ConfigurationError, match="pooling was 'mean' and is 'cls'"):
+    with pytest.raises(ConfigurationError, match="pooling: mean there, cls now"):
         embed(longform_folder, source, output, SETTINGS, pooling="cls")
-    with pytest.raises(ConfigurationError, match="model was"):
+    with pytest.raises(ConfigurationError, match="model: "):
         embed(bert_folder, source, output, SETTINGS)
     other_batches = InferenceSettings(progress=False, batch_tokens=77)
     assert embed(longform_folder, source, output, other_batches).resumed == done

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from longform.choices import PROJECTIONS, SHARINGS
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
-from longform.layers.geometry import PROJECTIONS, SHARINGS
 from strategies import generator, gradients, mask_rows, normal
 from tolerances import assert_close
 

@@ -5,17 +5,17 @@ import pickle
 
 import pytest
 import torch
+from kernel_tables import machine
 from torch import nn
 from torch.nn.functional import gelu, linear
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.linear import amx as native_linear
 from longform.functional.linear import can_pack
-from longform.functional.linear.amx import is_tiled
-from longform.functional.native import library as native_library
-from longform.layers.linear import apply_linear
+from longform.functional.linear.call import is_tiled
+from longform.layers.feed_forward import FeedForward
+from longform.layers.linear import Linear
 from longform.layers.packed_linear import PackedLinear, pack_linear
-from longform.layers.replacing import replace_linears
+from longform.models.inference import replace_linears
 from strategies import generator, normal
 from tolerances import assert_close
 
@@ -35,18 +35,16 @@ def given(*shape, inner, outer, dtype=torch.float32, bias=True):
 def test_equals_float64(shape, inner, outer, dtype, bias, with_gelu):
     x, layer = given(*shape, inner=inner, outer=outer, dtype=dtype, bias=bias)
     expected = linear(x.double(), layer.weight.double(), layer.bias.double() if bias else None)
-    for own in (True, False):
-        found = apply_linear(PackedLinear(layer, own=own), x, with_gelu=with_gelu)
+    for kernel in (None, "onednn"):
+        found = PackedLinear(layer, kernel=kernel)(x, gelu=with_gelu)
         assert found.dtype == dtype
         assert_close(found, gelu(expected) if with_gelu else expected)
 
 
-def test_our_own_kernel_is_taken_where_it_fits(monkeypatch):
-    monkeypatch.setattr(native_linear, "best_units", lambda: "portable")
-    monkeypatch.setattr(native_library, "best_units", lambda: "portable")
+def test_our_own_kernel_is_taken_where_it_fits():
     x, layer = given(3, inner=64, outer=96, dtype=torch.bfloat16)
-    with torch.no_grad():
-        own, other = pack_linear(layer), pack_linear(layer, own=False)
+    with torch.no_grad(), machine("amx"):
+        own, other = pack_linear(layer), pack_linear(layer, kernel="onednn")
         assert is_tiled(own.weight_for(x))
         assert other is layer or not is_tiled(other.weight_for(x))
         assert_close(own(x), linear(x.double(), layer.weight.double(), layer.bias.double()))
@@ -76,11 +74,12 @@ def test_the_layer_it_came_from_may_change_and_it_can_be_copied():
 @torch.no_grad()
 def test_somebody_who_looks_on_sees_what_comes_before_gelu():
     x, layer = given(4, inner=6, outer=3)
-    packed, seen = PackedLinear(layer), []
-    packed.register_forward_hook(lambda *passed: seen.append(passed[2]))
-    found = apply_linear(packed, x, with_gelu=True)
+    part, seen = FeedForward(6, 3, nn.GELU()), []
+    part.intermediate = PackedLinear(layer)
+    part.intermediate.register_forward_hook(lambda *passed: seen.append(passed[2]))
+    found = part(x)
     assert_close(seen[0], layer(x).double())
-    assert_close(found, gelu(layer(x).double()))
+    assert_close(found, part.output(gelu(layer(x))).double())
 
 
 def test_what_it_cannot_do_is_said():
@@ -99,7 +98,7 @@ def test_what_cannot_be_packed_stays():
     assert not can_pack(torch.ones(3, 6, dtype=torch.float64))
     assert not can_pack(torch.ones(0, 6))
     assert not can_pack(torch.ones(3, 6, device="meta"))
-    network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2).double(), nn.Sequential(nn.Linear(2, 2)))
+    network = nn.Sequential(Linear(2, 3), Linear(3, 2).double(), nn.Sequential(nn.Linear(2, 2)))
     replace_linears(network, pack_linear, keep=lambda parent, name: name == "0" and parent is network)
     assert [type(part).__name__ for part in network.modules() if isinstance(part, nn.Linear | PackedLinear)] == [
         "Linear", "Linear", "PackedLinear",

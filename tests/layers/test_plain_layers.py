@@ -6,15 +6,14 @@ from model_kinds import model, text
 from torch import nn
 
 from longform import LinformerModel
-from longform.layers import linear as plain_linear
-from longform.layers import row_chunks
+from longform.layers import streaming
 from longform.layers.feed_forward import FeedForward
-from longform.layers.linear import apply_linear, is_plain
-from longform.layers.row_chunks import in_chunks
+from longform.layers.linear import Linear, apply_linear, is_untouched
+from longform.layers.streaming import can_run_in_parts, in_chunks
 from tolerances import assert_close
 
 
-class Adapted(nn.Linear):
+class Adapted(Linear):
     """Somebody's layer with more to do."""
 
     def forward(self, x):
@@ -22,30 +21,41 @@ class Adapted(nn.Linear):
 
 
 def watched() -> list[nn.Module]:
-    hooked, before, replaced = nn.Linear(4, 3), nn.Linear(4, 3), nn.Linear(4, 3)
+    hooked, before, replaced = Linear(4, 3), Linear(4, 3), Linear(4, 3)
     hooked.register_forward_hook(lambda *_: None)
     before.register_forward_pre_hook(lambda *_: None)
     replaced.forward = lambda x: x[..., :3] * 2.0
-    quantised = torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
-    return [hooked, before, replaced, quantised, Adapted(4, 3)]
+    quantised = torch.nn.utils.parametrizations.weight_norm(Linear(4, 3))
+    compiled = Linear(4, 3)
+    compiled._compiled_call_impl = compiled._call_impl  # as nn.Module.compile() leaves it
+    return [hooked, before, replaced, quantised, compiled, Adapted(4, 3)]
 
 
 def test_only_an_untouched_linear_is_plain():
-    assert is_plain(nn.Linear(4, 3), nn.Linear)
+    assert is_untouched(Linear(4, 3))
     for layer in watched():
-        assert not is_plain(layer, nn.Linear)
+        assert not is_untouched(layer)
     handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
-    assert not is_plain(nn.Linear(4, 3), nn.Linear)
+    assert not is_untouched(Linear(4, 3))
     handle.remove()
-    assert is_plain(nn.Linear(4, 3), nn.Linear)
+    assert is_untouched(Linear(4, 3))
 
 
-@pytest.mark.parametrize("with_gelu", [False, True])
-def test_a_layer_that_is_not_plain_is_called(with_gelu):
+@pytest.mark.parametrize("with_residual", [False, True])
+def test_a_layer_that_is_not_plain_is_called(with_residual):
+    x, residual = torch.randn(2, 5, 4), torch.randn(2, 5, 3) if with_residual else None
+    for layer in watched():
+        expected = layer(x) if residual is None else residual + layer(x)
+        assert_close(apply_linear(layer, x, residual=residual), expected)
+
+
+@torch.no_grad()
+def test_a_feed_forward_part_calls_layers_that_are_not_plain():
     x = torch.randn(2, 5, 4)
     for layer in watched():
-        expected = nn.functional.gelu(layer(x)) if with_gelu else layer(x)
-        assert_close(apply_linear(layer, x, with_gelu=with_gelu), expected)
+        part = FeedForward(4, 3, nn.GELU())
+        part.intermediate = layer
+        assert_close(part(x), part.output(nn.functional.gelu(layer(x))))
 
 
 @pytest.mark.parametrize("activation", [nn.GELU(), nn.GELU("tanh"), nn.functional.relu])
@@ -72,21 +82,35 @@ def test_a_quantised_model_is_not_bypassed():
     assert (made(**given).last_hidden_state - whole).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("rows", [1, 4, 5, 14, 15, 99])
-def test_chunks_are_the_whole(rows, grad):
-    x, y = torch.randn(2, 7, 3, requires_grad=grad), torch.randn(2, 7, 3).transpose(0, 1).contiguous().transpose(0, 1)
+def test_chunks_are_the_whole(rows):
+    x = torch.randn(7, 2, 3).transpose(0, 1)
     sizes = []
 
-    def function(a, b):
+    def function(a):
         sizes.append(a.shape[1])
-        return a.bfloat16() * b.bfloat16()
+        return a.bfloat16()
 
-    out = in_chunks(function, x, y, rows=rows)
-    assert torch.equal(out, x.bfloat16() * y.bfloat16())
+    with torch.no_grad():
+        out = in_chunks(function, x, rows=rows)
+    assert torch.equal(out, x.bfloat16())
     assert max(sizes) <= rows
     assert sum(sizes) == 14
-    assert out.requires_grad == grad
+
+
+@pytest.mark.parametrize("chunk_size", [1, 3, 7, 99])
+def test_a_feed_forward_part_in_chunks_is_the_whole(chunk_size):
+    """Forward and backward, as Hugging Face's chunk_size_feed_forward has it."""
+    part = FeedForward(4, 6, nn.GELU())
+    x, residual = torch.randn(2, 7, 4), torch.randn(2, 7, 4)
+    whole = part(x, residual)
+    part.chunk_size = chunk_size
+    assert_close(part(x, residual), whole)
+    parameters = list(part.parameters())
+    found = torch.autograd.grad(part(x).square().sum(), parameters)
+    part.chunk_size = 0
+    for one, other in zip(found, torch.autograd.grad(part(x).square().sum(), parameters), strict=True):
+        assert_close(one, other, scope="model")
 
 
 @pytest.mark.parametrize("kind", ["linear", "mean-window-sinks"])
@@ -95,7 +119,7 @@ def test_a_model_in_chunks_is_the_model(monkeypatch, kind, normalization):
     made, given = model(kind, LinformerModel, normalization=normalization), text(2, 32)
     with torch.no_grad():
         whole = made(**given).last_hidden_state
-        monkeypatch.setattr(row_chunks, "CPU_ROWS", 10)
+        monkeypatch.setattr(streaming, "CPU_ROWS", 10)
         assert_close(made(**given).last_hidden_state, whole, scope="model")
         shapes = []
         handle = made.encoder.layers[0].feed_forward.register_forward_hook(lambda _, x, __: shapes.append(x[0].shape))
@@ -104,16 +128,24 @@ def test_a_model_in_chunks_is_the_model(monkeypatch, kind, normalization):
     assert shapes == [(2, 32, 8)]  # who looks is shown the whole
     monkeypatch.undo()
     for layer in made.encoder.layers:
-        layer.chunk_size = 5
+        layer.feed_forward.chunk_size = 5
     assert_close(made(**given).last_hidden_state, whole, scope="model")
 
 
-def test_nothing_is_plain_in_a_compiled_graph(monkeypatch):
-    monkeypatch.setattr(plain_linear.torch.compiler, "is_compiling", lambda: True)
-    assert not is_plain(nn.Linear(4, 3), nn.Linear)
+def test_nothing_runs_in_parts_in_a_compiled_graph_or_where_somebody_looks(monkeypatch):
+    layer, x = FeedForward(4, 6, nn.GELU()).eval(), torch.randn(2, 5, 4)
+    assert not can_run_in_parts(layer, x)  # a gradient may be wanted
+    with torch.no_grad():
+        assert can_run_in_parts(layer, x)
+        assert not can_run_in_parts(layer.train(), x)
+        handle = layer.eval().output.register_forward_pre_hook(lambda *_: None)
+        assert not can_run_in_parts(layer, x)
+        handle.remove()
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+        assert not can_run_in_parts(layer, x)
 
 
 @pytest.mark.parametrize(("batch", "rows"), [(1, 1024), (3, 341), (9999, 1)])
 def test_each_document_of_a_batch_has_its_part_of_a_chunk(monkeypatch, batch, rows):
-    monkeypatch.setattr(row_chunks, "CPU_ROWS", 1024)
-    assert row_chunks.rows_of_each(batch) == rows
+    monkeypatch.setattr(streaming, "CPU_ROWS", 1024)
+    assert streaming.rows_of_each(batch) == rows

@@ -1,17 +1,21 @@
 """A long text attended some tokens at a time: the same as all at once, and where it is not done."""
 
 import math
+from unittest.mock import patch
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kernel_tables import only
+from model_kinds import model, text
 from torch import Tensor
 
-from longform.functional import window as dispatch
-from longform.layers import attention as subject
-from longform.layers import row_chunks, streaming
+from longform.layers import streaming
 from longform.layers.attention import LinformerAttention
+from longform.layers.streaming import assembled, attention_in_parts
+from longform.models import modeling_linformer as modeling
+from longform.models.modeling_linformer import LinformerModel
 from strategies import generator, mask_rows, normal, seeds
 from tolerances import assert_close
 
@@ -33,16 +37,15 @@ def layer(seed: int = 0, *, sinks: int = 1, budget: float | None = 5.0, **option
 @pytest.fixture
 def short_parts(monkeypatch):
     """Two blocks of queries at a time, from 17 tokens on."""
-    monkeypatch.setattr(row_chunks, "LONG", 17)
+    monkeypatch.setattr(streaming, "LONG", 17)
     monkeypatch.setattr(streaming, "CPU_ROWS", 8)
 
 
-@pytest.fixture
-def streams(monkeypatch):
-    """How many times a text went through some queries at a time."""
-    calls = []
-    monkeypatch.setattr(subject, "windowed_parts", lambda *given: calls.append(1) or streaming.windowed_parts(*given))
-    return calls
+def in_parts(module: LinformerAttention, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+    """All parts together, of what must be formed in parts."""
+    parts = attention_in_parts(module, hidden, mask)
+    assert parts is not None
+    return assembled(parts, hidden.shape[:2])
 
 
 def whole(module: LinformerAttention, hidden: Tensor, mask: Tensor | None) -> Tensor:
@@ -64,31 +67,28 @@ def masked(data, length: int, seed: int, kinds: tuple[str, ...]) -> tuple[Tensor
     st.integers(17, LONGEST), st.data(), seeds, st.sampled_from([0, 1, 3, 5]), st.sampled_from([None, 3.5, 1e4]),
     st.booleans(),
 )  # fmt: skip
-def test_it_equals_all_queries_at_once(monkeypatch, short_parts, length, data, seed, sinks, budget, products):
-    monkeypatch.setattr(dispatch, "products_are_faster", lambda *_: products)
+def test_it_equals_all_queries_at_once(short_parts, length, data, seed, sinks, budget, products):
     hidden, mask, dirty = masked(data, length, seed, ("full", "right", "empty"))
     module = layer(seed % 1000, sinks=sinks, budget=budget)
-    with torch.no_grad():
-        assert_close(module(dirty, mask), whole(module, hidden, mask))
+    with torch.no_grad(), only(document="bmm" if products else "sdpa"):
+        assert_close(in_parts(module, dirty, mask), whole(module, hidden, mask))
 
 
-def test_parts_may_be_shorter_than_a_block(monkeypatch, streams):
-    monkeypatch.setattr(row_chunks, "LONG", 17)
+def test_parts_may_be_shorter_than_a_block(monkeypatch):
+    monkeypatch.setattr(streaming, "LONG", 17)
     monkeypatch.setattr(streaming, "CPU_ROWS", 3)
     module, hidden = layer(), normal(generator(1), 2, 43, HIDDEN)
     with torch.no_grad():
-        assert_close(module(hidden), whole(module, hidden, None))
-    assert streams == [1]
+        assert_close(in_parts(module, hidden), whole(module, hidden, None))
 
 
-def test_bfloat16(short_parts, streams):
+def test_bfloat16(short_parts):
     module, hidden = layer().to(torch.bfloat16), normal(generator(1), 2, 43, HIDDEN, dtype=torch.bfloat16)
     with torch.no_grad():
-        out = module(hidden)
+        out = in_parts(module, hidden)
     assert out.dtype == torch.bfloat16
     expected = whole(module.double(), hidden.double(), None)
     assert (out.double() - expected).norm() < 0.02 * expected.norm()
-    assert streams == [1]
 
 
 ALONE = (
@@ -103,16 +103,16 @@ ALONE = (
 @given(st.integers(17, LONGEST), st.data(), seeds, st.sampled_from(ALONE))
 def test_slots_alone_equal_all_queries_at_once(monkeypatch, short_parts, length, data, seed, options):
     """Without a window; the parts' own tokens may be overwritten as soon as the next part is asked for."""
-    monkeypatch.setattr(subject, "rows_of_each", lambda batch: 6)
+    monkeypatch.setattr(streaming, "rows_of_each", lambda batch: 6)
     hidden, mask, dirty = masked(data, length, seed, ("full", "right", "holes", "empty"))
     options = {"projected_length": 8, "sinks": 0, **options}
     module = layer(seed % 1000, attention_window=None, budget=None, **options)
     expected = whole(module, hidden, mask)
     with torch.no_grad():
-        assert_close(module(dirty, mask), expected)
+        assert_close(in_parts(module, dirty, mask), expected)
         residual = torch.randn_like(hidden)
         expected = expected + residual
-        parts = module.in_parts(dirty, mask, residual=residual)
+        parts = attention_in_parts(module, dirty, mask, residual=residual)
         assert parts is not None
         for where, part in parts:
             assert_close(part, expected[where])
@@ -125,7 +125,7 @@ def test_a_window_reads_no_token_whose_output_was_given_out(short_parts):
     residual = torch.randn_like(hidden)
     expected = whole(module, hidden, mask) + residual
     with torch.no_grad():
-        parts = module.in_parts(hidden, mask, residual=residual)
+        parts = attention_in_parts(module, hidden, mask, residual=residual)
         assert parts is not None
         seen = torch.zeros(3, 43, dtype=torch.int)
         for where, part in parts:
@@ -138,32 +138,44 @@ def test_a_window_reads_no_token_whose_output_was_given_out(short_parts):
 @pytest.mark.parametrize(
     "options",
     [
-        {"projection": "max"}, {"projection": "convolution"}, {"attention_window": None},
+        {"projection": "max"}, {"projection": "convolution"},
         {"projection": "mean", "projected_length": [32, 16, 32], "sharing": "none"},
     ],
 )  # fmt: skip
-def test_other_projections_take_the_whole_text(short_parts, streams, options):
+def test_other_projections_take_the_whole_text(short_parts, options):
     module, hidden = layer(budget=None, **options), normal(generator(1), 2, 43, HIDDEN)
     with torch.no_grad():
+        assert attention_in_parts(module, hidden, None) is None
         assert_close(module(hidden), whole(module, hidden, None))
-    assert not streams
 
 
-def test_where_something_stands_in_the_way_the_text_is_whole(short_parts, streams):
+def test_where_something_stands_in_the_way_the_text_is_whole(short_parts):
     module, hidden = layer(), normal(generator(1), 2, 43, HIDDEN)
-    module(hidden)  # parameters want gradients
     with torch.no_grad():
-        module(hidden[:, :16])
-        module(hidden, torch.ones(2, 43).index_fill(1, torch.tensor([7]), 0.0))  # a hole
-        module(hidden, output_attentions=True)
-        handle = module.query.register_forward_hook(lambda *_: None)
-        module(hidden)
+        assert attention_in_parts(module, hidden[:, :16], None) is None
+        hole = torch.ones(2, 43).index_fill(1, torch.tensor([7]), 0.0)
+        assert attention_in_parts(module, hidden, hole) is None
+        handle = module.key.register_forward_hook(lambda *_: None)
+        assert attention_in_parts(module, hidden, None) is None
         handle.remove()
-        module.train().dropout = 0.5
-        module(hidden)
-        assert not streams
-        module.eval()(hidden)
-    assert streams == [1]
+        assert attention_in_parts(module, hidden, None) is not None
+
+
+@pytest.mark.parametrize("kind", ["linear", "mean-window-sinks"])
+def test_the_encoder_decides_once(short_parts, kind):
+    """Not with a gradient, weights to return, dropout, a hook, or a layer of somebody else's."""
+    made, given = model(kind, LinformerModel), text(2, 32)
+    with patch.object(modeling, "layer_in_parts", wraps=streaming.layer_in_parts) as taken:
+        made(**given)
+        with torch.no_grad():
+            made(**given, output_attentions=True)
+            made.train()(**given)
+            handle = made.eval().encoder.layers[0].attention.query.register_forward_hook(lambda *_: None)
+            made(**given)
+            handle.remove()
+            assert taken.call_count == 0
+            made(**given)
+    assert taken.call_count == made.config.num_hidden_layers
 
 
 @pytest.mark.parametrize(("window", "rows"), [(64, 1024), (96, 1056), (1024, 1024), (5000, 5000)])

@@ -14,8 +14,9 @@ from longform import (
     LinformerForTokenClassification,
     LinformerModel,
 )
+from longform.choices import POOLINGS
 from longform.errors import InputError
-from longform.functional.pooling import POOLINGS, pooled
+from longform.functional.pooling import pooled
 from tolerances import assert_close
 
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

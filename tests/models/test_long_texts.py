@@ -5,7 +5,8 @@ import torch
 from model_kinds import KINDS, model, text
 from torch import Tensor, nn
 
-from longform.layers import row_chunks, streaming
+from longform.layers import streaming
+from longform.layers.streaming import layer_in_parts
 from longform.models.modeling_linformer import LinformerModel
 from tolerances import assert_close
 
@@ -15,9 +16,8 @@ LENGTH = 32
 @pytest.fixture(autouse=True)
 def few_tokens_are_long(monkeypatch):
     """From 17 tokens on, 4 at a time."""
-    monkeypatch.setattr(row_chunks, "LONG", 17)
-    for module in (row_chunks, streaming):
-        monkeypatch.setattr(module, "CPU_ROWS", 8)
+    monkeypatch.setattr(streaming, "LONG", 17)
+    monkeypatch.setattr(streaming, "CPU_ROWS", 8)
 
 
 def whole(made: LinformerModel, given: dict[str, Tensor], **options) -> Tensor:
@@ -58,9 +58,10 @@ def test_a_layer_puts_its_output_where_its_input_was_only_when_told(kind):
     layer, shared = made.encoder.layers[0], made.encoder.shared_projection
     given = hidden.clone()
     with torch.no_grad():
-        out, _ = layer(hidden, None, shared, False)
+        out = layer_in_parts(layer, hidden, None, shared, in_place=False)
         assert torch.equal(hidden, given)
-        written, _ = layer(hidden, None, shared, False, overwrite=True)
+        assert_close(out, layer(hidden, None, shared, False)[0], scope="model")
+        written = layer_in_parts(layer, hidden, None, shared, in_place=True)
     assert written.data_ptr() == hidden.data_ptr()
     assert torch.equal(written, out)
 

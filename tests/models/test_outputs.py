@@ -6,7 +6,7 @@ from model_kinds import KINDS, LONGEST, model, text
 
 from longform import LinformerForMaskedLM
 from longform.errors import InputError
-from longform.layers import row_chunks
+from longform.layers import streaming
 from longform.models.effective_maps import effective_maps
 from tolerances import assert_close
 
@@ -80,8 +80,8 @@ def test_gradient_checkpointing_gives_the_same_gradients(kind, reentrant):
 @pytest.mark.parametrize("kind", ["linear", "mean-window"])
 def test_reentrant_checkpointing_computes_again_what_was_dropped(kind, rows, long, monkeypatch):
     """Its first pass has no gradients, and goes through long texts in parts where nothing is dropped."""
-    monkeypatch.setattr(row_chunks, "CPU_ROWS", rows)
-    monkeypatch.setattr(row_chunks, "LONG", long)
+    monkeypatch.setattr(streaming, "CPU_ROWS", rows)
+    monkeypatch.setattr(streaming, "LONG", long)
     options = {**QUIET, "hidden_dropout_prob": 0.3}
     made, given = model(kind, LinformerForMaskedLM, **options).double().train(), text(2, LONGEST)
     gradients = []

@@ -29,7 +29,7 @@ def test_every_kind_of_attention_gives_the_same(kind: str, dtype: torch.dtype) -
     expected, short = (model(*given).last_hidden_state for given in ((ids, mask), (ids[:1, :5],)))
     assert longform.pack_weights(model) is model
     attention = model.encoder.layers[0].attention
-    own = attention.sharing == "none" or len(attention.head_groups) > 1
+    own = attention.projection_sharing == "none" or len(attention.head_groups) > 1
     packed = sum(isinstance(part, PackedLinear) for part in model.modules())
     assert packed == (4 if own else 6) * model.config.num_hidden_layers
     assert_close(model(ids, mask).last_hidden_state, expected.double())

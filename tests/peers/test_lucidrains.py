@@ -7,7 +7,7 @@ import pytest
 import torch
 from linformer.linformer import LinformerSelfAttention
 
-from longform.functional.association import project_first_is_cheaper
+from longform.functional.dense import project_first_is_cheaper
 from longform.layers.attention import LinformerAttention
 from tolerances import assert_close
 

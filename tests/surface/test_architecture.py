@@ -54,7 +54,7 @@ def test_the_layers_are_those_of_the_import_contract() -> None:
     contract = next(entry for entry in project["tool"]["importlinter"]["contracts"] if entry["id"] == "layers")
     enforced = [re.findall(r"\w+", layer) for layer in contract["layers"]]
     drawn = []
-    for line in section("# Architecture").splitlines():
+    for line in section("## Layers").splitlines():
         found = re.match(r"^ {4}(\w+(?: \| \w+)*)(?: {2,}|$)", line)
         if found is not None:
             drawn.append(re.findall(r"\w+", found[1]))

@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertModel
 
+from longform.choices import POOLINGS
 from longform.errors import ConfigurationError
-from longform.functional.pooling import POOLINGS
 from longform.training.finetuning import FinetuningResult, finetune
 from longform.training.labels import Examples
 from longform.training.settings import FinetuningSettings

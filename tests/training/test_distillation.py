@@ -205,7 +205,7 @@ def test_other_settings_are_refused(
     interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str]
 ) -> None:
     other = DistillationSettings(**{**vars(SETTINGS), "learning_rate": 1e-4})
-    with pytest.raises(ConfigurationError, match=r"learning_rate: 0.003 -> 0.0001"):
+    with pytest.raises(ConfigurationError, match=r"settings.learning_rate: 0.003 there, 0.0001 now"):
         _run(student_folder, teacher, texts, output=interrupted, settings=other)
     with pytest.raises(ConfigurationError, match="data: "):
         _run(student_folder, teacher, texts[::-1][:40], output=interrupted)

@@ -153,12 +153,12 @@ def test_other_settings_are_refused(
         _interrupt_at(patched, 1)
         with pytest.raises(KeyboardInterrupt):
             _run(file, output=output)
-    with pytest.raises(ConfigurationError, match=r"learning_rate: 0.003 -> 0.0001"):
+    with pytest.raises(ConfigurationError, match=r"settings.learning_rate: 0.003 there, 0.0001 now"):
         _run(file, replace(SETTINGS, learning_rate=1e-4), output=output)
-    with pytest.raises(ConfigurationError, match=r"projected_length: 4 -> 8"):
+    with pytest.raises(ConfigurationError, match=r"model.projected_length: 4 there, 8 now"):
         _run(file, config={**MODEL, "projected_length": 8}, output=output)
     file.write_text(json.dumps({"text": " ".join(texts[:20])}))
-    with pytest.raises(ConfigurationError, match=r"corpus: \w+ -> \w+"):
+    with pytest.raises(ConfigurationError, match=r"data.corpus: \w+ there, \w+ now"):
         _run(file, output=output)
 
 

@@ -1,6 +1,7 @@
-"""What every command's parser has: ``--config FILE.yaml``, defaults in the help, dashes or underscores in names."""
+"""Options that commands share: ``--config FILE.yaml``, how a model is run, what is read and written."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from longform.errors import require
@@ -29,7 +30,28 @@ def add_model_options(parser: Any, *, lengths: bool = True, compiling: bool = Fa
 def parse(parser: Any, arguments: Sequence[str]) -> Any:
     """The parsed Namespace; ``--some-name`` and ``--some_name`` are the same option."""
     known = _option_names(parser)
-    return parser.parse_args([_spelled(argument, known) for argument in arguments])
+    spelled = [_spelled(argument, known) for argument in arguments]
+    try:
+        return parser.parse_args(spelled)
+    except SystemExit as stop:
+        if stop.code:
+            _print_near_options(spelled, known)
+        raise
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """The end of a message about an unknown name: what is near it, or nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return f'; did you mean "{near[0]}"?' if near else ""
+
+
+def _print_near_options(arguments: Sequence[str], known: set[str]) -> None:
+    given = [argument.partition("=")[0] for argument in arguments if argument.startswith("--")]
+    for name in given:
+        if name not in known and (near := did_you_mean(name, known)):
+            print(f'there is no option "{name}"{near}', file=sys.stderr)
 
 
 def _spelled(argument: str, known: set[str]) -> str:

@@ -1,4 +1,4 @@
-"""``longform bound [MODEL]``: what Theorems 1 and 2 promise, and what random and fitted projections do."""
+"""``longform bound [MODEL]``: what the paper's Theorems 1 and 2 promise about k, beside measured errors."""
 
 import argparse
 from dataclasses import fields
@@ -9,7 +9,6 @@ from longform.cli.arguments import command_parser
 from longform.cli.printing import print_table
 from longform.cli.settings_options import field_helps
 from longform.cli.spectrum import eager_encoder, encoder_source
-from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
 
 
@@ -49,7 +48,6 @@ def parser() -> Any:
 def run(settings: Any) -> None:
     """Print k; with a folder, measure and say whether the bounds are kept."""
     from longform.studies.bounds.run import all_guarantees, run_bound
-    from longform.studies.speed.run_facts import run_facts
 
     chosen = _chosen(settings)
     name = getattr(settings, "model", None)
@@ -64,7 +62,6 @@ def run(settings: Any) -> None:
         _subject(name, settings),
         chosen,
         output=Path(settings.output).expanduser(),
-        facts=run_facts(settings.device),
         progress=True,
     )
     _print_k(result.guarantees)
@@ -100,6 +97,7 @@ def _chosen(settings: Any) -> Any:
 
 
 def _subject(name: str | None, settings: Any) -> Any:
+    from longform.data.token_store import CorpusFiles
     from longform.studies.bounds.run import BoundSubject
     from longform.studies.spectrum.run import short_name
 

@@ -1,4 +1,4 @@
-"""``longform compare``: one data set, one budget, several architectures side by side."""
+"""``longform compare``: several architectures trained on one data set with one budget."""
 
 from pathlib import Path
 from typing import Any

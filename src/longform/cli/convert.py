@@ -1,23 +1,23 @@
-"""``longform convert SOURCE OUTPUT``: a pretrained encoder becomes a Longform, in a folder."""
+"""``longform convert SOURCE OUTPUT``: a pretrained encoder turned into a Longform and saved in a folder."""
 
 from pathlib import Path
 from typing import Any, Literal
 
+from longform.choices import EXTENSIONS, POOLED, POOLINGS, PROJECTION_INITS, PROJECTIONS, SHARINGS, TASKS
 from longform.cli.arguments import command_parser
 from longform.cli.lengths_file import read_lengths
 from longform.conversion import defaults
 from longform.conversion.saving import check_output
-from longform.conversion.tasks import MODELS
-from longform.functional.pooling import POOLINGS
-from longform.functional.positions import METHODS
-from longform.layers.geometry import INITIALISATIONS, PROJECTIONS, SHARINGS
 
 Lengths = int | Literal["auto"] | list[int] | list[list[int]] | str
 
 
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
-    made = command_parser("convert", "Turn a pretrained encoder into a Longform; its weights and its head are kept.")
+    made = command_parser(
+        "convert", "Turn a pretrained encoder into a Longform, whose attention takes time linear in the length of the "
+        "text: keys and values are shortened to k slots, and near tokens are seen exactly. Weights and head are kept.",
+    )  # fmt: skip
     made.add_argument("source", type=str, help="folder of a saved model, sentence-transformers folder, or hub name")
     made.add_argument("output", type=str, help="folder for the result")
     made.add_argument("--overwrite", action="store_true", help="replace the result of an earlier conversion")
@@ -32,15 +32,17 @@ def _add_length(made: Any) -> None:
         "--max-length", type=int, default=defaults.MAX_LENGTH, help="tokens of the longest text, special ones included"
     )
     made.add_argument(
-        "--positions", choices=METHODS, default=defaults.POSITIONS,
-        help="positions past the source's: repeat what it learned, or stretch it",
+        "--positions", choices=EXTENSIONS, default=defaults.POSITIONS,
+        help="position embeddings for more tokens than the source has: tile repeats them, interpolate stretches them",
     )  # fmt: skip
 
 
 def _add_attention(made: Any) -> None:
     made.add_argument(
-        "--projection", choices=PROJECTIONS, default=defaults.PROJECTION, help="how keys and values are shortened"
-    )
+        "--projection", choices=PROJECTIONS, default=defaults.PROJECTION,
+        help="how keys and values are shortened to slots: linear: learned matrices E and F (the paper's); mean, max, "
+        "convolution: of runs of neighbouring tokens; random: fixed random matrices",
+    )  # fmt: skip
     made.add_argument(
         "--projected-length", type=Lengths, default="auto",
         help=f"slots k: a number, a list per layer, lists per head, or a JSON or YAML file with one of these as its "
@@ -48,11 +50,14 @@ def _add_attention(made: Any) -> None:
     )  # fmt: skip
     made.add_argument(
         "--sharing", choices=(*SHARINGS, "auto"), default="auto",
-        help=f"who shares a projection; auto: as the --projected-length file says, else {defaults.SHARING}",
+        help="what shares a projection: none: each head has its own; headwise: the heads of a layer; key_value: its "
+        "keys and values, too; layerwise: all layers, too; auto: as the --projected-length file says, else "
+        f"{defaults.SHARING}",
     )  # fmt: skip
     made.add_argument(
         "--attention-window", type=int | Literal["auto"] | None, default="auto",
-        help=f"tokens seen exactly on each side; null: slots only; auto: {defaults.WINDOW} where slots have a place",
+        help=f"tokens seen exactly on each side, beside the slots; null: slots only; auto: {defaults.WINDOW} with the "
+        f"projections {', '.join(POOLED)}, else null",
     )  # fmt: skip
     made.add_argument(
         "--memory-budget", type=float | Literal["auto"] | None, default="auto",
@@ -60,11 +65,13 @@ def _add_attention(made: Any) -> None:
     )  # fmt: skip
     made.add_argument(
         "--sink-tokens", type=int, default=defaults.SINKS,
-        help="leading tokens that every query sees exactly, beside the slots; a learned E gives them rows",
+        help="attention sinks: leading tokens that every query sees exactly, beside the slots (for linear and random "
+        "projections they take rows of E and F)",
     )  # fmt: skip
     made.add_argument(
-        "--projection-init", choices=INITIALISATIONS, default="block_mean", help="start of a learned projection"
-    )
+        "--projection-init", choices=PROJECTION_INITS, default="block_mean",
+        help="how linear projections begin: normal: N(0, 1/k); block_mean: means of k blocks of tokens",
+    )  # fmt: skip
 
 
 def _add_task(made: Any) -> None:
@@ -72,7 +79,7 @@ def _add_task(made: Any) -> None:
         "--task",
         type=str | None,
         default=None,
-        help=f"task of the result: {', '.join(MODELS)}; null: the source's own",
+        help=f"task of the result: {', '.join(TASKS)}; null: the source's own",
     )
     made.add_argument("--num-labels", type=int | None, default=None, help="labels of a new classification head")
     made.add_argument(

@@ -1,4 +1,4 @@
-"""``longform demo``: the whole way on a bundled data set, with a report."""
+"""``longform demo``: conversion, distillation, fine-tuning and comparison on a bundled data set."""
 
 import argparse
 from pathlib import Path
@@ -10,7 +10,7 @@ from longform.cli.arguments import command_parser
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
-        "demo", "Convert an encoder, heal it, fine-tune it on licence texts, compare it with the original, measure it, "
+        "demo", "Convert an encoder, distil it, fine-tune it on licence texts, compare it with the original, time it "
         "and write a report: about 10 minutes on 2 CPU cores. Interrupted, it goes on when it is called again.",
     )  # fmt: skip
     made.add_argument("--output", type=Path, default=Path("runs/demo"), help="folder for model, report and records")

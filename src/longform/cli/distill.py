@@ -1,10 +1,9 @@
-"""``longform distill STUDENT TEACHER TEXTS...``: the original encoder teaches the converted one."""
+"""``longform distill STUDENT TEACHER TEXTS...``: a converted model trained to imitate its original."""
 
 from typing import Any
 
 from longform.cli.arguments import command_parser
 from longform.cli.settings_options import add_settings, chosen_settings
-from longform.data.token_store import CorpusFiles
 
 
 def parser() -> Any:
@@ -12,9 +11,9 @@ def parser() -> Any:
     from longform.training.settings import DistillationSettings
 
     made = command_parser(
-        "distill", "Teach a Longform what its original knows, on unlabelled text. Interrupted, it goes on when it is "
-        "called again with the same output folder and options. Several processes: torchrun --nproc-per-node N "
-        "-m longform.cli.main distill ...",
+        "distill", "Train a converted model to imitate its original, on unlabelled text. Interrupted, it goes on when "
+        "it is called again with the same output folder and options. Several processes: torchrun --nproc-per-node N "
+        "-m longform distill ...",
     )  # fmt: skip
     made.add_argument("student", type=str, help="folder of the converted model (longform convert)")
     made.add_argument("teacher", type=str, help="folder or hub name of the original encoder")
@@ -28,6 +27,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Distil, save, and say how the student agrees with its teacher."""
+    from longform.data.token_store import CorpusFiles
     from longform.training.distillation import distill
     from longform.training.settings import DistillationSettings
 

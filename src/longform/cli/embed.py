@@ -2,14 +2,14 @@
 
 from typing import Any
 
+from longform.choices import POOLINGS
 from longform.cli.arguments import add_input_options, add_model_options, command_parser, inference_settings
 from longform.cli.printing import print_summary
-from longform.functional.pooling import POOLINGS
 
 
 def parser() -> Any:
     """Options of the command."""
-    made = command_parser("embed", "One vector a document, in order; started again after a kill, it goes on.")
+    made = command_parser("embed", "One vector a document, in order. Interrupted, it goes on when it is called again.")
     made.add_argument("model", help="folder or hub name of an encoder, or a sentence-transformers folder")
     add_input_options(made)
     made.add_argument(

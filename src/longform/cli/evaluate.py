@@ -1,4 +1,4 @@
-"""``longform evaluate TASK``: a Longform, its original cut, and its original in chunks, side by side."""
+"""``longform evaluate TASK``: scores of a Longform beside its original, on cut texts and on chunks."""
 
 import json
 from typing import Any
@@ -11,7 +11,9 @@ HIDDEN = ("task", "model", "strategy", "max_length", "labels", "f1", "confusion"
 
 def parser() -> Any:
     """One subcommand a task."""
-    made = command_parser("evaluate", "Measure models side by side; scores are in percent where they say x 100.")
+    made = command_parser(
+        "evaluate", "Score a Longform on whole texts beside its original, which gets them cut and in chunks."
+    )
     tasks = made.add_subcommands(dest="task", required=True)
     tasks.add_subcommand("classification", _classification(), help="accuracy, macro-F1, confusion (or regression)")
     tasks.add_subcommand("sts", _similarity(), help="similarity of pairs: Spearman x 100")
@@ -71,7 +73,7 @@ def _print_confusion(record: dict[str, Any]) -> None:
 def _task_parser(task: str, description: str) -> Any:
     made = command_parser(f"evaluate {task}", description)
     made.add_argument("--longform", type=str | None, default=None, help="folder of a Longform, run on whole texts")
-    made.add_argument("--original", type=str | None, default=None, help="folder or name of the original: cut, chunked")
+    made.add_argument("--original", type=str | None, default=None, help="folder or hub name: on cut texts, on chunks")
     made.add_argument(
         "--original-length", type=int | None, default=None, help="tokens of the original; null: its limit"
     )

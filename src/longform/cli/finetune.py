@@ -13,7 +13,7 @@ def parser() -> Any:
     made = command_parser(
         "finetune", "Train a classifier or regressor on labelled text: a Longform, or any other encoder. Interrupted, "
         "it goes on when it is called again with the same output folder and options. Several processes: torchrun "
-        "--nproc-per-node N -m longform.cli.main finetune ...",
+        "--nproc-per-node N -m longform finetune ...",
     )  # fmt: skip
     made.add_argument("model", type=str, help="folder or hub name of the encoder")
     made.add_argument(

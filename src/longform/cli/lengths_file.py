@@ -1,4 +1,4 @@
-"""k from a file, as ``longform spectrum`` writes it: JSON or YAML."""
+"""The projected length k from a JSON or YAML file, such as ``longform spectrum`` writes."""
 
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,8 @@
-"""``longform COMMAND``: finds the command, runs it, and turns errors into one line.
+"""The program ``longform``: finds a command, runs it, and turns errors into one line.
 
 A command is one module of this package, listed in ``COMMANDS`` and imported when it is called. It has
 ``parser() -> jsonargparse.ArgumentParser`` (made by ``arguments.command_parser``) and ``run(settings: Namespace)``.
+What computes is imported in ``run``, so that ``--help`` waits for neither torch nor transformers.
 """
 
 import sys
@@ -9,8 +10,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-import longform  # registers the models with Hugging Face's Auto classes
-from longform.cli.arguments import parse
+from longform import __version__
+from longform.cli.arguments import did_you_mean, parse
 from longform.errors import LongformError
 
 FAILED, INTERRUPTED = 2, 130
@@ -24,19 +25,22 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "convert": Command("longform.cli.convert", "turn a pretrained encoder into a Longform"),
-    "distill": Command("longform.cli.distill", "teach a Longform what its original knows, on unlabelled text"),
+    "convert": Command("longform.cli.convert", "turn a pretrained encoder into a Longform, a model for long documents"),
+    "distill": Command("longform.cli.distill", "train a converted model to imitate its original, on unlabelled text"),
     "finetune": Command("longform.cli.finetune", "train a classifier or regressor on labelled text"),
     "pretrain": Command("longform.cli.pretrain", "train a new masked-language model from scratch"),
-    "evaluate": Command("longform.cli.evaluate", "measure models side by side"),
+    "evaluate": Command("longform.cli.evaluate", "score models on labels, similarity, retrieval or masked tokens"),
     "predict": Command("longform.cli.predict", "label documents with a fine-tuned model"),
     "embed": Command("longform.cli.embed", "turn documents into vectors"),
-    "spectrum": Command("longform.cli.spectrum", "singular values of attention, and the k that they ask for"),
-    "bound": Command("longform.cli.bound", "the theorems' k and bounds, and the error against k"),
-    "compare": Command("longform.cli.compare", "several architectures on one task, with one budget"),
-    "reproduce": Command("longform.cli.reproduce", "the paper's tables and figures, measured here"),
-    "benchmark": Command("longform.cli.benchmark", "time and memory against length, the floor and other encoders"),
-    "demo": Command("longform.cli.demo", "the whole way on a bundled data set, with a report"),
+    "spectrum": Command("longform.cli.spectrum", "singular values of attention maps, and the k that they suggest"),
+    "bound": Command("longform.cli.bound", "what the paper's theorems promise about k, beside measured errors"),
+    "compare": Command("longform.cli.compare", "train several architectures on one task with one budget"),
+    "reproduce": Command("longform.cli.reproduce", "measure the paper's tables and figures on this machine"),
+    "benchmark": Command("longform.cli.benchmark", "time and memory against length of text, beside other encoders"),
+    "doctor": Command(
+        "longform.cli.doctor", "what this machine has, which kernels serve on it, which extras are missing"
+    ),
+    "demo": Command("longform.cli.demo", "convert, distil, fine-tune and compare on a bundled data set (10 minutes)"),
 }
 
 
@@ -47,11 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_usage())
         return 0 if arguments else FAILED
     if arguments[0] == "--version":
-        print(f"longform {longform.__version__}")
+        print(f"longform {__version__}")
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        return _fail(f'there is no command "{name}"; there are: {", ".join(COMMANDS)}')
+        near = did_you_mean(name, [*COMMANDS, "--help", "--version"])
+        return _fail(f'there is no command "{name}"; there are: {", ".join(COMMANDS)}{near}')
     return _run(COMMANDS[name], rest)
 
 

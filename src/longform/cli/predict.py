@@ -8,7 +8,7 @@ from longform.cli.printing import print_summary
 
 def parser() -> Any:
     """Options of the command."""
-    made = command_parser("predict", "Label documents, in order; started again after a kill, it goes on.")
+    made = command_parser("predict", "Label documents in order. Interrupted, it goes on when it is called again.")
     made.add_argument("model", help="folder or hub name of a model with a trained classification head")
     add_input_options(made)
     made.add_argument("--threshold", type=float, default=0.5, help="multi-label: least probability of a given label")

@@ -27,14 +27,14 @@ MODEL_OPTIONS = {
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     from longform.data.tokenizer_training import TokenizerSettings
-    from longform.training.presets import load_preset, preset_names
+    from longform.training.presets import preset_description, preset_names
     from longform.training.pretraining_settings import PretrainingSettings
 
-    presets = "; ".join(f"{name}: {load_preset(name).description}" for name in preset_names())
+    presets = "; ".join(f"{name}: {preset_description(name)}" for name in preset_names())
     made = command_parser(
         "pretrain", "Train a new masked-language model from scratch on text, in a folder with model card, records, "
         "learning curve and report. Interrupted, it goes on when it is called again with the same output folder and "
-        f"options. Several processes: torchrun --nproc-per-node N -m longform.cli.main pretrain ... Presets: {presets}",
+        f"options. Several processes: torchrun --nproc-per-node N -m longform pretrain ... Presets: {presets}",
     )  # fmt: skip
     made.add_argument("texts", nargs="+", help="text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")

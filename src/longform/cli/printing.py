@@ -1,4 +1,4 @@
-"""What commands print: summaries and tables."""
+"""Summaries and tables as commands print them."""
 
 import dataclasses
 import sys

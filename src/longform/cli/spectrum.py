@@ -1,4 +1,4 @@
-"""``longform spectrum MODEL...``: singular values of attention, k chosen by them, and heads that attend alike."""
+"""``longform spectrum MODEL...``: singular values of attention maps, k chosen by them, and similar heads."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -40,7 +40,6 @@ def run(settings: Any) -> None:
     """Measure, and say how much the largest singular values hold."""
     from longform.studies.spectrum.run import corpora_of, run_spectrum
     from longform.studies.spectrum.settings import SpectrumSettings, SpectrumView, texts_at
-    from longform.studies.speed.run_facts import run_facts
 
     view = chosen_settings(SpectrumView, settings)
     count = texts_at(settings.scale)
@@ -52,7 +51,6 @@ def run(settings: Any) -> None:
         view,
         output=Path(settings.output).expanduser(),
         opener=lambda name: eager_encoder(name, settings.device),
-        facts=run_facts(settings.device),
         progress=True,
     )
     for result in results:

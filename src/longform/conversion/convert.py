@@ -9,6 +9,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers.modeling_utils import PreTrainedModel
 
+from longform.choices import EXTENSIONS
 from longform.conversion import defaults
 from longform.conversion.families import family_of
 from longform.conversion.family import Family
@@ -21,7 +22,6 @@ from longform.conversion.tasks import MODELS, check_task
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
 from longform.data.text import atomic_folder
 from longform.errors import ConfigurationError, ConversionError, LongformError
-from longform.functional.positions import METHODS
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
@@ -118,8 +118,8 @@ def _check_options(max_length: int, positions: str, task: str | None) -> None:
         raise ConversionError(
             f"max_length={max_length!r} must be a whole number of tokens from {SHORTEST} to {LONGEST}"
         )
-    if positions not in METHODS:
-        raise ConversionError(f"positions={positions!r} is not known; choose one of {', '.join(map(repr, METHODS))}")
+    if positions not in EXTENSIONS:
+        raise ConversionError(f"positions={positions!r} is not known; choose one of {', '.join(map(repr, EXTENSIONS))}")
     check_task(task)
 
 

@@ -1,6 +1,6 @@
-"""Defaults of a conversion, chosen by measurement: see docs/measurements.md."""
+"""Defaults of a conversion, chosen by measurement: see docs/lab/quality.md."""
 
-from longform.layers.geometry import POOLED, widest_slots
+from longform.choices import POOLED
 
 MAX_LENGTH = 4096  # tokens
 PROJECTION = "mean"
@@ -22,6 +22,8 @@ def default_slots(*, max_length: int, window: int | None) -> int:
     Beyond SLOTS x window tokens a slot covers as many tokens as the window has, or the largest part of it that fits,
     and k grows with the length.
     """
+    from longform.layers.geometry import widest_slots  # not above: it brings torch, and --help reads the defaults
+
     if window is None or 2 * window >= max_length:
         return min(SLOTS, max_length)
     for size in range(1, window + 1):

@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
 
 from longform.errors import ConfigurationError, DataError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 MOST_LETTERS = 1_000  # of a WordPiece vocabulary; rarer characters are unknown tokens
 BYTES = 256  # of which every byte-level vocabulary has one token each
@@ -51,7 +53,7 @@ class _Kind(NamedTuple):
 def train_tokenizer(
     texts: Iterable[str], settings: TokenizerSettings | None = None, *, max_length: int | None = None,
     progress: bool = False, exact: bool = True,
-) -> PreTrainedTokenizerFast:  # fmt: skip
+) -> "PreTrainedTokenizerFast":  # fmt: skip
     """A tokenizer with exactly ``settings.vocab_size`` tokens; ``max_length``: its ``model_max_length`` in tokens.
 
     ``exact=False``: with fewer, where the corpus does not support as many.
@@ -60,6 +62,8 @@ def train_tokenizer(
     lowest ids and Hugging Face's names. The same texts in the same order give the same tokenizer.
     Raises DataError for an empty corpus, and for one that does not support the vocabulary.
     """
+    from transformers import PreTrainedTokenizerFast  # not above: --help reads the settings' fields
+
     settings = settings or TokenizerSettings()
     kind = KINDS[settings.kind]
     seen = _Counted(texts)

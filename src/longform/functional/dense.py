@@ -2,7 +2,8 @@
 
 A document of n < N tokens uses the first n columns. Each row is rescaled by its Euclidean norm over all N columns
 divided by its norm over the valid ones, so that keys keep their size whatever the length; at full length without
-padding the factor is 1 and the formula is the paper's.
+padding the factor is 1 and the formula is the paper's. E (X W) and (E X) W are the same number up to rounding; which
+takes fewer multiply-adds is counted (``project_first_is_cheaper``).
 
 Axes: B batch, n tokens, N columns of E, k slots, D hidden, h heads, d head dimension, g = 1 (heads share E) or h.
 """
@@ -13,10 +14,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from longform.functional.association import project_first_is_cheaper
-from longform.functional.linear import fused_linear
-from longform.functional.linear.amx import native_product, native_product_fits
-from longform.functional.linear.trained_product import NativeProduct, product_trains_natively
+from longform.functional.linear import linear
 
 
 class Rows(NamedTuple):
@@ -64,17 +62,34 @@ def dense_project(x: Tensor, rows: Rows) -> Tensor:
     x (B, n, D) with an E per head -> (B, h, k, D).
     """
     matrix = rows.matrix.to(x.dtype)
-    alone = x.shape[0] * matrix.shape[0] == 1 and x.dim() == 3
-    if alone and native_product_fits(matrix[0], x[0]):
-        short = native_product(matrix[0], x[0])[None, None]
-    elif alone and product_trains_natively(matrix[0], x[0]):
-        short = NativeProduct.apply(matrix[0], x[0])[None, None]
-    elif x.dim() == 4:  # torch.matmul would copy E for every text
+    if x.dim() == 4:  # torch.matmul would copy E for every text
         texts = x.permute(2, 1, 0, 3)
         short = torch.bmm(matrix, texts.flatten(2)).unflatten(2, texts.shape[2:]).permute(2, 0, 1, 3)
     else:  # and here x for every head
         short = torch.bmm(matrix.flatten(0, 1)[None].expand(x.shape[0], -1, -1), x).unflatten(1, matrix.shape[:2])
     return short if rows.scale is None else short * rows.scale.to(x.dtype)[..., None]
+
+
+def weights_first_cost(*, n: int, k: int, hidden: int) -> int:
+    """Multiply-adds of E (X W): n D² for X W, n k D for the shortening (whatever the heads share)."""
+    return n * hidden * hidden + n * k * hidden
+
+
+def projection_first_cost(*, n: int, k: int, hidden: int, heads: int, per_head: bool) -> int:
+    """Multiply-adds of (E X) W: n k D and k D² with one E; with an E per head, E X is formed for each head."""
+    shorten = n * k * hidden * (heads if per_head else 1)
+    return shorten + k * hidden * hidden
+
+
+def project_first_is_cheaper(*, n: int, k: int, hidden: int, heads: int, per_head: bool, shared: bool = False) -> bool:
+    """True where (E X) W takes fewer multiply-adds than E (X W), or no more: its intermediate result is shorter.
+
+    Both are the same number up to rounding. ``shared``: keys and values share E, so that one E X serves both.
+    """
+    first = 2 * projection_first_cost(n=n, k=k, hidden=hidden, heads=heads, per_head=per_head)
+    if shared:
+        first -= n * k * hidden * (heads if per_head else 1)
+    return first <= 2 * weights_first_cost(n=n, k=k, hidden=hidden)
 
 
 def keys_come_last(rows: Rows, *, hidden: int, heads: int, shared: bool = False) -> bool:
@@ -96,7 +111,7 @@ def shortened_heads(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, 
     batch, length, hidden = x.shape
     if keys_come_last(rows, hidden=hidden, heads=heads):
         return project_shortened(dense_project(x, rows), weight, bias, rows, heads=heads)
-    full = fused_linear(x, weight, None).view(batch, length, heads, -1)
+    full = linear(x, weight, None).view(batch, length, heads, -1)
     return _with_bias(project_heads(full, rows), bias, rows)
 
 
@@ -110,7 +125,7 @@ def project_heads(full: Tensor, rows: Rows) -> Tensor:
 def project_shortened(short: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int) -> Tensor:
     """(E X) Wᵀ + rowsum(E) bᵀ by head: short (B, g, k, D), weight (h d, D) -> (B, h, k, d)."""
     if short.shape[1] == 1:
-        keys = fused_linear(short[:, 0], weight, bias, bias_times=rows.total[:, 0].expand(short.shape[0], -1))
+        keys = linear(short[:, 0], weight, bias, bias_times=rows.total[:, 0].expand(short.shape[0], -1))
         return keys.unflatten(2, (heads, -1)).transpose(1, 2)
     keys = torch.matmul(short, weight.view(heads, -1, weight.shape[1]).transpose(1, 2))
     return _with_bias(keys, bias, rows)

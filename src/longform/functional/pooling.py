@@ -10,7 +10,6 @@ from longform.errors import InputError
 from longform.functional.masks import blank_padding, masked_mean
 
 LEAD = 64  # tokens after which a token's weight is half of the first one's
-POOLINGS = ("cls", "mean", "lead", "cls_mean", "cls_lead")
 
 
 def lead_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from longform.choices import EXTENSIONS
 from longform.errors import ConfigurationError
 
-METHODS = ("tile", "interpolate")
 INITIALISATIONS = ("normal", "sinusoidal")
 
 
@@ -30,8 +30,8 @@ def extend_positions(table: Tensor, *, length: int, offset: int = 0, method: str
     "tile" repeats the known positions and leaves the first ones unchanged; "interpolate" stretches them linearly over
     the new length. A shorter length cuts the table. Raises ConfigurationError on another method.
     """
-    if method not in METHODS:
-        raise ConfigurationError(f"positions={method!r} is not known; choose one of {', '.join(map(repr, METHODS))}")
+    if method not in EXTENSIONS:
+        raise ConfigurationError(f"positions={method!r} is not known; choose one of {', '.join(map(repr, EXTENSIONS))}")
     head, known = table[:offset], table[offset:]
     if length <= known.shape[0]:
         return table[: offset + length].clone()

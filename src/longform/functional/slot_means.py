@@ -1,4 +1,4 @@
-"""Means of runs of tokens by the compiled kernel of native/, for bfloat16 on a CPU without gradients: one pass.
+"""The mean of each slot's tokens, by torch or by the compiled kernel of csrc/rows.c.
 
 torch sums few bfloat16 values slowly, or copies them as float32 first: 2,048 tokens of 768 features, 8 a run, took it
 0.53 ms on two cores, and the kernel 0.14.
@@ -6,36 +6,70 @@ torch sums few bfloat16 values slowly, or copies them as float32 first: 2,048 to
 Axes: B batch, n tokens, S slots, F features.
 """
 
-import ctypes
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import is_plain_inference
-from longform.functional.native.jobs import MeanJob
-from longform.functional.native.library import native_library
+from longform.functional import dispatch
+from longform.functional.conditions import BFLOAT16, EAGER, LIBRARY, NO_GRADIENT, PLAIN, Call
+from longform.functional.dispatch import Condition, Kernel
+from longform.functional.native.jobs import MeanJob, contiguous_rows, pointer
+from longform.functional.native.library import run
+from longform.functional.slots import Slots, segment_sum
+
+FEATURE_MULTIPLE = 64
 
 
-def native_mean_serves(x: Tensor) -> bool:
-    """Whether the kernel takes such ``x`` (B, n, F); a compiler cannot trace the last question."""
-    plain = x.dtype == torch.bfloat16 and x.numel() > 0 and is_plain_inference(x)
-    return plain and x.stride(2) == 1 and native_library() is not None
-
-
-def native_mean_of_runs(x: Tensor, count: Tensor, *, size: int, sinks: int) -> Tensor:
-    """Sums of ``size`` tokens each, the first ``sinks`` left out, over ``count`` (B, S) or 1: x (B, n, F) -> (B, S, F).
-
-    S is n / size, rounded up.
+@dataclass(eq=False)
+class MeanCall(Call):
+    """x (B, n, F) with padding blanked; ``limit``: the most slots there can be; the first ``sinks`` tokens are left
+    out.
     """
-    library = native_library()
-    assert library is not None
+
+    x: Tensor
+    slots: Slots
+    limit: int
+    sinks: int
+
+    def __post_init__(self) -> None:
+        self.tensors = (self.x,)
+
+
+def _by_torch(call: MeanCall) -> Tensor:
+    total = segment_sum(call.x, call.slots.size, call.slots.uniform, limit=call.limit, sinks=call.sinks)
+    return total / call.slots.count.clamp(min=1.0).to(total.dtype)[..., None]
+
+
+def _compiled(call: MeanCall) -> Tensor:
+    x, size = contiguous_rows(call.x), call.slots.uniform
+    assert size is not None
     batch, length, features = x.shape
-    out = x.new_empty(batch, -(-length // size), features)
-    count = count.float().contiguous()
-    job = MeanJob(
-        x=x.data_ptr(), out=out.data_ptr(), count=count.data_ptr(), x_batch=x.stride(0), x_row=x.stride(1),
-        count_batch=count.stride(0), batch=batch, rows=length, features=features, size=size, sinks=sinks,
-        threads=torch.get_num_threads(),
-    )  # fmt: skip
-    library.longform_mean_of_runs(ctypes.byref(job))
+    runs = -(-length // size)
+    out, count = x.new_empty(batch, runs, features), call.slots.count.float().contiguous()
+    run(MeanJob(
+        x=x.data_ptr(), x_batch=x.stride(0), x_row=x.stride(1), out=pointer(out, torch.bfloat16, batch, runs, features),
+        count=pointer(count, torch.float32, batch, runs), count_batch=runs, batch=batch, rows=length,
+        features=features, size=size, sinks=call.sinks,
+    ))  # fmt: skip
     return out
+
+
+ONE_SIZE = Condition("slots of one size, known without asking the device", lambda call: call.slots.uniform is not None)
+FITS = Condition(
+    f"tokens, and a multiple of {FEATURE_MULTIPLE} features",
+    lambda call: call.x.numel() > 0 and call.x.shape[2] % FEATURE_MULTIPLE == 0,
+)
+SLOT_MEANS = dispatch.operation(
+    "slot_means",
+    Kernel("compiled", _compiled, (BFLOAT16, EAGER, PLAIN, NO_GRADIENT, ONE_SIZE, FITS, LIBRARY)),
+    Kernel("torch", _by_torch),
+)
+
+
+def mean_pool(x: Tensor, slots: Slots, *, limit: int, sinks: int = 0) -> Tensor:
+    """Mean of each slot's valid tokens: x (B, n, F) with padding blanked -> (B, S, F); an empty slot gives zeros.
+
+    ``limit``: the most slots there can be (k). ``sinks``: leading tokens to leave out, which ``slots`` does not count.
+    """
+    return dispatch.run(SLOT_MEANS, MeanCall(x, slots, limit, sinks))

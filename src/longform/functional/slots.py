@@ -1,11 +1,16 @@
-"""Shortening a sequence from n tokens to at most k slots by local pooling: mean, max, convolution (paper §4).
+"""Slots: a sequence of n tokens shortened to at most k by mean, maximum or convolution over runs of tokens (paper §4).
 
 Each slot stands for a run of c consecutive tokens. The paper's c is C = ceil(N / k) for the full length N. A shorter
 document is given the smallest divisor of C that still fits it into k slots, counted on its own length, so that it
 is shortened no more than it must be (k tokens or fewer: one slot a token) and never depends on its neighbours in the
 batch.
 
-Axes: B batch, n tokens, N the longest n, k slots, c tokens a slot, F features, h heads, d head dimension.
+Sinks are leading tokens with slots of their own in front of the others. Trained encoders send much of their attention
+to the first token; averaged into a slot with its neighbours it is lost, and the conversion with it
+(docs/lab/quality.md).
+
+Axes: B batch, n tokens, N the longest n, k slots, S <= k slots of a text, c tokens a slot, s sinks, F features, h
+heads, d head dimension, g = 1 or h.
 """
 
 from functools import lru_cache
@@ -14,9 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import is_eager
+from longform.functional.conditions import is_eager, is_seen
 from longform.functional.masks import document_lengths, without_first
-from longform.functional.slot_means import native_mean_of_runs, native_mean_serves
 
 SHORT_RUN = 8
 
@@ -32,6 +36,15 @@ class Slots(NamedTuple):
     count: Tensor
     size: Tensor
     uniform: int | None
+
+
+class Memory(NamedTuple):
+    """Shortened keys and values (B, h, S, d); ``usable`` bool (B, g, S) or None; ``slots`` where they cover runs."""
+
+    key: Tensor
+    value: Tensor
+    usable: Tensor | None
+    slots: Slots | None
 
 
 def base_slot_size(*, max_length: int, slots: int) -> int:
@@ -63,7 +76,7 @@ def make_slots(
     ``sizes``: the tokens a slot may cover, ascending: divisors(C), or (C,) for a kernel with that many taps;
     ``slots`` k. ``sinks``: leading positions that are not counted.
     """
-    if mask is None and device.type == "cpu" and is_eager():
+    if mask is None and device.type == "cpu" and is_eager() and not is_seen():
         return _even_slots(batch, length, sizes, slots, sinks)
     return _make_slots(mask, batch=batch, length=length, device=device, sizes=sizes, slots=slots, sinks=sinks)
 
@@ -160,17 +173,6 @@ def _totals(runs: Tensor) -> Tensor:
     return total.to(runs.dtype)
 
 
-def mean_pool(x: Tensor, slots: Slots, *, limit: int, sinks: int = 0) -> Tensor:
-    """Mean of each slot's valid tokens: x (B, n, F) with padding blanked -> (B, S, F); an empty slot gives zeros.
-
-    ``limit``: the most slots there can be (k). ``sinks``: leading tokens to leave out, which ``slots`` does not count.
-    """
-    if slots.uniform is not None and native_mean_serves(x):
-        return native_mean_of_runs(x, slots.count, size=slots.uniform, sinks=sinks)
-    total = segment_sum(x, slots.size, slots.uniform, limit=limit, sinks=sinks)
-    return total / slots.count.clamp(min=1.0).to(total.dtype)[..., None]
-
-
 def max_pool(x: Tensor, slots: Slots, mask: Tensor | None, *, limit: int) -> Tensor:
     """Elementwise maximum over each slot's valid tokens: x (B, n, F) -> (B, S, F); an empty slot gives zeros."""
     lowest = torch.finfo(x.dtype).min
@@ -203,3 +205,35 @@ def convolve(x: Tensor, kernel: Tensor, mask: Tensor | None) -> Tensor:
     mass = torch.einsum("bsc,hdc->bshd", present, size)
     seen = mass > 0
     return total * torch.where(seen, size.sum(dim=-1) / torch.where(seen, mass, 1.0), 0.0)
+
+
+def rest_mask(mask: Tensor | None, *, batch: int, length: int, sinks: int, device: torch.device) -> Tensor:
+    """``mask`` bool (B, n), or None for all, without its first ``sinks`` positions."""
+    rest = (torch.arange(length, device=device) >= sinks).expand(batch, -1)
+    return rest if mask is None else rest & mask
+
+
+def sink_counts(mask: Tensor | None, *, batch: int, length: int, sinks: int, device: torch.device) -> Tensor:
+    """1 for each of the first ``sinks`` positions that holds text, else 0: float32 (B, s)."""
+    if torch.compiler.is_compiling():
+        inside = torch.arange(sinks, device=device) < length
+        return (inside if mask is None else first_tokens(mask, sinks) & inside).float().expand(batch, -1)
+    if mask is None:
+        return torch.ones(batch, min(sinks, length), device=device)
+    return mask[:, :sinks].float()
+
+
+def first_tokens(x: Tensor, sinks: int) -> Tensor:
+    """The first ``sinks`` positions of x (B, n, ...), or all n where there are fewer.
+
+    A compiled graph always has ``sinks`` of them, repeating the last: a slice would tie it to lengths. sink_counts is
+    0 for the repeated ones.
+    """
+    if not torch.compiler.is_compiling():
+        return x[:, :sinks]
+    return x.index_select(1, torch.arange(sinks, device=x.device).clamp(max=x.shape[1] - 1))
+
+
+def join_slots(counts: Tensor, slots: Slots) -> Slots:
+    """Slots of one token each in front: ``counts`` (B, s) of sink_counts."""
+    return Slots(torch.cat([counts, slots.count], dim=1), slots.size, slots.uniform)

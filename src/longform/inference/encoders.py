@@ -16,9 +16,10 @@ from torch.nn.functional import normalize
 from transformers import AutoModel
 from transformers.utils import cached_file
 
+from longform.choices import POOLINGS
 from longform.data.batching import Batch
 from longform.errors import CheckpointError, ConfigurationError
-from longform.functional.pooling import POOLINGS, pooled, pooled_width
+from longform.functional.pooling import pooled, pooled_width
 from longform.inference.loading import load_limited
 from longform.inference.strategies import Outcome, Text, TextModel
 

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from longform.errors import CheckpointError, ConfigurationError
-from longform.functional.hardware import native_bfloat16
+from longform.functional.conditions import native_bfloat16
 from longform.inference.compiling import compile_in_place
 from longform.models.inference import pack_weights
 from longform.models.modeling_linformer import LinformerPreTrainedModel

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from longform.data.text import atomic_write
-from longform.errors import CheckpointError, ConfigurationError, require
+from longform.errors import ConfigurationError, require
+from longform.runs.folder import RunFile
 
 OUTPUT_SUFFIXES = (".jsonl", ".parquet")
 ROWS_AT_A_TIME = 1024  # of a parquet row group
@@ -17,9 +18,9 @@ ROWS_AT_A_TIME = 1024  # of a parquet row group
 class ResumableOutput:
     """Appends records, in order, for ``output`` (.jsonl or .parquet); a second start goes on where the first ended.
 
-    Beside ``output`` stand, until it is finished, ``output.partial`` (one record a line) and ``output.settings``.
-    ``done``: records that an earlier start left; ``last``: the last of them. ``settings`` (of JSON values) must be the
-    same at every start. Raises ConfigurationError that names what changed; ``restart`` discards what was there.
+    Beside ``output`` stand, until it is finished, ``output.partial`` (one record a line) and ``output.settings``, the
+    run's identity (longform.runs.folder). ``done``: records that an earlier start left; ``last``: the last of them.
+    Raises ConfigurationError that names what changed; ``restart`` discards what was there.
     """
 
     def __init__(self, output: str | Path, settings: Mapping[str, Any], *, restart: bool = False) -> None:
@@ -29,14 +30,12 @@ class ResumableOutput:
         self.partial = self.output.with_name(self.output.name + ".partial")
         self._settings = self.output.with_name(self.output.name + ".settings")
         self.done, self.last = 0, None
-        if self.partial.exists() and not restart:
-            self._refuse_changes(settings)
-            self._keep_whole_lines()
-        else:
+        if restart:
             self.partial.unlink(missing_ok=True)
-            with atomic_write(self._settings) as file:
-                json.dump(dict(settings), file)
-        self._file = self.partial.open("ab")
+        run = RunFile(self._settings, self.partial, "run", "--restart true to begin anew")
+        run.open(settings, begun=["documents"] if self.partial.exists() else [])
+        self._file = self.partial.open("a+b")
+        self._keep_whole_lines()
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record; it is kept even if the process is killed next. Raises OSError on a full disk."""
@@ -67,37 +66,19 @@ class ResumableOutput:
             self.partial.unlink()
             self._settings.unlink(missing_ok=True)
 
-    def _refuse_changes(self, settings: Mapping[str, Any]) -> None:
-        try:
-            before = json.loads(self._settings.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{self.partial} is there without readable {self._settings}: delete it") from error
-        now = json.loads(json.dumps(dict(settings)))
-        changed = [
-            f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
-            for name in sorted({*before, *now})
-            if before.get(name) != now.get(name)
-        ]
-        if changed:
-            raise ConfigurationError(
-                f"{self.partial} was begun with other settings ({'; '.join(changed)}): "
-                "use those again to go on, or restart (--restart true) to begin anew"
-            )
-
     def _keep_whole_lines(self) -> None:
         """A kill in the middle of a line leaves a part of it: cut it off."""
-        whole = 0
-        with self.partial.open("r+b") as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                try:
-                    self.last = json.loads(line)
-                except ValueError:
-                    break
-                whole += len(line)
-                self.done += 1
-            file.truncate(whole)
+        whole = self._file.seek(0)
+        for line in self._file:
+            if not line.endswith(b"\n"):
+                break
+            try:
+                self.last = json.loads(line)
+            except ValueError:
+                break
+            whole += len(line)
+            self.done += 1
+        self._file.truncate(whole)
 
 
 def _write_parquet(records: Iterator[dict[str, Any]], file: Any) -> None:

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import InputError
-from longform.layers.row_chunks import OutputPart, assembled, can_stream, rows_of_each
+from longform.layers.norm import LayerNorm
+from longform.layers.streaming import OutputPart, assembled, can_run_in_parts, is_long, rows_of_each
 
 
 class PositionEmbedding(nn.Embedding):
@@ -37,7 +38,7 @@ class Embeddings(nn.Module):
         self.word_embeddings = nn.Embedding(vocab_size, embedding_size, padding_idx=pad_token_id)
         self.position_embeddings = PositionEmbedding(max_length + position_offset, embedding_size)
         self.token_type_embeddings = nn.Embedding(type_vocab_size, embedding_size) if type_vocab_size else None
-        self.LayerNorm = nn.LayerNorm(embedding_size, eps=layer_norm_eps)
+        self.LayerNorm = LayerNorm(embedding_size, eps=layer_norm_eps)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -58,9 +59,9 @@ class Embeddings(nn.Module):
             token_type_ids = torch.zeros(batch, length, dtype=torch.long, device=given.device)
         elif self.token_type_embeddings is None and token_type_ids is not None:
             self._refuse_types(token_type_ids)
-        if not can_stream(self, given):
-            return self._embed(given, position_ids, token_type_ids)
-        return assembled(self._parts(given, position_ids, token_type_ids), (batch, length))
+        if is_long(given) and can_run_in_parts(self, given):
+            return assembled(self._parts(given, position_ids, token_type_ids), (batch, length))
+        return self._embed(given, position_ids, token_type_ids)
 
     def _parts(self, given: Tensor, position_ids: Tensor, token_type_ids: Tensor | None) -> Iterator[OutputPart]:
         rows = rows_of_each(given.shape[0])

@@ -2,31 +2,45 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
-from longform.functional.linear.amx_training import linear_trains_natively, trained_feed_forward
-from longform.layers.linear import apply_linear, is_plain
+from longform.functional.linear import feed_forward
+from longform.layers.linear import Linear, is_untouched
 
 
 class FeedForward(nn.Module):
-    """output(activation(intermediate(x))): (B, n, ``hidden_size``) -> the same, ``intermediate_size`` wide inside."""
+    """output(activation(intermediate(x))): (B, n, ``hidden_size``) -> the same, ``intermediate_size`` wide inside.
 
-    def __init__(self, hidden_size: int, intermediate_size: int, activation: Callable[[Tensor], Tensor]) -> None:
+    ``chunk_size``: tokens of each document at a time, 0 for all (Hugging Face's ``chunk_size_feed_forward``).
+    """
+
+    def __init__(
+        self, hidden_size: int, intermediate_size: int, activation: Callable[[Tensor], Tensor], chunk_size: int = 0
+    ) -> None:
         super().__init__()
-        self.intermediate = nn.Linear(hidden_size, intermediate_size)
+        self.intermediate = Linear(hidden_size, intermediate_size)
         self.activation = activation
-        self.output = nn.Linear(intermediate_size, hidden_size)
+        self.output = Linear(intermediate_size, hidden_size)
+        self.chunk_size = chunk_size
 
     def forward(self, hidden: Tensor, residual: Tensor | None = None) -> Tensor:
         """hidden (B, n, D) -> (B, n, D), with ``residual`` (B, n, D) added where it is given."""
-        activation = self.activation
-        if isinstance(activation, nn.GELU) and is_plain(activation, nn.GELU) and activation.approximate == "none":
-            if is_plain(self.intermediate, nn.Linear) and is_plain(self.output, nn.Linear):
-                layers = (self.intermediate.weight, self.intermediate.bias, self.output.weight, self.output.bias)
-                if linear_trains_natively(hidden, *layers):
-                    out = trained_feed_forward(hidden, *layers)
-                    return out if residual is None else residual + out
-            wide = apply_linear(self.intermediate, hidden, with_gelu=True)
-        else:
-            wide = activation(apply_linear(self.intermediate, hidden))
-        return apply_linear(self.output, wide, residual=residual)
+        if 0 < self.chunk_size < hidden.shape[1] and not torch.compiler.is_compiling():
+            out = torch.cat([self._whole(part, None) for part in hidden.split(self.chunk_size, dim=1)], dim=1)
+            return out if residual is None else residual + out
+        return self._whole(hidden, residual)
+
+    def _whole(self, hidden: Tensor, residual: Tensor | None) -> Tensor:
+        if self._is_plain():  # GELU, and the residual, in the same pass as the products
+            first, second = ((layer.weight_for(hidden), layer.bias) for layer in (self.intermediate, self.output))
+            return feed_forward(hidden, *first, *second, residual=residual)
+        out = self.output(self.activation(self.intermediate(hidden)))
+        return out if residual is None else residual + out
+
+    def _is_plain(self) -> bool:
+        """Whether it is exact GELU between two layers that nobody replaced or watches."""
+        exact = isinstance(self.activation, nn.GELU) and self.activation.approximate == "none"
+        return exact and is_untouched(self.activation, nn.GELU) and all(
+            is_untouched(layer) for layer in (self.intermediate, self.output)
+        )  # fmt: skip

@@ -1,12 +1,9 @@
 """Which attention options go together; every mismatch is a ConfigurationError that names the way out."""
 
+from longform.choices import POOLED, PROJECTION_INITS, PROJECTIONS, SHARINGS
 from longform.errors import ConfigurationError
 from longform.functional.slots import base_slot_size
 
-PROJECTIONS = ("linear", "mean", "max", "convolution", "random")
-SHARINGS = ("none", "headwise", "key_value", "layerwise")
-INITIALISATIONS = ("normal", "block_mean")
-POOLED = ("mean", "max", "convolution")  # local support: a slot covers a run of tokens
 PARAMETERLESS = ("mean", "max")
 
 
@@ -32,7 +29,7 @@ def check_attention(
     """Check the options of one attention layer; ``head_slots`` is k of each head."""
     check_choice("projection", projection, PROJECTIONS)
     check_choice("projection_sharing", sharing, SHARINGS)
-    check_choice("projection_init", projection_init, INITIALISATIONS)
+    check_choice("projection_init", projection_init, PROJECTION_INITS)
     for name, size in (("hidden_size", hidden_size), ("num_attention_heads", num_heads)):
         if size < 1:
             raise ConfigurationError(f"{name}={size} must be at least 1")

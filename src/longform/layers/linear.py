@@ -1,26 +1,47 @@
-"""A linear layer as one fused call, where nothing stands in its way."""
+"""A linear layer whose kernel is chosen at each call, and what stands in the way of taking a layer for its weights.
 
-import torch
+Axes: D inputs, F outputs.
+"""
+
 from torch import Tensor, nn
 from torch.nn.modules import module as all_modules
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from longform.functional.linear import fused_linear
+from longform.functional.linear import linear
 from longform.layers.packed_linear import PackedLinear
 
 
-def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether ``layer`` is torch's own ``kind``, unhooked: not quantised, adapted, parametrised, offloaded.
+class Linear(nn.Linear):
+    """torch's linear layer, with GELU or a residual in the same pass where a kernel does that."""
 
-    In a compiled graph, which fuses by itself, none is.
-    """
-    return not torch.compiler.is_compiling() and type(layer) is kind and not is_watched(layer)
+    def forward(self, input: Tensor, *, gelu: bool = False, residual: Tensor | None = None) -> Tensor:
+        """input (..., D) -> (..., F), then exact ``gelu``, or plus ``residual`` (..., F)."""
+        return linear(input, self.weight, self.bias, gelu=gelu, residual=residual)
+
+    def weight_for(self, x: Tensor) -> Tensor:
+        """The weight (F, D), for a product with ``x`` (..., D) or its means."""
+        return self.weight
 
 
 def is_watched(layer: nn.Module) -> bool:
-    """Whether somebody sees or replaces what passes through ``layer`` by itself."""
+    """Whether somebody sees or replaces what passes through ``layer``: hooks, its own or on all modules, or
+    ``compile``.
+    """
     everywhere = all_modules._global_forward_hooks or all_modules._global_forward_pre_hooks
     return bool(everywhere or is_hooked(layer))
+
+
+def is_hooked(layer: nn.Module) -> bool:
+    """Whether ``layer`` itself has forward hooks, or another forward in its place."""
+    changed = "forward" in layer.__dict__ or layer._compiled_call_impl is not None
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or changed)
+
+
+def is_untouched(layer: nn.Module, *kinds: type[nn.Module]) -> bool:
+    """Whether ``layer`` is one of ``kinds`` (ours, where none is given) itself, which nobody adapted, quantised or
+    watches.
+    """
+    return type(layer) in (kinds or (Linear, PackedLinear)) and not is_watched(layer)
 
 
 def is_affine(layer: nn.Module) -> bool:
@@ -28,20 +49,11 @@ def is_affine(layer: nn.Module) -> bool:
 
     Parametrised weights are its own, and so are packed ones. Hooks on all modules are taken for onlookers.
     """
-    return type_before_parametrizations(layer) in (nn.Linear, PackedLinear) and not is_hooked(layer)
+    return type_before_parametrizations(layer) in (Linear, nn.Linear, PackedLinear) and not is_hooked(layer)
 
 
-def is_hooked(layer: nn.Module) -> bool:
-    """Whether ``layer`` itself has forward hooks, or another forward in its place."""
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or "forward" in layer.__dict__)
-
-
-def apply_linear(layer: nn.Module, x: Tensor, *, with_gelu: bool = False, residual: Tensor | None = None) -> Tensor:
-    """layer(x), then exact GELU ``with_gelu``, or plus ``residual`` (..., F): x of shape (..., D) -> (..., F)."""
-    if is_plain(layer, nn.Linear):
-        assert isinstance(layer, nn.Linear)
-        return fused_linear(x, layer.weight, layer.bias, with_gelu=with_gelu, residual=residual)
-    if is_plain(layer, PackedLinear):
-        return layer(x, with_gelu=with_gelu, residual=residual)
-    out = layer(x)
-    return nn.functional.gelu(out) if with_gelu else out if residual is None else residual + out
+def apply_linear(layer: nn.Module, x: Tensor, *, residual: Tensor | None = None) -> Tensor:
+    """layer(x) plus ``residual`` (..., F), in one pass where ``layer`` is ours: x (..., D) -> (..., F)."""
+    if residual is None:
+        return layer(x)
+    return layer(x, residual=residual) if is_untouched(layer) else residual + layer(x)

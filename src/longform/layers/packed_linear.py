@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.linear import can_pack, kernel_linear, pack
-from longform.layers.inference_only import check_inference_input
+from longform.functional.linear import can_pack, linear, pack
+
+OTHERWISE = "load the model again, move or cast it, then pack"
 
 
 class _Packed(NamedTuple):
@@ -26,47 +27,51 @@ class _Packed(NamedTuple):
 class PackedLinear(nn.Module):
     """What ``layer`` computes, its weight (F, D) laid out once; the plain weight is not kept. CPU, no gradient.
 
-    It is not saved: ``state_dict`` raises ConfigurationError. ``own``: by our own kernel where it fits, else oneDNN's.
+    It is not saved: ``state_dict`` raises ConfigurationError. ``kernel``: whose layout, "amx" (our own) or "onednn";
+    None for our own where it fits.
     """
 
     bias: Tensor | None
 
-    def __init__(self, layer: nn.Linear, *, own: bool = True) -> None:
+    def __init__(self, layer: nn.Linear, *, kernel: str | None = None) -> None:
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.dtype, self.weight_bytes = layer.weight.dtype, layer.weight.nbytes
-        self._packed = _Packed(pack(layer.weight, own=own))  # no buffer: opaque tensors cannot be moved or cast
+        self._packed = _Packed(pack(layer.weight, kernel=kernel))  # no buffer: opaque tensors cannot be moved or cast
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone(), persistent=False)
 
-    def forward(self, x: Tensor, *, with_gelu: bool = False, residual: Tensor | None = None) -> Tensor:
-        """x (..., D) -> (..., F), then exact GELU ``with_gelu``, or plus ``residual`` (..., F) of x's dtype.
+    def forward(self, x: Tensor, *, gelu: bool = False, residual: Tensor | None = None) -> Tensor:
+        """x (..., D) -> (..., F), then exact ``gelu``, or plus ``residual`` (..., F) of x's dtype.
 
         Raises InputError where a gradient is wanted, in torch.compile, under autocast, for another dtype or device.
         """
         weight = self.weight_for(x)
         if not x.numel():
             return x.new_empty(*x.shape[:-1], self.out_features)
-        return kernel_linear(x, weight, self.bias, with_gelu=with_gelu, residual=residual)
+        return linear(x, weight, self.bias, gelu=gelu, residual=residual)
 
     def weight_for(self, x: Tensor) -> Tensor:
-        """The weight (F, D), opaque, for a product that ``fused_linear`` makes of ``x`` (..., D) or of its means.
+        """The weight (F, D), opaque, for a product of ``x`` (..., D) or of its means.
 
         Raises InputError for an ``x`` that ``forward`` refuses.
         """
         if torch.compiler.is_compiling():
             raise InputError("a packed layer is not compiled: compile the model without packing its weights")
-        check_inference_input(
-            x, dtype=self.dtype, made="packed", otherwise="load the model again, move or cast it, then pack"
-        )
+        if torch.is_autocast_enabled("cpu"):
+            raise InputError(f"packed for {self.dtype}, and called under autocast: {OTHERWISE}")
+        if torch.is_grad_enabled() and x.requires_grad:
+            raise InputError("a packed layer has no gradient: use torch.no_grad(), or train before it is packed")
+        if x.dtype != self.dtype or x.device.type != "cpu":
+            raise InputError(f"packed for {self.dtype} on the CPU, and given {x.dtype} on {x.device.type}: {OTHERWISE}")
         return self._packed.weight
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         raise ConfigurationError("a packed model is not saved: save it before packing")
 
 
-def pack_linear(layer: nn.Linear, *, own: bool = True) -> nn.Module:
+def pack_linear(layer: nn.Linear, *, kernel: str | None = None) -> nn.Module:
     """A PackedLinear of ``layer``, weight of shape (F, D); the layer itself where packing brings nothing.
 
-    ``own``: by our own kernel where it fits, else by oneDNN's.
+    ``kernel``: as in PackedLinear.
     """
-    return PackedLinear(layer, own=own) if can_pack(layer.weight, own=own) else layer
+    return PackedLinear(layer, kernel=kernel) if can_pack(layer.weight, kernel=kernel) else layer

@@ -5,7 +5,7 @@ g = 1 (heads share) or h.
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +19,19 @@ from longform.functional.dense import (
     select_rows,
     shortened_heads,
 )
-from longform.functional.linear import fused_linear
+from longform.functional.linear import linear
 from longform.functional.masks import blank_padding, without_first
-from longform.functional.sinks import rest_mask
-from longform.functional.slots import Slots, base_slot_size, convolve, divisors, make_slots, max_pool, mean_pool
+from longform.functional.slot_means import mean_pool
+from longform.functional.slots import (
+    Memory,
+    Slots,
+    base_slot_size,
+    convolve,
+    divisors,
+    make_slots,
+    max_pool,
+    rest_mask,
+)
 
 
 class Weights(NamedTuple):
@@ -30,15 +39,6 @@ class Weights(NamedTuple):
 
     weight: Tensor
     bias: Tensor | None
-
-
-class Memory(NamedTuple):
-    """Shortened keys and values (B, h, S, d); ``usable`` bool (B, g, S) or None; ``slots`` where they cover runs."""
-
-    key: Tensor
-    value: Tensor
-    usable: Tensor | None
-    slots: Slots | None
 
 
 class SequenceProjection(nn.Module, ABC):
@@ -187,12 +187,42 @@ class DenseProjection(SequenceProjection):
         return rows, None if first is None or last is None else first & last
 
 
-class MeanProjection(SequenceProjection):
+class RunProjection(SequenceProjection):
+    """Slots that stand for runs of tokens each, of one of ``sizes``: what means, maxima and convolutions share."""
+
+    def __init__(self, *, slots: int, sizes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.slots, self.sizes = slots, sizes
+
+    @abstractmethod
+    def pool(self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int) -> Tensor:
+        """Keys (``side`` 0) or values (1) of every token, (B, n, h, d), padding blanked -> (B, S, h, d)."""
+
+    def from_hidden(
+        self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
+    ) -> Memory:
+        """W first: neither a maximum nor a convolution a channel commutes with it."""
+        full = (blank_padding(linear(hidden, *side), mask).unflatten(2, (heads, -1)) for side in (key, value))
+        return self.from_heads(*full, mask, sinks=sinks)
+
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
+        """Keys and values of every token, each run to a slot."""
+        rest, slots = self.slots_of(key, mask, sinks)
+        pooled = (self.pool(side, x, slots, rest, sinks).transpose(1, 2) for side, x in enumerate((key, value)))
+        return Memory(*pooled, _usable(slots, rest), slots)
+
+    def slots_of(self, x: Tensor, mask: Tensor | None, sinks: int) -> tuple[Tensor | None, Slots]:
+        """The mask (B, n) of x (B, n, ...) without its sinks, and the slots of what is left."""
+        where: Any = {"batch": x.shape[0], "length": x.shape[1], "device": x.device}
+        rest = rest_mask(mask, sinks=sinks, **where) if sinks else mask
+        return rest, make_slots(rest, sizes=self.sizes, slots=self.slots, **where)
+
+
+class MeanProjection(RunProjection):
     """Mean over runs of tokens; nothing to learn."""
 
     def __init__(self, *, max_length: int, slots: int) -> None:
-        super().__init__()
-        self.slots, self.sizes = slots, divisors(base_slot_size(max_length=max_length, slots=slots))
+        super().__init__(slots=slots, sizes=divisors(base_slot_size(max_length=max_length, slots=slots)))
 
     def reset_parameters(self) -> None:
         """Nothing to draw."""
@@ -205,25 +235,26 @@ class MeanProjection(SequenceProjection):
         self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
     ) -> Memory:
         """Means of hidden states, then W: the mean commutes with a linear layer."""
-        slots = _slots(hidden, mask, self.sizes, self.slots, sinks)
+        _, slots = self.slots_of(hidden, mask, sinks)
         short = mean_pool(hidden, slots, limit=self.slots, sinks=sinks)
-        keys, values = (fused_linear(short, *side).unflatten(2, (heads, -1)).transpose(1, 2) for side in (key, value))
+        keys, values = (linear(short, *side).unflatten(2, (heads, -1)).transpose(1, 2) for side in (key, value))
         return Memory(keys, values, _usable(slots, mask), slots)
 
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
-        """Means of keys and of values."""
-        slots = _slots(key, mask, self.sizes, self.slots, sinks)
-        means = (mean_pool(x.flatten(2), slots, limit=self.slots, sinks=sinks) for x in (key, value))
-        keys, values = (x.unflatten(2, key.shape[2:]).transpose(1, 2) for x in means)
-        return Memory(keys, values, _usable(slots, mask), slots)
+    def slots_of(self, x: Tensor, mask: Tensor | None, sinks: int) -> tuple[Tensor | None, Slots]:
+        """Means leave sinks out by themselves, so that texts without padding share their slots."""
+        where: Any = {"batch": x.shape[0], "length": x.shape[1], "device": x.device}
+        return mask, make_slots(mask, sizes=self.sizes, slots=self.slots, sinks=sinks, **where)
+
+    def pool(self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int) -> Tensor:
+        """The mean of each run."""
+        return mean_pool(x.flatten(2), slots, limit=self.slots, sinks=sinks).unflatten(2, x.shape[2:])
 
 
-class MaxProjection(SequenceProjection):
+class MaxProjection(RunProjection):
     """Elementwise maximum of keys and of values over runs of tokens; nothing to learn."""
 
     def __init__(self, *, max_length: int, slots: int) -> None:
-        super().__init__()
-        self.slots, self.sizes = slots, divisors(base_slot_size(max_length=max_length, slots=slots))
+        super().__init__(slots=slots, sizes=divisors(base_slot_size(max_length=max_length, slots=slots)))
 
     def reset_parameters(self) -> None:
         """Nothing to draw."""
@@ -232,30 +263,20 @@ class MaxProjection(SequenceProjection):
         """Up to k: one token a slot."""
         return length <= self.slots
 
-    def from_hidden(
-        self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
-    ) -> Memory:
-        """W first: a maximum does not commute with it."""
-        return self.from_heads(*_full_heads(hidden, key, value, mask, heads), mask, sinks=sinks)
-
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
-        """Maxima of keys and of values."""
-        mask = _rest(mask, key, sinks)
-        slots = _slots(key, mask, self.sizes, self.slots)
-        peaks = (max_pool(x.flatten(2), slots, mask, limit=self.slots) for x in (key, value))
-        keys, values = (x.unflatten(2, key.shape[2:]).transpose(1, 2) for x in peaks)
-        return Memory(keys, values, _usable(slots, mask), slots)
+    def pool(self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int) -> Tensor:
+        """The maximum of each run."""
+        return max_pool(x.flatten(2), slots, mask, limit=self.slots).unflatten(2, x.shape[2:])
 
 
-class ConvolutionProjection(SequenceProjection):
+class ConvolutionProjection(RunProjection):
     """Trained depthwise convolution, kernel = stride = C = ceil(N / k); starts as the mean."""
 
     def __init__(
         self, *, heads: int, head_dim: int, max_length: int, slots: int, sharing: str, frozen: bool = False
     ) -> None:
-        super().__init__()
-        self.slots, self.base_size = slots, base_slot_size(max_length=max_length, slots=slots)
-        shape = (heads if sharing == "none" else 1, head_dim, self.base_size)
+        taps = base_slot_size(max_length=max_length, slots=slots)
+        super().__init__(slots=slots, sizes=(taps,))
+        shape = (heads if sharing == "none" else 1, head_dim, taps)
         self.key_projection = _Kernel(shape, frozen=frozen)
         tied = sharing in ("key_value", "layerwise")
         self.value_projection = None if tied else _Kernel(shape, frozen=frozen)
@@ -270,22 +291,9 @@ class ConvolutionProjection(SequenceProjection):
         """Back to the mean."""
         _reset(self)
 
-    def from_hidden(
-        self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
-    ) -> Memory:
-        """W first: each channel of a head has taps of its own."""
-        return self.from_heads(*_full_heads(hidden, key, value, mask, heads), mask, sinks=sinks)
-
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
-        """Convolved keys and values."""
-        mask = _rest(mask, key, sinks)
-        slots = _slots(key, mask, (self.base_size,), self.slots)
-        kernels = self.kernels()
-        keys, values = (
-            convolve(without_first(x, sinks), kernel, mask).transpose(1, 2)
-            for x, kernel in ((key, kernels[0]), (value, kernels[-1]))
-        )
-        return Memory(keys, values, _usable(slots, mask), slots)
+    def pool(self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int) -> Tensor:
+        """Each run's taps."""
+        return convolve(without_first(x, sinks), self.kernels()[-side], mask)
 
 
 def _reset(projection: nn.Module) -> None:
@@ -294,26 +302,10 @@ def _reset(projection: nn.Module) -> None:
         part.reset_parameters()
 
 
-def _slots(x: Tensor, mask: Tensor | None, sizes: tuple[int, ...], slots: int, sinks: int = 0) -> Slots:
-    return make_slots(mask, batch=x.shape[0], length=x.shape[1], device=x.device, sizes=sizes, slots=slots, sinks=sinks)
-
-
-def _rest(mask: Tensor | None, x: Tensor, sinks: int) -> Tensor | None:
-    """The mask (B, n) of x (B, n, ...) without the sinks, for what does not leave them out by itself as means do."""
-    if not sinks:
-        return mask
-    return rest_mask(mask, batch=x.shape[0], length=x.shape[1], sinks=sinks, device=x.device)
-
-
 def _usable(slots: Slots, mask: Tensor | None) -> Tensor | None:
     """Bool (B, 1, S), or None where every slot is known to hold text."""
     known = mask is None and slots.uniform is not None and not torch.compiler.is_compiling()
     return None if known else (slots.count > 0)[:, None]
-
-
-def _full_heads(hidden: Tensor, key: Weights, value: Weights, mask: Tensor | None, heads: int) -> tuple[Tensor, Tensor]:
-    keys, values = (blank_padding(fused_linear(hidden, *side), mask).unflatten(2, (heads, -1)) for side in (key, value))
-    return keys, values
 
 
 def make_projection(

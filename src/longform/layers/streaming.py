@@ -1,38 +1,189 @@
-"""Attention for some tokens at a time, where no gradient is wanted: a long text's Q, K, V and output are never whole.
+"""Layers run on texts where no gradient is wanted: some tokens at a time, in place, with what follows a product in its
+pass.
 
-Each is 100 MB at 65,536 tokens of a base encoder in bfloat16. The system maps as much anew for each of them, page by
-page: on a virtual machine that took 200 ms, fifty times a copy into memory that is there. The slots come from the
-hidden states (a mean commutes with a linear layer), the keys of a window are formed as it moves over the text, and who
-asks for the output may write what follows from it into the hidden states, whose tokens up to there are read no more.
+The encoder decides once (``can_run_in_parts``) and then calls ``layer_in_parts`` instead of each layer. It computes
+what the layer's ``forward`` computes; what differs is the memory. A wide intermediate result is never whole: on a CPU
+the part stays in the cache, and its buffers are used again instead of being mapped anew. Of a long text the queries,
+keys, values and outputs are never whole either: each is 100 MB at 65,536 tokens of a base encoder in bfloat16, for
+which a virtual machine maps pages for 200 ms, fifty times a copy into memory that is there. The slots come from the
+hidden states (a mean commutes with a linear layer), the keys of a window are formed as it moves over the text, and the
+output of a part takes the place of hidden states that are read no more.
 
 Axes: B batch, n tokens, c tokens at a time, D hidden, h heads, d head dimension, S slots.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from longform.functional.window import window_kernel
-from longform.functional.window.document import DocumentAttention, Far, Part, far_of
-from longform.layers.linear import apply_linear
-from longform.layers.row_chunks import CPU_ROWS, OutputPart
-from longform.layers.sequence_projection import Memory
+from longform.functional.conditions import has_amx, is_eager
+from longform.functional.masks import text_lengths
+from longform.functional.slots import Memory
+from longform.functional.window import document_attention
+from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, far_slots
+from longform.layers.attention import LinformerAttention
+from longform.layers.feed_forward import FeedForward
+from longform.layers.linear import apply_linear, is_untouched, is_watched
+from longform.layers.norm import LayerNorm
+from longform.layers.sequence_projection import MeanProjection, SequenceProjection
+
+LONG = 4096  # tokens from which on the attention of a text is formed in parts too
+OutputPart = tuple[tuple[slice, slice], Tensor]  # of which documents and tokens; values (b, c, D)
+# Tokens at a time, in all documents together. AMX is the faster the more rows it multiplies: a base encoder on two such
+# cores in bfloat16 took 1.1 s for 8,192 tokens instead of 1.3, float32 1.22 s for 2,048 instead of 1.27.
+CPU_ROWS, DEVICE_ROWS = 2048 if has_amx() else 1024, 65536
 
 
-class WindowedLayer(NamedTuple):
-    """The layers and options of a windowed attention; ``bias`` of shape (h,) or None, of the memory."""
+Block = Any  # a Transformer layer: pre_norm, attention, attention_norm, feed_forward, feed_forward_norm
 
-    query: nn.Module
-    key: nn.Module
-    value: nn.Module
-    output: nn.Module
-    num_heads: int
-    window: int
-    sinks: int
-    bias: Tensor | None
-    budget: float | None
+
+def is_long(given: Tensor) -> bool:
+    """Whether ``given`` (B, n, ...) is so long that no layer's whole result should be in memory, on a CPU."""
+    return given.shape[1] >= LONG and given.device.type == "cpu"
+
+
+def can_run_in_parts(module: nn.Module, given: Tensor) -> bool:
+    """Whether ``given`` (B, n, ...) may pass through ``module`` in parts: no gradient, no graph, nobody looking
+    inside.
+    """
+    if torch.is_grad_enabled() or not is_eager():
+        return False
+    return not any(part.training or is_watched(part) for part in module.modules())
+
+
+def layer_in_parts(
+    layer: Block, hidden: Tensor, mask: Tensor | None, shared_projection: SequenceProjection | None, *, in_place: bool
+) -> Tensor:
+    """The output of ``layer`` for hidden (B, n, D) and bool mask (B, n) or None: (B, n, D).
+
+    ``in_place``: nobody needs ``hidden`` afterwards; the output of a long text is then in their memory.
+    """
+    source = layer.attention_norm(hidden) if layer.pre_norm else hidden
+    finish = partial(in_chunks, partial(_after_attention, layer), rows=_rows_of(hidden))
+    parts = attention_in_parts(layer.attention, source, mask, shared_projection, residual=hidden)
+    if parts is not None:
+        return assembled(((where, finish(x)) for where, x in parts), hidden.shape[:2], hidden if in_place else None)
+    options = {"residual": hidden} if getattr(layer.attention, "adds_residual", False) else {}
+    attended = layer.attention(source, mask, shared_projection=shared_projection, **options)
+    return finish(attended if options else hidden + attended)
+
+
+def _after_attention(layer: Block, hidden: Tensor) -> Tensor:
+    """Norms and feed-forward, which look at each token alone, of attention with its residual: (B, c, D) -> same.
+
+    ``hidden`` may be overwritten.
+    """
+    if layer.pre_norm:
+        return _fed_forward(layer, layer.feed_forward_norm(hidden), hidden)
+    hidden = _normalised(layer.attention_norm, hidden)
+    return _normalised(layer.feed_forward_norm, _fed_forward(layer, hidden, hidden))
+
+
+def _normalised(norm: nn.Module, hidden: Tensor) -> Tensor:
+    return norm(hidden, in_place=True) if type(norm) is LayerNorm else norm(hidden)
+
+
+def _fed_forward(layer: Block, hidden: Tensor, residual: Tensor) -> Tensor:
+    if type(layer.feed_forward) is FeedForward:
+        return layer.feed_forward(hidden, residual)
+    return residual + layer.feed_forward(hidden)
+
+
+def _rows_of(hidden: Tensor) -> int:
+    """Tokens at a time, in all documents together."""
+    return CPU_ROWS if hidden.device.type == "cpu" else DEVICE_ROWS
+
+
+def rows_of_each(batch: int) -> int:
+    """Tokens at a time of each of ``batch`` documents on a CPU, at least 1."""
+    return max(1, CPU_ROWS // batch)
+
+
+def assembled(parts: Iterable[OutputPart], size: tuple[int, ...], out: Tensor | None = None) -> Tensor:
+    """The whole (B, n, D), ``size`` (B, n), from all its parts; in the memory of ``out`` if it has their dtype."""
+    for where, part in parts:
+        if out is None or out.dtype != part.dtype:
+            out = part.new_empty(*size, part.shape[-1])
+        out[where] = part
+    assert out is not None
+    return out
+
+
+def in_chunks(function: Callable[[Tensor], Tensor], x: Tensor, *, rows: int) -> Tensor:
+    """function(x) for ``rows`` tokens at a time; x and the result are (B, n, D), ``function`` takes and gives (1, c,
+    D).
+    """
+    flat, shape = x.reshape(1, -1, x.shape[-1]), x.shape
+    length = flat.shape[1]
+    if length <= rows:
+        return function(flat).view(shape)
+    tokens = (slice(start, start + rows) for start in range(0, length, rows))
+    return assembled((((slice(None), some), function(flat[:, some])) for some in tokens), (1, length)).view(shape)
+
+
+def attention_in_parts(
+    attention: nn.Module,
+    hidden: Tensor,
+    mask: Tensor | None,
+    shared_projection: SequenceProjection | None = None,
+    residual: Tensor | None = None,
+) -> Iterator[OutputPart] | None:
+    """What ``attention`` gives for hidden (B, n, D), plus ``residual`` (B, n, D); None where it can only be had whole.
+
+    Each part comes with the documents and tokens that it is of; when the next one is asked for, these tokens of
+    ``hidden`` and ``residual`` may have been overwritten. Texts of 4,096 tokens and more, on a CPU without gradients;
+    with a window where padding is on the right and the slots are means of the hidden states.
+    """
+    if not is_long(hidden) or type(attention) is not LinformerAttention or attention.reaches_all(hidden.shape[1]):
+        return None
+    hidden, mask = attention.checked(hidden, mask)
+    lengths = text_lengths(mask, batch=hidden.shape[0], length=hidden.shape[1])
+    if attention.window is not None and (lengths is None or not _slots_are_means(attention)):
+        return None
+    if attention.window is None:
+        return _slots_alone(attention, hidden, attention.memories(hidden, mask, shared_projection), residual)
+    assert lengths is not None
+    return _windowed(attention, hidden, attention.slot_memories(hidden, mask, None)[0][1], lengths, residual)
+
+
+def _slots_are_means(attention: LinformerAttention) -> bool:
+    """Whether the slots of all heads can be formed from the hidden states at the cost of a mean."""
+    plain = all(is_untouched(layer) for layer in (attention.key, attention.value))
+    return plain and len(attention.groups) == 1 and isinstance(attention.groups[0], MeanProjection)
+
+
+def _slots_alone(
+    attention: LinformerAttention, hidden: Tensor, memories: list[tuple[list[int], Memory]], residual: Tensor | None
+) -> Iterator[OutputPart]:
+    rows = rows_of_each(hidden.shape[0])
+    for start in range(0, hidden.shape[1], rows):
+        where = (slice(None), slice(start, start + rows))
+        context, _ = attention.attended(attention.queries(hidden[where]), memories)
+        yield where, _output(attention, context.transpose(1, 2).flatten(2), residual, where)
+
+
+def _output(
+    attention: LinformerAttention, context: Tensor, residual: Tensor | None, where: tuple[slice, slice]
+) -> Tensor:
+    return apply_linear(attention.output, context, residual=None if residual is None else residual[where])
+
+
+def _windowed(
+    attention: LinformerAttention, hidden: Tensor, memory: Memory, lengths: list[int], residual: Tensor | None
+) -> Iterator[OutputPart]:
+    """The output for hidden (B, n, D), plus ``residual``; ``lengths``: tokens of text in each document."""
+    blank = attention.output(hidden.new_zeros(1, 1, hidden.shape[2]))
+    options = {"sinks": attention.sinks, "bias": attention.memory_bias, "budget": attention.memory_budget}
+    for b, n in enumerate(lengths):
+        document = slice(b, b + 1)
+        for tokens, context in _contexts(attention, hidden[document, :n], far_slots(memory, b, n, **options)):
+            yield (document, tokens), _output(attention, context.flatten(1)[None], residual, (document, tokens))
+        if n < hidden.shape[1]:
+            where = (document, slice(n, None))
+            yield where, blank.expand(1, hidden.shape[1] - n, -1) if residual is None else residual[where] + blank
 
 
 def queries_at_a_time(window: int) -> int:
@@ -40,32 +191,12 @@ def queries_at_a_time(window: int) -> int:
     return -(-CPU_ROWS // window) * window
 
 
-def windowed_parts(
-    layer: WindowedLayer, hidden: Tensor, memory: Memory, lengths: list[int], residual: Tensor | None
-) -> Iterator[OutputPart]:
-    """The output for hidden (B, n, D), plus ``residual`` (B, n, D); ``lengths``: tokens of text in each document."""
-    assert memory.slots is not None
-    blank = apply_linear(layer.output, hidden.new_zeros(1, 1, hidden.shape[2]))
-    for b, n in enumerate(lengths):
-        document = slice(b, b + 1)
-        far = far_of(
-            b, n, memory.key, memory.value, memory.slots,
-            sinks=layer.sinks, bias=layer.bias, budget=layer.budget, of_tokens=False,
-        )  # fmt: skip
-        for tokens, context in _parts(layer, hidden[document, :n], far):
-            where = (document, tokens)
-            added = None if residual is None else residual[where]
-            yield where, apply_linear(layer.output, context.flatten(1)[None], residual=added)
-        if n < hidden.shape[1]:
-            where = (document, slice(n, None))
-            yield where, blank.expand(1, hidden.shape[1] - n, -1) if residual is None else residual[where] + blank
-
-
-def _parts(layer: WindowedLayer, hidden: Tensor, far: Far) -> Iterator[tuple[slice, Tensor]]:
+def _contexts(attention: LinformerAttention, hidden: Tensor, far: FarSlots) -> Iterator[tuple[slice, Tensor]]:
     """One document, hidden (1, n, D), cut up: which tokens, and their context (c, h, d)."""
-    length, window = hidden.shape[1], layer.window
+    length, window = hidden.shape[1], attention.window
+    assert window is not None
     rows = queries_at_a_time(window)
-    keys = values = apply_linear(layer.key, hidden[:, :0])[0]
+    keys = values = attention.key(hidden[:, :0])[0]
     attend: DocumentAttention | None = None
     formed = 0  # there are keys and values of the tokens before this one
     for start in range(0, length, rows):
@@ -74,13 +205,13 @@ def _parts(layer: WindowedLayer, hidden: Tensor, far: Far) -> Iterator[tuple[sli
         kept = formed - first
         new = hidden[:, formed:reach]
         keys, values = (
-            torch.cat([old[len(old) - kept :], apply_linear(side, new)[0]])
-            for old, side in ((keys, layer.key), (values, layer.value))
+            torch.cat([old[len(old) - kept :], layer(new)[0]])
+            for old, layer in ((keys, attention.key), (values, attention.value))
         )
         formed = reach
-        query = apply_linear(layer.query, hidden[:, start:stop])[0]
-        by_head = [x.unflatten(1, (layer.num_heads, -1)).transpose(0, 1) for x in (query, keys, values)]
-        attend = attend or window_kernel(*by_head)(far)
-        context = query.new_empty(stop - start, layer.num_heads, by_head[0].shape[2])
-        attend(Part(*by_head, length, window, start), context)
+        query = attention.query(hidden[:, start:stop])[0]
+        by_head = [x.unflatten(1, (attention.num_heads, -1)).transpose(0, 1) for x in (query, keys, values)]
+        attend = attend or document_attention(*by_head)(far)
+        context = query.new_empty(stop - start, attention.num_heads, by_head[0].shape[2])
+        attend(DocumentPart(*by_head, length, window, start), context)
         yield slice(start, stop), context

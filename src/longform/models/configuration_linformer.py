@@ -1,13 +1,13 @@
 """What a Linformer is made of, checked when it is made."""
 
-from typing import Any
+from importlib import import_module
+from typing import Any, Self
 
 from huggingface_hub.dataclasses import strict
-from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
+from longform.choices import POOLINGS
 from longform.errors import ConfigurationError
-from longform.functional.pooling import POOLINGS
 from longform.functional.positions import INITIALISATIONS
 from longform.layers.geometry import check_attention, check_choice, layer_slots
 
@@ -78,6 +78,11 @@ class LinformerConfig(PreTrainedConfig):
     classifier_activation: str = "tanh"
     use_pooler: bool = True
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Before there is any configuration, the Auto classes learn of the models (longform.models.auto_hook)."""
+        import_module("longform.models.registration").register_models()  # by its name: the models import this module
+        return super().__new__(cls)
+
     def __post_init__(self, **kwargs: Any) -> None:
         """Check at once, so that a mistake is a ConfigurationError and not a wrapped one."""
         super().__post_init__(**kwargs)
@@ -85,6 +90,8 @@ class LinformerConfig(PreTrainedConfig):
 
     def validate_architecture(self) -> None:
         """Check what a type cannot say."""
+        from transformers.activations import ACT2FN  # not above: a second for whoever imports AutoConfig
+
         self._check_numbers()
         check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
         check_choice("position_init", self.position_init, INITIALISATIONS)

@@ -1,23 +1,25 @@
-"""A model whose weights are laid out for the CPU's matrix products, for inference."""
+"""A model made ready for inference: its weights laid out for the CPU's matrix products."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from torch import nn
 
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
+from longform.layers.linear import Linear, is_hooked
 from longform.layers.packed_linear import pack_linear
-from longform.layers.replacing import replace_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 Model = TypeVar("Model", bound=LinformerPreTrainedModel)
+Keep = Callable[[nn.Module, str], bool]  # (a layer's parent, its name there)
 
 
 def pack_weights(model: Model) -> Model:
     """Lay the encoder's weights (F, D) out once for the kernel that multiplies them; returns the same model.
 
     That is Longform's own in bfloat16 on a CPU with AMX, else oneDNN, which would do it in every product. The shorter
-    the text, the more it brings (docs/costs.md). The packed model gives what it gave, computes without gradients or
+    the text, the more it brings (docs/lab/costs.md). The packed model gives what it gave, computes without gradients or
     autocast, and is not saved, pickled, moved, cast or compiled. Keys' and values' layers stay as they are where heads
     have projections of their own, which want each head's part of the weight. On a GPU, and where neither kernel serves,
     nothing changes. The commands that load a Longform for inference do it by themselves.
@@ -35,4 +37,16 @@ def pack_weights(model: Model) -> Model:
 def _kept(parent: nn.Module, name: str) -> bool:
     if not (isinstance(parent, LinformerAttention) and name in ("key", "value")):
         return False
-    return parent.sharing == "none" or len(parent.head_groups) > 1
+    return parent.projection_sharing == "none" or len(parent.head_groups) > 1
+
+
+def replace_linears(model: nn.Module, make: Callable[[nn.Linear], nn.Module], *, keep: Keep | None = None) -> None:
+    """Put make(layer) in the place of each linear layer of ``model``, weight of shape (F, D), unless ``keep`` says so.
+
+    A layer with hooks of its own stays: somebody sees or changes what passes through it.
+    """
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            plain = type(child) in (nn.Linear, Linear) and not is_hooked(child)
+            if plain and not (keep is not None and keep(parent, name)):
+                setattr(parent, name, make(child))  # ty: ignore[invalid-argument-type]  a linear layer

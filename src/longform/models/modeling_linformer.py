@@ -3,7 +3,6 @@
 Axes: B batch, n tokens, D hidden, h heads, L layers.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -22,14 +21,14 @@ from longform.functional.positions import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.feed_forward import FeedForward
-from longform.layers.linear import is_plain, is_watched
-from longform.layers.norm import add_and_norm, add_norm_and_round, apply_norm
-from longform.layers.row_chunks import OutputPart, assembled, can_stream, chunk_size, has_hooks, in_chunks
+from longform.layers.linear import Linear
+from longform.layers.norm import LayerNorm, add_and_norm
 from longform.layers.sequence_projection import (
     Learned,
     SequenceProjection,
     make_projection,
 )
+from longform.layers.streaming import can_run_in_parts, layer_in_parts
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import reading_weights, refuse_foreign
 from longform.models.resizing import resize_sequence_length
@@ -54,12 +53,13 @@ class LinformerLayer(GradientCheckpointingLayer):
         super().__init__()
         self.pre_norm = config.normalization == "pre"
         self.attention = make_attention(config, head_slots)
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention_norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         activation = nn.GELU() if config.hidden_act == "gelu" else ACT2FN[config.hidden_act]
-        self.feed_forward = FeedForward(config.hidden_size, config.intermediate_size, activation)
-        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.feed_forward = FeedForward(
+            config.hidden_size, config.intermediate_size, activation, config.chunk_size_feed_forward
+        )
+        self.feed_forward_norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.chunk_size = config.chunk_size_feed_forward
 
     def forward(
         self,
@@ -67,87 +67,19 @@ class LinformerLayer(GradientCheckpointingLayer):
         attention_mask: Tensor | None,
         shared_projection: SequenceProjection | None,
         output_attentions: bool,
-        *,
-        overwrite: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """hidden_states (B, n, D), checked bool mask (B, n) -> (B, n, D) and attention weights or None.
-
-        ``overwrite``: nobody needs ``hidden_states`` afterwards; the output of a long text is then in their memory.
-        """
-        source = apply_norm(self.attention_norm, hidden_states) if self.pre_norm else hidden_states
-        rows = self._rows_at_a_time(hidden_states)
-        own = isinstance(self.attention, LinformerAttention)
-        if rows is not None and own and not (output_attentions or self._drops()):
-            parts = self.attention.in_parts(
-                source, attention_mask, shared_projection=shared_projection, residual=hidden_states
-            )
-            if parts is not None:
-                return self._by_parts(hidden_states, parts, rows, overwrite), None
-        # Where nobody sees what is added, it is added in the attention's last product.
-        within = self._attention_adds() and not (torch.is_grad_enabled() or self._drops_or_is_watched())
-        options = {"residual": hidden_states} if within else {}
+        """hidden_states (B, n, D), checked bool mask (B, n) -> (B, n, D) and attention weights or None."""
+        source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
         attended = self.attention(
-            source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions, **options
+            source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions
         )
         context, weights = attended if output_attentions else (attended, None)
-        if rows is None and not (within or self.pre_norm):
-            return self._normalised(hidden_states, self.dropout(context)), weights
-        total = context if within else hidden_states + self.dropout(context)
-        if rows is None:
-            return self._after_attention(total), weights
-        return in_chunks(self._after_attention, total, rows=rows), weights
-
-    def _by_parts(self, hidden: Tensor, parts: Iterable[OutputPart], rows: int, overwrite: bool) -> Tensor:
-        """The layer's output (B, n, D) from the attention's with the residual, part after part."""
-        chunked = ((where, in_chunks(self._after_attention, x, rows=rows)) for where, x in parts)
-        return assembled(chunked, (hidden.shape[0], hidden.shape[1]), hidden if overwrite else None)
-
-    def _after_attention(self, hidden: Tensor) -> Tensor:
-        """Feed-forward and norms, which look at each token alone, of attention with its residual: (B, m, D) -> same.
-
-        ``hidden`` may be overwritten.
-        """
         if self.pre_norm:
-            return self._fed_forward(apply_norm(self.feed_forward_norm, hidden), hidden)
-        hidden = apply_norm(self.attention_norm, hidden, in_place=True)
-        return apply_norm(self.feed_forward_norm, self._fed_forward(hidden, hidden), in_place=True)
-
-    def _normalised(self, hidden: Tensor, context: Tensor) -> Tensor:
-        """``_after_attention`` of hidden + context where norms come after, each a sum's."""
-        hidden, rounded = add_norm_and_round(self.attention_norm, hidden, context)
-        fed = self.feed_forward(rounded if is_plain(self.feed_forward, FeedForward) else hidden)
-        return add_and_norm(self.feed_forward_norm, hidden, self.dropout(fed))
-
-    def _fed_forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
-        """residual + dropout(feed_forward(hidden)), added in the last product where nobody sees what is added."""
-        if is_plain(self.feed_forward, FeedForward) and not self._drops_or_is_watched():
-            return self.feed_forward(hidden, residual)
-        return residual + self.dropout(self.feed_forward(hidden))
-
-    def _rows_at_a_time(self, hidden: Tensor) -> int | None:
-        """Tokens at a time after the attention, None for all: the config's, else what suits a pass without gradients.
-
-        The config counts tokens of each document, as Hugging Face does. Where something is dropped, a pass without
-        gradients draws as one with them does, which reentrant checkpointing computes later.
-        """
-        batch, length = hidden.shape[:2]
-        if torch.compiler.is_compiling():
-            return None
-        if self.chunk_size or torch.is_grad_enabled() or self._drops():
-            return batch * self.chunk_size if 0 < self.chunk_size < length else None
-        rows = chunk_size(hidden)
-        return None if batch * length <= rows or has_hooks(self) else rows
-
-    def _drops(self) -> bool:
-        return self.training and self.dropout.p > 0
-
-    def _attention_adds(self) -> bool:
-        """Whether the attention takes the residual; what sees its output by itself sees it without."""
-        takes = getattr(self.attention, "adds_residual", False) and not torch.compiler.is_compiling()
-        return bool(takes and not is_watched(self.attention))
-
-    def _drops_or_is_watched(self) -> bool:
-        return self._drops() or is_watched(self.dropout)
+            hidden = hidden_states + self.dropout(context)
+            return hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden))), weights
+        hidden, rounded = add_and_norm(self.attention_norm, hidden_states, self.dropout(context))
+        branch = self.dropout(self.feed_forward(rounded if type(self.feed_forward) is FeedForward else hidden))
+        return add_and_norm(self.feed_forward_norm, hidden, branch)[0], weights
 
 
 class LinformerEncoder(nn.Module):
@@ -168,7 +100,7 @@ class LinformerEncoder(nn.Module):
                 sinks=config.sink_tokens,
             )  # fmt: skip
         pre_norm = config.normalization == "pre"
-        self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre_norm else None
+        self.final_norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre_norm else None
 
     def forward(
         self,
@@ -184,17 +116,21 @@ class LinformerEncoder(nn.Module):
         ``overwrite``: nobody needs ``hidden`` afterwards.
         """
         states, attentions = [], []
-        known = all(type(layer) is LinformerLayer for layer in self.layers)  # their output is no part of their input
-        in_place = known and not output_hidden_states and can_stream(self, hidden)
+        known = all(type(layer) is LinformerLayer for layer in self.layers)
+        in_parts = known and not output_attentions and can_run_in_parts(self, hidden)
         for layer in self.layers:
             if output_hidden_states:  # otherwise one layer's states at a time are alive
                 states.append(hidden)
-            options = {"overwrite": True} if in_place and overwrite else {}
-            hidden, weights = layer(hidden, mask, self.shared_projection, output_attentions, **options)
+            if in_parts:
+                assert isinstance(layer, LinformerLayer)
+                in_place = overwrite and not output_hidden_states
+                hidden = layer_in_parts(layer, hidden, mask, self.shared_projection, in_place=in_place)
+            else:
+                hidden, weights = layer(hidden, mask, self.shared_projection, output_attentions)
+                attentions.append(weights)
             overwrite = True
-            attentions.append(weights)
         if self.final_norm is not None:
-            hidden = apply_norm(self.final_norm, hidden)
+            hidden = self.final_norm(hidden)
         return BaseModelOutput(
             last_hidden_state=hidden,
             hidden_states=(*states, hidden) if output_hidden_states else None,
@@ -288,7 +224,7 @@ class LinformerModel(LinformerPreTrainedModel):
             layer_norm_eps=config.layer_norm_eps, dropout=config.hidden_dropout_prob,
         )  # fmt: skip
         narrow = config.word_embedding_size != config.hidden_size
-        self.embeddings_project = nn.Linear(config.word_embedding_size, config.hidden_size) if narrow else None
+        self.embeddings_project = Linear(config.word_embedding_size, config.hidden_size) if narrow else None
         self.encoder = LinformerEncoder(config)
         self.pools = add_pooling_layer and config.use_pooler
         first = config.classifier_pooling == "cls"  # the other poolings have no weights
@@ -331,7 +267,7 @@ class LinformerModel(LinformerPreTrainedModel):
             hidden = self.embeddings_project(hidden)
         wants = self.config.output_attentions if output_attentions is None else output_attentions
         keeps = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        own = type(self.embeddings) is Embeddings and can_stream(self, hidden)
+        own = type(self.embeddings) is Embeddings and can_run_in_parts(self.embeddings, hidden)
         hidden = blank_padding(hidden, mask)
         out = self.encoder(hidden, mask, output_hidden_states=bool(keeps), output_attentions=bool(wants), overwrite=own)
         return BaseModelOutputWithPooling(

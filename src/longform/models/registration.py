@@ -1,7 +1,11 @@
-"""Linformer models under Hugging Face's Auto classes."""
+"""The Linformer models for Hugging Face's Auto classes, entered when the first LinformerConfig is made.
+
+Why then, and how ``AutoConfig`` learns of them: longform.models.auto_hook.
+"""
+
+from functools import cache
 
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
     AutoModelForMultipleChoice,
@@ -24,8 +28,9 @@ AUTO_MODELS = {
 }
 
 
-def register() -> None:
-    """Make ``AutoModel.from_pretrained`` and its kin know model_type "linformer"; doing it twice is harmless."""
-    AutoConfig.register(LinformerConfig.model_type, LinformerConfig, exist_ok=True)
+@cache
+def register_models() -> None:
+    """Make ``AutoModel.from_pretrained`` and its kin know LinformerConfig; models of a user's own choice stay."""
     for auto, model in AUTO_MODELS.items():
-        auto.register(LinformerConfig, model, exist_ok=True)
+        if LinformerConfig not in auto._model_mapping:
+            auto.register(LinformerConfig, model)

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from transformers import PreTrainedModel
 
+from longform.choices import POOLED
 from longform.functional.positions import extend_positions
 from longform.functional.slots import base_slot_size
 from longform.layers.attention import LinformerAttention
-from longform.layers.geometry import POOLED
 from longform.layers.sequence_projection import ConvolutionProjection, DenseProjection
 from longform.models.configuration_linformer import LinformerConfig
 

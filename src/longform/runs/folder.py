@@ -1,43 +1,94 @@
-"""The folder of a run: begun with some settings, gone on with only by the same."""
+"""Which run a folder or an unfinished output belongs to: only the same settings, model and data go on in it.
+
+A run's identity is a mapping that JSON can hold. It is written before the work begins and compared at every start.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import UNFINISHED, atomic_write
-from longform.errors import CheckpointError, ConfigurationError
-from longform.runs.subject import changed_fields
+from longform.data.text import UNFINISHED
+from longform.errors import ConfigurationError
+from longform.runs.files import read_json, write_json
 
 
-def open_run_folder(output: Path, identity: str, wanted: Mapping[str, Any], *, what: str) -> None:
-    """Write ``wanted`` into the file ``identity`` of a new folder, or see that an old one was begun with the same.
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """ "name: value there, value now" for all that differs, "settings.name: ..." inside mappings; absent is None."""
+    now = json.loads(json.dumps(now))  # tuples become lists, as they are in ``before``
+    found: list[str] = []
+    for name in dict.fromkeys([*before, *now]):
+        there, wanted = before.get(name), now.get(name)
+        if isinstance(there, dict) and isinstance(wanted, dict):
+            found += [f"{name}.{line}" for line in differences(there, wanted)]
+        elif there != wanted:
+            found.append(f"{name}: {there} there, {wanted} now")
+    return found
 
-    A folder that holds nothing else is new: the command was refused before it did anything. ``what``: what such a
-    folder holds, for messages. Raises ConfigurationError that shows the difference, or for a folder of something else;
-    CheckpointError for a damaged file.
+
+def check_same(
+    place: Path, before: Mapping[str, Any], now: Mapping[str, Any], *, otherwise: str = "another --output"
+) -> None:
+    """Raise ConfigurationError, naming each difference, where ``place`` was begun with another identity.
+
+    ``otherwise``: the way out beside giving the same settings.
     """
-    path, now = output / identity, json.loads(json.dumps(wanted))
-    if _others(output, path) and not path.exists():  # in this order: another process may begin it just now
-        raise ConfigurationError(f'"{output}" is not empty, and holds no {what}: give another folder (--output)')
-    if path.exists():
-        try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise CheckpointError(f'"{path}" is damaged ({error}): give another --output') from error
-        changed = changed_fields(before, now)
-        if changed and _others(output, path):
+    changed = differences(before, now)
+    if changed:
+        raise ConfigurationError(
+            f'"{place}" was begun with other settings or data ({"; ".join(changed)}): give the same, or {otherwise}'
+        )
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """The JSON file that says which run ``place``, a folder or an unfinished output, belongs to.
+
+    ``what``: what such a place holds; ``otherwise``: the way out beside giving the same settings; for messages.
+    """
+
+    path: Path
+    place: Path
+    what: str
+    otherwise: str = "another --output"
+
+    def read(self, *, begun: Sequence[str]) -> dict[str, Any] | None:
+        """What the file says, None for a new place. ``begun``: what the place holds beside the file, for a run to lose.
+
+        Raises ConfigurationError for a place of something else, CheckpointError for a damaged file.
+        """
+        if self.path.exists():
+            return read_json(self.path, way_out=f"give {self.otherwise}")
+        if begun:
+            named = ", ".join([*begun[:3], *(["..."] if begun[3:] else [])])
             raise ConfigurationError(
-                f'"{output}" holds {what} that were made with other settings ({"; ".join(changed)}): give the same, or '
-                "another --output"
+                f'"{self.place}" is not empty ({named}), and holds no {self.what} ({self.path.name} is missing): give '
+                "another output folder (--output)"
             )
-        if not changed:
-            return
-    with atomic_write(path) as file:
-        json.dump(now, file, indent=1)
+        return None
+
+    def open(self, identity: Mapping[str, Any], *, begun: Sequence[str]) -> None:
+        """Begin the run, or go on with the same. Raises what ``read`` raises, and for another identity.
+
+        Where nothing is begun, a file is that of a command that was refused before it did anything, and replaced.
+        """
+        before = self.read(begun=begun) if begun else None
+        if before is None:
+            write_json(self.path, identity)
+        else:
+            check_same(self.place, before, identity, otherwise=self.otherwise)
 
 
-def _others(output: Path, path: Path) -> bool:
-    """Whether ``output`` holds anything but ``path``; files that are being written do not count."""
-    found = output.iterdir() if output.is_dir() else ()
-    return any(other != path and not other.name.endswith(UNFINISHED) for other in found)
+def open_run_folder(
+    folder: Path, name: str, identity: Mapping[str, Any], *, what: str, otherwise: str = "another --output"
+) -> None:
+    """Begin a run in ``folder``, whose file ``name`` holds its identity, or go on with it. Raises as RunFile.open."""
+    path = folder / name
+    RunFile(path, folder, what, otherwise).open(identity, begun=entries(folder, lambda entry: entry != path))
+
+
+def entries(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:
+    """The names of what ``folder`` holds that are ``wanted``; files that are being written do not count."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(entry.name for entry in found if wanted(entry) and not entry.name.endswith(UNFINISHED))

@@ -1,4 +1,4 @@
-"""One process works on a part; others that share the folder take the next one."""
+"""Locks between processes that share a folder: one works on a part, the others take the next one."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from longform.errors import ConfigurationError
 
 
 @contextlib.contextmanager
-def claimed(path: Path, *, wait: bool = False) -> Generator[bool]:
+def locked(path: Path, *, wait: bool = False) -> Generator[bool]:
     """True while no other process holds ``path``, which the system releases when this process ends, even if killed.
 
     ``wait``: until the other has let go. Where the system has no such locks (Windows), always True.
@@ -34,7 +34,7 @@ def claimed(path: Path, *, wait: bool = False) -> Generator[bool]:
 
 
 def refuse_process_groups() -> None:
-    """Raise ConfigurationError in one of several processes of torchrun, which would wait for each other's claims."""
+    """Raise ConfigurationError in one of several processes of torchrun, which would wait for each other's locks."""
     size = os.environ.get("WORLD_SIZE", "1")
     if size not in ("", "1"):
         raise ConfigurationError(

@@ -1,8 +1,8 @@
-"""Pictures as PNG files, drawn without a display and without pyplot; and inside a page, as its own bytes."""
+"""Pictures as PNG files, drawn without a display and without pyplot."""
 
-import base64
+import contextlib
 import io
-from html import escape
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,37 @@ def new_figure(width: float, height: float) -> Any:
     return figure
 
 
+@contextlib.contextmanager
+def picture(path: Path, width: float, height: float, *grid: int, **options: Any) -> Generator[Any]:
+    """The axes of a picture of ``width`` x ``height`` inches, which is saved when the block ends.
+
+    ``grid``, ``options``: rows, columns and more, as matplotlib's ``subplots`` takes them; one pair of axes without.
+    """
+    figure = new_figure(width, height)
+    yield figure.subplots(*grid, **options)
+    save_figure(figure, path)
+
+
+def finish(
+    axes: Any, title: str, across: str, up: str, *, legend: dict[str, Any] | None = None, **options: Any
+) -> None:
+    """Title, labels, a grid, and a legend where a line has a label; ``options``: scales, limits, as ``axes.set``."""
+    axes.set(xlabel=across, ylabel=up, **options)
+    axes.set_title(title, fontsize=11)
+    axes.grid(alpha=0.25)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(**{"fontsize": 8, **(legend or {})})
+
+
 def literal(name: str) -> str:
     """A file's or class's name as it is to be seen: matplotlib takes what stands between two $ for a formula."""
     return name.replace("$", r"\$")
+
+
+def number_ticks(axes: Any, values: Any, **options: Any) -> None:
+    """Ticks of the x axis at ``values`` alone, as whole numbers with separators."""
+    axes.set_xticks(values, [f"{value:,.0f}" for value in values], **options)
+    axes.minorticks_off()
 
 
 def number_log_axis(axes: Any) -> None:
@@ -31,15 +59,15 @@ def number_log_axis(axes: Any) -> None:
     axes.minorticks_off()
 
 
+def colours(count: int) -> list[Any]:
+    """``count`` colours in an order that the eye follows, from dark to light."""
+    viridis = require("matplotlib", extra="train").colormaps["viridis"]
+    return [viridis(0.9 * place / max(1, count - 1)) for place in range(count)]
+
+
 def save_figure(figure: Any, path: Path) -> None:
     """Write a figure as PNG; the file appears whole or not at all."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     with atomic_write(path, "wb") as file:
         file.write(buffer.getvalue())
-
-
-def inline_picture(path: Path, *, said: str) -> str:
-    """An <img> that holds the file; ``said``: what one sees, for who cannot see it."""
-    content = base64.b64encode(path.read_bytes()).decode()
-    return f'<img alt="{escape(said, quote=True)}" src="data:image/png;base64,{content}">'

@@ -4,87 +4,17 @@ One record is one JSON line. Files of records are appended to and never edited; 
 replaces an older one in tables only.
 """
 
-import datetime
-import importlib.metadata
 import json
 import math
 import os
-import platform
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-CHECKOUT = Path(__file__).parents[3]
-PACKAGES = ("torch", "transformers", "longform")
-CPU_FEATURES = {"avx2": "avx2", "avx512": "avx512f", "avx512_bf16": "avx512_bf16", "amx_bf16": "amx_bf16"}
+from longform.runs.facts import commit, hardware, now, versions
 
 Value = float | int | str | bool | list[list[float]] | None
-
-
-def _cpu_description() -> tuple[str, list[str]]:
-    """Model name and those instruction sets that decide the speed of matrix products."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine(), []
-    pairs = (line.partition(":") for line in lines)
-    fields = {name.strip(): value.strip() for name, _, value in pairs}
-    flags = set(fields.get("flags", "").split())
-    return fields.get("model name", platform.machine()), [name for name, flag in CPU_FEATURES.items() if flag in flags]
-
-
-def hardware() -> dict[str, Any]:
-    """CPU model and features, usable cores, torch threads, memory in GiB, and the GPU or None."""
-    import torch
-
-    model, features = _cpu_description()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {
-        "cpu": model,
-        "cpu_features": features,
-        "cores": cores,
-        "threads": torch.get_num_threads(),
-        "memory_gib": round(memory, 1),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }
-
-
-def versions() -> dict[str, str]:
-    """Python, the packages that decide a result, and which kernels of our own were there."""
-    from longform.functional.native.library import kernels
-
-    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
-    return {"python": platform.python_version(), **packages, "kernels": kernels()}
-
-
-@cache
-def commit() -> str:
-    """The commit of the working tree, with "+" when tracked code differs from it; "unknown" outside a checkout.
-
-    As it was when this process first asked: long measurements ask before they begin.
-    """
-    if not (CHECKOUT / ".git").exists():
-        return "unknown"
-    try:
-        head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=CHECKOUT, check=True, capture_output=True)
-        changed = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no", "--", "src", "benchmarks/*.py"],
-            cwd=CHECKOUT,
-            check=True,
-            capture_output=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return head.stdout.decode().strip() + ("+" if changed.stdout.strip() else "")
-
-
-def now() -> str:
-    """UTC, ISO 8601, to the second."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,3 +83,14 @@ def read_records(paths: Iterable[str | Path]) -> list[Record]:
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{path.name}, line {number}: not a benchmark record ({error})") from error
     return records
+
+
+def provenance(records: Iterable[Record]) -> str:
+    """On what machines, with what versions, from what code, in one sentence."""
+    facts = dict.fromkeys(
+        f"{record.hardware['gpu'] or record.hardware['cpu']}, {record.hardware['threads']} threads, torch "
+        f"{record.versions['torch']}, transformers {record.versions['transformers']}, code {record.commit} of "
+        f"{record.date[:10]}"
+        for record in records
+    )
+    return f"Measured on {'; '.join(facts)}." if facts else "Nothing measured yet."

@@ -1,13 +1,11 @@
 """What a measurement was made of, model and corpus, so that a folder does not take one's result for another's."""
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from longform.data.text import Document
 from longform.data.token_store import CorpusFiles, corpus_key
-from longform.errors import ConfigurationError
 
 WEIGHTS = (".safetensors", ".bin")
 TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "sentencepiece", "spiece", "spm")
@@ -19,14 +17,14 @@ def subject_identity(model: str, documents: Iterable[Document | str]) -> dict[st
 
 
 def model_identity(model: str) -> dict[str, str | None]:
-    """A hub name as it is; of a folder the whole path, and a key of its configuration, weights and tokenizer."""
+    """A hub name as it is; of a folder the whole path, and a key of its weights, JSON files and tokenizer."""
     folder = Path(model).expanduser()
     if not folder.is_dir():
         return {"model": model, "weights_key": None}
     files = [
         str(file)
         for file in sorted(folder.iterdir())
-        if file.suffix in WEIGHTS or file.name == "config.json" or file.name.startswith(TOKENIZER)
+        if file.suffix in (*WEIGHTS, ".json") or file.name.startswith(TOKENIZER)
     ]
     return {"model": str(folder.resolve()), "weights_key": corpus_key(CorpusFiles(tuple(files)))}
 
@@ -35,22 +33,3 @@ def corpus_identity(documents: Iterable[Document | str]) -> dict[str, str | None
     """A key of what the corpus holds, and the field its texts are in, None for texts in memory."""
     field = documents.text_field if isinstance(documents, CorpusFiles) else None
     return {"corpus_key": corpus_key(documents), "text_field": field}
-
-
-def changed_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """ "name: value there, value now" for every field of ``now`` that ``before`` has otherwise, or not at all."""
-    wanted = json.loads(json.dumps(now))
-    return [
-        f"{name}: {before.get(name, 'not recorded')} there, {wanted[name]} now"
-        for name in wanted if name not in before or before[name] != wanted[name]
-    ]  # fmt: skip
-
-
-def check_same_subject(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError, with the difference, where the file ``path`` was made of something else."""
-    changed = changed_fields(before, now)
-    if changed:
-        raise ConfigurationError(
-            f'"{path}" was measured on another model or corpus ({"; ".join(changed)}): give the same, or another '
-            "--output"
-        )

@@ -1,69 +1,63 @@
-"""``README.md`` of a pre-trained model: what it is, what it learned from and how, how good it is, how to use it."""
+"""What is said of a pre-trained model: what it is, what it learned from and how, how good it is, how to use it.
 
+The same blocks become its ``README.md``, the model card, and its page.
+"""
+
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import longform
+from longform.runs.page import Block, Code, Heading, Table, facts_table, markdown
 
-
-def model_card(
-    run: Mapping[str, Any], identity: Mapping[str, Any], end: Mapping[str, Any], last: Mapping[str, Any], *,
-    parameters: int,
-) -> str:  # fmt: skip
-    """The card's text from a run's records (``run``: its first, ``last``: its last validation) and identity."""
-    model, recipe = identity["model"], identity["settings"]
-    return f"""---
-library_name: transformers
-pipeline_tag: fill-mask
-tags: [longform, linformer, masked-lm]
----
-
-# Linformer encoder, {parameters:,} parameters, {model["max_position_embeddings"]:,} tokens
-
-A masked-language model trained from scratch with Longform {longform.__version__}. It fills in hidden tokens; for
-another task it has to be fine-tuned.
-
-## Architecture
-
-{_table(architecture(model))}
-
-## Data
-
-{_table(data_facts(run))}
-
-Which texts these were, their licence and their language, the run does not know: say it here before you publish.
-
-## Training
-
-{_table(training_facts(recipe, end, identity))}
-
-## Evaluation
-
-{run["validation_hidden_tokens"]:,} tokens of held-out text were hidden once and for all (15 % of the tokens; 80 % of
-them behind the mask token, 10 % behind another token, 10 % left as they were). The model was asked for them, with
-blocks of {run["length"]:,} tokens.
-
-| | loss (nats a token) | perplexity |
-|---|---|---|
-| this model, after {last["step"]:,} steps | {last["loss"]:.4f} | {last["perplexity"]:.2f} |
-| predicting frequencies alone | {run["unigram_loss"]:.4f} | {2.718281828459045 ** run["unigram_loss"]:.2f} |
-
-Perplexities compare between models with the same tokenizer and the same held-out text only. `records.jsonl` has every
-measurement, `learning_curve.png` shows them.
-
-## Use
-
-```python
-import longform  # registers the architecture with transformers
+FRONT = "---\nlibrary_name: transformers\npipeline_tag: fill-mask\ntags: [longform, linformer, masked-lm]\n---\n\n"
+USE = """import longform  # registers the architecture with transformers
 from transformers import pipeline
 
-fill = pipeline("fill-mask", model="this folder")
-```
+fill = pipeline("fill-mask", model="this folder")"""
 
-## Environment
 
-{_table(dict(run["environment"]))}
-"""
+def title_of(identity: Mapping[str, Any], parameters: int) -> str:
+    """The model in a line."""
+    length = identity["model"]["max_position_embeddings"]
+    return f"Linformer encoder, {parameters:,} parameters, {length:,} tokens"
+
+
+def model_card(title: str, blocks: list[Block]) -> str:
+    """The text of ``README.md``."""
+    return FRONT + markdown([Heading(title, 1), *blocks])
+
+
+def described_model(
+    run: Mapping[str, Any], identity: Mapping[str, Any], end: Mapping[str, Any], last: Mapping[str, Any]
+) -> list[Block]:
+    """Everything below the title, from a run's records (``run``: its first, ``last``: its last validation)."""
+    ours = f"this model, after {last['step']:,} steps ({last['tokens']:,} tokens)"
+    losses = {ours: last["loss"], "predicting frequencies alone": run["unigram_loss"]}
+    rows = [[name, f"{loss:.4f}", f"{math.exp(loss):.2f}"] for name, loss in losses.items()]
+    return [
+        f"A masked-language model trained from scratch with Longform {longform.__version__}. It fills in hidden "
+        "tokens; for another task it has to be fine-tuned.",
+        Heading("Architecture"),
+        facts_table(architecture(identity["model"])),
+        Heading("Data"),
+        facts_table(data_facts(run)),
+        "Which texts these were, their licence and their language, the run does not know: say it here before you "
+        "publish.",
+        Heading("Training"),
+        facts_table(training_facts(identity["settings"], end, identity)),
+        Heading("Evaluation"),
+        f"{run['validation_hidden_tokens']:,} tokens of held-out text were hidden once and for all (15 % of the "
+        "tokens; 80 % of them behind the mask token, 10 % behind another token, 10 % left as they were). The model was "
+        f"asked for them, with blocks of {run['length']:,} tokens.",
+        Table(["", "loss (nats a token)", "perplexity"], rows),
+        "Perplexities compare between models with the same tokenizer and the same held-out text only. records.jsonl "
+        "has every measurement, learning_curve.png shows them.",
+        Heading("Use"),
+        Code(USE, "python"),
+        Heading("Environment"),
+        facts_table(run["environment"]),
+    ]
 
 
 def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,10 +76,9 @@ def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
 
 def data_facts(run: Mapping[str, Any]) -> dict[str, Any]:
     """Sizes of the corpus."""
-    return {
-        "documents": _known(run["corpus_documents"]), "tokens": _known(run["corpus_tokens"]),
-        "tokens held out": run["validation_tokens"], "block (tokens)": run["length"],
-    }  # fmt: skip
+    found = {"documents": run["corpus_documents"], "tokens": run["corpus_tokens"]}
+    known = {name: "streamed, not counted" if value is None else value for name, value in found.items()}
+    return {**known, "tokens held out": run["validation_tokens"], "block (tokens)": run["length"]}
 
 
 def training_facts(recipe: Mapping[str, Any], end: Mapping[str, Any], identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,12 +94,3 @@ def training_facts(recipe: Mapping[str, Any], end: Mapping[str, Any], identity: 
         "packing": recipe["packing"], "seed": recipe["seed"], "processes": identity["processes"],
         "wall-clock seconds": end["seconds"],
     }  # fmt: skip
-
-
-def _known(value: Any) -> Any:
-    return "streamed, not counted" if value is None else value
-
-
-def _table(rows: Mapping[str, Any]) -> str:
-    shown = {name: f"{value:,}" if isinstance(value, int) else value for name, value in rows.items()}
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in shown.items())])

@@ -3,7 +3,7 @@
 Muon (Jordan et al. 2024) takes the direction of a matrix's momentum and makes all its singular values one; "Muon is
 scalable for LLM training" (Liu et al. 2025) scales the result so that AdamW's rates and weight decay fit. An encoder
 whose attention was replaced has to turn many directions of its matrices a little, which is what this does: see
-docs/training.md for the measurement.
+docs/guides/heal-and-fine-tune.md for the measurement.
 """
 
 from collections.abc import Callable, Iterable

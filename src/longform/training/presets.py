@@ -8,7 +8,6 @@ from typing import Any
 
 from longform.data.tokenizer_training import TokenizerSettings
 from longform.errors import ConfigurationError, require
-from longform.models.configuration_linformer import LinformerConfig
 from longform.training.pretraining_settings import PretrainingSettings
 
 RECIPES = "recipes"  # the folder beside this file
@@ -30,11 +29,28 @@ def preset_names() -> list[str]:
     return ["tiny", "small", "base"]
 
 
+def preset_description(name: str | Path) -> str:
+    """What ``longform pretrain --help`` says about a preset."""
+    return str(_parts(name).get("description", ""))
+
+
 def load_preset(name: str | Path) -> Preset:
     """A preset by its name, or from a YAML file with the same parts.
 
     Raises ConfigurationError for an unknown name, part or field, and for values that cannot be.
     """
+    from longform.models.configuration_linformer import LinformerConfig  # not above: --help reads descriptions alone
+
+    given = _parts(name)
+    model = dict(given.get("model") or {})
+    _check_names(name, "model", model, LinformerConfig.__annotations__)
+    return Preset(
+        str(given.get("description", "")), _made(name, TokenizerSettings, given.get("tokenizer")), model,
+        _made(name, PretrainingSettings, given.get("training")),
+    )  # fmt: skip
+
+
+def _parts(name: str | Path) -> Mapping[str, Any]:
     own = resources.files("longform.training") / RECIPES / f"{name}.yaml"
     file = own if own.is_file() else Path(name)
     if not file.is_file():
@@ -49,12 +65,7 @@ def load_preset(name: str | Path) -> Preset:
     if not isinstance(given, Mapping):
         raise ConfigurationError(f'the preset "{name}" has no parts; it has {", ".join(PARTS)}')
     _check_names(name, "part", given, PARTS)
-    model = dict(given.get("model") or {})
-    _check_names(name, "model", model, LinformerConfig.__annotations__)
-    return Preset(
-        str(given.get("description", "")), _made(name, TokenizerSettings, given.get("tokenizer")), model,
-        _made(name, PretrainingSettings, given.get("training")),
-    )  # fmt: skip
+    return given
 
 
 def _made(preset: str | Path, kind: Any, values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The folder of a run: which run it is, how far it has come, what it has written down."""
+"""The folder of a training: which run it is, how far it has come, what it has written down."""
 
 import contextlib
 import shutil
@@ -10,18 +10,15 @@ from typing import Any
 import torch
 
 from longform.errors import CheckpointError, MissingDependencyError, require
-from longform.training.checkpoints import (
-    check_same_run,
-    checkpoint_step,
-    keep_only,
-    newest_checkpoint,
-    read_run,
-    refuse_foreign_files,
-    write_run,
-)
+from longform.runs.files import write_json
+from longform.runs.folder import RunFile, check_same, entries
+from longform.training.checkpoints import WEIGHTS, checkpoint_step, keep_only, newest_checkpoint
 from longform.training.records import Records
 
+RUN_FILE = "run.json"
 UNFINISHED = "incomplete-checkpoint-final"  # where the finished model is written before it gets its place
+WRITTEN = (WEIGHTS, "config.json", "README.md", "records.jsonl", "report.html")  # of what a run writes, the likely ones
+OTHERWISE = "another output folder, or resume=False (--resume false) to begin anew"
 
 
 @contextlib.contextmanager
@@ -34,6 +31,16 @@ def temporary_folder() -> Generator[Path]:
 def current_process() -> Any:
     """This process among those of ``torchrun`` or ``accelerate launch``: accelerate's PartialState."""
     return require("accelerate", extra="train").PartialState(cpu=not torch.cuda.is_available())
+
+
+def read_run(folder: Path) -> dict[str, Any] | None:
+    """What the folder says about its run: identity, steps, status, files; None where it says nothing.
+
+    Raises ConfigurationError where a folder of no run has files that a run would replace or delete, CheckpointError
+    for a damaged file.
+    """
+    found = entries(folder, lambda path: path.name in WRITTEN or checkpoint_step(path) is not None)
+    return RunFile(folder / RUN_FILE, folder, "training", OTHERWISE).read(begun=found)
 
 
 class RunFolder:
@@ -56,11 +63,10 @@ class RunFolder:
         Raises ConfigurationError when the folder holds another run or another's files, CheckpointError when it is
         damaged.
         """
-        if self.kept:
-            refuse_foreign_files(self.folder)
         before = self._before(resume)
         if before is not None and resume:
-            check_same_run(self.folder, before, self.identity)
+            there = {name: before.get(name) for name in self.identity}
+            check_same(self.folder, there, self.identity, otherwise=OTHERWISE)
             self.steps = before.get("steps")
             self.complete = before.get("status") == "complete"
             self.checkpoint = None if self.complete else newest_checkpoint(self.folder)
@@ -105,7 +111,8 @@ class RunFolder:
 
     def _write(self, status: str) -> None:
         if self.kept and self.main:
-            write_run(self.folder, {**self.identity, "steps": self.steps, "status": status, "files": self.files})
+            run = {**self.identity, "steps": self.steps, "status": status, "files": self.files}
+            write_json(self.folder / RUN_FILE, run)
 
     def finish(self, save: Callable[[Path], None], *, wait: Callable[[], None]) -> None:
         """Put the finished model in the folder, and remove the checkpoints and what an earlier run had left.

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
+from longform.choices import POOLINGS
 from longform.errors import ConfigurationError
-from longform.functional.hardware import native_bfloat16
-from longform.functional.pooling import POOLINGS
+
+if TYPE_CHECKING:
+    import torch
 
 BUDGETS = ("max_steps", "max_minutes", "max_tokens")
 DEFAULT_TOKENS = 2_000_000
@@ -225,13 +225,19 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return [f"{name}: {before.get(name)} -> {now.get(name)}" for name in names if before.get(name) != now.get(name)]
 
 
-def compute_dtype(name: str, device: torch.device) -> torch.dtype:
+def compute_dtype(name: str, device: "torch.device") -> "torch.dtype":
     """The dtype of matrix products that ``dtype`` in the settings means on this device."""
+    import torch  # not above: --help reads the settings' fields and is to be quick
+
+    from longform.functional.conditions import native_bfloat16
+
     if name == "auto":
         return torch.bfloat16 if native_bfloat16(device) else torch.float32
     return torch.bfloat16 if name == "bfloat16" else torch.float32
 
 
-def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
+def autocast(device: "torch.device", dtype: "torch.dtype") -> "torch.autocast":
     """Inside, matrix products are in ``dtype``."""
+    import torch
+
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)

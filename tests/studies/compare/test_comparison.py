@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from benchmarks.tables import provenance
 from longform.errors import ConfigurationError, DataError, InputError, MissingDependencyError
-from longform.runs.locks import claimed
+from longform.runs.locks import locked
 from longform.runs.records import read_records
 from longform.studies.compare import run as module
 from longform.studies.compare.architectures import ARCHITECTURES, build
@@ -21,7 +21,7 @@ from longform.studies.compare.listops import SYMBOLS, ListOpsShape, listops
 from longform.studies.compare.memory import StepMemory
 from longform.studies.compare.report import left_out, table_of
 from longform.studies.compare.results import Result, folder_of, read_result
-from longform.studies.compare.run import CLAIM, WEIGHTS, compare
+from longform.studies.compare.run import LOCK, WEIGHTS, compare
 from longform.studies.compare.sequences import SequenceTask
 from longform.studies.compare.sizes import Sizes
 from longform.studies.compare.texts import text_task
@@ -48,9 +48,9 @@ def sizes(task):
 
 def test_a_comparison_writes_its_folder_and_goes_on_where_it_stood(task, sizes, tmp_path, monkeypatch):
     done = compare(task, sizes, LEARNING, tmp_path, architectures=("linformer", "tfidf"), memory=False, progress=False)
-    first, humble = done.results
+    first, baseline = done.results
     assert 0 <= first.accuracy <= 1
-    assert (first.steps, humble.steps) == (6, None)
+    assert (first.steps, baseline.steps) == (6, None)
     assert first.tokens == sum(len(task.train.sequences[p]) for b in _batches(task, LEARNING) for p in b)
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     assert [record["settings"]["architecture"] for record in records] == ["linformer", "tfidf"]
@@ -77,7 +77,7 @@ def test_a_comparison_writes_its_folder_and_goes_on_where_it_stood(task, sizes, 
     assert (tmp_path / "table.md").read_text().count("\n| ") == 4  # the rule, and three results
 
     other = LearningSettings(steps=7)
-    with pytest.raises(ConfigurationError, match="steps: 6 -> 7"):
+    with pytest.raises(ConfigurationError, match=r"settings\.steps: 6 there, 7 now"):
         compare(task, sizes, other, tmp_path, architectures=("full",), memory=False, progress=False)
 
 
@@ -245,8 +245,10 @@ def test_processes_that_share_a_folder_take_turns(task, sizes, tmp_path, monkeyp
         held.close()  # the other process ends while this one works
         return real(name, *given, **options)
 
+    # A folder is begun before anything in it is locked.
+    compare(task, sizes, LEARNING, tmp_path, architectures=("tfidf",), memory=False, progress=False)
     with contextlib.ExitStack() as held:
-        held.enter_context(claimed(folder_of(tmp_path, "full") / CLAIM))
+        held.enter_context(locked(folder_of(tmp_path, "full") / LOCK))
         monkeypatch.setattr(module, "_attempt", attempt)
         names = ("full", "linformer")
         done = compare(task, sizes, LEARNING, tmp_path, architectures=names, memory=False, progress=False)

@@ -1,7 +1,6 @@
-"""Charts, the choice of texts, the comparison, and peak memory."""
+"""Pictures, the choice of texts, the comparison, and peak memory."""
 
 import math
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +8,10 @@ import pytest
 
 from longform.data.text import Document
 from longform.errors import CheckpointError
-from longform.studies.demo.charts import Axis, Line, confusion_table, line_chart
+from longform.runs import pictures
 from longform.studies.demo.comparing import compare
 from longform.studies.demo.material import Material, every_nth, spread
+from longform.studies.demo.plots import draw_learning, draw_lengths, smooth
 from longform.studies.demo.report import growth
 from longform.studies.demo.scale import scale_named
 from longform.studies.demo.steps import _seconds_a_token, choose_texts
@@ -21,38 +21,50 @@ def document(number, category, group):
     return Document(str(number), f"text {number}", {"category": category, "group": group})
 
 
-def test_an_axis_places_values_by_ratio_when_it_is_logarithmic():
-    axis = Axis(1.0, 100.0, 0.0, 200.0, True)
-    assert axis.place(10.0) == pytest.approx(100.0)
-    assert axis.ticks() == [1, 2, 5, 10, 20, 50, 100]
-    straight = Axis(0.0, 10.0, 50.0, 0.0, False)
-    assert straight.place(2.5) == pytest.approx(37.5)
-    assert straight.ticks() == [0, 2, 4, 6, 8, 10]
+@pytest.fixture
+def drawn(monkeypatch):
+    """The axes of every picture that is drawn, by title."""
+    found = {}
+    monkeypatch.setattr(
+        pictures, "save_figure", lambda figure, path: found.update({axes.get_title(): axes for axes in figure.axes})
+    )
+    return found
 
 
-def test_a_chart_draws_each_line_inside_its_frame():
-    lines = [Line("a < b", "long", [(1, 5), (10, 0.5)], marks=True), Line("none", "orig", [])]
-    drawn = line_chart("title", lines, x="tokens", y="seconds", log=True)
-    assert "a &lt; b" in drawn
-    assert "none" not in drawn
-    (points,) = re.findall(r'points="([^"]+)"', drawn)
-    pairs = [tuple(map(float, pair.split(","))) for pair in points.split()]
-    assert pairs[0][0] < pairs[1][0]
-    assert pairs[0][1] < pairs[1][1]  # 5 is drawn above 0.5
-    assert all(62 <= x <= 542 for x, _ in pairs)
-    assert line_chart("title", lines[1:], x="tokens", y="seconds") == ""
+def lines_of(axes):
+    return {line.get_label(): [tuple(map(float, point)) for point in line.get_xydata()] for line in axes.get_lines()}
 
 
-def test_a_constant_line_can_be_drawn():
-    assert "polyline" in line_chart("title", [Line("flat", "long", [(1, 0.0), (2, 0.0)])], x="x", y="y")
+def test_a_picture_of_lengths_has_a_line_for_each_model_that_was_measured(drawn):
+    rows = [{"model": "longform", "length": n, "seconds": n / 1e3, "mib": None} for n in (128, 256, 4096)]
+    rows.append({"model": "original, longer table", "length": 128, "seconds": 0.5, "mib": 7.0})
+    draw_lengths(rows, None)
+    time, memory = drawn["Time of one document"], drawn["Peak memory of one document"]
+    assert (time.get_xscale(), time.get_yscale()) == ("log", "log")
+    assert lines_of(time)["Longform"] == [(128, 0.128), (256, 0.256), (4096, 4.096)]
+    assert [label for label in lines_of(time) if label == "original"] == []
+    assert list(lines_of(memory).values()) == [[(128, 7.0)]]
+    assert [tick.get_text() for tick in time.get_xticklabels()] == ["128", "256", "4,096"]
+    low, high = time.get_ylim()
+    assert low < 0.128
+    assert high > 4.096
 
 
-def test_the_confusion_table_shows_counts_and_shares():
-    table = confusion_table([[3, 1], [0, 0]], ["<one>", "two"])
-    assert "&lt;one&gt;" in table
-    assert '<td class="cell hit strong" style="--share:0.750" title="75%">3</td>' in table
-    assert '<td class="cell miss" style="--share:0.250" title="25%">1</td>' in table
-    assert "<td class='num'>4</td>" in table
+def test_a_picture_of_learning_shows_losses_and_scores(drawn):
+    tuned = {
+        "longform": [{"event": "train", "step": step, "loss": 0.0} for step in (1, 2)],  # a constant line
+        "original": [{"event": "evaluation", "step": 2, "macro_f1": 0.5}, {"event": "evaluation", "step": 3}],
+    }
+    draw_learning(tuned, [], None)
+    assert lines_of(drawn["Fine-tuning: training loss"]) == {"Longform": [(1, 0.0), (2, 0.0)]}
+    assert lines_of(drawn["Fine-tuning: validation"]) == {"original": [(2, 0.5)]}
+    assert lines_of(drawn["Healing: training loss"]) == {}
+
+
+def test_single_batches_are_smoothed():
+    points = [(step, float(step % 2)) for step in range(32)]
+    assert smooth(points)[0] == (6, pytest.approx(3 / 7))
+    assert smooth(points[:5]) == points[:5]
 
 
 def test_spread_takes_few_of_a_group_and_leaves_categories_as_frequent_as_they_are():

@@ -9,7 +9,7 @@ import pytest
 
 from longform.data.tokenizer_training import TokenizerSettings
 from longform.errors import ConfigurationError
-from longform.runs.locks import claimed
+from longform.runs.locks import locked
 from longform.studies.paper import figure3 as module
 from longform.studies.paper.figure3 import reproduce_figure3
 from longform.studies.paper.figure3_plan import planned, preset_of
@@ -174,7 +174,7 @@ def test_ratios_are_seed_by_seed():
 
 
 def test_one_process_holds_a_claim(tmp_path):
-    with claimed(tmp_path / "a") as mine, claimed(tmp_path / "a") as other, claimed(tmp_path / "b") as free:
+    with locked(tmp_path / "a") as mine, locked(tmp_path / "a") as other, locked(tmp_path / "b") as free:
         assert (mine, other, free) == (True, False, True)
-    with claimed(tmp_path / "a") as later:
+    with locked(tmp_path / "a") as later:
         assert later

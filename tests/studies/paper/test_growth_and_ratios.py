@@ -6,7 +6,8 @@ import subprocess
 import pytest
 
 from longform.errors import ConfigurationError, MissingDependencyError
-from longform.runs.records import Record, hardware, versions
+from longform.runs.facts import hardware, versions
+from longform.runs.records import Record
 from longform.studies.paper import growth, table1, table3
 from longform.studies.paper.growth import measured, measured_apart, reported
 from longform.studies.speed import children
@@ -61,7 +62,7 @@ def test_table_1(tmp_path, monkeypatch):
     with pytest.raises(ConfigurationError, match="two lengths"):
         table1.reproduce_table1("small", tmp_path, lengths=[512], progress=False)
     for other in ({"dtype": "float32" if "bfloat16" in page else "bfloat16"}, {"slots": [32]}):
-        with pytest.raises(ConfigurationError, match="holds measurements that were made with other settings"):
+        with pytest.raises(ConfigurationError, match="was begun with other settings or data"):
             table1.reproduce_table1(
                 "small", tmp_path, lengths=[512, 1024, 2048], progress=False, **{"slots": [64], **other}
             )

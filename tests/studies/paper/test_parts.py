@@ -3,9 +3,9 @@
 import pytest
 
 from longform.errors import CheckpointError, ConfigurationError
-from longform.runs.locks import claimed
+from longform.runs.locks import locked
 from longform.runs.records import Record
-from longform.studies.paper.parts import CLAIMS, FINISHED, Part, work_through
+from longform.studies.paper.parts import FINISHED, LOCKS, Part, work_through
 
 
 def _part(name, done, **identity):
@@ -34,7 +34,7 @@ def test_what_is_lacking_is_done_once(tmp_path):
 
 def test_a_part_of_another_process_is_left_to_it(tmp_path):
     done = []
-    with claimed(tmp_path / CLAIMS / "a") as mine:
+    with locked(tmp_path / LOCKS / "a") as mine:
         (finished, lacking), _ = _through([_part("a", done), _part("b", done)], tmp_path)
     assert (mine, done, len(finished), lacking) == (True, ["b"], 1, 1)
     assert _through([_part("a", done), _part("b", done)], tmp_path)[0][1] == 0
@@ -42,7 +42,7 @@ def test_a_part_of_another_process_is_left_to_it(tmp_path):
 
 def test_other_settings_and_damage_are_refused(tmp_path):
     _through([_part("a", [], steps=3)], tmp_path)
-    with pytest.raises(ConfigurationError, match="steps: 3 -> 4"):
+    with pytest.raises(ConfigurationError, match="steps: 3 there, 4 now"):
         _through([_part("a", [], steps=4)], tmp_path)
     (tmp_path / FINISHED / "a.json").write_text('{"identity"')
     with pytest.raises(CheckpointError, match="delete it to do a again"):

@@ -161,7 +161,7 @@ def test_a_refused_command_leaves_no_settings_behind(models, corpus, tmp_path, c
     assert main(arguments(models[:1], corpus, tmp_path / "out", "--max-length", "40")) == 2
     assert main(arguments(models[:1], corpus, tmp_path / "out", "--head-texts", "0")) == 0
     assert main(arguments(models[:1], corpus, tmp_path / "out", "--max-length", "10")) == 2
-    assert "made with other settings (max_length: 20 there, 10 now" in capsys.readouterr().err
+    assert "begun with other settings or data (max_length: 20 there, 10 now" in capsys.readouterr().err
 
 
 def test_without_matplotlib_nothing_is_measured(models, corpus, tmp_path, monkeypatch, capsys):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from longform.errors import ConfigurationError
 from longform.functional import attention
 from longform.functional.attention.bmm import attention_by_products
-from longform.layers import row_chunks
+from longform.layers import streaming
 from longform.studies.speed import checks
 from longform.studies.speed.checks import WrongOutput, check_gradients, check_output, checkable, verify
 from longform.studies.speed.competitor import Competitor
@@ -105,7 +105,7 @@ def test_a_wrong_gradient_is_noticed() -> None:
 
 def test_what_goes_through_a_layer_in_parts_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "LONG", 64)
-    monkeypatch.setattr(row_chunks, "LONG", 64)
+    monkeypatch.setattr(streaming, "LONG", 64)
     monkeypatch.setattr(checks, "CHECKED_TOKENS", 32)
     competitor, model, prepared, hidden = made("ours-window", CELL)
     forward = forward_of(prepared, CELL)

@@ -6,6 +6,7 @@ import pytest
 
 from longform.cli.main import main
 from longform.errors import ConfigurationError
+from longform.runs import pictures
 from longform.studies.speed import plots
 from longform.studies.speed.cell_run import Effort
 from longform.studies.speed.competitors import chosen_competitors
@@ -45,7 +46,7 @@ def test_a_line_of_the_picture_is_of_the_largest_k(
     tmp_path: Path, fake_children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr(plots, "_finish", lambda figure, axes, *_: drawn.extend(axes.get_lines()))
+    monkeypatch.setattr(pictures, "save_figure", lambda figure, _: drawn.extend(figure.axes[0].get_lines()))
     competitors = chosen_competitors(["ours-linear"])
     cells = [Cell(length=64, slots=slots, device="cpu", threads=1, **COMMON) for slots in (16, 8)]
     records = run_grid(cells, competitors, Effort(floors="none"), output=tmp_path, tell=lambda _: None)

@@ -1,64 +1,83 @@
-"""Linear attention, the paper's equation 7: softmax(Q (E K)ᵀ / sqrt(d)) (F V).
+"""Linear attention, the paper's equation 7: softmax(Q (E K)ᵀ / sqrt(d)) (F V), over keys and values already shortened.
 
-Axes: B batch, n tokens, k slots, h heads, d head dimension.
+Axes: B batch, n queries, S keys (slots or tokens), h heads, d head dimension, g = 1 or h.
 """
 
 from torch import Tensor
-from torch.nn.functional import dropout as drop
-from torch.nn.functional import scaled_dot_product_attention, softmax
+from torch.nn.functional import scaled_dot_product_attention
 
-from longform.functional.attention.amx import native_attention, native_is_faster
-from longform.functional.attention.amx_training import NativeAttention, native_trains_faster
-from longform.functional.attention.bmm import attention_by_products, products_are_faster
-from longform.functional.attention.bmm_training import ProductAttention, products_train_faster
+from longform.functional import dispatch
+from longform.functional.attention import amx, bmm, formula
+from longform.functional.attention.call import NO_BIAS, WHOLE_TILES, AttentionCall
+from longform.functional.conditions import (
+    AMX,
+    BFLOAT16,
+    EAGER,
+    GRADIENT,
+    LIBRARY,
+    NO_DROPOUT,
+    NO_GRADIENT,
+    PLAIN,
+    SLOW_SDPA,
+)
+from longform.functional.dispatch import Kernel
+
+INFERENCE = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, NO_GRADIENT)
+TRAINING = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, GRADIENT, NO_BIAS)
+
+
+def _sdpa(call: AttentionCall) -> Tensor:
+    return scaled_dot_product_attention(*call.tensors, attn_mask=call.mask, dropout_p=call.dropout)
+
+
+def _formula(call: AttentionCall) -> Tensor:
+    return formula.attention(*call.tensors, call.mask, call.dropout)[0]
+
+
+ATTENTION = dispatch.operation(
+    "attention",
+    Kernel("amx", amx.infer, (*INFERENCE, WHOLE_TILES, amx.ENOUGH_QUERIES, amx.FEW_KEYS, LIBRARY, AMX)),
+    Kernel("amx_training", amx.train, (*TRAINING, WHOLE_TILES, amx.ENOUGH_QUERIES, amx.FEW_TRAINED_KEYS, LIBRARY, AMX)),
+    Kernel("bmm", bmm.infer, (*INFERENCE, SLOW_SDPA)),
+    Kernel("bmm_training", bmm.train, (*TRAINING, SLOW_SDPA)),
+    Kernel("sdpa", _sdpa),
+    Kernel("formula", _formula),
+)
 
 
 def usable_slots(slot_mask: Tensor | None) -> Tensor | None:
-    """``slot_mask`` bool (B, g, k), with slot 0 opened in rows that have no valid slot, as (B, g, 1, k).
+    """``slot_mask`` bool (B, k) or (B, g, k), with slot 0 opened in rows that have no valid slot, as (B, g, 1, k).
 
     A row of padding alone then sees one slot of zeros and stays finite.
     """
     if slot_mask is None:
         return None
+    slot_mask = slot_mask[:, None] if slot_mask.dim() == 2 else slot_mask
     nothing = ~slot_mask.any(dim=-1, keepdim=True)
     first = slot_mask.new_zeros(slot_mask.shape[-1])
     first[0] = True
     return (slot_mask | (nothing & first)).unsqueeze(-2)
 
 
-def compressed_attention(
+def slot_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     *,
     slot_mask: Tensor | None = None,
-    implementation: str = "sdpa",
+    bias: Tensor | None = None,
+    block: int = 0,
     dropout: float = 0.0,
+    output_attentions: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(Q Kᵀ / sqrt(d)) V over shortened keys and values.
 
-    query (B, h, n, d); key, value (B, h, k, d); ``slot_mask`` bool (B, k) or (B, g, k), False hides a slot;
-    ``implementation`` "sdpa" (fused; our own kernels or plain products where they are faster) or "eager" (returns
-    weights). Returns out (B, h, n, d) and the weights (B, h, n, k) in eager, None otherwise. float64, float32, bfloat16
-    or float16.
+    query (B, h, n, d); key, value (B, h, k, d); ``slot_mask`` bool (B, k) or (B, g, k), False hides a slot; ``bias``
+    (1, g, ceil(n / block), k) or None: added to the logits, a row for each ``block`` queries, instead of a mask.
+    Returns out (B, h, n, d), and the weights (B, h, n, k) with ``output_attentions``, else None. float64, float32,
+    bfloat16 or float16.
     """
-    if slot_mask is not None and slot_mask.dim() == 2:
-        slot_mask = slot_mask[:, None]
-    usable = usable_slots(slot_mask)
-    if implementation == "sdpa":
-        if dropout == 0.0:
-            if native_is_faster(query, key, value):
-                return native_attention(query, key, value, usable), None
-            if native_trains_faster(query, key, value):
-                return NativeAttention.apply(query, key, value, usable), None
-            if products_are_faster(query, key, value):
-                return attention_by_products(query, key, value, usable), None
-            if products_train_faster(query, key, value):
-                return ProductAttention.apply(query, key, value, usable), None
-        out = scaled_dot_product_attention(query, key, value, attn_mask=usable, dropout_p=dropout)
-        return out, None
-    logits = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
-    if usable is not None:
-        logits = logits.masked_fill(~usable, float("-inf"))
-    weights = softmax(logits, dim=-1)
-    return drop(weights, dropout) @ value, weights
+    call = AttentionCall(query, key, value, usable_slots(slot_mask), bias, block, dropout)
+    if output_attentions:
+        return formula.attention(*call.tensors, call.mask, dropout)
+    return dispatch.run(ATTENTION, call), None

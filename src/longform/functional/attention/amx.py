@@ -1,72 +1,125 @@
-"""Attention by the compiled kernel of native/, for bfloat16 on a CPU whose units it knows, without gradients.
+"""Attention by the compiled kernels of csrc/attention.c and attention_gradient.c, for bfloat16 on a CPU with AMX.
 
 torch's fused attention multiplies with AMX, and spends most of its time between the two products: 2.9 ms for 2,048
 queries, 256 keys and 12 heads of 64 on two cores, of which their multiplications would be 0.3. The kernel takes 1.3:
-no largest logit is looked for (native/attention_body.h says why none is needed), and what lies between the products
-stays in the cache.
+no largest logit is looked for (csrc/attention.c says why none is needed), and what lies between the products stays in
+the cache. In training the weights are not kept: the backward pass forms them again from the logits and each row's
+total.
 
-Axes: B batch, n queries, S keys, h heads, d head dimension, b blocks of queries, g = 1 or h.
+Axes: B batch, n queries, S keys, h heads, d head dimension, b blocks of queries, p parts of the queries.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from longform.functional.conditions import is_plain_inference
-from longform.functional.native.jobs import AttentionGradientJob, AttentionJob, Heads
-from longform.functional.native.library import best_units, run
+from longform.functional.attention.call import AttentionCall
+from longform.functional.dispatch import Condition
+from longform.functional.native.jobs import AttentionGradientJob, AttentionJob, contiguous_rows, heads_of, pointer
+from longform.functional.native.library import run
 
 FEWEST_QUERIES = 16  # torch's was faster for one query, slower for 16
 MOST_KEYS = 2**14  # of which every thread packs a head's: 5 MB where d = 64
-WHOLE = 32  # what the head dimension is a multiple of: a tile's pairs
+MOST_TRAINED_KEYS = 2**12  # the gradients of 128 queries' weights are 1 MB then, half of a second-level cache
+PART = 512  # queries that are worth packing a head's keys for
+
+ENOUGH_QUERIES = Condition(
+    f"at least {FEWEST_QUERIES} queries", lambda call: call.query.shape[-2] >= FEWEST_QUERIES, for_speed=True
+)
+FEW_KEYS = Condition(f"1 to {MOST_KEYS} keys", lambda call: 0 < call.key.shape[-2] <= MOST_KEYS)
+FEW_TRAINED_KEYS = Condition(
+    f"1 to {MOST_TRAINED_KEYS} keys in training", lambda call: 0 < call.key.shape[-2] <= MOST_TRAINED_KEYS
+)
 
 
-def native_is_faster(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether the kernel serves query, key, value of shape (..., ., d), and faster than torch's fused attention.
-
-    The machine is asked last: a compiler cannot trace the question.
-    """
-    fits = query.dtype == torch.bfloat16 and query.shape[-1] % WHOLE == 0
-    if not fits or query.shape[-2] < FEWEST_QUERIES or not 0 < key.shape[-2] <= MOST_KEYS:
-        return False
-    return is_plain_inference(query, key, value) and best_units() is not None
-
-
-def native_attention(query: Tensor, key: Tensor, value: Tensor, usable: Tensor | None) -> Tensor:
-    """softmax(Q Kᵀ / sqrt(d)) V: query (B, h, n, d), key, value (B, h, S, d), bfloat16 -> (B, h, n, d).
-
-    ``usable``: bool (B or 1, g, 1, S) or None.
-    """
-    batch, heads, length, dim = query.shape
-    out = query.new_empty(batch, length, heads, dim).transpose(1, 2)
-    held = [with_rows(x) for x in (query, key, value)]
-    job = new_job(held[0], out)
-    job.slot_key, job.slot_value, job.slots = heads_of(held[1]), heads_of(held[2]), key.shape[2]
-    if usable is not None:
-        bias = torch.zeros(usable.shape).masked_fill_(~usable, -torch.inf).expand(batch, heads, 1, -1)
-        add_bias(job, bias, blocks=False)
+def infer(call: AttentionCall) -> Tensor:
+    """softmax(Q Kᵀ / sqrt(d) + bias) V without gradients: (B, h, n, d)."""
+    query, key, value = (contiguous_rows(x) for x in call.tensors)
+    out, bias = like_queries(query), call.float_bias()
+    job = new_job(query, out, slot_key=key, slot_value=value)
+    if bias is not None:
+        job.window = call.block if bias.shape[2] > 1 else 0
+        add_bias(job, bias)
     run(job)
     return out
 
 
-def new_job(query: Tensor, out: Tensor) -> AttentionJob:
-    """For ``query`` and ``out``, both of shape (B, h, n, d); keys are still to be given."""
-    batch, heads, length, dim = query.shape
-    return AttentionJob(
-        query=heads_of(query), out=heads_of(out), batch=batch, heads=heads, queries=length, dim=dim, scale=dim**-0.5
-    )
+def train(call: AttentionCall) -> Tensor:
+    """The same through which gradients pass: (B, h, n, d)."""
+    return AmxAttention.apply(*call.tensors, call.float_bias())
 
 
-def with_rows(x: Tensor) -> Tensor:
-    """x of shape (..., d) with contiguous rows."""
-    return x if x.stride(-1) == 1 else x.contiguous()
+class AmxAttention(torch.autograd.Function):
+    """query (B, h, n, d), key, value (B, h, S, d), ``bias`` float32 (B, h, 1, S) or None.
+
+    With P the weights, O the output and dO its gradient: dV = Pᵀ dO, dS = P ∘ (dO Vᵀ - rowsum(dO ∘ O)) / sqrt(d),
+    dQ = dS K, dK = dSᵀ Q.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+        """Returns (B, h, n, d)."""
+        query, key, value = (contiguous_rows(x) for x in (query, key, value))
+        out, total = like_queries(query), query.new_empty(query.shape[:3], dtype=torch.float32)
+        job = new_job(query, out, slot_key=key, slot_value=value)
+        job.log_total = pointer(total, torch.float32, *query.shape[:3])
+        if bias is not None:
+            add_bias(job, bias)
+        run(job)
+        ctx.save_for_backward(query, key, value, bias, out, total)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of query, key and value."""
+        query, key, value, bias, out, total = ctx.saved_tensors
+        batch, heads, length, dim = query.shape
+        gradient, d_query = contiguous_rows(gradient), like_queries(query)
+        parts = _parts(batch * heads, length)
+        sums = [total.new_empty(batch, heads, parts, key.shape[2], dim) for _ in range(2)]
+        job = AttentionGradientJob(parts=parts)
+        give_heads(job, query=query, out=out, d_out=gradient, d_query=d_query, slot_key=key, slot_value=value)
+        job.log_total = pointer(total, torch.float32, batch, heads, length)
+        job.d_slot_key, job.d_slot_value = (pointer(x, torch.float32, *x.shape) for x in sums)
+        if bias is not None:
+            add_bias(job, bias)
+        run(job)
+        return d_query, *((x.sum(dim=2) if parts > 1 else x[:, :, 0]).to(key.dtype) for x in sums), None
 
 
-def heads_of(x: Tensor) -> Heads:
-    """Where x of shape (B, h, n, d) is, d contiguous."""
-    return Heads(x.data_ptr(), *x.stride()[:3])
+def new_job(query: Tensor, out: Tensor, **keys: Tensor) -> AttentionJob:
+    """For query and out (B, h, n, d), and ``keys`` by name: key and value, slot_key and slot_value, (B, h, ., d)."""
+    job = AttentionJob(keys=keys["key"].shape[2] if "key" in keys else 0)
+    give_heads(job, query=query, out=out, **keys)
+    return job
 
 
-def add_bias(job: AttentionJob | AttentionGradientJob, bias: Tensor, *, blocks: bool) -> None:
-    """``bias`` float (B, h, b or 1, S), which has to live as long as ``job``."""
+def give_heads(job: AttentionJob | AttentionGradientJob, *, query: Tensor, slot_key: Tensor, **others: Tensor) -> None:
+    """Tensors (B, h, ., d) by the names that ``job`` has for them, and their sizes."""
+    for name, x in {"query": query, "slot_key": slot_key, **others}.items():
+        setattr(job, name, heads_of(x, *query.shape[:2], x.shape[2], query.shape[3]))
+    (job.batch, job.heads, job.queries, job.dim), job.slots = query.shape, slot_key.shape[2]
+    job.scale = query.shape[3] ** -0.5
+
+
+def add_bias(job: AttentionJob | AttentionGradientJob, bias: Tensor) -> None:
+    """``bias`` float32 (B, h, b or 1, S), S contiguous, which has to live as long as ``job``."""
+    assert bias.dtype == torch.float32, bias.dtype
+    assert bias.stride(3) == 1, f"strides {bias.stride()}"
+    assert bias.shape == (job.batch, job.heads, bias.shape[2], job.slots), bias.shape
     job.bias, job.bias_batch, job.bias_head = bias.data_ptr(), bias.stride(0), bias.stride(1)
-    job.bias_block = bias.stride(2) if blocks else 0
+    job.bias_block = bias.stride(2) if bias.shape[2] > 1 else 0
+
+
+def _parts(heads: int, length: int) -> int:
+    """So many that every thread has some, of no fewer than PART queries."""
+    return max(1, min(-(-2 * torch.get_num_threads() // heads), length // PART))
+
+
+def like_queries(query: Tensor) -> Tensor:
+    """Memory of the shape of ``query`` (B, h, n, d), the heads of a token side by side, as a layer's product reads."""
+    batch, heads, length, dim = query.shape
+    return query.new_empty(batch, length, heads, dim).transpose(1, 2)

@@ -1,83 +1,49 @@
-"""Linear layers, and two of them with GELU in between, to train through under autocast by the compiled kernels.
+"""Linear layers, and two of them with GELU in between, in training under autocast, by compiled kernels with AMX.
 
-With Y = X Wᵀ + b and the gradient dY: dX = dY W, dW = dYᵀ X, db = the sums of dY over rows.
+Under autocast torch copies every float32 weight as bfloat16, and its gradient back. The kernels (csrc/linear.c,
+weight_gradient.c) round weights while they lay them out in tiles, a few panels ahead of the product, and sum gradients
+in float32 where they belong. With Y = X Wᵀ + b and the gradient dY: dX = dY W, dW = dYᵀ X, db = the sums of dY over
+rows.
 
-Axes: n rows, D inputs, F outputs, I features inside.
+Axes: n rows, D inputs, F outputs, I features inside a feed-forward part.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import Parameter
+from torch.nn.functional import gelu
 
-from longform.functional.conditions import is_eager
-from longform.functional.linear.amx import WHOLE, apart
-from longform.functional.linear.amx_gradient import input_gradient, product, weight_gradient
-from longform.functional.native.library import best_units
-
-HALF = torch.bfloat16
+from longform.functional.linear.amx import FLOAT32, FLOAT32_TRANSPOSED, GELU, GELU_SLOPE, NO_EPILOGUE, apart
+from longform.functional.linear.call import FeedForwardCall, LinearCall
+from longform.functional.native.jobs import LinearJob, WeightGradientJob, flat_rows, pointer, rows_of
+from longform.functional.native.library import run
 
 
-def linear_trains_natively(x: Tensor, *layers: Tensor | None) -> bool:
-    """Whether gradients of x and of ``layers`` on it, each a weight and its bias or None, are the kernels'.
-
-    They take float32 layers under autocast to bfloat16 on a CPU, with sizes that are multiples of 32.
-    """
-    if not (torch.is_grad_enabled() and torch.is_autocast_enabled("cpu") and is_eager()):
-        return False
-    parts = [part for part in layers if part is not None]
-    if torch.get_autocast_dtype("cpu") != HALF or not any(y.requires_grad for y in (x, *parts)):
-        return False
-    if any(y.device.type != "cpu" or type(y) not in (Tensor, Parameter) for y in (x, *parts)):
-        return False
-    given = bool(x.numel()) and x.dtype in (torch.float32, HALF) and all(y.dtype == torch.float32 for y in parts)
-    return given and _fit(x.shape[-1], layers) and best_units() is not None
+def train(call: LinearCall) -> Tensor:
+    """The call through which gradients pass: (..., F), of its product bfloat16."""
+    times = None if call.bias is None or call.bias_times is None else call.bias_times.float()
+    out = AmxLinear.apply(call.x.to(torch.bfloat16), call.weight, call.bias, times)
+    out = gelu(out) if call.gelu else out
+    return out if call.residual is None else call.residual + out
 
 
-def _fit(features: int, layers: Sequence[Tensor | None]) -> bool:
-    """Whether the kernels take such layers, one on ``features`` and each other on those of the one before."""
-    for weight, bias in zip(layers[::2], layers[1::2], strict=True):
-        if weight is None or weight.dim() != 2 or weight.shape[1] != features or not weight.is_contiguous():
-            return False
-        if any(size % WHOLE or not size for size in weight.shape):
-            return False
-        if bias is not None and (bias.shape != weight.shape[:1] or not bias.is_contiguous()):
-            return False
-        features = weight.shape[0]
-    return True
+def train_feed_forward(call: FeedForwardCall) -> Tensor:
+    """The call through which gradients pass: (..., F), of its products bfloat16."""
+    out = AmxFeedForward.apply(call.x.to(torch.bfloat16), *call.layers)
+    return out if call.residual is None else call.residual + out
 
 
-def trained_linear(x: Tensor, weight: Tensor, bias: Tensor | None, bias_times: Tensor | None = None) -> Tensor:
-    """x (..., D) times weight (F, D) transposed, plus bias (F,) -> (..., F) bfloat16.
-
-    ``bias_times`` (...): how many times each row adds the bias.
-    """
-    times = None if bias is None or bias_times is None else bias_times.float()
-    return NativeLinear.apply(x.to(HALF), weight, bias, times)
-
-
-def trained_feed_forward(
-    x: Tensor, weight: Tensor, bias: Tensor | None, second: Tensor, shift: Tensor | None
-) -> Tensor:
-    """GELU(x Wᵀ + b) W2ᵀ + b2, W2 ``second`` and b2 ``shift`` -> (..., F) bfloat16.
-
-    Shapes: x (..., D), W (I, D), b (I,), W2 (F, I), b2 (F,).
-    """
-    return NativeFeedForward.apply(x.to(HALF), weight, bias, second, shift)
-
-
-class NativeLinear(torch.autograd.Function):
-    """x (..., D) bfloat16, weight (F, D), bias (F,) and its times (...) float32 -> (..., F) bfloat16."""
+class AmxLinear(torch.autograd.Function):
+    """x (..., D) bfloat16, weight (F, D), bias (F) and its ``times`` (...) float32 -> (..., F) bfloat16."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, times: Tensor | None) -> Tensor:
         """Returns (..., F)."""
         ctx.save_for_backward(x, weight, bias, times)
         each = None if times is None else times.reshape(-1).contiguous()
-        return product(_rows(x), weight, bias, bias_times=each).view(*x.shape[:-1], -1)
+        return product(flat_rows(x), weight, bias, bias_times=each).view(*x.shape[:-1], -1)
 
     @staticmethod
     @once_differentiable
@@ -85,9 +51,9 @@ class NativeLinear(torch.autograd.Function):
         """Gradients of x, weight, bias and its times."""
         x, weight, bias, times = ctx.saved_tensors
         into_x, into_weight, into_bias, into_times = ctx.needs_input_grad
-        d_out, d_weight, d_bias, d_times = _rows(gradient), None, None, None
+        d_out, d_weight, d_bias, d_times = flat_rows(gradient), None, None, None
         if into_weight or (into_bias and times is None):
-            d_weight, d_bias = weight_gradient(d_out, _rows(x), with_bias=bias is not None and times is None)
+            d_weight, d_bias = weight_gradient(d_out, flat_rows(x), with_bias=bias is not None and times is None)
         if times is not None:
             wide = d_out.float()
             d_bias = times.reshape(-1) @ wide if into_bias else None
@@ -95,39 +61,87 @@ class NativeLinear(torch.autograd.Function):
         return input_gradient(d_out, weight).view(x.shape) if into_x else None, d_weight, d_bias, d_times
 
 
-class NativeFeedForward(torch.autograd.Function):
-    """The same, of x in bfloat16 and float32 layers; shapes as above."""
+class AmxFeedForward(torch.autograd.Function):
+    """GELU(x Wᵀ + b) W2ᵀ + b2: x (..., D) bfloat16, W (I, D), b (I), W2 (F, I), b2 (F) float32 -> (..., F) bfloat16."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, second: Tensor, shift: Tensor | None
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, second: Tensor, second_bias: Tensor | None
     ) -> Tensor:
-        """Returns (..., F) bfloat16."""
-        rows = _rows(x)
+        """Returns (..., F)."""
+        rows = flat_rows(x)
         before = apart(rows, rows.shape[:1], weight.shape[0])
         wide = product(rows, weight, bias, before_gelu=before)
         ctx.save_for_backward(x, weight, second, before, wide)
-        ctx.has_bias = bias is not None, shift is not None
-        return product(wide, second, shift).view(*x.shape[:-1], -1)
+        ctx.has_bias = bias is not None, second_bias is not None
+        return product(wide, second, second_bias).view(*x.shape[:-1], -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of x, W, b, W2 and b2."""
         x, weight, second, before, wide = ctx.saved_tensors
-        d_out, needed = _rows(gradient), ctx.needs_input_grad
-        d_x, d_weight, d_bias, d_second, d_shift = (None,) * 5
+        d_out, needed = flat_rows(gradient), ctx.needs_input_grad
+        d_x, d_weight, d_bias, d_second, d_second_bias = (None,) * 5
         if needed[3] or needed[4]:
-            d_second, d_shift = weight_gradient(d_out, wide, with_bias=ctx.has_bias[1])
+            d_second, d_second_bias = weight_gradient(d_out, wide, with_bias=ctx.has_bias[1])
         if any(needed[:3]):
             d_before = input_gradient(d_out, second, before_gelu=before)
             if needed[1] or needed[2]:
-                d_weight, d_bias = weight_gradient(d_before, _rows(x), with_bias=ctx.has_bias[0])
+                d_weight, d_bias = weight_gradient(d_before, flat_rows(x), with_bias=ctx.has_bias[0])
             d_x = input_gradient(d_before, weight).view(x.shape) if needed[0] else None
-        return d_x, d_weight, d_bias, d_second, d_shift
+        return d_x, d_weight, d_bias, d_second, d_second_bias
 
 
-def _rows(x: Tensor) -> Tensor:
-    """x (..., D) as (n, D) with contiguous rows."""
-    rows = x.reshape(-1, x.shape[-1])
-    return rows if rows.stride(1) == 1 else rows.contiguous()
+def product(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    *,
+    before_gelu: Tensor | None = None,
+    bias_times: Tensor | None = None,
+) -> Tensor:
+    """x (n, D) bfloat16 times weight (F, D) transposed, plus bias (F), both float32 -> (n, F) bfloat16.
+
+    ``bias_times`` (n) float32: how many times each row adds the bias. With ``before_gelu``, memory (n, F), exact GELU
+    of it; what that was taken of is left there.
+    """
+    job = LinearJob(kind=FLOAT32_TRANSPOSED, epilogue=NO_EPILOGUE if before_gelu is None else GELU)
+    job.bias = pointer(bias, torch.float32, weight.shape[0])
+    job.bias_times = pointer(bias_times, torch.float32, len(x))
+    return _done(job, x, weight, before_gelu, weight.shape[0])
+
+
+def input_gradient(d_out: Tensor, weight: Tensor, *, before_gelu: Tensor | None = None) -> Tensor:
+    """d_out (n, F) bfloat16 times weight (F, D) float32 -> (n, D) bfloat16, times GELU'(``before_gelu`` (n, D))."""
+    job = LinearJob(kind=FLOAT32, epilogue=NO_EPILOGUE if before_gelu is None else GELU_SLOPE)
+    return _done(job, d_out, weight, before_gelu, weight.shape[1])
+
+
+def _done(job: LinearJob, x: Tensor, weight: Tensor, before_gelu: Tensor | None, outputs: int) -> Tensor:
+    """The job's output (n, ``outputs``); inside a feed-forward part its rows stand ``apart``."""
+    out = x.new_empty(len(x), outputs) if before_gelu is None else apart(x, x.shape[:1], outputs)
+    job.x, job.x_row = rows_of(x, *x.shape)
+    job.out, job.out_row = rows_of(out, len(x), outputs)
+    job.weight, job.weight_row = pointer(weight, torch.float32, *weight.shape), weight.stride(0)
+    (job.rows, job.inputs), job.outputs = x.shape, outputs
+    if before_gelu is not None:
+        job.before_gelu, job.before_row = rows_of(before_gelu, len(x), outputs)
+    run(job)
+    return out
+
+
+def weight_gradient(d_out: Tensor, x: Tensor, *, with_bias: bool) -> tuple[Tensor, Tensor | None]:
+    """d_out (n, F) transposed times x (n, D), both bfloat16 -> (F, D), and the sums of d_out (F), float32."""
+    outputs, inputs = d_out.shape[1], x.shape[1]
+    d_weight = x.new_empty(outputs, inputs, dtype=torch.float32)
+    d_bias = x.new_empty(outputs, dtype=torch.float32) if with_bias else None
+    job = WeightGradientJob(rows=len(x), inputs=inputs, outputs=outputs)
+    job.x, job.x_row = rows_of(x, *x.shape)
+    job.d_out, job.d_out_row = rows_of(d_out, len(x), outputs)
+    job.d_weight, job.d_bias = (
+        pointer(d_weight, torch.float32, outputs, inputs),
+        pointer(d_bias, torch.float32, outputs),
+    )
+    run(job)
+    return d_weight, d_bias

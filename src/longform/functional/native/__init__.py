@@ -1,0 +1,1 @@
+"""Compiled kernels: their library, what is asked of them, their C."""

@@ -1,119 +1,151 @@
-"""What is asked of the compiled kernels: the structures of native/'s headers, field by field.
+"""What each compiled kernel is asked for: the structures of csrc/jobs.h, and tensors as their pointers.
+
+Every address that a kernel gets passes through ``pointer``, ``rows_of`` or ``heads_of``, which assert the dtype, the
+shape and the strides that the kernel will read it with.
 
 Axes: B batch, h heads, d head dimension.
 """
 
 import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+
+POINTER, INTEGER, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+Field = tuple[str, Any]
+WORKERS: list[Field] = [("threads", INTEGER), ("workspace_bytes", INTEGER), ("workspace", POINTER)]
+
+
+def _fields(kind: Any, names: str) -> list[Field]:
+    return [(name, kind) for name in names.split()]
 
 
 class Heads(ctypes.Structure):
-    """native/attention.h's heads_of: a tensor (B, h, rows, d), d contiguous."""
+    """A tensor (B, h, rows, d) by its address and its strides in elements; d is contiguous."""
 
-    _fields_ = [("data", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("batch", "head", "row"))]
+    _fields_ = [*_fields(POINTER, "data"), *_fields(INTEGER, "batch head row")]
 
 
 class AttentionJob(ctypes.Structure):
-    """native/attention.h's attention_job."""
+    """Attention over slots, and with a window over near keys too."""
 
     _fields_ = [
-        *((name, Heads) for name in ("query", "key", "value", "slot_key", "slot_value", "out")),
-        *((name, ctypes.c_void_p) for name in ("bias", "head_bias", "log_total")),
-        *((name, ctypes.c_int64) for name in ("bias_batch", "bias_head", "bias_block")),
-        *((name, ctypes.c_int64) for name in ("batch", "heads", "queries", "keys", "slots", "dim")),
-        *((name, ctypes.c_int64) for name in ("window", "start", "key_start", "threads", "room_bytes")),
-        ("room", ctypes.c_void_p),
-        ("scale", ctypes.c_float),
+        *_fields(Heads, "query key value slot_key slot_value out"),
+        *_fields(POINTER, "bias head_bias log_total"),
+        *_fields(INTEGER, "bias_batch bias_head bias_block batch heads queries keys slots dim window start key_start"),
+        *WORKERS,
+        ("scale", FLOAT),
     ]
 
 
 class AttentionGradientJob(ctypes.Structure):
-    """native/attention_gradient.h's attention_gradient_job."""
+    """The gradients of attention."""
 
     _fields_ = [
-        *((name, Heads) for name in ("query", "key", "value", "slot_key", "slot_value", "out")),
-        *((name, Heads) for name in ("d_out", "d_query", "d_key", "d_value")),
-        *((name, ctypes.c_void_p) for name in ("log_total", "bias", "head_bias")),
-        *((name, ctypes.c_void_p) for name in ("d_slot_key", "d_slot_value", "d_head_bias")),
-        *((name, ctypes.c_int64) for name in ("bias_batch", "bias_head", "bias_block")),
-        *((name, ctypes.c_int64) for name in ("batch", "heads", "queries", "slots", "dim", "window", "parts")),
-        *((name, ctypes.c_int64) for name in ("threads", "room_bytes")),
-        ("room", ctypes.c_void_p),
-        ("scale", ctypes.c_float),
+        *_fields(Heads, "query key value slot_key slot_value out d_out d_query d_key d_value"),
+        *_fields(POINTER, "log_total bias head_bias d_slot_key d_slot_value d_head_bias"),
+        *_fields(INTEGER, "bias_batch bias_head bias_block batch heads queries slots dim window parts"),
+        *WORKERS,
+        ("scale", FLOAT),
     ]
 
 
 class LinearJob(ctypes.Structure):
-    """native/linear.h's linear_job."""
+    """A linear layer with what follows it, or its input's gradient."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("x", "weight", "bias", "residual", "bias_times", "out", "before_gelu")),
-        *((name, ctypes.c_int64) for name in ("x_row", "weight_row", "residual_row", "out_row", "before_row")),
-        *((name, ctypes.c_int64) for name in ("rows", "weight_rows", "inputs", "outputs", "kind", "ending")),
-        *((name, ctypes.c_int64) for name in ("threads", "room_bytes")),
-        ("room", ctypes.c_void_p),
-    ]
-
-
-class WeightGradientJob(ctypes.Structure):
-    """native/weight_gradient.h's weight_gradient_job."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("x", "d_out", "d_weight", "d_bias")),
-        *((name, ctypes.c_int64) for name in ("x_row", "d_out_row", "rows", "inputs", "outputs")),
-        *((name, ctypes.c_int64) for name in ("threads", "room_bytes")),
-        ("room", ctypes.c_void_p),
-    ]
-
-
-class GeluGradientJob(ctypes.Structure):
-    """native/gelu_gradient.h's gelu_gradient_job."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("x", "d_out", "d_x")),
-        *((name, ctypes.c_int64) for name in ("count", "threads", "room_bytes")),
-        ("room", ctypes.c_void_p),
-    ]
-
-
-class MeanJob(ctypes.Structure):
-    """native/mean_of_runs.h's mean_job."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("x", "out", "count")),
-        *((name, ctypes.c_int64) for name in ("x_batch", "x_row", "count_batch")),
-        *((name, ctypes.c_int64) for name in ("batch", "rows", "features", "size", "sinks", "threads")),
+        *_fields(POINTER, "x weight bias residual bias_times out before_gelu"),
+        *_fields(INTEGER, "x_row weight_row residual_row out_row before_row rows inputs outputs kind epilogue"),
+        *WORKERS,
     ]
 
 
 class NormOfSumJob(ctypes.Structure):
-    """native/norm_of_sum.h's norm_of_sum_job."""
+    """Layer normalisation of a sum, or its gradients."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("residual", "weight", "bias", "d_out", "branch", "d_rounded")),
-        *((name, ctypes.c_void_p) for name in ("out", "mean", "scale", "d_residual", "d_weight", "d_bias")),
-        *((name, ctypes.c_void_p) for name in ("rounded", "d_branch")),
-        *((name, ctypes.c_int64) for name in ("rows", "features", "threads", "room_bytes")),
-        ("room", ctypes.c_void_p),
-        ("epsilon", ctypes.c_float),
+        *_fields(POINTER, "residual weight bias d_out branch d_rounded out mean scale d_residual d_weight d_bias"),
+        *_fields(POINTER, "rounded d_branch"),
+        *_fields(INTEGER, "rows features"),
+        *WORKERS,
+        ("epsilon", FLOAT),
+    ]
+
+
+class WeightGradientJob(ctypes.Structure):
+    """The gradients of a linear layer's weight and bias."""
+
+    _fields_ = [
+        *_fields(POINTER, "x d_out d_weight d_bias"),
+        *_fields(INTEGER, "x_row d_out_row rows inputs outputs"),
+        *WORKERS,
+    ]
+
+
+class MeanJob(ctypes.Structure):
+    """Means of runs of rows."""
+
+    _fields_ = [
+        *_fields(POINTER, "x out count"),
+        *_fields(INTEGER, "x_batch x_row count_batch batch rows features size sinks threads"),
     ]
 
 
 class NormJob(ctypes.Structure):
-    """native/layer_norm.h's norm_job."""
+    """Layer normalisation."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("x", "weight", "bias", "out")),
-        *((name, ctypes.c_int64) for name in ("rows", "features", "threads", "units")),
-        ("epsilon", ctypes.c_float),
+        *_fields(POINTER, "x weight bias out"),
+        *_fields(INTEGER, "rows features threads"),
+        ("epsilon", FLOAT),
     ]
 
 
-Job = AttentionJob | AttentionGradientJob | GeluGradientJob | LinearJob | NormOfSumJob | WeightGradientJob
-KERNELS: dict[type[Job], str] = {  # for some units or others
+TiledJob = AttentionJob | AttentionGradientJob | LinearJob | NormOfSumJob | WeightGradientJob
+Job = TiledJob | MeanJob | NormJob
+TILED: dict[type[TiledJob], str] = {  # kernels that are compiled for AMX and as loops
     AttentionJob: "attention",
     AttentionGradientJob: "attention_gradient",
-    GeluGradientJob: "gelu_gradient",
     LinearJob: "linear",
     NormOfSumJob: "norm_of_sum",
     WeightGradientJob: "weight_gradient",
 }
+ROWS: dict[type[MeanJob | NormJob], str] = {MeanJob: "mean_of_runs", NormJob: "layer_norm"}
+JOBS: tuple[type[Job], ...] = (*TILED, *ROWS)  # in the order of csrc/module.c
+
+
+def pointer(x: Tensor | None, dtype: torch.dtype, *shape: int) -> int | None:
+    """The address of a contiguous ``x`` of that dtype and shape; None for None."""
+    if x is None:
+        return None
+    assert x.is_contiguous(), f"strides {x.stride()} of shape {tuple(x.shape)}"
+    return _address(x, dtype, shape)
+
+
+def rows_of(x: Tensor, *shape: int) -> tuple[int, int]:
+    """The address of a bfloat16 ``x`` (n, F) of that shape with contiguous rows, and the elements between two rows."""
+    assert x.stride(1) == 1, f"strides {x.stride()}"
+    return _address(x, torch.bfloat16, shape), x.stride(0)
+
+
+def heads_of(x: Tensor, *shape: int) -> Heads:
+    """A bfloat16 ``x`` (B, h, rows, d) of that shape, d contiguous."""
+    assert x.stride(3) == 1, f"strides {x.stride()}"
+    return Heads(_address(x, torch.bfloat16, shape), *x.stride()[:3])
+
+
+def _address(x: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> int:
+    assert x.dtype == dtype and x.shape == shape, f"{x.dtype} {tuple(x.shape)}, not {dtype} {shape}"  # noqa: PT018
+    assert x.device.type == "cpu", x.device
+    return x.data_ptr()
+
+
+def contiguous_rows(x: Tensor) -> Tensor:
+    """x of shape (..., F) with contiguous rows: itself where they are."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def flat_rows(x: Tensor) -> Tensor:
+    """x (..., F) as (n, F) with contiguous rows."""
+    return contiguous_rows(x.reshape(-1, x.shape[-1]))

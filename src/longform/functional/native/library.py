@@ -1,8 +1,9 @@
-"""The library compiled from native/, where it was built and fits, and the memory that its kernels work in."""
+"""The library of compiled kernels: whether it is there and fits, which units the machine has, and calling a kernel."""
 
 import ctypes
 import importlib.util
 import threading
+import warnings
 from functools import cache
 from itertools import product
 from typing import Any
@@ -10,75 +11,91 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longform.functional.hardware import has_amx
-from longform.functional.native.jobs import KERNELS, Job, MeanJob, NormJob
+from longform.functional.native.jobs import JOBS, ROWS, TILED, Job, MeanJob, NormJob
 
-LINE = 64  # bytes: where rows of tiles begin
-KEPT = 2**26  # bytes of working memory that a thread holds on to at most
+LINE = 64  # bytes of a cache line, where rows of tiles begin
+KEPT = 2**26  # bytes of workspace that a thread holds on to at most
 
 _local = threading.local()
 
 
 @cache
 def native_library() -> ctypes.CDLL | None:
-    """None where the library was not built (no compiler, another system) or does not find torch's OpenMP."""
+    """None where the library was not built (no compiler, another system), or was built from other sources."""
     found = importlib.util.find_spec("longform.functional.native._kernels")
     if found is None or found.origin is None:
         return None
     try:
         library = ctypes.CDLL(found.origin)
-    except OSError:
+        _declare(library)
+    except (OSError, AttributeError, ValueError) as error:
+        warnings.warn(
+            f'the compiled kernels in "{found.origin}" are not used, slower paths serve instead ({error}): install '
+            "Longform again to compile them anew",
+            stacklevel=2,
+        )
         return None
-    for (job, name), units in product(KERNELS.items(), ("amx", "portable")):
-        kernel, room = library[f"longform_{name}_{units}"], library[f"longform_{name}_{units}_room"]
-        kernel.argtypes = room.argtypes = [ctypes.POINTER(job)]
-        kernel.restype, room.restype = None, ctypes.c_int64
-    for kernel, job in ((library.longform_mean_of_runs, MeanJob), (library.longform_layer_norm, NormJob)):
-        kernel.argtypes, kernel.restype = [ctypes.POINTER(job)], None
     return library
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    """Say what the library's functions take. Raises ValueError where its structures are not those of jobs.py."""
+    found = list((ctypes.c_int64 * (2 * len(JOBS))).in_dll(library, "longform_layouts"))
+    wanted = [number for job in JOBS for number in (ctypes.sizeof(job), getattr(job, job._fields_[-1][0]).offset)]
+    if found != wanted:
+        raise ValueError("it was built from other sources")
+    for (job, name), units in product(TILED.items(), ("amx", "portable")):
+        kernel, workspace = library[f"longform_{name}_{units}"], library[f"longform_{name}_workspace_{units}"]
+        kernel.argtypes = workspace.argtypes = [ctypes.POINTER(job)]
+        kernel.restype, workspace.restype = None, ctypes.c_int64
+    for job, name in ROWS.items():
+        kernel = library[f"longform_{name}"]
+        kernel.argtypes, kernel.restype = [ctypes.POINTER(job)], None
 
 
 @cache
 def best_units() -> str | None:
-    """The units of this machine that a kernel was written for: "amx", or None."""
+    """The units of this machine that tiled kernels are written for: "amx", or None."""
     library = native_library()
-    if library is None or not has_amx() or not torch.cpu._is_avx512_bf16_supported():
+    if library is None or not torch.cpu._is_amx_tile_supported() or not torch.cpu._is_avx512_bf16_supported():
         return None
     return "amx" if library.longform_grants_amx() else None
 
 
 def kernels() -> str:
-    """What was compiled and can serve: "amx" (all kernels), "generic" (those that need no AMX) or "none"."""
+    """What was compiled and serves by itself: "amx" (all kernels), "generic" (those that need no AMX) or "none"."""
     return best_units() or ("none" if native_library() is None else "generic")
 
 
 def run(job: Job) -> None:
-    """Give ``job`` threads and memory, and have it done by this machine's units, or by loops where it has none."""
-    kernel, room_of = _kernel(type(job), best_units() or "portable")
+    """Have ``job`` done with torch's threads: tiled ones by this machine's units, or by loops where it has none."""
     job.threads = torch.get_num_threads()
     given = ctypes.byref(job)
-    job.room_bytes = room_of(given)
-    room = _room(job.threads * job.room_bytes + LINE)
-    job.room = -(-room.data_ptr() // LINE) * LINE
-    kernel(given)
+    if isinstance(job, MeanJob | NormJob):
+        _function(f"longform_{ROWS[type(job)]}")(given)
+        return
+    name, units = TILED[type(job)], best_units() or "portable"
+    job.workspace_bytes = _function(f"longform_{name}_workspace_{units}")(given)
+    workspace = _workspace(job.threads * job.workspace_bytes + LINE)
+    job.workspace = -(-workspace.data_ptr() // LINE) * LINE
+    _function(f"longform_{name}_{units}")(given)
 
 
 @cache
-def _kernel(job: type[Job], units: str) -> tuple[Any, Any]:
-    """The function that does such jobs, and the one that says how many bytes a thread needs for it."""
-    library, name = native_library(), f"longform_{KERNELS[job]}_{units}"
+def _function(name: str) -> Any:
+    library = native_library()
     assert library is not None
-    return library[name], library[f"{name}_room"]
+    return library[name]
 
 
-def _room(size: int) -> Tensor:
+def _workspace(size: int) -> Tensor:
     """Memory of at least ``size`` bytes, uint8 of shape (size,), this thread's.
 
     It is kept for the next call, which spares the system mapping it anew.
     """
-    room = getattr(_local, "room", None)
-    if room is None or room.numel() < size:
-        room = torch.empty(size, dtype=torch.uint8)
+    workspace = getattr(_local, "workspace", None)
+    if workspace is None or workspace.numel() < size:
+        workspace = torch.empty(size, dtype=torch.uint8)
         if size <= KEPT:
-            _local.room = room
-    return room
+            _local.workspace = workspace
+    return workspace

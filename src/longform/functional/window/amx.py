@@ -1,50 +1,62 @@
-"""A document's window and memory in one softmax by the compiled kernel; slots that a block does not see cost nothing.
+"""The window and the memory in one softmax by the compiled kernels of csrc/attention.c and attention_gradient.c, with
+AMX.
 
-Axes: c queries and m keys at hand, S slots, h heads, d head dimension, w block, b blocks.
+Slots that a block does not see cost nothing. In training the backward pass forms the weights of a block again from its
+logits and each query's total, and the gradients of keys gather in the cache while their block is in reach; a head of a
+document is one thread's. (torch's fused attention, which serves elsewhere, is called for each part, in float32
+backwards.)
+
+Axes: B batch, n tokens, c queries at hand, S slots, h heads, d head dimension, w block, b blocks.
 """
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from longform.functional.attention.amx import add_bias, heads_of, new_job, with_rows
+from longform.functional.attention.amx import MOST_TRAINED_KEYS, add_bias, give_heads, like_queries, new_job
+from longform.functional.conditions import is_plain
+from longform.functional.dispatch import Condition
+from longform.functional.native.jobs import AttentionGradientJob, AttentionJob, contiguous_rows, pointer
 from longform.functional.native.library import run
-from longform.functional.window.document import DocumentAttention, Far, Part, far_logits, far_shares
-from longform.functional.window.single_tokens import single_token_bias_of_blocks
+from longform.functional.window.call import WindowCall
+from longform.functional.window.document import (
+    DocumentAttention,
+    DocumentPart,
+    FarSlots,
+    blank_padding,
+    far_logits,
+    far_shares,
+    together,
+)
 
 LARGEST_KEPT = 2**16  # weights of a document, in floats
 
+FEW_SEEN = Condition(
+    f"at most {MOST_TRAINED_KEYS} keys for each query in training",
+    lambda call: 3 * call.window + call.memory.key.shape[2] <= MOST_TRAINED_KEYS,
+)
 
-class NativeDocument(DocumentAttention):
-    """A document's window and memory by the kernel."""
 
-    def __call__(self, part: Part, out: Tensor) -> None:
-        far = self.far
+class AmxDocument(DocumentAttention):
+    """A document by the kernel."""
+
+    def __call__(self, part: DocumentPart, out: Tensor) -> None:
+        """Write the context of the part's queries into ``out`` (c, h, d)."""
+        far, logits = self.far, self._logits(part)
         query, key, value, far_key, far_value = (
-            with_rows(x)[None] for x in (part.query, part.key, part.value, far.key, far.value)
+            contiguous_rows(x)[None] for x in (part.query, part.key, part.value, far.key, far.value)
         )
-        job = new_job(query, out.transpose(0, 1)[None])
-        if far.is_of_single_tokens(part):
-            far_key, far_value, job.slots = key, value, part.length
-            weighed = single_token_bias_of_blocks(part, far)
-            if weighed is not None:
-                job.window = part.window
-                bias = weighed.float().expand(query.shape[1], -1, -1)[None]
-                add_bias(job, bias, blocks=True)
-        else:
-            logits = self._logits(part)
-            job.key, job.value, job.keys, job.slots = heads_of(key), heads_of(value), key.shape[2], far.key.shape[1]
-            job.window, job.start, job.key_start = part.window, part.start, part.key_start
-            add_bias(job, logits[None, None].expand(1, query.shape[1], -1, -1), blocks=True)
-            if far.bias is not None:
-                head_bias = far.bias.detach().float().contiguous()
-                job.head_bias = head_bias.data_ptr()
-        job.slot_key, job.slot_value = heads_of(far_key), heads_of(far_value)
+        job = new_job(query, out.transpose(0, 1)[None], key=key, value=value, slot_key=far_key, slot_value=far_value)
+        job.window, job.start, job.key_start = part.window, part.start, part.key_start
+        add_bias(job, logits[None, None].expand(1, query.shape[1], -1, -1))
+        head_bias = None if far.bias is None else far.bias.detach().float().contiguous()
+        job.head_bias = pointer(head_bias, torch.float32, query.shape[1])
         run(job)
 
-    def _logits(self, part: Part) -> Tensor:
+    def _logits(self, part: DocumentPart) -> Tensor:
         """``far_logits`` of the part's queries: float32 (b, S)."""
         far, blocks = self.far, part.blocks()
         if part.is_whole and part.all_blocks() * far.count.shape[0] <= LARGEST_KEPT:
@@ -64,8 +76,91 @@ def _even_slots(length: int, size: int, sinks: int, slots: int, budget: float | 
     """What slots of a document without gaps are counted (S) and weighed (b, S), which all layers share."""
     starts = torch.arange(slots - sinks) * size
     tokens = (starts + size).clamp(max=length) - starts.clamp(min=sinks)
-    count = torch.cat([torch.arange(sinks) < length, tokens.clamp(min=0)]).float()
+    count = torch.cat([torch.arange(sinks) < length, tokens.clamp(min=0)]).to(torch.float32)
     nothing = count.new_empty(0)
-    far = Far(nothing, nothing, count, size, sinks, None, budget)
+    far = FarSlots(nothing, nothing, count, size, sinks, None, budget)
     blocks = -(-length // window)
     return _EvenSlots(count, far_logits(far, far_shares(far, blocks, window), 0, blocks, window).contiguous())
+
+
+def train(call: WindowCall) -> Tensor:
+    """Attention to near tokens and far slots through which gradients pass: (B, h, n, d), zeros on padding."""
+    memory = call.memory
+    if not all(is_plain(x, call.query.dtype) for x in (memory.key, memory.value)):
+        return NotImplemented
+    return AmxWindow.apply(*call.tensors, memory.key, memory.value, call.far, call.head_bias, call.lengths, call.window)
+
+
+class AmxWindow(torch.autograd.Function):
+    """query, key, value (B, h, n, d), memory (B, h, S, d), ``far`` float32 (B, b, S), ``bias`` float32 (h).
+
+    ``lengths``: tokens of each document, the others being padding on its right.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        memory_key: Tensor,
+        memory_value: Tensor,
+        far: Tensor,
+        bias: Tensor,
+        lengths: list[int],
+        window: int,
+    ) -> Tensor:
+        """Returns out (B, h, n, d), zeros on padding."""
+        given = [contiguous_rows(x) for x in (query, key, value, memory_key, memory_value)]
+        out, bias = like_queries(query), bias.contiguous()
+        blank_padding(out, lengths)
+        totals = []
+        for documents, length in together(lengths, query.shape[2]):
+            heads = _of_documents(documents, length, given, out=out)
+            job = new_job(**heads)
+            totals.append(far.new_empty(heads["query"].shape[:3]))
+            job.log_total = pointer(totals[-1], torch.float32, *totals[-1].shape)
+            _weigh(job, far[documents], bias, window)
+            run(job)
+        ctx.save_for_backward(*given, far, bias, out, *totals)
+        ctx.lengths, ctx.window = lengths, window
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of query, key, value, memory_key, memory_value and bias."""
+        *given, far, bias, out = ctx.saved_tensors[:8]
+        query, memory_key, gradient = given[0], given[3], contiguous_rows(gradient)
+        near = {name: like_queries(query) for name in ("d_query", "d_key", "d_value")}
+        for x in near.values():
+            blank_padding(x, ctx.lengths)
+        d_slots = [far.new_zeros(memory_key.shape) for _ in range(2)]
+        d_bias = far.new_zeros(memory_key.shape[:2])
+        parts = together(ctx.lengths, query.shape[2])
+        for (documents, length), total in zip(parts, ctx.saved_tensors[8:], strict=True):
+            job = AttentionGradientJob(parts=1)
+            give_heads(job, **_of_documents(documents, length, given, out=out, d_out=gradient, **near))
+            job.log_total = pointer(total, torch.float32, *total.shape)
+            job.d_slot_key, job.d_slot_value, job.d_head_bias = (
+                pointer(x[documents], torch.float32, *x[documents].shape) for x in (*d_slots, d_bias)
+            )
+            _weigh(job, far[documents], bias, ctx.window)
+            run(job)
+        d_memory = (x.to(memory_key.dtype) for x in d_slots)
+        return *near.values(), *d_memory, None, d_bias.sum(dim=0).to(bias.dtype), None, None
+
+
+def _of_documents(documents: slice, length: int, given: list[Tensor], **others: Tensor) -> dict[str, Tensor]:
+    """What is of some documents, by the kernel's names: of query, key, value and ``others`` their first tokens."""
+    query, key, value, memory_key, memory_value = given
+    near = {"query": query, "key": key, "value": value, **others}
+    own = {name: x[documents, :, :length] for name, x in near.items()}
+    return own | {"slot_key": memory_key[documents], "slot_value": memory_value[documents]}
+
+
+def _weigh(job: AttentionJob | AttentionGradientJob, far: Tensor, bias: Tensor, window: int) -> None:
+    """The window, and what is added to the logits of slots: ``far`` (B, b, S) and ``bias`` (h), float32."""
+    heads = job.heads
+    job.window, job.head_bias = window, pointer(bias, torch.float32, heads)
+    add_bias(job, far[:, None].expand(-1, heads, -1, -1))

@@ -1,5 +1,7 @@
 """One document on a CPU, where no gradient is wanted: the part of it that is at hand, and the slots of all of it.
 
+A document is as long as its text, so padding costs nothing; a long one may come part by part (layers/streaming.py).
+
 Axes: n tokens of the document, c queries and m keys at hand, S slots, h heads, d head dimension, w block.
 """
 
@@ -10,12 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from longform.functional.slots import Slots
-
-SINGLE_TOKENS = 512  # so many at most are looked at in one table of all pairs
+from longform.functional.slots import Memory
 
 
-class Part(NamedTuple):
+class DocumentPart(NamedTuple):
     """Some queries of a document and the keys that they reach; blocks and positions are those of the document.
 
     ``query`` (h, c, d): from token ``start``, a block's first, on. ``key``, ``value`` (h, m, d): from the block before
@@ -58,11 +58,10 @@ class Part(NamedTuple):
         return slice(max(0, first) * self.window - self.key_start, stop - self.key_start)
 
 
-class Far(NamedTuple):
+class FarSlots(NamedTuple):
     """The slots of one document: ``key``, ``value`` (h, S, d), ``count`` (S) real, ``size`` tokens a slot.
 
-    ``sinks`` of them stand for one leading token each; ``bias`` (h) or None and ``budget`` weigh them. ``of_tokens``:
-    where ``size`` is 1, a slot is its token.
+    ``sinks`` of them stand for one leading token each; ``bias`` (h) or None and ``budget`` weigh them.
     """
 
     key: Tensor
@@ -72,74 +71,62 @@ class Far(NamedTuple):
     sinks: int
     bias: Tensor | None
     budget: float | None
-    of_tokens: bool = False
-
-    def is_of_single_tokens(self, part: Part) -> bool:
-        """Whether the slots are the tokens of ``part``, all of a short document."""
-        return self.size == 1 and self.of_tokens and part.is_whole and part.length <= SINGLE_TOKENS
 
 
 class DocumentAttention(ABC):
     """The attention of one document to its neighbours and to ``far``, part after part from its start."""
 
-    def __init__(self, far: Far) -> None:
+    def __init__(self, far: FarSlots) -> None:
         self.far = far
         self._shares: list[float] = []
 
-    def shares(self, part: Part) -> list[float]:
+    def shares(self, part: DocumentPart) -> list[float]:
         """``far_shares`` of all blocks of the document of which this is a part."""
         self._shares = self._shares or far_shares(self.far, part.all_blocks(), part.window)
         return self._shares
 
     @abstractmethod
-    def __call__(self, part: Part, out: Tensor) -> None:
+    def __call__(self, part: DocumentPart, out: Tensor) -> None:
         """Write the context of the part's queries into ``out`` (c, h, d)."""
 
 
-def far_of(
-    document: int,
-    length: int,
-    memory_key: Tensor,
-    memory_value: Tensor,
-    slots: Slots,
-    *,
-    sinks: int,
-    bias: Tensor | None,
-    budget: float | None,
-    of_tokens: bool,
-) -> Far:
-    """The slots of one document of ``length`` tokens, from the batch's memory_key, memory_value (B, h, S, d)."""
+def far_slots(
+    memory: Memory, document: int, length: int, *, sinks: int, bias: Tensor | None, budget: float | None
+) -> FarSlots:
+    """The slots of one document of ``length`` tokens, from the batch's ``memory`` (B, h, S, d)."""
+    slots = memory.slots
+    assert slots is not None
     size = int(slots.size[document]) if slots.uniform is None else slots.uniform
-    used = slice(0, min(sinks + -(-length // size), memory_key.shape[2]))
-    count = slots.count[document, used].to(torch.float64 if memory_key.dtype == torch.float64 else torch.float32)
-    key, value = memory_key[document, :, used], memory_value[document, :, used]
-    return Far(key, value, count, size, sinks, bias, budget, of_tokens)
+    used = slice(0, min(sinks + -(-length // size), memory.key.shape[2]))
+    count = slots.count[document, used].to(torch.float64 if memory.key.dtype == torch.float64 else torch.float32)
+    return FarSlots(memory.key[document, :, used], memory.value[document, :, used], count, size, sinks, bias, budget)
 
 
-def far_of_tokens(
-    document: int, length: int, *, like: Tensor, sinks: int, bias: Tensor | None, budget: float | None
-) -> Far:
-    """The slots of a document of ``length`` tokens where each is a token: counts, and no keys or values.
+def together(lengths: list[int], length: int) -> list[tuple[slice, int]]:
+    """Documents that are attended in one call, and their tokens: all, where none is padded, else each by itself.
 
-    ``like``: the keys (B, h, n, d) of all tokens.
+    ``length``: tokens of a row of the batch. Empty documents are left out.
     """
-    wide = torch.float64 if like.dtype == torch.float64 else torch.float32
-    count = torch.zeros(sinks + length, dtype=wide)
-    count[: min(sinks, length)] = 1.0  # sinks have slots of their own, in front
-    count[2 * sinks :] = 1.0
-    nothing = like[document, :, :0]
-    return Far(nothing, nothing, count, 1, sinks, bias, budget, of_tokens=True)
+    if all(n == length for n in lengths):
+        return [(slice(0, len(lengths)), length)]
+    return [(slice(b, b + 1), n) for b, n in enumerate(lengths) if n]
 
 
-def slot_logits(far: Far) -> Tensor:
+def blank_padding(x: Tensor, lengths: list[int]) -> None:
+    """Write zeros on the padding of x (B, h, n, d), which is on the right."""
+    for b, n in enumerate(lengths):
+        x[b, :, n:] = 0.0
+
+
+def slot_logits(far: FarSlots) -> Tensor:
     """log(count) of each slot, -inf where it is empty: shape (S)."""
     return torch.where(far.count > 0, far.count.clamp(min=1.0).log(), -torch.inf)
 
 
-def far_logits(far: Far, shares: list[float], first: int, end: int, window: int) -> Tensor:
+def far_logits(far: FarSlots, shares: list[float], first: int, end: int, window: int) -> Tensor:
     """What is added to the logits of slots for the queries of blocks ``first`` to ``end``: (c, S).
 
-    As window.far_bias: log(count), hidden within reach and where empty, less where the budget is passed. ``shares``:
+    As formula.far_bias: log(count), hidden within reach and where empty, less where the budget is passed. ``shares``:
     ``far_shares`` of all blocks.
     """
     count = far.count
@@ -152,7 +139,7 @@ def far_logits(far: Far, shares: list[float], first: int, end: int, window: int)
     return torch.where(seen, slot_logits(far) + torch.where(exact, 0.0, share), -torch.inf)
 
 
-def far_shares(far: Far, blocks: int, window: int) -> list[float]:
+def far_shares(far: FarSlots, blocks: int, window: int) -> list[float]:
     """min(0, log(budget / far tokens)) of each block, whose window is a multiple of the slot size."""
     if far.budget is None:
         return [0.0] * blocks

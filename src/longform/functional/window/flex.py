@@ -1,14 +1,19 @@
 """The window and the memory as two FlexAttention calls, merged by their log-sum-exp; forward and backward, on CUDA.
 
-Near: keys in the query's block and its neighbours, by tiles (window_tiles.py). Far: all slots, with far_bias on their
-logits. With l the log-sum-exp of each part and c the bias of the memory, out = (1 - p) o_near + p o_far,
-p = sigmoid(l_far + c - l_near). No key is copied and no n x n tensor exists. One call over slots and tokens together
-would need the gradient of c through score_mod, where the kernel adds n S terms to each head's one number in turn;
-here c meets one number a query. As in all that is compiled, a backward pass frees its graph: retain_graph is
-refused, with the way out. Without compilation flex_attention builds all n x n logits, so it never runs so
-outside of tests.
+Near: keys in the query's block and its neighbours, by tiles. Far: all slots, with formula.far_bias on their logits.
+With l the log-sum-exp of each part and c the bias of the memory, out = (1 - p) o_near + p o_far, p = sigmoid(l_far + c
+- l_near). No key is copied and no n x n tensor exists. One call over slots and tokens together would need the gradient
+of c through score_mod, where the kernel adds n S terms to each head's one number in turn; here c meets one number a
+query. As in all that is compiled, a backward pass frees its graph: retain_graph is refused, with the way out. Without
+compilation flex_attention builds all n x n logits, so it never runs so outside of tests.
 
-Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n / w) blocks.
+A tile is T consecutive tokens, the unit in which a GPU kernel skips work; a block is the w tokens of the window. Tiles
+and blocks need not divide each other. A query sees the valid keys of its own block and of both neighbours, so tile i
+meets a few tiles around it and no others; of those some are seen whole, by every query and with no padding, and need
+no look at single keys. torch's create_block_mask finds the same by looking at all pairs of tokens; here it is O(n).
+
+Axes: B batch (of tiles 1 where nothing is padded), n tokens, S slots, h heads, d head dimension, w block, b = ceil(n /
+w) blocks, t = ceil(n / T) tiles, m = 2 r + 1 tiles around one.
 """
 
 import functools
@@ -16,14 +21,17 @@ import inspect
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.attention import flex_attention as flex
 
-from longform.functional.window.flex_tiles import NOWHERE, TILE, Tiles, near_tiles, token_blocks
+from longform.functional.dispatch import Condition
+from longform.functional.window.call import WindowCall
 
+TILE = 128
+NOWHERE = -2
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 HEAD_DIMS = range(16, 257)
 LOWEST = -1e30
@@ -32,23 +40,39 @@ OPTIONS: Any = {"BACKEND": "TRITON"}
 _refused: set[tuple[torch.dtype, int]] = set()
 
 
+class Tiles(NamedTuple):
+    """For each tile of queries the tiles of keys that it meets, and for each tile of keys those of queries.
+
+    Counts are int32 (B, 1, t); indices int32 (B, 1, t, m), of which the first ``count`` are meant. ``partial`` tiles
+    need the mask of single tokens, ``full`` ones do not.
+    """
+
+    partial_count: Tensor
+    partial: Tensor
+    full_count: Tensor
+    full: Tensor
+    partial_queries_count: Tensor
+    partial_queries: Tensor
+    full_queries_count: Tensor
+    full_queries: Tensor
+
+
 class NotCompiledError(RuntimeError):
     """torch.compile is switched off; caught where the call is made."""
 
 
-def has_flex_kernel(query: Tensor) -> bool:
-    """Whether FlexAttention can serve: CUDA with Triton, a dtype and a head dimension that its kernels take.
+def _kernels_take(call: WindowCall) -> bool:
+    return call.query.dtype in DTYPES and call.query.shape[-1] in HEAD_DIMS
 
-    In eager mode also: nobody watches or transforms the call (FlopCounterMode, fake tensors, vmap), and the kernel
-    has not failed to compile before.
-    """
-    kind = query.dtype, query.shape[-1]
-    if query.device.type != "cuda" or kind[0] not in DTYPES or kind[1] not in HEAD_DIMS or torch.jit.is_tracing():
+
+def _may_compile(call: WindowCall) -> bool:
+    """In a graph, but for export; in eager mode where nobody watches the call (FlopCounterMode, fake tensors, vmap)."""
+    if torch.jit.is_tracing():
         return False
     if torch.compiler.is_compiling():
-        return can_compile() and not torch.compiler.is_exporting()
+        return not torch.compiler.is_exporting()
     watched = torch._C._functorch.maybe_current_level() is not None or torch._C._len_torch_dispatch_stack() > 0
-    return can_compile() and not watched and kind not in _refused
+    return not watched and (call.query.dtype, call.query.shape[-1]) not in _refused
 
 
 @torch.compiler.assume_constant_result
@@ -60,41 +84,35 @@ def can_compile() -> bool:
     return known is not None and "BACKEND" in known.__annotations__ and has_triton()
 
 
-def flex_windowed_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    memory_key: Tensor,
-    memory_value: Tensor,
-    far: Tensor,
-    bias: Tensor,
-    *,
-    window: int,
-    mask: Tensor | None = None,
-) -> Tensor | None:
-    """Attention to near tokens and far slots: out (B, h, n, d), anything on padding; None where it does not compile.
+TAKEN = Condition("float32, bfloat16 or float16 heads of 16 to 256 features", _kernels_take)
+COMPILES = Condition("FlexAttention may be compiled (no export, no transform, no earlier failure)", _may_compile)
+TRITON = Condition("torch 2.10 or newer with Triton", lambda call: can_compile())
 
-    query, key, value (B, h, n, d); memory_key, memory_value (B, h, S, d); far (B, b, S) of far_bias; ``bias`` (h,);
-    ``mask`` bool (B, n) or None.
+
+def attend(call: WindowCall) -> Tensor:
+    """Attention to near tokens and far slots: (B, h, n, d), zeros on padding; NotImplemented where it does not
+    compile.
     """
+    query, key, value = call.tensors
+    memory, mask = call.memory, call.mask
     batch, _, length, _ = query.shape
-    blocks = token_blocks(length, window=window, device=query.device)
+    blocks = token_blocks(length, window=call.window, device=query.device)
     key_block = (blocks if mask is None else torch.where(mask, blocks, NOWHERE)).expand(batch, -1)
-    tiles = near_tiles(mask, length=length, window=window, device=query.device)
-    others = (x.to(query.dtype) for x in (key, value, memory_key, memory_value))  # under autocast they may differ
-    given: tuple[Any, ...] = (query, *others, far, bias, blocks, key_block.contiguous(), tiles)
+    tiles = near_tiles(mask, length=length, window=call.window, device=query.device)
+    others = (x.to(query.dtype) for x in (key, value, memory.key, memory.value))  # under autocast they may differ
+    given: tuple[Any, ...] = (query, *others, call.far, call.head_bias, blocks, key_block.contiguous(), tiles)
     if torch.compiler.is_compiling():
-        return near_and_far(*given)
+        return call.blanked(near_and_far(*given))
     try:
         with _backward_compiled_at_once():
-            return _compiled()(*given)
+            return call.blanked(_compiled()(*given))
     except NotCompiledError:
-        return None
+        return NotImplemented
     except _compilation_errors() as error:
         _refused.add((query.dtype, query.shape[-1]))
         reason = str(error).strip().split("\n", 1)[0]
-        warnings.warn(f"FlexAttention does not compile here, a slower path serves instead: {reason}", stacklevel=3)
-        return None
+        warnings.warn(f"FlexAttention does not compile here, a slower path serves instead: {reason}", stacklevel=4)
+        return NotImplemented
 
 
 def near_and_far(
@@ -165,3 +183,50 @@ def _compilation_errors() -> tuple[type[Exception], ...]:
     from torch._dynamo import exc
 
     return exc.TorchDynamoException, exc.FailOnRecompileLimitHit
+
+
+def tile_count(length: int, tile: int) -> int:
+    """Tiles that hold ``length`` tokens; a compiled graph adds empty ones, never to have one."""
+    return length // tile + 2 if torch.compiler.is_compiling() else -(-length // tile)
+
+
+def token_blocks(length: int, *, window: int, device: torch.device) -> Tensor:
+    """The block of each token, int32 (n,)."""
+    return torch.arange(length, device=device, dtype=torch.int32) // window
+
+
+def near_tiles(mask: Tensor | None, *, length: int, window: int, device: torch.device, tile: int = TILE) -> Tiles:
+    """The tiles of a text of ``length`` tokens; ``mask`` bool (B, n), or None where nothing is padded."""
+    tiles = tile_count(length, tile)
+    own = torch.arange(tiles, device=device)[:, None]
+    radius = (2 * window - 2) // tile + 1
+    around = own + torch.arange(-radius, radius + 1, device=device)
+    inside = (around >= 0) & (around < tiles)
+    other = around.clamp(0, tiles - 1)
+    first = own[:, 0] * tile // window
+    last = (own[:, 0] * tile + tile - 1).clamp(max=length - 1) // window
+    meet = inside & (first[other] <= last[:, None] + 1) & (first[:, None] <= last[other] + 1)
+    whole = (last[other] - first[:, None] <= 1) & (last[:, None] - first[other] <= 1)
+    some_text, all_text = _tile_text(mask, length=length, tiles=tiles, tile=tile, device=device)
+    meet = meet & some_text[:, :, None] & some_text[:, other]
+    full, full_queries = meet & whole & all_text[:, other], meet & whole & all_text[:, :, None]
+    lists = (_listed(kind, other) for kind in (meet & ~full, full, meet & ~full_queries, full_queries))
+    return Tiles(*(part for pair in lists for part in pair))
+
+
+def _tile_text(
+    mask: Tensor | None, *, length: int, tiles: int, tile: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Whether a tile holds some text, and whether it holds nothing else: bool (B, t), gathered rather than padded."""
+    positions = torch.arange(tiles, device=device)[:, None] * tile + torch.arange(tile, device=device)
+    valid = (positions < length)[None]
+    if mask is not None:
+        valid = valid & mask[:, positions.clamp(max=length - 1)]
+    return valid.any(dim=-1), valid.all(dim=-1)
+
+
+def _listed(kind: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Tiles ``other`` (t, m) where ``kind`` (B, t, m), first in their rows: counts (B, 1, t), indices (B, 1, t, m)."""
+    order = kind.to(torch.int32).argsort(dim=-1, descending=True, stable=True)
+    indices = other.expand_as(kind).gather(-1, order).to(torch.int32)
+    return kind.sum(dim=-1, dtype=torch.int32)[:, None], indices[:, None]

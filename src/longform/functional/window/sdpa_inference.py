@@ -1,6 +1,7 @@
-"""Window and memory on a CPU where no gradient is wanted: some blocks at a time, nothing masked that can be left out.
+"""A document's window and memory by torch's fused attention: some blocks at a time, nothing masked that can be left
+out.
 
-A document is cut at its last token, so padding costs nothing. Blocks with both neighbours see them through overlapping
+Blocks with both neighbours see them through overlapping
 views of the keys, without a bias; the first and the last ones see what there is. The queries of a chunk of blocks
 see all slots in one call, with a bias that hides those in reach. Each chunk is merged by the two log-sum-exps while it
 is in the cache; the share of the slots is rounded to the dtype of the output.
@@ -14,31 +15,27 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from longform.functional.window.document import DocumentAttention, Far, Part, far_logits
-from longform.functional.window.single_tokens import attend_single_tokens
+from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, far_logits
 
 CHUNK = 16  # blocks at a time, where the bias of their queries has less than
 BIAS_SIZE = 2**22  # elements
-WHOLE = 16  # slots that fill vectors: with AMX attention to 257 took 2.4 ms, to 272, 15 of them hidden, 1.9
+SLOT_MULTIPLE = 16  # slots that fill vectors: with AMX attention to 257 took 2.4 ms, to 272, 15 of them hidden, 1.9
 
 _attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
-class FusedDocument(DocumentAttention):
-    """By torch's fused attention."""
+class SdpaDocument(DocumentAttention):
+    """A document by torch's fused attention, on every CPU and in every dtype."""
 
-    def __init__(self, far: Far) -> None:
-        spare = -far.key.shape[1] % WHOLE
+    def __init__(self, far: FarSlots) -> None:
+        spare = -far.key.shape[1] % SLOT_MULTIPLE
         if spare and far.key.dtype == torch.bfloat16:  # an empty slot is hidden
             key, value = (pad(x, (0, 0, 0, spare)) for x in (far.key, far.value))
             far = far._replace(key=key, value=value, count=pad(far.count, (0, spare)))
         super().__init__(far)
 
-    def __call__(self, part: Part, out: Tensor) -> None:
+    def __call__(self, part: DocumentPart, out: Tensor) -> None:
         far, last, blocks = self.far, part.all_blocks() - 1, part.blocks()
-        if far.is_of_single_tokens(part):
-            attend_single_tokens(part, far, out)
-            return
         several = max(1, min(CHUNK, BIAS_SIZE // (part.window * far.count.shape[0]))) if last > 2 else 1
         for first in range(blocks.start, blocks.stop, several):
             end = min(first + several, blocks.stop)
@@ -56,19 +53,16 @@ class FusedDocument(DocumentAttention):
             torch.lerp(out[rows], found[0].transpose(0, 1), share, out=out[rows])
 
 
-def _runs(part: Part, first: int, end: int) -> Iterator[tuple[int, int]]:
+def _runs(part: DocumentPart, first: int, end: int) -> Iterator[tuple[int, int]]:
     """Blocks ``first`` to ``end`` cut into runs, first and past the last: those without both neighbours alone."""
-    begin, stop = (
-        max(first, 1),
-        min(end, part.length // part.window - 1),
-    )  # before it right neighbours are whole
+    begin, stop = max(first, 1), min(end, part.length // part.window - 1)  # before it right neighbours are whole
     yield from ((block, block + 1) for block in range(first, min(begin, end)))
     if begin < stop:
         yield begin, stop
     yield from ((block, block + 1) for block in range(max(begin, stop), end))
 
 
-def _near(part: Part, first: int, end: int, out: Tensor) -> Tensor:
+def _near(part: DocumentPart, first: int, end: int, out: Tensor) -> Tensor:
     """Blocks ``first`` to ``end`` and their neighbours: the context into ``out``, log-sum-exp (c w, h)."""
     rows, reach, window = part.queries(first, end), part.keys(first - 1, end + 1), part.window
     own, keys, values = part.query[:, rows], part.key[:, reach], part.value[:, reach]

@@ -15,16 +15,18 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from longform.functional.conditions import is_transformed
+from longform.functional.window.call import WindowCall
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
-def has_blockwise_kernel(query: Tensor) -> bool:
-    """Whether the fused path can serve: a CPU tensor in eager mode, which nobody transforms."""
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    return query.device.type == "cpu" and not traced and not is_transformed()
+def attend(call: WindowCall) -> Tensor:
+    """Attention to near tokens and far slots through which gradients pass: (B, h, n, d), zeros on padding."""
+    weight = call.head_bias[:, None].expand(call.query.shape[0], -1, call.far.shape[1])
+    memory = call.memory
+    out = BlockwiseAttention.apply(*call.tensors, memory.key, memory.value, call.near, call.far, weight, call.window)
+    return call.blanked(out)
 
 
 def _blocks(x: Tensor, window: int) -> Tensor:
@@ -122,7 +124,6 @@ class BlockwiseAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    # torch declares *grad_outputs; forward has one output.
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of query, key, value, memory_key, memory_value and weight."""
         padded = pad(gradient, (0, 0, 0, -ctx.length % ctx.window))
@@ -159,20 +160,20 @@ def _document_backward(
         x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
         for x in (gradient, query, key, value, memory_key, memory_value, out, far_out)
     )
-    blocks, slope = _blocks(query, window), _blocks(gradient, window).contiguous()
+    blocks, d_out = _blocks(query, window), _blocks(gradient, window).contiguous()
     near_spread = near[:, None, None, :].expand(-1, 1, window, -1)
     arguments = (0.0, False)
     dq, dk, dv = _backward(
-        slope, blocks, _overlapping(key, window), _overlapping(value, window), out, lse, *arguments,
+        d_out, blocks, _overlapping(key, window), _overlapping(value, window), out, lse, *arguments,
         attn_mask=near_spread,
     )  # fmt: skip
-    flat = [x.transpose(0, 1).flatten(1, 2)[None] for x in (slope, blocks, out)]
+    flat = [x.transpose(0, 1).flatten(1, 2)[None] for x in (d_out, blocks, out)]
     far_lse = (lse - weight.T[:, :, None]).transpose(0, 1).flatten(1, 2)[None]
     far_dq, far_dk, far_dv = _backward(
         flat[0], flat[1], memory_key[None], memory_value[None], flat[2], far_lse, *arguments,
         attn_mask=_rows(far, window),
     )  # fmt: skip
     dq = dq.transpose(0, 1).flatten(1, 2) + far_dq[0]
-    slant = slope.to(share.dtype) * (far_out.to(share.dtype) - out.to(share.dtype))
-    d_weight = (share * slant.sum(dim=-1)).sum(dim=-1).T
+    d_share = d_out.to(share.dtype) * (far_out.to(share.dtype) - out.to(share.dtype))
+    d_weight = (share * d_share.sum(dim=-1)).sum(dim=-1).T
     return dq, _fold(dk, window), _fold(dv, window), far_dk[0], far_dv[0], d_weight.to(weight.dtype)

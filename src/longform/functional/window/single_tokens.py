@@ -1,38 +1,50 @@
-"""A short text's window and memory where each slot is a token: full attention with a bias for the far ones, on a CPU.
+"""A short text that has no more tokens than slots: each slot is a token, so it is full attention with a bias.
 
-Axes: n tokens of one document, h heads, d head dimension, w block, b blocks, g = 1 or h.
+What a block does not see in its window it sees in the slots, which hold the same keys and values; only their logits
+differ, by the memory's bias and its budget. No slot is formed.
+
+Axes: n tokens of one text, h heads, d head dimension, w block, b blocks, g = 1 or h.
 """
 
 import torch
 from torch import Tensor
 
-from longform.functional.window.document import Far, Part, far_shares
-
-_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-
-
-def attend_single_tokens(part: Part, far: Far, out: Tensor) -> None:
-    """Write the context of all queries into ``out`` (n, h, d), by torch's fused attention, without gradients."""
-    bias = single_token_bias(part, far)
-    mask = None if bias is None else bias[None]
-    found, _ = _attention(part.query[None], part.key[None], part.value[None], attn_mask=mask)
-    out.copy_(found[0].transpose(0, 1))
+from longform.functional.attention import slot_attention
+from longform.functional.window.call import WindowCall
+from longform.functional.window.document import FarSlots, blank_padding, far_shares, together
 
 
-def single_token_bias(part: Part, far: Far) -> Tensor | None:
-    """What is added to the logit of each query and token: (g, n, n), None for nothing."""
-    weighed = single_token_bias_of_blocks(part, far)
-    return None if weighed is None else weighed[:, torch.arange(part.length) // part.window]
+def attend(call: WindowCall) -> Tensor:
+    """Each text by itself, without gradients: (B, h, n, d), zeros on padding."""
+    assert call.lengths is not None
+    parts = together(call.lengths, call.query.shape[2])
+    if parts == [(slice(0, len(call.lengths)), call.query.shape[2])]:
+        return _attend(call, *parts[0])
+    out = torch.empty_like(call.query)
+    blank_padding(out, call.lengths)
+    for texts, length in parts:
+        out[texts, :, :length] = _attend(call, texts, length)
+    return out
 
 
-def single_token_bias_of_blocks(part: Part, far: Far) -> Tensor | None:
+def _attend(call: WindowCall, texts: slice, length: int) -> Tensor:
+    bias = token_bias(call, length)
+    some = (x[texts, :, :length] for x in call.tensors)
+    return slot_attention(*some, bias=None if bias is None else bias[None], block=call.window)[0]
+
+
+def token_bias(call: WindowCall, length: int) -> Tensor | None:
     """What is added to the logit of each token, for the queries of each block: (g, b, n), None for nothing."""
-    shares = far_shares(far, part.all_blocks(), part.window)
-    if not any(shares) and (far.bias is None or not far.bias.any()):
+    blocks = torch.arange(-(-length // call.window))
+    nothing = call.key[0, :, :0]
+    count = torch.ones(length, dtype=call.wide)
+    count[: call.sinks] = 0.0  # sinks are outside of the budget
+    far = FarSlots(nothing, nothing, count, 1, 0, None, call.memory_budget)
+    shares = torch.tensor(far_shares(far, len(blocks), call.window), dtype=call.wide)
+    if not shares.any() and (call.memory_bias is None or not call.memory_bias.any()):
         return None
-    blocks, own = torch.arange(part.length) // part.window, torch.arange(part.all_blocks())[:, None]
-    share = torch.tensor(shares, dtype=far.count.dtype)[:, None]
-    weight = torch.where(torch.arange(part.length) < far.sinks, 0.0, share)[None]
-    if far.bias is not None:
-        weight = weight + far.bias.to(weight.dtype)[:, None, None]
-    return torch.where((own - blocks).abs() <= 1, 0.0, weight)
+    weight = torch.where(torch.arange(length) < call.sinks, 0.0, shares[:, None])[None]
+    if call.memory_bias is not None:
+        weight = weight + call.memory_bias.to(call.wide)[:, None, None]
+    home = torch.arange(length) // call.window
+    return torch.where((blocks[:, None] - home).abs() <= 1, 0.0, weight)

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import literal, new_figure, save_figure
+from longform.runs.pictures import colours, finish, literal, number_ticks, picture
 from longform.studies.bounds.compression_error import BEST, ErrorRow
 from longform.studies.bounds.monte_carlo import Cell
 from longform.studies.bounds.results import ROUNDING, BoundResult
 from longform.studies.bounds.theorems import smallest_useful_length, theorem_1, theorem_2
 
 PLOTS = "plots"
+LOG = {"xscale": "log", "yscale": "log"}
 FLOOR = 1e-7  # where a failure that was never seen is drawn
 PROVED = {
     "row": "one row, one column",
@@ -33,83 +34,68 @@ STYLES = {
 }
 
 
-def picture_paths(result: BoundResult, output: Path) -> dict[str, Path]:
-    """What a picture shows -> its file."""
-    lengths = sorted({cell.length for cell in result.cells})
+def draw_bound(result: BoundResult, output: Path) -> dict[str, Path]:
+    """All pictures of ``result``, into ``output``/plots; what each shows -> its file."""
     paths = {"k against n": output / PLOTS / "k.png"}
-    for length in lengths:
-        paths[f"failures at n = {length}"] = output / PLOTS / f"failures-{length}.png"
-        paths[f"the printed forms at n = {length}"] = output / PLOTS / f"printed-{length}.png"
-    if result.errors:
-        paths["error against k"] = output / PLOTS / "error.png"
-    return paths
-
-
-def draw_bound(result: BoundResult, output: Path) -> None:
-    """All pictures of ``result``, into ``output``/plots."""
-    paths = picture_paths(result, output)
     epsilons = sorted({row.epsilon for row in result.guarantees})
     plot_k(epsilons, result.guarantees[0].head_size, paths["k against n"])
+    kept = "" if result.broken() else ": all are below the proved bound"
     for length in sorted({cell.length for cell in result.cells}):
         cells = [cell for cell in result.cells if cell.length == length]
-        plot_failures(cells, PROVED, f"Failures of random projections, n = {length}: all are below the proved bound"
-                      if not result.broken() else f"Failures of random projections, n = {length}",
-                      paths[f"failures at n = {length}"])  # fmt: skip
-        plot_failures(cells, PRINTED, f"What the theorems' text adds to the lemma, n = {length}",
-                      paths[f"the printed forms at n = {length}"])  # fmt: skip
+        for said, name, events, title in (
+            ("failures", "failures", PROVED, f"Failures of random projections, n = {length}{kept}"),
+            ("the printed forms", "printed", PRINTED, f"What the theorems' text adds to the lemma, n = {length}"),
+        ):
+            path = paths[f"{said} at n = {length}"] = output / PLOTS / f"{name}-{length}.png"
+            plot_failures(cells, events, title, path)
     if result.errors:
+        paths["error against k"] = output / PLOTS / "error.png"
         plot_errors(result, paths["error against k"])
+    return paths
 
 
 def plot_k(epsilons: Sequence[float], head_size: int, path: Path) -> None:
     """k of both theorems against n, and where it is not below n."""
-    figure = new_figure(7.2, 4.8)
-    axes = figure.add_subplot()
     lengths = [2**power for power in range(5, 18)]
-    axes.fill_between(lengths, lengths, 10 * lengths[-1], color="0.5", alpha=0.15, linewidth=0)
-    axes.plot(lengths, lengths, color="0.4", linewidth=1)
-    axes.text(40, 3e4, "k ≥ n: nothing is shortened", color="0.3", fontsize=9)
-    for epsilon, colour in zip(epsilons, _colours(len(epsilons)), strict=True):
-        first = [theorem_1(length, epsilon).k for length in lengths]
-        second = [theorem_2(length, head_size, epsilon).k for length in lengths]
-        useful = smallest_useful_length(epsilon)
-        axes.plot(lengths, first, color=colour, label=f"ε = {epsilon}: below n from n = {useful:,}")
-        axes.plot(lengths, second, color=colour, linestyle="--", linewidth=1)
-    axes.plot([], [], color="0.3", linestyle="--", linewidth=1, label=f"dashed: Theorem 2, d = {head_size}")
-    axes.set(xscale="log", yscale="log", xlim=(lengths[0], lengths[-1]), ylim=(30, lengths[-1]))
-    axes.set_xlabel("n (tokens)")
-    axes.set_ylabel("k (slots)")
-    axes.set_title("k = 5 ln(n) / (ε² - ε³): what Theorem 1 asks for", fontsize=11)
-    axes.grid(alpha=0.25)
-    axes.legend(fontsize=8, loc="lower right")
-    save_figure(figure, path)
+    with picture(path, 7.2, 4.8) as axes:
+        axes.fill_between(lengths, lengths, 10 * lengths[-1], color="0.5", alpha=0.15, linewidth=0)
+        axes.plot(lengths, lengths, color="0.4", linewidth=1)
+        axes.text(40, 3e4, "k ≥ n: nothing is shortened", color="0.3", fontsize=9)
+        for epsilon, colour in zip(epsilons, colours(len(epsilons)), strict=True):
+            first = [theorem_1(length, epsilon).k for length in lengths]
+            second = [theorem_2(length, head_size, epsilon).k for length in lengths]
+            useful = smallest_useful_length(epsilon)
+            axes.plot(lengths, first, color=colour, label=f"ε = {epsilon}: below n from n = {useful:,}")
+            axes.plot(lengths, second, color=colour, linestyle="--", linewidth=1)
+        axes.plot([], [], color="0.3", linestyle="--", linewidth=1, label=f"dashed: Theorem 2, d = {head_size}")
+        title = "k = 5 ln(n) / (ε² - ε³): what Theorem 1 asks for"
+        limits = {"xlim": (lengths[0], lengths[-1]), "ylim": (30, lengths[-1])}
+        finish(axes, title, "n (tokens)", "k (slots)", legend={"loc": "lower right"}, **LOG, **limits)
 
 
 def plot_failures(cells: Sequence[Cell], events: dict[str, str], title: str, path: Path) -> None:
     """Share of failures against k, a row of panels an event of ``events`` (event -> what it is), a column an ε."""
     epsilons = sorted({cell.epsilon for cell in cells})
     sources = list(dict.fromkeys(cell.source for cell in cells))
-    colours = dict(zip(sources, ["0.55", "tab:red", *_colours(len(sources))], strict=False))
-    figure = new_figure(max(7.6, 1.2 + 3.3 * len(epsilons)), 0.9 + 2.7 * len(events))
-    grid = figure.subplots(len(events), len(epsilons), sharex=True, sharey=True, squeeze=False)
-    for panels, (event, said) in zip(grid, events.items(), strict=True):
-        for axes, epsilon in zip(panels, epsilons, strict=True):
-            here = [cell for cell in cells if cell.event == event and cell.epsilon == epsilon]
-            _failure_panel(axes, here, colours)
-        panels[0].set_ylabel(f"{said}\n\nshare that fails", fontsize=8)
-    for axes, epsilon in zip(grid[0], epsilons, strict=True):
-        axes.set_title(f"ε = {epsilon}", fontsize=10)
-    for axes in grid[-1]:
-        axes.set_xlabel("k (slots)")
-    handles = {handle.get_label(): handle for axes in grid.flat for handle in axes.get_lines()}
-    shown = [handle for label, handle in handles.items() if not label.startswith("_")]
-    figure.legend(handles=shown, loc="outside lower center", ncols=5, fontsize=8)
-    figure.suptitle(title, fontsize=11)
-    save_figure(figure, path)
+    by_source = dict(zip(sources, ["0.55", "tab:red", *colours(len(sources))], strict=False))
+    size = max(7.6, 1.2 + 3.3 * len(epsilons)), 0.9 + 2.7 * len(events)
+    with picture(path, *size, len(events), len(epsilons), sharex=True, sharey=True, squeeze=False) as grid:
+        for panels, (event, said) in zip(grid, events.items(), strict=True):
+            for axes, epsilon in zip(panels, epsilons, strict=True):
+                here = [cell for cell in cells if cell.event == event and cell.epsilon == epsilon]
+                _failure_panel(axes, here, by_source)
+            panels[0].set_ylabel(f"{said}\n\nshare that fails", fontsize=8)
+        for axes, epsilon in zip(grid[0], epsilons, strict=True):
+            axes.set_title(f"ε = {epsilon}", fontsize=10)
+        for axes in grid[-1]:
+            axes.set_xlabel("k (slots)")
+        handles = {handle.get_label(): handle for axes in grid.flat for handle in axes.get_lines()}
+        shown = [handle for label, handle in handles.items() if not label.startswith("_")]
+        _share_legend(grid, shown, title, columns=5)
 
 
-def _failure_panel(axes: Any, cells: Sequence[Cell], colours: dict[str, Any]) -> None:
-    for source, colour in colours.items():
+def _failure_panel(axes: Any, cells: Sequence[Cell], by_source: dict[str, Any]) -> None:
+    for source, colour in by_source.items():
         rows = sorted((cell for cell in cells if cell.source == source), key=lambda cell: cell.k)
         axes.plot([row.k for row in rows], [max(row.failure, FLOOR) for row in rows], color=colour, marker=".",
                   linewidth=1, label=source)  # fmt: skip
@@ -117,13 +103,11 @@ def _failure_panel(axes: Any, cells: Sequence[Cell], colours: dict[str, Any]) ->
     if bounded:
         axes.plot([k for k, _ in bounded], [max(min(bound, 1.0), FLOOR) for _, bound in bounded], color="black",
                   linestyle="--", label="bound, at most 1")  # fmt: skip
-    axes.set(xscale="log", yscale="log", ylim=(FLOOR / 2, 2))
+    axes.set(**LOG, ylim=(FLOOR / 2, 2))
     axes.set_yticks([FLOOR, 1e-5, 1e-3, 1e-1, 1], ["0", "10⁻⁵", "10⁻³", "0.1", "1"])
-    axes.minorticks_off()
     ks = sorted({cell.k for cell in cells})
     fours = [k for k in ks if math.log2(k) % 2 == 0]
-    ticks = fours if len(fours) > 1 else ks
-    axes.set_xticks(ticks, [f"{k:,}" for k in ticks])
+    number_ticks(axes, fours if len(fours) > 1 else ks)
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25)
 
@@ -131,28 +115,24 @@ def _failure_panel(axes: Any, cells: Sequence[Cell], colours: dict[str, Any]) ->
 def plot_errors(result: BoundResult, path: Path) -> None:
     """Error against k, a column a layer: of the map above, of the output below."""
     layers = sorted({row.layer for row in result.errors})
-    figure = new_figure(max(7.6, 1.2 + 3.4 * min(len(layers), 6)), 7.4)
     shown = layers if len(layers) <= 6 else [layers[round(i * (len(layers) - 1) / 5)] for i in range(6)]
-    grid = figure.subplots(2, len(shown), sharex=True, sharey="row", squeeze=False)
-    for panels, error in zip(grid, ("map", "output"), strict=True):
-        for axes, layer in zip(panels, shown, strict=True):
-            _error_panel(axes, [row for row in result.errors if row.layer == layer], error)
-    grid[0][0].set_ylabel("error of the map\n‖P~ - P‖ / ‖P‖")
-    grid[1][0].set_ylabel("error of the output\n‖P~V - PV‖ / ‖PV‖")
-    for axes, layer in zip(grid[0], shown, strict=True):
-        axes.set_title(f"layer {layer + 1}", fontsize=10)
-    for axes in grid[1]:
-        axes.set_xlabel("k (slots, rank)")
-    handles = grid[0][0].get_lines()
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
-    length = result.errors[0].length
+    size = max(7.6, 1.2 + 3.4 * len(shown)), 7.4
     below = "nor is any output here (below)" if _best_output(result) else "for the output it is not optimal (below)"
-    figure.suptitle(
-        f"{literal(f'{result.model} on {result.texts}')}, n = {length}:\n"
-        f"no map of rank k is nearer than the SVD's (above), {below}",
-        fontsize=11,
-    )
-    save_figure(figure, path)
+    with picture(path, *size, 2, len(shown), sharex=True, sharey="row", squeeze=False) as grid:
+        for panels, error in zip(grid, ("map", "output"), strict=True):
+            for axes, layer in zip(panels, shown, strict=True):
+                _error_panel(axes, [row for row in result.errors if row.layer == layer], error)
+        grid[0][0].set_ylabel("error of the map\n‖P~ - P‖ / ‖P‖")
+        grid[1][0].set_ylabel("error of the output\n‖P~V - PV‖ / ‖PV‖")
+        for axes, layer in zip(grid[0], shown, strict=True):
+            axes.set_title(f"layer {layer + 1}", fontsize=10)
+        for axes in grid[1]:
+            axes.set_xlabel("k (slots, rank)")
+        title = (
+            f"{literal(f'{result.model} on {result.texts}')}, n = {result.errors[0].length}:\n"
+            f"no map of rank k is nearer than the SVD's (above), {below}"
+        )
+        _share_legend(grid, grid[0][0].get_lines(), title, columns=4)
 
 
 def _best_output(result: BoundResult) -> bool:
@@ -168,15 +148,13 @@ def _error_panel(axes: Any, rows: Iterable[ErrorRow], error: str) -> None:
         values = [getattr(row, f"{error}_error") for row in here]
         axes.plot([row.k for row in here], values, color=colour, marker=marker, linestyle=line, linewidth=1.4,
                   markersize=4.5, label=method if method != BEST else "best map of rank k (SVD)")  # fmt: skip
-    ks = sorted({row.k for row in rows})
     axes.axhline(1.0, color="0.6", linewidth=0.8, linestyle=":", label="a map of zeros")
-    axes.set(xscale="log", yscale="log")
-    axes.set_xticks(ks, [str(k) for k in ks])
-    axes.minorticks_off()
+    axes.set(**LOG)
+    number_ticks(axes, sorted({row.k for row in rows}))
     axes.grid(alpha=0.25, which="both")
 
 
-def _colours(count: int) -> list[Any]:
-    from matplotlib import colormaps
-
-    return [colormaps["viridis"](place / max(1, count - 1) * 0.85) for place in range(count)]
+def _share_legend(grid: Any, handles: Sequence[Any], title: str, *, columns: int) -> None:
+    figure = grid[0][0].figure
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8)
+    figure.suptitle(title, fontsize=11)

@@ -1,20 +1,17 @@
 """``report.html`` of ``longform bound``: one file, pictures inside."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import atomic_write
-from longform.runs.pictures import inline_picture
+from longform.runs.page import Block, Heading, Picture, Table, write_page
 from longform.studies.bounds.compression_error import BEST, ErrorRow
 from longform.studies.bounds.monte_carlo import EVENTS, Cell
-from longform.studies.bounds.plots import STYLES, picture_paths
+from longform.studies.bounds.plots import STYLES
 from longform.studies.bounds.results import BoundResult
 from longform.studies.bounds.settings import BoundSettings
 from longform.studies.bounds.theorems import smallest_useful_length
-from longform.studies.spectrum.report import html_page, html_table
 
 SAID = {
     "row": "one row of P, one column of V, with RᵀR",
@@ -26,60 +23,58 @@ SAID = {
 }
 
 
-def write_bound_report(result: BoundResult, settings: BoundSettings, facts: Mapping[str, Any], output: Path) -> None:
-    """Write ``report.html`` into ``output``, where the pictures are."""
-    pictures = {said: inline_picture(path, said=said) for said, path in picture_paths(result, output).items()}
-    parts = ["<h1>What do the theorems promise, and what happens?</h1>", _promises(result, settings)]
-    parts += [pictures.pop("k against n"), _trials(result)]
-    error = pictures.pop("error against k", "")
-    parts += pictures.values()
-    if result.errors:
-        parts += [_errors_lead(result, settings), error, _errors_table(result)]
+def write_bound_report(
+    result: BoundResult, settings: BoundSettings, facts: Mapping[str, Any], drawn: Mapping[str, Path], output: Path
+) -> None:
+    """Write ``report.html`` into ``output``; ``drawn``: the pictures, by what they show."""
+    pictures = {said: Picture.read(path, said) for said, path in drawn.items()}
+    blocks = [*_promises(result, settings), pictures.pop("k against n"), *_trials(result)]
+    error = pictures.pop("error against k", None)
+    blocks += pictures.values()
+    if error is not None:
+        blocks += [Heading("Error against k"), _errors_lead(result, settings), error, *_errors_tables(result)]
     chosen = ", ".join(f"{name} {value}" for name, value in {**asdict(settings), **facts}.items())
-    parts.append(f'<p class="soft">Settings and machine: {escape(chosen)}.</p>')
-    with atomic_write(output / "report.html") as file:
-        file.write(html_page("Bounds of linear attention", "".join(parts)))
+    title = "What do the theorems promise, and what happens?"
+    write_page(output / "report.html", title, blocks, foot=f"Settings and machine: {chosen}.")
 
 
-def _promises(result: BoundResult, settings: BoundSettings) -> str:
+def _promises(result: BoundResult, settings: BoundSettings) -> list[Block]:
     useful = "; ".join(f"ε = {e}: n ≥ {smallest_useful_length(e):,}" for e in settings.epsilon)
     rows = [
-        [row.form, f"{row.length:,}", f"{row.head_size}", f"{row.epsilon:g}", f"{row.k:,}",
-         "none given" if row.failure is None else f"{row.failure:.3g}", row.vacuous or "says something"]
+        [row.form, row.vacuous or "no", f"{row.length:,}", f"{row.head_size}", f"{row.epsilon:g}", f"{row.k:,}",
+         "none given" if row.failure is None else f"{row.failure:.3g}"]
         for row in result.guarantees
     ]  # fmt: skip
-    heads = ["form", "n", "d", "ε", "k", "bound on failing", "is it vacuous?"]
-    return (
-        "<p>Random projections R (k × n, independent N(0, 1/k)) keep inner products: |x RᵀR y - x y| ≤ ε ‖x‖ ‖y‖ but "
+    return [
+        "Random projections R (k × n, independent N(0, 1/k)) keep inner products: |x RᵀR y - x y| ≤ ε ‖x‖ ‖y‖ but "
         "for a probability of 2 exp(-(ε² - ε³)k/4). Theorem 1 puts P RᵀR in the place of P and takes the union over n "
         "rows; Theorem 2 looks for E and F inside the softmax. Natural logarithms, the paper's constants. ε² - ε³ is "
-        "largest at ε = 2/3, so that a coarser ε asks for more slots again, and k is never below 33.75 ln(n).</p>"
-        f"<h2>k</h2><div class='wide'>{html_table(heads, rows)}</div>"
-        f"<p>Theorem 1 has k below n and a bound below 1 from: {useful}.</p>"
-    )
+        "largest at ε = 2/3, so that a coarser ε asks for more slots again, and k is never below 33.75 ln(n).",
+        Heading("k"),
+        Table(["form", "is it vacuous?", "n", "d", "ε", "k", "bound on failing"], rows, 2),
+        f"Theorem 1 has k below n and a bound below 1 from: {useful}.",
+    ]
 
 
-def _trials(result: BoundResult) -> str:
+def _trials(result: BoundResult) -> list[Block]:
     proved, printed = result.judged(), result.judged(("construction",))
-    rows = []
-    for event in EVENTS:
-        for source in dict.fromkeys(cell.source for cell in result.cells):
-            rows.append(_event_row(event, source, result.cells))
+    sources = dict.fromkeys(cell.source for cell in result.cells)
     heads = ["what fails", "maps", "cells with a bound below 1", "of them above it", "highest share / bound",
              "highest share that fails"]  # fmt: skip
-    return (
-        f"<h2>Trials</h2><p>{len(proved) - len(result.broken()):,} of {len(proved):,} cells (maps × n × k × ε × event) "
+    return [
+        Heading("Trials"),
+        f"{len(proved) - len(result.broken()):,} of {len(proved):,} cells (maps × n × k × ε × event) "
         "with a bound below 1 keep it, for what the lemma proves: rows, maps, all, and rows of all columns together. "
         f"Theorem 2's construction as printed keeps it in {len(printed) - len(result.broken(('construction',))):,} of "
         f"{len(printed):,}: with δ = 1/n the logits δ a Rᵀ are nearly 0, softmax(a Eᵀ) is nearly 1/k everywhere, and "
         "softmax(a Eᵀ) F V is nearly the mean of k random rows, whatever a is. It passes where p V is small beside "
         "ε ‖p‖ ‖V‖, as for random values, and fails where it is not. The theorem claims that some E and F exist; this "
-        "pair is not it. Theorem 1 as printed, relative to ‖P w‖, has no such bound: p w may be 0.</p>"
-        "<p>“random”: logits and values N(0, 1). “aligned”: single rows of P, which all columns of the values are "
+        "pair is not it. Theorem 1 as printed, relative to ‖P w‖, has no such bound: p w may be 0.",
+        "“random”: logits and values N(0, 1). “aligned”: single rows of P, which all columns of the values are "
         "too, and no pair of vectors is harder. Layers: attention of the model. A share of 0 is drawn at the "
-        "bottom.</p>"
-        f"<div class='wide'>{html_table(heads, rows)}</div>"
-    )
+        "bottom.",
+        Table(heads, [_event_row(event, source, result.cells) for event in EVENTS for source in sources], 2),
+    ]
 
 
 def _event_row(event: str, source: str, cells: list[Cell]) -> list[str]:
@@ -97,20 +92,19 @@ def _errors_lead(result: BoundResult, settings: BoundSettings) -> str:
     closest = result.closest_to_best() or 0.0
     verdict = "lowest in every map, at every k" if closest >= 0 else f"NOT lowest: beaten by {-closest:.2g}"
     return (
-        f"<h2>Error against k</h2><p>{escape(result.model or '')} on {escape(result.texts or '')}: relative Frobenius "
+        f"{result.model} on {result.texts}: relative Frobenius "
         f"errors on {settings.held_out_texts} texts that nothing was fitted to; E and F (free k × n matrices, one pair "
         f"a head) and the convolution (one kernel a head) were fitted to {settings.fit_texts} others by "
         f"{settings.fit_steps} steps of gradient descent, once for each of the two errors. The SVD's map error is the "
         f"{verdict} (the nearest other map is {closest:.2g} above). Theorem 1's P RᵀR has an expected squared map "
         "error of (n + 1)/k: below k = n it is further from P than a map of zeros is, and only products with few, "
         "fixed vectors are kept. For the output the SVD is not optimal: P V has d columns, so that a map of rank d "
-        "could have no error at all.</p>"
+        "could have no error at all."
     )
 
 
-def _errors_table(result: BoundResult) -> str:
+def _errors_tables(result: BoundResult) -> Iterator[Block]:
     ks = sorted({row.k for row in result.errors})
-    parts = []
     for error in ("map", "output"):
         rows = []
         for layer in sorted({row.layer for row in result.errors}):
@@ -118,11 +112,8 @@ def _errors_table(result: BoundResult) -> str:
                 found = {row.k: row for row in result.errors
                          if (row.layer, row.method) == (layer, method) and row.fitted_to in (None, error)}  # fmt: skip
                 rows.append([f"layer {layer + 1}", method, *(_error_cell(found[k], error) for k in ks)])
-        heads = ["", "method", *(f"k = {k}" for k in ks)]
-        parts.append(
-            f"<h3>Error of the {error} (on the texts fitted to)</h3><div class='wide'>{html_table(heads, rows)}</div>"
-        )
-    return "".join(parts)
+        yield Heading(f"Error of the {error} (on the texts fitted to)", 3)
+        yield Table(["", "method", *(f"k = {k}" for k in ks)], rows, 2)
 
 
 def _error_cell(row: ErrorRow, error: str) -> str:

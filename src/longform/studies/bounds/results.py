@@ -1,13 +1,11 @@
 """Results of ``longform bound``, and their parts as files of JSON lines: a part appears when it is complete."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from longform.data.text import atomic_write
-from longform.errors import CheckpointError
+from longform.runs.files import read_lines, reading, write_lines
 from longform.studies.bounds.compression_error import ErrorRow
 from longform.studies.bounds.monte_carlo import Cell
 from longform.studies.bounds.theorems import Guarantee
@@ -44,17 +42,14 @@ class BoundResult:
 
 def write_part(path: Path, rows: Iterable[Cell | ErrorRow]) -> None:
     """Write a part, whole or not at all."""
-    with atomic_write(path) as file:
-        for row in rows:
-            file.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
+    write_lines(path, map(asdict, rows))
 
 
 def read_part(path: Path, kind: type[Row]) -> list[Row]:
     """Read a part back. Raises CheckpointError where it is damaged."""
-    try:
-        return [kind(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (ValueError, TypeError) as error:
-        raise CheckpointError(f'"{path}" is damaged ({error}): delete it, and it is measured again') from error
+    way_out = "delete it, and it is measured again"
+    with reading(path, way_out=way_out):
+        return [kind(**row) for row in read_lines(path, way_out=way_out)]
 
 
 def write_records(result: BoundResult, facts: Mapping[str, Any], output: Path) -> None:
@@ -63,6 +58,4 @@ def write_records(result: BoundResult, facts: Mapping[str, Any], output: Path) -
     rows += [{"event": "guarantee", **asdict(row)} for row in result.guarantees]
     rows += [{**asdict(row), "event": "trial", "of": row.event} for row in result.cells]
     rows += [{"event": "error", **asdict(row)} for row in result.errors]
-    with atomic_write(output / RECORDS) as file:
-        for row in rows:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    write_lines(output / RECORDS, rows)

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from longform.data.text import Document
 from longform.errors import ConfigurationError, require
+from longform.runs.facts import environment
 from longform.runs.folder import open_run_folder
 from longform.runs.subject import subject_identity
 from longform.studies.bounds.attention_samples import (
@@ -84,18 +85,12 @@ def all_guarantees(settings: BoundSettings, head_size: int) -> list[Guarantee]:
 
 
 def run_bound(
-    subject: BoundSubject | None,
-    settings: BoundSettings,
-    *,
-    output: Path,
-    facts: Mapping[str, Any],
-    progress: bool = False,
+    subject: BoundSubject | None, settings: BoundSettings, *, output: Path, progress: bool = False
 ) -> BoundResult:
     """Compute and measure into ``output``; without a ``subject`` on random maps alone, and without the error.
 
-    ``facts``: about the machine, for the records. Raises ConfigurationError where the folder holds something else
-    (other settings, another model or corpus), DataError where there are too few texts of n tokens,
-    MissingDependencyError without matplotlib.
+    Raises ConfigurationError where the folder holds something else (other settings, another model or corpus),
+    DataError where there are too few texts of n tokens, MissingDependencyError without matplotlib.
     """
     model, texts = (None, None) if subject is None else (subject.model, subject.texts)
     require("matplotlib", extra="train")
@@ -106,13 +101,14 @@ def run_bound(
     if subject is not None:
         _try(subject, settings)
     _check_memory(max(settings.length))
+    device = torch.device("cpu") if subject is None else subject.opened.model.device
+    facts = environment(device, torch.float32)
     head_size = settings.head_size if subject is None else subject.head_size()
     cells = [cell for length in settings.length for cell in _trials(subject, settings, length, output, progress)]
     errors = [] if subject is None else _errors(subject, settings, output, progress)
     result = BoundResult(model, texts, all_guarantees(settings, head_size), cells, errors)
     write_records(result, {"settings": asdict(settings), **facts}, output)
-    draw_bound(result, output)
-    write_bound_report(result, settings, facts, output)
+    write_bound_report(result, settings, facts, draw_bound(result, output), output)
     return result
 
 
@@ -199,12 +195,8 @@ def _errors(subject: BoundSubject, settings: BoundSettings, output: Path, progre
 def _layer_errors(
     sample: AttentionSample, settings: BoundSettings, paths: Mapping[tuple[int, int], Path], bar: Any
 ) -> None:
-    held_out = sample._replace(
-        logits=sample.logits[: settings.held_out_texts], values=sample.values[: settings.held_out_texts]
-    )
-    fit = sample._replace(
-        logits=sample.logits[settings.held_out_texts :], values=sample.values[settings.held_out_texts :]
-    )
+    apart = slice(settings.held_out_texts), slice(settings.held_out_texts, None)
+    held_out, fit = (sample._replace(logits=sample.logits[at], values=sample.values[at]) for at in apart)
     parts = decomposed(held_out)
     for (layer, k), path in paths.items():
         if layer == sample.layer and not path.exists():

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import literal, new_figure, save_figure
+from longform.runs.pictures import finish, literal, picture
 from longform.studies.compare.results import Result
 from longform.studies.compare.sequences import SequenceTask
 
@@ -13,22 +13,20 @@ COLOURS = {
     "longformer": "tab:green", "bigbird": "tab:olive", "nystromformer": "tab:red", "performer": "tab:purple",
     "tfidf": "tab:gray",
 }  # fmt: skip
-MARKERS = {"full": "s", "ours": "o", "variant": "D", "others": "^", "humble": "*"}
+MARKERS = {"full": "s", "ours": "o", "variant": "D", "others": "^", "baseline": "*"}
 
 
 def draw_comparison(results: Sequence[Result], task: SequenceTask, path: Path) -> None:
     """Two panels; results without a number are left out."""
     shown = [result for result in results if result.accuracy is not None]
-    figure = new_figure(12.0, 5.0)
-    left, right = figure.subplots(1, 2)
-    draw_against_time(left, shown, task=task.name, share=task.counts()["most_frequent_class"])
-    _growth(right, shown)
-    save_figure(figure, path)
+    with picture(path, 12.0, 5.0, 1, 2) as (left, right):
+        draw_against_time(left, shown, task=task.name, share=task.counts()["most_frequent_class"])
+        _growth(right, shown)
 
 
 def clock(results: Sequence[Result]) -> str:
     """Processor seconds on a CPU, where other programs run beside; wall-clock seconds on a GPU."""
-    return "seconds" if any(result.surroundings["hardware"]["gpu"] for result in results) else "cpu_seconds"
+    return "seconds" if any(result.facts["hardware"]["gpu"] for result in results) else "cpu_seconds"
 
 
 def draw_against_time(axes: Any, shown: Sequence[Result], *, task: str, share: float) -> None:
@@ -40,13 +38,9 @@ def draw_against_time(axes: Any, shown: Sequence[Result], *, task: str, share: f
             color=COLOURS[result.name], markersize=10, label=result.title,
         )  # fmt: skip
     axes.axhline(100 * share, color="tab:gray", linestyle=":", label="most frequent class")
-    if shown:
-        axes.set_xscale("log")
-    axes.set_xlabel(f"training time, {'wall-clock' if used == 'seconds' else 'processor'} seconds (logarithmic)")
-    axes.set_ylabel("test accuracy, %")
-    axes.set_title(f"{literal(task)}: accuracy against training time")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    across = f"training time, {'wall-clock' if used == 'seconds' else 'processor'} seconds (logarithmic)"
+    title = f"{literal(task)}: accuracy against training time"
+    finish(axes, title, across, "test accuracy, %", xscale="log" if shown else "linear")
 
 
 def _growth(axes: Any, shown: Sequence[Result]) -> None:
@@ -55,9 +49,6 @@ def _growth(axes: Any, shown: Sequence[Result]) -> None:
         if measured:
             axes.plot(
                 [row["step"] for row in measured], [100 * row["validation_accuracy"] for row in measured],
-                color=COLOURS[result.name], marker=MARKERS[result.family], markersize=4, label=result.title,
+                color=COLOURS[result.name], marker=MARKERS[result.family], markersize=4,
             )  # fmt: skip
-    axes.set_xlabel("optimiser steps, the same batches for all")
-    axes.set_ylabel("validation accuracy, %")
-    axes.set_title("How accuracy grew")
-    axes.grid(alpha=0.3)
+    finish(axes, "How accuracy grew", "optimiser steps, the same batches for all", "validation accuracy, %")

@@ -1,13 +1,11 @@
 """``report.html`` and ``table.md`` of a comparison, made from its results."""
 
 from collections.abc import Callable, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import atomic_write
-from longform.runs.pictures import inline_picture
-from longform.runs.report import Table, write_page
+from longform.runs.files import write_text
+from longform.runs.page import Heading, Picture, Table, markdown, write_page
 from longform.studies.compare.architectures import ARCHITECTURES
 from longform.studies.compare.memory import texts_at_once
 from longform.studies.compare.results import Result
@@ -45,16 +43,13 @@ def left_out(results: Sequence[Result]) -> list[str]:
 
 def write_report(results: Sequence[Result], task: SequenceTask, settings: dict[str, Any], output: Path) -> None:
     """Write both; the picture is in ``output`` already."""
-    missing = left_out(results)
-    with atomic_write(output / "table.md") as file:
-        file.write(table_of(results).markdown() + "".join(f"\n{said}\n" for said in missing))
-    parts = [
-        f"<h1>Architectures side by side: {escape(task.name)}</h1>", _lead(task, settings),
-        inline_picture(output / "comparison.png", said="test accuracy against training time, a mark each"),
-        f"<h2>Results</h2>{table_of(results).html()}", *(f"<p>{escape(said)}</p>" for said in missing),
-        f"<h2>Who is who</h2>{_sources(results, settings).html()}", _settings(results, settings),
-    ]  # fmt: skip
-    write_page(output / "report.html", f"Architectures side by side: {task.name}", parts)
+    measured = [table_of(results), *left_out(results)]
+    write_text(output / "table.md", markdown(measured))
+    picture = Picture.read(output / "comparison.png", "test accuracy against training time, a mark each")
+    blocks = [_lead(task, settings), picture, Heading("Results"), *measured]
+    blocks += [Heading("Who is who"), _sources(results, settings)]
+    title = f"Architectures side by side: {task.name}"
+    write_page(output / "report.html", title, blocks, foot=_settings(results, settings))
 
 
 def _lead(task: SequenceTask, settings: dict[str, Any]) -> str:
@@ -62,7 +57,7 @@ def _lead(task: SequenceTask, settings: dict[str, Any]) -> str:
     lengths = task.train.lengths
     at_once = texts_at_once(settings["batch_size"], settings["tokens_per_forward"], settings["length"])
     return (
-        f"<p>{counts[0]:,} sequences to train on, {counts[1]:,} to choose the best weights, {counts[2]:,} to test; "
+        f"{counts[0]:,} sequences to train on, {counts[1]:,} to choose the best weights, {counts[2]:,} to test; "
         f"{len(task.train.names)} classes; {min(lengths):,} to {max(lengths):,} tokens, "
         f"{sum(lengths) / counts[0]:,.0f} on average. All architectures have {settings['layers']} layers of width "
         f"{settings['hidden_size']} with {settings['heads']} heads, the same vocabulary, the same pooling "
@@ -70,7 +65,7 @@ def _lead(task: SequenceTask, settings: dict[str, Any]) -> str:
         f"{settings['batch_size']}, from random weights. Time is that of the training "
         "steps; memory the peak of one float32 forward and backward pass over the texts "
         f"of full length that go through the model at once ({at_once}). Reformer's head is twice as wide, as its "
-        "output is. Not the same is where the architectures normalise: see below.</p>"
+        "output is. Not the same is where the architectures normalise: see below."
     )
 
 
@@ -79,7 +74,7 @@ def _sources(results: Sequence[Result], settings: dict[str, Any]) -> Table:
         [result.title, result.source, result.pads, _normalises(result.name, settings["normalization"])]
         for result in results
     ]
-    return Table(["", "code from", "pads a batch to", "normalises"], rows)
+    return Table(["", "code from", "pads a batch to", "normalises"], rows, 4)
 
 
 def _normalises(name: str, ours: str) -> str:
@@ -91,6 +86,6 @@ def _normalises(name: str, ours: str) -> str:
 
 def _settings(results: Sequence[Result], settings: dict[str, Any]) -> str:
     chosen = ", ".join(f"{name} {value}" for name, value in settings.items())
-    hardware = next((result.surroundings.get("hardware") for result in results if result.surroundings), None) or {}
+    hardware = next((result.facts["hardware"] for result in results if result.facts), {})
     ran = ", ".join(f"{name} {value}" for name, value in hardware.items())
-    return f'<p class="soft">Settings: {escape(chosen)}. Ran on: {escape(ran)}.</p>'
+    return f"Settings: {chosen}. Ran on: {ran}."

@@ -1,13 +1,11 @@
 """What one architecture reached: a file in the comparison's folder, and a line of its records."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import atomic_write
-from longform.errors import CheckpointError
+from longform.runs.files import read_json, reading, write_json, write_text
 from longform.runs.records import Record
 
 RESULT = "result.json"
@@ -22,11 +20,12 @@ class Result:
     ``memory_mib``: peak of one training step of full length; None where it was not measured, and ``memory_reason``
     says why it could not be.
     ``tokens``: trained on, without padding. ``skipped``: why there is no result. ``rows``: loss and validation.
+    ``facts``: what it ran on (longform.runs.facts.record_facts).
     """
 
     name: str
     title: str
-    family: str = "humble"
+    family: str = "baseline"
     source: str = ""
     pads: str = ""
     skipped: str = ""
@@ -45,7 +44,7 @@ class Result:
     rows: list[dict[str, float]] = field(default_factory=list, repr=False)
     confusion: list[list[int]] = field(default_factory=list, repr=False)
     labels: list[str] = field(default_factory=list, repr=False)
-    surroundings: dict[str, Any] = field(default_factory=dict, repr=False)
+    facts: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def metrics(self) -> dict[str, float | int | None]:
         """The numbers of a record."""
@@ -63,25 +62,23 @@ def read_result(output: Path, name: str) -> Result | None:
     path = folder_of(output, name) / RESULT
     if not path.exists():
         return None
-    try:
-        return Result(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise CheckpointError(f'"{path}" is damaged ({error}): delete it to measure {name} again') from error
+    found = read_json(path, way_out=f"delete it to measure {name} again")
+    with reading(path, way_out=f"delete it to measure {name} again"):
+        return Result(**found)
 
 
 def write_result(output: Path, result: Result) -> None:
     """Write the file of a finished result."""
-    with atomic_write(folder_of(output, result.name) / RESULT) as file:
-        json.dump(asdict(result), file)
+    write_json(folder_of(output, result.name) / RESULT, asdict(result))
 
 
 def write_records(output: Path, results: Sequence[Result], settings: dict[str, Any]) -> None:
     """``records.jsonl``: a benchmark record for each result, as benchmarks/records/compare.jsonl takes it."""
-    with atomic_write(output / "records.jsonl") as file:
-        for result in results:
-            if not result.skipped:
-                record = Record(
-                    name="compare", metrics=result.metrics(), units=UNITS,
-                    settings={"architecture": result.name, **settings}, **result.surroundings,
-                )  # fmt: skip
-                file.write(record.to_line() + "\n")
+    records = [
+        Record(
+            name="compare", metrics=result.metrics(), units=UNITS,
+            settings={"architecture": result.name, **settings}, **result.facts,
+        )
+        for result in results if not result.skipped
+    ]  # fmt: skip
+    write_text(output / "records.jsonl", "".join(record.to_line() + "\n" for record in records))

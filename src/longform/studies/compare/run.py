@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save
@@ -13,8 +13,9 @@ from safetensors.torch import save
 from longform.data.text import atomic_write
 from longform.errors import ConfigurationError, InputError, MissingDependencyError, require
 from longform.inference.loading import pick_device
-from longform.runs.locks import claimed
-from longform.runs.records import commit
+from longform.runs.facts import commit, record_facts
+from longform.runs.folder import open_run_folder
+from longform.runs.locks import locked
 from longform.studies.compare.architectures import ARCHITECTURES, build
 from longform.studies.compare.learning import CHECKPOINT, Learner, LearningSettings
 from longform.studies.compare.memory import step_memory, texts_at_once
@@ -23,15 +24,13 @@ from longform.studies.compare.report import write_report
 from longform.studies.compare.results import Result, folder_of, read_result, write_records, write_result
 from longform.studies.compare.sequences import SequenceTask
 from longform.studies.compare.sizes import Sizes
-from longform.studies.compare.surroundings import surroundings
 from longform.studies.compare.tfidf_baseline import logistic_regression
 from longform.studies.speed.memory import is_out_of_memory
-from longform.training.checkpoints import check_same_run, read_run, refuse_foreign_files, write_run
 
-HUMBLE = "tfidf"
-CLAIM = "claim"  # of the process that is at an architecture
+BASELINE = "tfidf"
+LOCK = "lock"  # of the process that is at an architecture
 WEIGHTS = "model.safetensors"  # of an architecture, the tested ones: state dict of architectures.build
-EVERY = (*ARCHITECTURES, HUMBLE)
+EVERY = (*ARCHITECTURES, BASELINE)
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,18 @@ class Comparison:
     task: SequenceTask
     results: list[Result]
     output: Path
+
+
+class Setup(NamedTuple):
+    """What every architecture is measured with: data, sizes, budget, folder, device."""
+
+    task: SequenceTask
+    sizes: Sizes
+    learning: LearningSettings
+    output: Path
+    device: torch.device
+    memory: bool
+    progress: bool
 
 
 def compare(
@@ -69,50 +80,40 @@ def compare(
             "(--batch-size), or more texts"
         )
     require("matplotlib", extra="train")  # before the first training, not after
-    if HUMBLE in architectures:
+    if BASELINE in architectures:
         require("sklearn", extra="train")
-    output = Path(output)
-    place = pick_device(device)
+    setup = Setup(task, sizes, learning, Path(output), pick_device(device), memory, progress)
     commit()  # of the code that runs, whatever is checked out by the end
     settings = {
-        **(described or {}), "task": task.name, "device": place.type, **task.counts(), **asdict(sizes),
+        **(described or {}), "task": task.name, "device": setup.device.type, **task.counts(), **asdict(sizes),
         **asdict(learning),
     }  # fmt: skip
     identity = {"kind": "comparison", "settings": settings, "data": task.digest()}
-    refuse_foreign_files(output)
-    before = read_run(output)
-    if before is None:
-        write_run(output, identity)
-    else:
-        check_same_run(output, before, identity, otherwise="or another output folder (--output)")
+    open_run_folder(setup.output, "run.json", identity, what="comparison")
     asked: dict[str, Result] = {}
     for wait, name in product((False, True), architectures):  # in the end, what another process was at
         if name in asked:
             continue
-        with claimed(folder_of(output, name) / CLAIM, wait=wait) as mine:
+        with locked(folder_of(setup.output, name) / LOCK, wait=wait) as mine:
             if not mine:
                 continue
-            asked[name] = _result(name, task, sizes, learning, output, place, memory=memory, progress=progress)
-        _write(task, output, settings, asked)
-    return Comparison(task, [asked[name] for name in dict.fromkeys(architectures)], output)
+            asked[name] = _result(name, setup)
+        _write(task, setup.output, settings, asked)
+    return Comparison(task, [asked[name] for name in dict.fromkeys(architectures)], setup.output)
 
 
-def _result(
-    name: str, task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: Path, device: torch.device, *,
-    memory: bool, progress: bool,
-) -> Result:  # fmt: skip
+def _result(name: str, setup: Setup) -> Result:
     """What is in the folder, or what is measured now and written there."""
-    found = read_result(output, name)
-    if found is None and name == HUMBLE:
-        found = _humble(task)
-    elif found is None:
-        found = _attempt(name, task, sizes, learning, output, device, progress=progress)
-    if not found.skipped:
-        write_result(output, found)
-        (folder_of(output, name) / CHECKPOINT).unlink(missing_ok=True)
-    if memory and name != HUMBLE and not found.skipped and found.memory_mib is None and not found.memory_reason:
-        found = _with_memory(found, sizes, learning, device)
-        write_result(output, found)
+    found = read_result(setup.output, name)
+    if found is None:
+        found = _baseline(setup.task) if name == BASELINE else _attempt(name, setup)
+    if found.skipped:
+        return found
+    write_result(setup.output, found)
+    (folder_of(setup.output, name) / CHECKPOINT).unlink(missing_ok=True)
+    if setup.memory and name != BASELINE and found.memory_mib is None and not found.memory_reason:
+        found = _with_memory(found, setup)
+        write_result(setup.output, found)
     return found
 
 
@@ -124,39 +125,33 @@ def _write(task: SequenceTask, output: Path, settings: dict[str, Any], asked: di
     write_report(results, task, settings, output)
 
 
-def _attempt(
-    name: str, task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: Path, device: torch.device, *,
-    progress: bool,
-) -> Result:  # fmt: skip
+def _attempt(name: str, setup: Setup) -> Result:
     """The result, or a row that says why there is none."""
     row = ARCHITECTURES[name]
     try:
-        return _train(name, task, sizes, learning, output, device, progress=progress)
+        return _train(name, setup)
     except (MissingDependencyError, ConfigurationError, InputError) as error:
         reason = str(error)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        reason = f"out of memory on {device}: a smaller --batch-size or --length needs less"
-    if device.type == "cuda":
+        reason = f"out of memory on {setup.device}: a smaller --batch-size or --length needs less"
+    if setup.device.type == "cuda":
         torch.cuda.empty_cache()
     return Result(name, row.title, row.family, row.source, row.pads, skipped=reason)
 
 
-def _with_memory(result: Result, sizes: Sizes, learning: LearningSettings, device: torch.device) -> Result:
-    texts = texts_at_once(learning.batch_size, learning.tokens_per_forward, sizes.length)
-    found = step_memory(result.name, sizes, texts, device)
+def _with_memory(result: Result, setup: Setup) -> Result:
+    texts = texts_at_once(setup.learning.batch_size, setup.learning.tokens_per_forward, setup.sizes.length)
+    found = step_memory(result.name, setup.sizes, texts, setup.device)
     return replace(result, memory_mib=found.mib, memory_reason=found.reason)
 
 
-def _train(
-    name: str, task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: Path, device: torch.device, *,
-    progress: bool,
-) -> Result:  # fmt: skip
-    row = ARCHITECTURES[name]
-    model = build(name, sizes, seed=learning.seed)
-    folder = folder_of(output, name)
-    learner = Learner(model, task, learning, device=device, folder=folder, name=row.title, progress=progress)
+def _train(name: str, setup: Setup) -> Result:
+    task, device, row, folder = setup.task, setup.device, ARCHITECTURES[name], folder_of(setup.output, name)
+    model = build(name, setup.sizes, seed=setup.learning.seed)
+    how = {"device": device, "folder": folder, "name": row.title, "progress": setup.progress}
+    learner = Learner(model, task, setup.learning, **how)
     done = learner.learn()
     with atomic_write(folder / WEIGHTS, "wb") as file:
         file.write(save(learner.best))
@@ -169,7 +164,7 @@ def _train(
         milliseconds_per_text=1000 * testing / len(task.test.labels),
         parameters=sum(parameter.numel() for parameter in model.parameters()), tokens=done.tokens, steps=done.step,
         best_step=done.best_step, rows=done.rows, confusion=scores.confusion, labels=scores.labels,
-        surroundings=surroundings(device),
+        facts=record_facts(device),
     )  # fmt: skip
 
 
@@ -178,12 +173,12 @@ def _fitted_rows(classes: int) -> int:
     return classes if classes > 2 else 1
 
 
-def _humble(task: SequenceTask) -> Result:
+def _baseline(task: SequenceTask) -> Result:
     validation, test, spent = logistic_regression(task)
     return Result(
-        HUMBLE, f"{task.reads} + logistic regression", source="scikit-learn",
+        BASELINE, f"{task.reads} + logistic regression", source="scikit-learn",
         pads="nothing, and cuts nothing", accuracy=test.accuracy, macro_f1=test.macro_f1,
         validation_accuracy=validation.accuracy, seconds=spent["seconds"], cpu_seconds=spent["cpu_seconds"],
         parameters=int(spent["features"] + 1) * _fitted_rows(len(test.labels)), confusion=test.confusion,
-        labels=test.labels, surroundings=surroundings(torch.device("cpu")),
+        labels=test.labels, facts=record_facts(torch.device("cpu")),
     )  # fmt: skip

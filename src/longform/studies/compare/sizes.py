@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from longform.choices import POOLINGS, PROJECTION_INITS
 from longform.errors import ConfigurationError
-from longform.functional.pooling import POOLINGS
-from longform.layers.geometry import INITIALISATIONS, check_choice
+from longform.layers.geometry import check_choice
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Sizes:
 
     def __post_init__(self) -> None:
         check_choice("pooling", self.pooling, POOLINGS)
-        check_choice("projection_init", self.projection_init, INITIALISATIONS)
+        check_choice("projection_init", self.projection_init, PROJECTION_INITS)
         if self.hidden_size % self.heads:
             raise ConfigurationError(f"hidden_size={self.hidden_size} must be a multiple of heads={self.heads}")
         if bool(self.vocabulary) == bool(self.features):

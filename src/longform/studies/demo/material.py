@@ -1,18 +1,18 @@
 """The demo's encoder and texts: licence texts with all-MiniLM-L6-v2, or, in tests, generated ones with a tiny BERT."""
 
-import json
 import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from longform.data.bundled import bundled_encoder_folder, licence_texts
-from longform.data.text import Document, atomic_write
-from longform.errors import CheckpointError
+from longform.data.bundled import LicenceTexts, bundled_encoder_folder, licence_texts
+from longform.data.text import Document
+from longform.runs.files import read_json, reading, write_json
 from longform.studies.demo.scale import Scale
 from longform.training.labels import Examples
 
@@ -37,19 +37,16 @@ class Material:
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
-        with atomic_write(path) as file:
-            json.dump(asdict(self), file)
+        write_json(path, asdict(self))
 
     @classmethod
     def load(cls, path: Path) -> "Material":
         """Read what ``save`` wrote. Raises CheckpointError when it is damaged."""
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path, way_out="start anew with --fresh true")
+        with reading(path, way_out="start anew with --fresh true"):
             for part in ("train", "validation", "test"):
                 values[part] = [tuple(text) for text in values[part]]
             return cls(**values)
-        except (ValueError, TypeError, KeyError) as error:
-            raise CheckpointError(f'"{path}" is damaged ({error}): start anew with --fresh') from error
 
 
 def examples(texts: Sequence[tuple[str, str, str]]) -> Examples:
@@ -59,30 +56,20 @@ def examples(texts: Sequence[tuple[str, str, str]]) -> Examples:
 
 def make_material(scale: Scale, *, seed: int, folder: Path) -> Material:
     """Read (full) or generate (tiny, its encoder in ``folder``) what the demo works on."""
-    if scale.name == "tiny":
-        return _tiny(scale, seed, folder)
-    found = licence_texts(seed=seed)
+    tiny = scale.name == "tiny"
+    found = _tiny_texts(seed) if tiny else licence_texts(seed=seed)
+    taken = spread(found.train, scale, seed)
+    unlabelled = [document.text for document in (*found.train, *found.unlabelled)]
     facts = {
         "texts": len(found.train) + len(found.validation) + len(found.test), "train": len(found.train),
-        "groups": found.groups, "largest_group": found.largest_group,
+        "groups": found.groups, "largest_group": found.largest_group, "taken": len(taken),
+        "unlabelled": len(unlabelled),
     }  # fmt: skip
-    return _select(
-        scale, found.train, found.validation, found.test, found.unlabelled, found.labels, seed,
-        str(bundled_encoder_folder()), facts,
-    )  # fmt: skip
-
-
-def _select(
-    scale: Scale, train: list[Document], validation: list[Document], test: list[Document],
-    unlabelled: list[Document], labels: list[str], seed: int, encoder: str, facts: dict[str, Any],
-) -> Material:  # fmt: skip
-    taken = spread(train, scale, seed)
     return Material(
-        encoder=encoder, train=[_triple(document) for document in taken],
-        validation=[_triple(document) for document in every_nth(validation, scale.validation_texts)],
-        test=[_triple(document) for document in test],
-        unlabelled=[document.text for document in (*train, *unlabelled)], labels=labels,
-        facts={**facts, "taken": len(taken), "unlabelled": len(train) + len(unlabelled)},
+        encoder=str(_tiny_encoder(scale, seed, folder) if tiny else bundled_encoder_folder()),
+        train=[_triple(document) for document in taken],
+        validation=[_triple(document) for document in every_nth(found.validation, scale.validation_texts)],
+        test=[_triple(document) for document in found.test], unlabelled=unlabelled, labels=found.labels, facts=facts,
     )  # fmt: skip
 
 
@@ -114,32 +101,23 @@ def every_nth(documents: Sequence[Document], count: int) -> list[Document]:
     return [order[int(place * step)] for place in range(min(count, len(order)))]
 
 
-def _tiny(scale: Scale, seed: int, folder: Path) -> Material:
-    """Texts whose label is a word that comes late, and an encoder that has learned nothing."""
+def _tiny_texts(seed: int) -> LicenceTexts:
+    """Texts whose label is a word that comes late."""
     picks = random.Random(f"tiny {seed}")
     documents = []
     for number in range(90):
         label = sorted(TINY_LABELS)[number % len(TINY_LABELS)]
         words = picks.choices(TINY_FILLER, k=picks.randrange(10, 80)) + picks.choices(TINY_LABELS[label], k=8)
         documents.append(Document(f"text-{number}", " ".join(words), {"category": label, "group": number}))
-    facts = {"texts": 90, "train": 54, "groups": 90, "largest_group": 1}
-    parts = documents[:54], documents[54:66], documents[66:], []
-    return _select(scale, *parts, sorted(TINY_LABELS), seed, str(_tiny_encoder(scale, seed, folder)), facts)
+    return LicenceTexts(documents[:54], documents[54:66], documents[66:], [], sorted(TINY_LABELS), 90, 1)
 
 
 def _tiny_encoder(scale: Scale, seed: int, folder: Path) -> Path:
+    """An encoder that has learned nothing."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-    words = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *TINY_FILLER,
-        *(w for ws in TINY_LABELS.values() for w in ws),
-    ]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *TINY_FILLER, *chain.from_iterable(TINY_LABELS.values())]
     tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(

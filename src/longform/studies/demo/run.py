@@ -1,20 +1,19 @@
 """The whole demo: six steps, a report, a summary; interrupted and started again, it goes on."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import atomic_write
 from longform.errors import ConfigurationError
 from longform.runs.facts import environment
+from longform.runs.files import write_lines
 from longform.studies.demo import steps
-from longform.studies.demo.progress import IDENTITY, WORK, Progress
+from longform.studies.demo.pipeline import IDENTITY, RESULTS, WORK, Pipeline
 from longform.studies.demo.report import growth, write_report
 from longform.studies.demo.scale import Scale, scale_named
 
-OWN = (IDENTITY, WORK, "model", "report.html", "records.jsonl")
+OWN = (IDENTITY, RESULTS, WORK, "model", "report.html", "records.jsonl")
 HEADINGS = 6
 
 
@@ -32,16 +31,16 @@ def run_demo(
     chosen = scale_named(scale, seed=seed)
     if fresh:
         _clear(folder)
-    progress = Progress(folder, {"seed": seed, "scale": scale})
-    progress.open()
-    if "finish" in progress.results:
+    pipeline = Pipeline(folder, {"seed": seed, "scale": scale})
+    pipeline.open()
+    if "finish" in pipeline.results:
         say(f"This demo is finished (--fresh true does it again). {folder}/report.html has everything.\n")
     else:
-        if progress.results:
-            say(f"Going on where it was interrupted: {len(progress.results)} results are in {folder}.")
-        _all_steps(progress, chosen, seed, folder, say)
-    say(summary(progress.results, folder))
-    return progress.results
+        if pipeline.results:
+            say(f"Going on where it was interrupted: {len(pipeline.results)} results are in {folder}.")
+        _all_steps(pipeline, chosen, seed, folder, say)
+    say(summary(pipeline.results, folder))
+    return pipeline.results
 
 
 def _clear(folder: Path) -> None:
@@ -55,49 +54,47 @@ def _clear(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _all_steps(progress: Progress, scale: Scale, seed: int, folder: Path, say: Callable[[str], None]) -> None:
+def _all_steps(pipeline: Pipeline, scale: Scale, seed: int, folder: Path, say: Callable[[str], None]) -> None:
     def head(number: int, title: str) -> None:
         say(f"\n[{number}/{HEADINGS}] {title}")
 
     head(1, f"Reading texts, converting the encoder to {scale.length:,} tokens")
-    prepared = progress.step("prepare", lambda: steps.prepare(progress, scale, seed=seed))
+    prepared = pipeline.step("prepare", lambda: steps.prepare(pipeline, scale, seed=seed))
     say(prepared["summary"])
     head(2, f"Healing: the original teaches the Longform on {prepared['facts']['unlabelled']:,} texts without labels")
-    healed = progress.step("heal", lambda: steps.heal(progress, scale))
+    healed = pipeline.step("heal", lambda: steps.heal(pipeline, scale))
     say(f"cosine to the original {healed['before']['cosine']:.4f} before, {healed['after']['cosine']:.4f} after")
-    chosen = progress.step("choose", lambda: steps.choose_texts(progress, scale, healed))
+    chosen = pipeline.step("choose", lambda: steps.choose_texts(pipeline, scale, healed))
     if chosen["texts"] < chosen["of"]:
         say(f"Of {chosen['of']} training texts there is time to fit heads to {chosen['heads']} and to fine-tune on "
             f"{chosen['texts']}.")  # fmt: skip
-    progress.step("start", lambda: steps.start(progress, scale, texts=chosen["heads"]))
+    pipeline.step("start", lambda: steps.start(pipeline, scale, texts=chosen["heads"]))
     for number, (name, length) in enumerate(scale.lengths.items(), start=3):
         head(number, f"Fine-tuning ({name}): {chosen['texts']} labelled texts, up to {length:,} tokens")
-        progress.step(f"train {name}", lambda name=name: steps.train(progress, scale, name, texts=chosen["texts"]))
+        pipeline.step(f"train {name}", lambda name=name: steps.train(pipeline, scale, name, texts=chosen["texts"]))
     head(5, "Testing both on texts that neither has seen")
     for name, length in scale.lengths.items():
-        scores = progress.step(f"test {name}", lambda name=name: steps.score(progress, name))
+        scores = pipeline.step(f"test {name}", lambda name=name: steps.score(pipeline, name))
         say(f"{name} at {length:,} tokens: accuracy {scores['accuracy']:.4f}, macro-F1 {scores['macro_f1']:.4f}")
-    progress.step("difference", lambda: steps.difference(progress, seed=seed))
+    pipeline.step("difference", lambda: steps.difference(pipeline, seed=seed))
     head(6, "Time and memory of one document against its length")
-    progress.step("measure", lambda: steps.measure(progress, scale))
-    _finish(progress, folder)
+    pipeline.step("measure", lambda: steps.measure(pipeline, scale))
+    _finish(pipeline, folder)
 
 
-def _finish(progress: Progress, folder: Path) -> None:
+def _finish(pipeline: Pipeline, folder: Path) -> None:
     """Model, report and records; then the mark that all is done."""
-    steps.place_model(progress)
+    steps.place_model(pipeline)
     made_on = environment()
-    write_report(folder / "report.html", progress.results, made_on, folder=folder.as_posix())
-    with atomic_write(folder / "records.jsonl") as file:
-        for row in records(progress, made_on):
-            file.write(json.dumps(row) + "\n")
-    progress.step("finish", dict)
+    write_report(folder / "report.html", pipeline.results, made_on, folder=folder.as_posix(), pictures=pipeline.work)
+    write_lines(folder / "records.jsonl", records(pipeline, made_on))
+    pipeline.step("finish", dict)
 
 
-def records(progress: Progress, made_on: dict[str, str]) -> list[dict[str, Any]]:
+def records(pipeline: Pipeline, made_on: dict[str, str]) -> list[dict[str, Any]]:
     """Every measurement as one flat list: a record of the run, one of each step, and those within the steps."""
-    rows: list[dict[str, Any]] = [{"record": "run", **progress.identity, **made_on}]
-    for name, result in progress.results.items():
+    rows: list[dict[str, Any]] = [{"record": "run", **pipeline.identity, **made_on}]
+    for name, result in pipeline.results.items():
         rows.append({"record": "step", "name": name, **{key: x for key, x in result.items() if key != "rows"}})
         rows += [{"record": name, **row} for row in result.get("rows", ())]
     return rows

@@ -17,7 +17,7 @@ from longform.studies.demo.comparing import compare, evaluate
 from longform.studies.demo.head import embeddings, fit_head
 from longform.studies.demo.material import Material, examples, make_material
 from longform.studies.demo.measuring import measure_lengths
-from longform.studies.demo.progress import Progress
+from longform.studies.demo.pipeline import Pipeline
 from longform.studies.demo.scale import Scale
 from longform.training.distillation import distill
 from longform.training.finetuning import finetune
@@ -30,16 +30,16 @@ MODEL_FILES = ("*.safetensors", "config.json", "tokenizer*", "special_tokens_map
 KEPT = ("step", "loss", "learning_rate", "tokens", "seconds", "macro_f1", "accuracy", "cosine", "layer_errors")
 
 
-def prepare(progress: Progress, scale: Scale, *, seed: int) -> dict[str, Any]:
+def prepare(pipeline: Pipeline, scale: Scale, *, seed: int) -> dict[str, Any]:
     """Texts, the Longform, and the original with a classification head of the same kind, both untrained."""
     with quiet_transformers():
-        material = make_material(scale, seed=seed, folder=progress.work / "encoder")
-        return prepare_models(progress, scale, material, seed=seed)
+        material = make_material(scale, seed=seed, folder=pipeline.work / "encoder")
+        return prepare_models(pipeline, scale, material, seed=seed)
 
 
-def prepare_models(progress: Progress, scale: Scale, material: Material, *, seed: int) -> dict[str, Any]:
+def prepare_models(pipeline: Pipeline, scale: Scale, material: Material, *, seed: int) -> dict[str, Any]:
     """Both models for ``material``, which is kept for the later steps."""
-    material.save(progress.work / "texts.json")
+    material.save(pipeline.work / "texts.json")
     torch.manual_seed(seed)
     long = _classifier(
         material, scale, max_length=scale.length, projected_length=scale.projected_length,
@@ -48,8 +48,8 @@ def prepare_models(progress: Progress, scale: Scale, material: Material, *, seed
     # A window over the whole length is full attention: the original itself, with a head like the Longform's.
     original = _classifier(material, scale, max_length=scale.original_length, attention_window=scale.original_window)
     for name, result in (("converted", long), ("original-converted", original)):
-        shutil.rmtree(progress.work / name, ignore_errors=True)
-        result.save_pretrained(progress.work / name)
+        shutil.rmtree(pipeline.work / name, ignore_errors=True)
+        result.save_pretrained(pipeline.work / name)
     kept = ("family", "source_length", "max_length", "parameters", "options", "positions")
     report = {name: value for name, value in asdict(long.report).items() if name in kept}
     return {"facts": material.facts, "labels": material.labels, "report": report, "summary": long.report.summary()}
@@ -66,15 +66,15 @@ def _classifier(material: Material, scale: Scale, **options: Any) -> ConversionR
     return result
 
 
-def heal(progress: Progress, scale: Scale) -> dict[str, Any]:
+def heal(pipeline: Pipeline, scale: Scale) -> dict[str, Any]:
     """The original teaches the Longform on texts without labels."""
-    material = material_of(progress)
+    material = material_of(pipeline)
     # Texts of middle length: the teacher reads the longest ones in windows, which says less about agreement.
     held = sorted((text for _, text, _ in material.validation), key=len)
     first = max(0, len(held) // 2 - scale.heldout_texts // 2)
     result = distill(
-        progress.work / "converted", material.encoder, None, [Document("", text, {}) for text in material.unlabelled],
-        scale.heal, heldout=held[first : first + scale.heldout_texts], output=progress.work / "healed",
+        pipeline.work / "converted", material.encoder, None, [Document("", text, {}) for text in material.unlabelled],
+        scale.heal, heldout=held[first : first + scale.heldout_texts], output=pipeline.work / "healed",
     )  # fmt: skip
     return {
         "before": result.before._asdict(), "after": result.after._asdict(), "steps": result.steps,
@@ -89,9 +89,9 @@ def _rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def choose_texts(progress: Progress, scale: Scale, healing: dict[str, Any]) -> dict[str, Any]:
+def choose_texts(pipeline: Pipeline, scale: Scale, healing: dict[str, Any]) -> dict[str, Any]:
     """How many training texts fit into the time, judging by how fast healing was: for the heads, and to fine-tune."""
-    material = material_of(progress)
+    material = material_of(pipeline)
     pace, seconds = _seconds_a_token(healing["rows"]), scale.learning_minutes * 60
     heads, spent = _fitting(material, scale, pace * EMBEDDING_COST, seconds * HEADS_SHARE)
     texts, _ = _fitting(material, scale, pace * FINETUNING_COST, seconds - spent)
@@ -128,13 +128,13 @@ def _seconds_a_token(rows: Sequence[dict[str, Any]]) -> float:
     return sorted(paces)[len(paces) // 2] if paces else 0.0
 
 
-def start(progress: Progress, scale: Scale, *, texts: int) -> dict[str, Any]:
+def start(pipeline: Pipeline, scale: Scale, *, texts: int) -> dict[str, Any]:
     """Each model with a head fitted to its own embeddings of the first ``texts`` training texts."""
-    material = material_of(progress)
+    material = material_of(pipeline)
     chosen = examples(material.train[:texts])
     fits = {}
     for name, source in (("longform", "healed"), ("original", "original-converted")):
-        folder, target = progress.work / source, progress.work / f"start-{name}"
+        folder, target = pipeline.work / source, pipeline.work / f"start-{name}"
         vectors = embeddings(folder, chosen.texts, length=scale.lengths[name], pooling=scale.pooling)
         fitted = fit_head(vectors, chosen.labels, material.labels)
         model = AutoModelForSequenceClassification.from_pretrained(folder)
@@ -148,14 +148,14 @@ def start(progress: Progress, scale: Scale, *, texts: int) -> dict[str, Any]:
     return fits
 
 
-def train(progress: Progress, scale: Scale, name: str, *, texts: int) -> dict[str, Any]:
+def train(pipeline: Pipeline, scale: Scale, name: str, *, texts: int) -> dict[str, Any]:
     """Fine-tune "longform" or "original": the same texts, steps and rates; only the lengths differ."""
-    material = material_of(progress)
+    material = material_of(pipeline)
     length = scale.lengths[name]
     settings: FinetuningSettings = replace(scale.finetune, max_length=length)
     result = finetune(
-        progress.work / f"start-{name}", None, examples(material.train[:texts]), settings,
-        validation=examples(material.validation), output=progress.work / name,
+        pipeline.work / f"start-{name}", None, examples(material.train[:texts]), settings,
+        validation=examples(material.validation), output=pipeline.work / name,
     )  # fmt: skip
     validation = {key: value for key, value in result.metrics.items() if isinstance(value, float | int)}
     return {
@@ -164,34 +164,34 @@ def train(progress: Progress, scale: Scale, name: str, *, texts: int) -> dict[st
     }  # fmt: skip
 
 
-def score(progress: Progress, name: str) -> dict[str, Any]:
+def score(pipeline: Pipeline, name: str) -> dict[str, Any]:
     """The scores of "longform" or "original" on the test texts."""
-    return evaluate(progress.work / name, material_of(progress).test, name=name)
+    return evaluate(pipeline.work / name, material_of(pipeline).test, name=name)
 
 
-def difference(progress: Progress, *, seed: int) -> dict[str, Any]:
+def difference(pipeline: Pipeline, *, seed: int) -> dict[str, Any]:
     """What the two tests say about each other."""
-    return compare(progress.results["test longform"], progress.results["test original"], seed=seed)
+    return compare(pipeline.results["test longform"], pipeline.results["test original"], seed=seed)
 
 
-def measure(progress: Progress, scale: Scale) -> dict[str, Any]:
+def measure(pipeline: Pipeline, scale: Scale) -> dict[str, Any]:
     """Time and memory against length."""
-    encoder = material_of(progress).encoder
-    return {"rows": measure_lengths(encoder, progress.work / "longform", scale.measured, scale.repetitions)}
+    encoder = material_of(pipeline).encoder
+    return {"rows": measure_lengths(encoder, pipeline.work / "longform", scale.measured, scale.repetitions)}
 
 
-def place_model(progress: Progress) -> None:
+def place_model(pipeline: Pipeline) -> None:
     """Put the fine-tuned Longform, and nothing else, into ``model``; whole or not at all."""
-    final, partial = progress.folder / "model", progress.work / "model.partial"
+    final, partial = pipeline.folder / "model", pipeline.work / "model.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     for pattern in MODEL_FILES:
-        for file in (progress.work / "longform").glob(pattern):
+        for file in (pipeline.work / "longform").glob(pattern):
             shutil.copy2(file, partial / file.name)
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
 
 
-def material_of(progress: Progress) -> Material:
+def material_of(pipeline: Pipeline) -> Material:
     """The texts that the first step chose."""
-    return Material.load(Path(progress.work / "texts.json"))
+    return Material.load(Path(pipeline.work / "texts.json"))

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from longform.data.text import atomic_write
-from longform.runs.report import TABLE, Table
+from longform.runs.files import write_text
+from longform.runs.page import Heading, Table, markdown
+from longform.runs.report import TABLE
 from longform.studies.spectrum.results import RunResult
 from longform.studies.spectrum.run import corpora_of, run_spectrum
 from longform.studies.spectrum.settings import Opener, SpectrumSettings, SpectrumView, texts_at
-from longform.studies.speed.run_facts import run_facts
 
 MODELS = {"small": ("bundled",), "paper": ("FacebookAI/roberta-base", "FacebookAI/roberta-large")}
 INDEX = 128  # of 512, as in the paper's heat map
@@ -29,10 +29,9 @@ def reproduce_figure1(
     settings = SpectrumSettings(max_length=max_length, texts=texts or texts_at(scale), min_tokens=max_length)
     results = run_spectrum(
         models or MODELS[scale], corpora_of(text, text_field), settings, SpectrumView(index=_index(max_length)),
-        output=output, opener=opener, facts=run_facts(device), progress=progress,
+        output=output, opener=opener, progress=progress,
     )  # fmt: skip
-    with atomic_write(output / TABLE) as file:
-        file.write("\n".join(f"## {title}\n\n{table.markdown()}" for title, table in shares(results)))
+    write_text(output / TABLE, markdown(block for title, table in shares(results) for block in (Heading(title), table)))
     return results
 
 

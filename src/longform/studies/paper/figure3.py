@@ -8,15 +8,14 @@ from typing import Any
 from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError, DataError
 from longform.runs.folder import open_run_folder
-from longform.runs.locks import claimed, refuse_process_groups
+from longform.runs.locks import locked, refuse_process_groups
 from longform.runs.records import Record
 from longform.studies.paper.figure3_plan import Curve, Plan
 from longform.studies.paper.figure3_report import report_figure3
-from longform.studies.paper.parts import CLAIMS, Finished, Part, work_through
-from longform.training.checkpoints import read_run
+from longform.studies.paper.parts import LOCKS, Finished, Part, work_through
 from longform.training.pretraining import pretrain
 from longform.training.pretraining_sources import CorpusReader
-from longform.training.run_folder import current_process
+from longform.training.run_folder import current_process, read_run
 
 NAME = "pretraining"  # of the records
 UNITS = {"loss": "nats", "unigram_loss": "nats", "seconds": "s"}
@@ -53,7 +52,7 @@ def reproduce_figure3(
         raise DataError(f"no text to train on in {', '.join(text)}")
     identity = _identity(plan, corpus)
     open_run_folder(output, IDENTITY, {"figure": plan.figure, **identity}, what="trainings")
-    _prepare(plan, corpus, place / CACHE, place / CLAIMS, progress)
+    _prepare(plan, corpus, place / CACHE, place / LOCKS, progress)
     parts = []
     for seed in seeds:
         for curve in plan.curves:
@@ -74,9 +73,9 @@ def _identity(plan: Plan, corpus: CorpusFiles) -> dict[str, Any]:
     return {**text, "tokenizer": vars(plan.preset.tokenizer), "base": base, **training}
 
 
-def _prepare(plan: Plan, corpus: CorpusFiles, cache: Path, claims: Path, progress: bool) -> None:
+def _prepare(plan: Plan, corpus: CorpusFiles, cache: Path, locks: Path, progress: bool) -> None:
     """Tokenizer and tokens, once for all trainings."""
-    with claimed(claims / "corpus", wait=True):
+    with locked(locks / "corpus", wait=True):
         reader = CorpusReader(
             corpus, plan.preset.tokenizer, cache, limit=plan.preset.training.max_documents,
             process=current_process(), progress=progress,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import new_figure, save_figure
+from longform.runs.pictures import finish, picture
 from longform.studies.paper.figure3_plan import FIGURES, Plan
 from longform.studies.paper.parts import Finished
 
@@ -19,17 +19,15 @@ COLOURS = (
 def draw_figure3(plan: Plan, finished: Sequence[Finished], path: Path) -> None:
     """Left: mean over seeds with the range between the lowest and the highest. Right: a mark a seed."""
     groups = [(curve, [one for one in finished if one.record.settings["curve"] == curve.key]) for curve in plan.curves]
-    figure = new_figure(13.0, 5.4)
-    figure.suptitle(FIGURES[plan.figure][0].upper() + FIGURES[plan.figure][1:])
-    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1.0))
-    for place, (curve, group) in enumerate(groups):
-        if group:
-            colour = COLOURS[place % len(COLOURS)]
-            _line(left, group, colour, curve.label)
-            _marks(right, group, colour, place)
-    _finish_curves(left, finished)
-    _finish_marks(right, groups)
-    save_figure(figure, path)
+    with picture(path, 13.0, 5.4, 1, 2, width_ratios=(1.5, 1.0)) as (left, right):
+        left.figure.suptitle(FIGURES[plan.figure][0].upper() + FIGURES[plan.figure][1:])
+        for place, (curve, group) in enumerate(groups):
+            if group:
+                colour = COLOURS[place % len(COLOURS)]
+                _line(left, group, colour, curve.label)
+                _marks(right, group, colour, place)
+        _finish_curves(left, finished)
+        _finish_marks(right, groups)
 
 
 def _line(axes: Any, group: Sequence[Finished], colour: str, label: str) -> None:
@@ -55,23 +53,17 @@ def _finish_curves(axes: Any, finished: Sequence[Finished]) -> None:
     level = math.exp(unigram)
     axes.axhline(level, color="tab:gray", linestyle="--", label=f"predicting frequencies ({level:,.0f})")
     later = [row["perplexity"] for one in finished for row in one.kept if row["step"] > 0]
-    axes.set_yscale("log")
-    axes.set_ylim(min(level, *later) * 0.93, max(level, max(later)) * 1.1)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:,.0f}")
-    axes.set_xlabel("updates (optimiser steps)")
-    axes.set_ylabel("validation perplexity (logarithmic)")
     counts = Counter(one.record.settings["curve"] for one in finished).values()
     several = f"mean of {'up to ' * (len(set(counts)) > 1)}{max(counts)} seeds, range shaded"
-    axes.set_title(several if max(counts) > 1 else "one seed")
-    axes.grid(alpha=0.25, which="both")
-    axes.legend(fontsize=9)
+    limits = min(level, *later) * 0.93, max(level, max(later)) * 1.1
+    title, across = several if max(counts) > 1 else "one seed", "updates (optimiser steps)"
+    finish(axes, title, across, "validation perplexity (logarithmic)", yscale="log", ylim=limits)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:,.0f}")
 
 
 def _finish_marks(axes: Any, groups: Sequence[Any]) -> None:
     axes.set_yticks(range(len(groups)), [curve.label.replace(", n = ", "\nn = ") for curve, _ in groups], fontsize=9)
     axes.set_ylim(len(groups) - 0.4, -0.7)
     axes.margins(x=0.12)
-    axes.set_xlabel("final validation loss, nats a hidden token")
-    axes.set_title("At the end: a dot a seed, the mean as a bar")
-    axes.grid(alpha=0.25, axis="x")
+    finish(axes, "At the end: a dot a seed, the mean as a bar", "final validation loss, nats a hidden token", "")

@@ -1,15 +1,15 @@
 """What a part of Figure 3 writes: records, curves, the picture, the table and the page."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import atomic_write
+from longform.runs.files import write_lines
+from longform.runs.page import Table
 from longform.runs.records import Record
-from longform.runs.report import Report, Table, mean_and_spread, write_report
+from longform.runs.report import Report, mean_and_spread, write_report
 from longform.studies.paper.figure3_plan import FIGURES, Plan
 from longform.studies.paper.figure3_plots import draw_figure3
 from longform.studies.paper.parts import Finished
@@ -23,10 +23,8 @@ HEADS = [
 
 def report_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finished], output: Path) -> None:
     """Write all of it from the trainings that are finished."""
-    with atomic_write(output / CURVES) as file:
-        for one in finished:
-            named = {name: one.record.settings[name] for name in ("curve", "seed")}
-            file.writelines(json.dumps({**named, **row}) + "\n" for row in one.kept)
+    named = [({name: one.record.settings[name] for name in ("curve", "seed")}, one.kept) for one in finished]
+    write_lines(output / CURVES, ({**name, **row} for name, rows in named for row in rows))
     draw_figure3(plan, finished, output / PICTURE)
     records = [with_curve(one) for one in finished]
     rows = [one.row for one in finished]

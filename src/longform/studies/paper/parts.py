@@ -1,6 +1,5 @@
 """Parts of a long reproduction, each a finished file: what is lacking is done, one process a part."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,13 +7,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from longform.data.text import atomic_write
-from longform.errors import CheckpointError, ConfigurationError
-from longform.runs.locks import claimed
-from longform.runs.records import Record, commit
-from longform.training.settings import differences
+from longform.runs.facts import commit
+from longform.runs.files import read_json, reading, write_json
+from longform.runs.folder import check_same
+from longform.runs.locks import locked
+from longform.runs.records import Record
 
-FINISHED, CLAIMS = "finished", "claims"
+FINISHED, LOCKS = "finished", "locks"
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def work_through(
     with tqdm(total=len(parts), unit="part", desc=described, disable=not progress) as bar:
         for place, part in enumerate(parts):
             bar.set_postfix_str(part.name)
-            with claimed(folder / CLAIMS / part.name) as mine:
+            with locked(folder / LOCKS / part.name) as mine:
                 finished[place] = finished[place] or read_part(folder, part)
                 if mine and finished[place] is None:
                     finished[place] = _write(folder, part, *part.work())
@@ -79,21 +78,16 @@ def read_part(folder: Path, part: Part) -> Finished | None:
     path = folder / FINISHED / f"{part.name}.json"
     if not path.exists():
         return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        record, identity = Record(**found["record"]), found["identity"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(f'"{path}" is damaged ({error}): delete it to do {part.name} again') from error
-    wanted = json.loads(json.dumps(part.identity))
-    changed = differences({name: identity.get(name) for name in wanted}, wanted)
-    if changed:
-        raise ConfigurationError(
-            f'"{path}" was made with other settings:\n  ' + "\n  ".join(changed) + "\nGive the same, or another folder"
-        )
-    return None if part.again(record) else Finished(record, found["kept"])
+    way_out = f"delete it to do {part.name} again"
+    found = read_json(path, way_out=way_out)
+    with reading(path, way_out=way_out):
+        finished = Finished(Record(**found["record"]), found["kept"])
+        identity = found["identity"]
+    check_same(path, identity, part.identity, otherwise="another folder")
+    return None if part.again(finished.record) else finished
 
 
 def _write(folder: Path, part: Part, record: Record, kept: Any) -> Finished:
-    with atomic_write(folder / FINISHED / f"{part.name}.json") as file:
-        json.dump({"identity": part.identity, "record": asdict(record), "kept": kept}, file, allow_nan=False)
+    found = {"identity": part.identity, "record": asdict(record), "kept": kept}
+    write_json(folder / FINISHED / f"{part.name}.json", found)
     return Finished(record, kept)

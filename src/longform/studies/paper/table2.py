@@ -26,9 +26,9 @@ from longform.studies.paper.table2_models import (
 )
 from longform.studies.paper.table2_report import report_table2
 from longform.studies.paper.table2_tasks import TASKS, Amount, Task, chosen, read_task
-from longform.training.checkpoints import RUN_FILE
 from longform.training.finetuning import finetune
 from longform.training.labels import Examples
+from longform.training.run_folder import RUN_FILE
 from longform.training.settings import FinetuningSettings
 
 NAME = "finetuned"  # of the records

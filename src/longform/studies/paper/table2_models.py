@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, set_seed
 from longform.conversion.convert import ConversionResult, convert
 from longform.data.bundled import bundled_encoder_folder
 from longform.data.token_store import CorpusFiles
-from longform.runs.locks import claimed
+from longform.runs.locks import locked
 from longform.training.distillation import distill
 from longform.training.settings import DistillationSettings
 from longform.training.students import load_encoder, with_labels
@@ -54,7 +54,7 @@ def heal(source: str, variant: Variant, text: CorpusFiles, tokens: int, folder: 
     """Teach the converted encoder, without head, what the original says of ``tokens`` tokens of ``text``; resumable."""
     place = folder / variant.key
     settings = DistillationSettings(length=LENGTH, max_tokens=tokens, evaluations=0)
-    with claimed(folder / f".{variant.key}", wait=True):
+    with locked(folder / f".{variant.key}", wait=True):
         distill(converted(source, variant), source, None, text, settings, output=place, progress=progress)
     return place
 

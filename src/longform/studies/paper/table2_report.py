@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import new_figure, save_figure
-from longform.runs.report import Report, Table, mean_and_spread, write_report
+from longform.runs.page import Table
+from longform.runs.pictures import finish, picture
+from longform.runs.report import Report, mean_and_spread, write_report
 from longform.studies.paper.parts import Finished
 
 PICTURE = "table2.png"
@@ -161,29 +162,26 @@ def _draw(
 ) -> None:
     """A row a model: its distance to the original on every task, and on average."""
     models = [model for model in scores if model != ORIGINAL] or list(scores)
-    figure = new_figure(10.5, 1.8 + 0.55 * len(models))
-    axes = figure.add_subplot()
-    markers = "os^Dv<>p"
-    for place, task in enumerate(tasks):
-        base = scores.get(ORIGINAL, {}).get(task)
-        points = [
-            (_mean(scores[model][task]) - (_mean(base) if base else 0.0), row)
-            for row, model in enumerate(models) if task in scores[model]
-        ]  # fmt: skip
-        if points:
-            axes.plot(*zip(*points, strict=True), markers[place % len(markers)], markersize=8, alpha=0.75, label=task)
-    average = [(sum(apart[m]) / len(apart[m]), row) for row, m in enumerate(models) if apart.get(m)]
-    if average:
-        axes.plot(*zip(*average, strict=True), "|", color="black", markersize=24, markeredgewidth=2.5, label="average")
-    if ORIGINAL in scores:
-        axes.axvline(0, color="tab:gray", linestyle="--", linewidth=1)
-    axes.set_yticks(range(len(models)), [labels[model] for model in models])
-    axes.set_ylim(len(models) - 0.5, -0.5)
-    axes.set_xlabel("accuracy minus the fine-tuned original's, points" if ORIGINAL in scores else "accuracy, %")
-    axes.set_title("What replacing attention costs after fine-tuning: mean over seeds")
-    axes.grid(alpha=0.25, axis="x")
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9, markerscale=0.7)
-    save_figure(figure, path)
+    with picture(path, 10.5, 1.8 + 0.55 * len(models)) as axes:
+        for place, task in enumerate(tasks):
+            base = scores.get(ORIGINAL, {}).get(task)
+            points = [
+                (_mean(scores[model][task]) - (_mean(base) if base else 0.0), row)
+                for row, model in enumerate(models) if task in scores[model]
+            ]  # fmt: skip
+            if points:
+                axes.plot(*zip(*points, strict=True), "os^Dv<>p"[place % 8], markersize=8, alpha=0.75, label=task)
+        average = [(sum(apart[m]) / len(apart[m]), row) for row, m in enumerate(models) if apart.get(m)]
+        if average:
+            bar = {"color": "black", "markersize": 24, "markeredgewidth": 2.5}
+            axes.plot(*zip(*average, strict=True), "|", label="average", **bar)
+        if ORIGINAL in scores:
+            axes.axvline(0, color="tab:gray", linestyle="--", linewidth=1)
+        axes.set_yticks(range(len(models)), [labels[model] for model in models])
+        title = "What replacing attention costs after fine-tuning: mean over seeds"
+        across = "accuracy minus the fine-tuned original's, points" if ORIGINAL in scores else "accuracy, %"
+        beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "fontsize": 9, "markerscale": 0.7}
+        finish(axes, title, across, "", legend=beside, ylim=(len(models) - 0.5, -0.5))
 
 
 def _mean(values: Mapping[int, float]) -> float:

@@ -3,7 +3,6 @@
 The first line is about the run, then there is one line a head with its whole curve, then the comparison of heads.
 """
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longform.data.text import atomic_write
-from longform.errors import CheckpointError
+from longform.runs.files import read_lines, reading, write_lines
 from longform.studies.spectrum.measure import COUNTS, Spectrum
 
 DIGITS = 7  # of a share of the spectrum, in the file
@@ -54,9 +52,7 @@ class RunResult:
 
 def write_result(path: Path, result: RunResult) -> None:
     """Write the file, whole or not at all."""
-    with atomic_write(path) as file:
-        for row in _rows(result):
-            file.write(json.dumps(row) + "\n")
+    write_lines(path, _rows(result))
 
 
 def _rows(result: RunResult) -> list[dict[str, Any]]:
@@ -84,11 +80,9 @@ def _rounded(values: Tensor) -> list[float]:
 
 def read_result(path: Path) -> RunResult:
     """Read the file. Raises CheckpointError where it is damaged."""
-    try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        return _result(rows)
-    except (ValueError, KeyError, IndexError, TypeError, RuntimeError) as error:
-        raise CheckpointError(f'"{path}" is damaged ({error}): delete it, and it is measured again') from error
+    way_out = "delete it, and it is measured again"
+    with reading(path, way_out=way_out):
+        return _result(read_lines(path, way_out=way_out))
 
 
 def _result(rows: list[dict[str, Any]]) -> RunResult:

@@ -6,11 +6,9 @@ sums so far; called again, only what is missing is measured, and pictures, k and
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 from tqdm import tqdm
@@ -18,8 +16,9 @@ from tqdm import tqdm
 from longform.data.text import Document
 from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError, require
-from longform.runs.folder import open_run_folder
-from longform.runs.subject import check_same_subject, subject_identity
+from longform.runs.facts import commit, environment, now
+from longform.runs.folder import check_same, open_run_folder
+from longform.runs.subject import subject_identity
 from longform.studies.spectrum.heads import followers, head_similarity, leaders_of, random_followers
 from longform.studies.spectrum.measure import measure_spectrum
 from longform.studies.spectrum.report import write_report
@@ -49,15 +48,13 @@ def run_spectrum(
     *,
     output: Path,
     opener: Opener,
-    facts: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> list[RunResult]:
     """Measure each model on each corpus into ``output``; what the folder has already is not measured again.
 
-    ``opener``: model name -> OpenedModel. ``facts``: about machine and versions, for what is measured now. Raises
-    ConfigurationError where the folder holds other settings, or another model or corpus under the same name, or
-    ``view`` asks for what the texts cannot give, MissingDependencyError without matplotlib, and what
-    ``measure_spectrum`` raises.
+    ``opener``: model name -> OpenedModel. Raises ConfigurationError where the folder holds other settings, or another
+    model or corpus under the same name, or ``view`` asks for what the texts cannot give, MissingDependencyError without
+    matplotlib, and what ``measure_spectrum`` raises.
     """
     if max(view.indices) > settings.max_length:
         raise ConfigurationError(
@@ -65,16 +62,16 @@ def run_spectrum(
             "than tokens"
         )
     require("matplotlib", extra="train")  # before hours of measuring, not after
+    commit()  # of the code that runs, whatever is checked out by the end
     open_run_folder(output, IDENTITY, asdict(settings), what="spectra")
     planned = [(*pair, subject_identity(pair[0], pair[1].documents)) for pair in _planned(models, corpora, output)]
     for *_, path, subject in planned:  # all of them before the first is measured
         if path.exists():
-            check_same_subject(path, read_result(path).subject, subject)
+            check_same(path, read_result(path).subject, subject)
     for model, corpus, path, subject in planned:
         if not path.exists():
             sums = SumsFile(output / UNFINISHED / f"{path.stem}.safetensors", subject)
-            found = _measure(model, corpus, path.stem, settings, opener, progress, sums)
-            write_result(path, replace(found, subject=subject, facts={**_now(), **(facts or {})}))
+            write_result(path, _measure(model, corpus, path.stem, settings, opener, progress, sums))
             sums.path.unlink(missing_ok=True)
     results = [read_result(path) for path in sorted((output / RUNS).glob("*.jsonl"))]
     _check_view(results, view)
@@ -134,7 +131,9 @@ def _measure(
             "from index m on, so that shorter texts look lower in rank: --min-tokens passes them over"
         )
     seconds = time.perf_counter() - began
-    return RunResult(name, short_name(model), short_name(corpus.name), spectrum, heads, seconds, notes)
+    facts = {"measured": now(), **environment(opened.model.device, opened.model.dtype)}
+    subject = dict(sums.subject)
+    return RunResult(name, short_name(model), short_name(corpus.name), spectrum, heads, seconds, notes, subject, facts)
 
 
 def compare_heads(
@@ -162,10 +161,6 @@ def compare_heads(
             return HeadComparison(similarity, [], len(compared), 0), [f"heads were compared, but {error}"]
         fidelity.append({"pairs": kind, "replaced": replaced, "share": replaced / count, **asdict(found)})
     return HeadComparison(similarity, fidelity, len(compared), len(tried)), []
-
-
-def _now() -> dict[str, str]:
-    return {"measured": datetime.now(UTC).isoformat(timespec="seconds")}
 
 
 def _check_view(results: Sequence[RunResult], view: SpectrumView) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longform.data.text import atomic_write
 from longform.errors import CheckpointError
-from longform.runs.subject import check_same_subject
+from longform.runs.folder import check_same
 from longform.studies.spectrum.singular_values import cumulative_spectrum, effective_rank
 
 EVERY = 120.0  # seconds between two savings
@@ -70,7 +70,7 @@ class SumsFile:
             subject, batches = json.loads(about["subject"]), int(about["batches"])
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f'"{self.path}" is damaged ({error}): delete it to begin this model again') from error
-        check_same_subject(self.path, subject, self.subject)
+        check_same(self.path, subject, self.subject)
         for name, tensor in found.items():
             getattr(sums, name).extend(tensor.unbind())
         return sums, batches

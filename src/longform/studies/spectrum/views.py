@@ -1,11 +1,10 @@
 """What is made from measured spectra and can be made again: pictures, k for ``longform convert``, records."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import atomic_write
+from longform.runs.files import write_json, write_lines
 from longform.studies.spectrum.choose import (
     allowed_slots,
     head_k_at_total,
@@ -82,18 +81,18 @@ def write_chosen(result: RunResult, view: SpectrumView, output: Path) -> None:
         }  # fmt: skip
     for kind, content in files.items():
         about = {"max_length": cumulative.shape[-1], "pooled": view.pooled, "model": result.model}
-        with atomic_write(output / CHOSEN / f"{result.name}-{kind}.json") as file:
-            json.dump({**content, **about, "corpus": result.corpus, "texts": result.spectrum.texts}, file, indent=1)
+        about |= {"corpus": result.corpus, "texts": result.spectrum.texts}
+        write_json(output / CHOSEN / f"{result.name}-{kind}.json", {**content, **about})
 
 
 def write_records(results: Sequence[RunResult], view: SpectrumView, settings: Mapping[str, Any], output: Path) -> None:
     """A line about every run (what of, settings, machine), then one a head: shares, effective rank, smallest k."""
-    with atomic_write(output / RECORDS) as file:
-        for result in results:
-            about = {"model": result.model, "corpus": result.corpus, "texts": result.spectrum.texts}
-            run = {"event": "run", **about, "seconds": round(result.seconds, 1), "subject": result.subject}
-            rows = [{**run, "settings": dict(settings), **result.facts}, *_head_records(result, view)]
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+    rows: list[dict[str, Any]] = []
+    for result in results:
+        about = {"model": result.model, "corpus": result.corpus, "texts": result.spectrum.texts}
+        run = {"event": "run", **about, "seconds": round(result.seconds, 1), "subject": result.subject}
+        rows += [{**run, "settings": dict(settings), **result.facts}, *_head_records(result, view)]
+    write_lines(output / RECORDS, rows)
 
 
 def _head_records(result: RunResult, view: SpectrumView) -> Iterator[dict[str, Any]]:

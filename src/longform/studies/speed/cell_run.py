@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longform.runs.records import Record, now
+from longform.runs.facts import now
+from longform.runs.records import Record
 from longform.studies.speed.children import Outcome, run_child
 from longform.studies.speed.competitor import Competitor
 from longform.studies.speed.guards import Probe, fitting_repeats, memory_groups, predicted_seconds

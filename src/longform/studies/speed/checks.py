@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import LongformError
-from longform.layers.row_chunks import LONG
+from longform.layers.streaming import LONG
 from longform.studies.speed.competitor import Competitor
 from longform.studies.speed.precision import precision
 from longform.studies.speed.shapes import Cell, Shape

@@ -10,7 +10,7 @@ Axes: B batch, n tokens, k slots, D hidden, I intermediate, h heads, d head dime
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from longform.functional.association import project_first_is_cheaper
+from longform.functional.dense import project_first_is_cheaper
 from longform.studies.speed.shapes import Shape
 
 BACKWARD = 2  # each product has two in its backward pass: one for either operand

@@ -9,8 +9,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from longform.errors import CheckpointError
-from longform.runs.records import Record, append_records, commit, read_records
+from longform.runs.facts import commit
+from longform.runs.files import reading
+from longform.runs.records import Record, append_records, read_records
 from longform.studies.speed.cell_run import CellRun, Effort
 from longform.studies.speed.competitor import Competitor
 from longform.studies.speed.rows import say
@@ -100,7 +101,5 @@ def key_of(settings: Mapping[str, Any]) -> str:
 
 
 def _read(path: Path) -> list[Record]:
-    try:
+    with reading(path, way_out="remove the line, or give another --output"):
         return read_records([path]) if path.exists() else []
-    except ValueError as error:
-        raise CheckpointError(f'"{path}" is damaged: {error}; remove the line, or give another --output') from error

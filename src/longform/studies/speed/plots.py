@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import new_figure, save_figure
+from longform.runs.pictures import finish, number_ticks, picture
 from longform.runs.records import Record
 from longform.studies.speed.competitor import Competitor
 
@@ -17,33 +17,28 @@ COLOURS = {
     "sparse": ("#f4a261", "#8d6e63", "#e9c46a", "#6d6875"),
 }  # fmt: skip
 MARKERS = "os^Dv<>pPX*h"
+SIZE = (8.4, 5.0)
 
 
 def plot_times(records: Sequence[Record], competitors: Mapping[str, Competitor], title: str, path: Path) -> None:
     """Seconds of a pass against tokens of a text, a line a competitor, and the floor of the pure Linformer."""
-    figure, axes = _axes("tokens of a text (n)", "seconds of a pass")
-    _lines(axes, records, competitors, "seconds")
     floor = sorted(
         (record.settings["length"], record.metrics["floor_seconds"]) for record in records
         if record.settings["competitor"] == "ours-linear" and record.metrics.get("floor_seconds")
     )  # fmt: skip
-    if floor:
-        axes.plot(*zip(*floor, strict=True), color="black", linewidth=1, linestyle=(0, (1, 1)), label="floor, linear")
-    _finish(figure, axes, title, path)
+    with picture(path, *SIZE) as axes:
+        _lines(axes, records, competitors, "seconds")
+        if floor:
+            style = {"color": "black", "linewidth": 1, "linestyle": (0, (1, 1))}
+            axes.plot(*zip(*floor, strict=True), label="floor, linear", **style)
+        _finish(axes, title, "seconds of a pass")
 
 
 def plot_memory(records: Sequence[Record], competitors: Mapping[str, Competitor], title: str, path: Path) -> None:
     """MiB that a pass takes above the loaded model, against tokens of a text, a line a competitor."""
-    figure, axes = _axes("tokens of a text (n)", "peak memory of a pass above the loaded model, MiB")
-    _lines(axes, records, competitors, "peak_mib")
-    _finish(figure, axes, title, path)
-
-
-def _axes(across: str, up: str) -> tuple[Any, Any]:
-    figure = new_figure(8.4, 5.0)
-    axes = figure.add_subplot()
-    axes.set(xlabel=across, ylabel=up, xscale="log", yscale="log")
-    return figure, axes
+    with picture(path, *SIZE) as axes:
+        _lines(axes, records, competitors, "peak_mib")
+        _finish(axes, title, "peak memory of a pass above the loaded model, MiB")
 
 
 def _lines(axes: Any, records: Sequence[Record], competitors: Mapping[str, Competitor], metric: str) -> None:
@@ -64,12 +59,7 @@ def _lines(axes: Any, records: Sequence[Record], competitors: Mapping[str, Compe
             )  # fmt: skip
 
 
-def _finish(figure: Any, axes: Any, title: str, path: Path) -> None:
-    lengths = sorted({value for line in axes.get_lines() for value in line.get_xdata()})
-    axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=30, ha="right")
-    axes.minorticks_off()
-    axes.grid(alpha=0.25, which="both")
-    axes.set_title(title, fontsize=11)
-    if lengths:
-        axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
-    save_figure(figure, path)
+def _finish(axes: Any, title: str, up: str) -> None:
+    beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
+    finish(axes, title, "tokens of a text (n)", up, legend=beside, xscale="log", yscale="log")
+    number_ticks(axes, sorted({x for line in axes.get_lines() for x in line.get_xdata()}), rotation=30, ha="right")

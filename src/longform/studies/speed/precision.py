@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from longform.functional.hardware import native_bfloat16
+from longform.functional.conditions import native_bfloat16
 from longform.inference.compiling import missing_compiler
 from longform.layers.packed_linear import PackedLinear, pack_linear
-from longform.layers.replacing import replace_linears
-from longform.models.inference import pack_weights
+from longform.models.inference import pack_weights, replace_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.studies.speed.competitor import FromEmbeddings
 from longform.studies.speed.shapes import Cell
@@ -84,7 +83,7 @@ def _pack(model: nn.Module) -> None:
     if isinstance(model, FromEmbeddings) and _is_linformer(model):
         pack_weights(model.model)
     else:
-        replace_linears(model, partial(pack_linear, own=False))
+        replace_linears(model, partial(pack_linear, kernel="onednn"))
 
 
 def weight_bytes(model: nn.Module) -> int:

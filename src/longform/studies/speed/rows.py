@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
-from longform.runs.records import Record, commit, hardware, versions
+from longform.runs.facts import commit, hardware, versions
+from longform.runs.records import Record
 from longform.studies.speed.competitor import Competitor
 from longform.studies.speed.guards import Probe
 from longform.studies.speed.measuring import paired_ratio, spread

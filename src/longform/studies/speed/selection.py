@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from longform.errors import ConfigurationError
-from longform.functional.hardware import native_bfloat16
+from longform.functional.conditions import native_bfloat16
 from longform.studies.speed.competitors import FAMILIES
 from longform.studies.speed.shapes import Cell
 from longform.training.settings import check_least

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from longform.functional.linear import can_pack, kernel_linear, pack
+from longform.functional.linear import can_pack, linear, pack
 from longform.studies.speed.floor import Attention, Floor, Product
 
 
@@ -57,7 +57,7 @@ class TimedFloor:
         weight = self._made(columns, inner, name=place)
         steps: list[Callable[[], object]] = [lambda: torch.mm(x, weight.t(), out=out)]
         if self.work == "inference" and self.device.type == "cpu" and can_pack(weight):
-            kernels = [partial(kernel_linear, x, pack(weight, own=own), None) for own in (False, True)]
+            kernels = [partial(linear, x, pack(weight, kernel=kernel), None) for kernel in ("onednn", None)]
             steps = [self._faster(product, [*steps, *kernels])]
         if self.work == "train":
             d_x, d_weight = self._made(rows, inner, name="d in"), self._made(columns, inner, name="d weight")

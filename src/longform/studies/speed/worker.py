@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from longform.runs.records import commit, hardware
+from longform.runs.facts import commit, hardware
 from longform.studies.speed.breakdown import shares_of
 from longform.studies.speed.checks import WrongOutput, check_gradients, check_output, checkable, verify
 from longform.studies.speed.competitor import Competitor

@@ -1,8 +1,31 @@
-/* An empty Python module: what walks over packages imports it; library.py reads the library's own functions. */
+/* The extension module: empty for Python; library.py loads it as a library, and asks it first for what is here. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stddef.h>
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Kernels, for library.py.", 0, NULL,
+#include "jobs.h"
+
+/* Whether the system grants AMX to this process; whether the machine has it is for the caller to know. */
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define XFEATURE_XTILEDATA 18
+int longform_grants_amx(void) { return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0; }
+#else
+int longform_grants_amx(void) { return 0; }
+#endif
+
+/* Sizes of the structures of jobs.h and the places of their last fields: what a library of other sources would have
+ * otherwise. In the order of KERNELS in ../jobs.py. */
+#define LAYOUT(job, last) sizeof(job), offsetof(job, last)
+const int64_t longform_layouts[] = {
+    LAYOUT(attention_job, scale), LAYOUT(attention_gradient_job, scale), LAYOUT(linear_job, workspace),
+    LAYOUT(norm_of_sum_job, epsilon), LAYOUT(weight_gradient_job, workspace), LAYOUT(mean_job, threads),
+    LAYOUT(norm_job, epsilon),
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled kernels, read by library.py.", 0, NULL,
                                     NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__kernels(void) { return PyModule_Create(&module); }

@@ -1,27 +1,27 @@
-/* The weights of some panels, made ready unit by unit while those before them are multiplied; included after a kind of
- * units, linear.h and tiles.h. Tiles are only fetched, a line a unit. Of rows of W a unit is two of them of a panel, of
- * rows of its transpose it is 16 of them of a pair of tiles. */
+/* The weights of some panels, made ready unit by unit while those before them are multiplied; included after units.h
+ * and tiles.h. Tiles are only fetched, a line a unit. Of rows of W a unit is two of them of a panel, of rows of its
+ * transpose it is 16 of them of a pair of tiles. */
 #define AHEAD 16 /* units whose floats are fetched before they are read */
 
 typedef struct {
-    const half *tiles;
-    half *to; /* the same, where they are made */
+    const bf16 *tiles;
+    bf16 *to; /* the same, where they are made */
     const char *from;
-    int64_t kind, row, rows, steps; /* `row` in bytes; `rows` that are there */
+    int64_t kind, row, steps; /* `row` in bytes */
     int64_t sides, many, side, at;  /* sides (panels, or 16 rows of a transpose) of so many units; the next unit */
 } panels;
 
-static panels panels_of(const linear_job *job, half *packed, int64_t panel, int64_t count) {
-    int64_t steps = job->inputs / GROUP, kind = job->kind, size = kind == TILES || kind == HALVES ? 2 : 4;
-    panels p = {.tiles = packed, .to = packed, .from = job->weight, .kind = kind, .row = job->weight_row * size,
-                .rows = job->weight_rows, .steps = steps, .sides = count, .many = job->inputs / 2};
+static panels panels_of(const linear_job *job, bf16 *packed, int64_t panel, int64_t count) {
+    int64_t steps = job->inputs / GROUP, kind = job->kind;
+    panels p = {.tiles = packed, .to = packed, .from = job->weight, .kind = kind, .row = job->weight_row * 4,
+                .steps = steps, .sides = count, .many = job->inputs / 2};
     if (kind == TILES) {
-        p.from += panel * steps * 2 * TILE * size, p.tiles = (const half *)p.from;
+        p.from += panel * steps * 2 * TILE * 2, p.tiles = (const bf16 *)p.from;
         p.many = steps * 2 * TILE / GROUP;
-    } else if (kind == TURNED_FLOATS) {
+    } else if (kind == FLOAT32_TRANSPOSED) {
         p.from += panel * GROUP * p.row, p.sides = 2 * count, p.many = steps;
     } else {
-        p.from += panel * GROUP * size;
+        p.from += panel * GROUP * 4;
     }
     return p;
 }
@@ -29,9 +29,9 @@ static panels panels_of(const linear_job *job, half *packed, int64_t panel, int6
 static inline int64_t units_of(const panels *p) { return p->sides * p->many; }
 
 /* Two rows, of a panel, as floats. */
-UNITS static void round_pair(panels *p, int64_t panel, int64_t row, half *to) {
+UNITS static void round_pair(panels *p, int64_t panel, int64_t row, bf16 *to) {
     const float *upper = (const float *)(p->from + panel * GROUP * 4 + row * p->row), *lower = upper + p->row / 4;
-    half rounded[2 * GROUP];
+    bf16 rounded[2 * GROUP];
     for (int64_t i = 0; i < 4; i++) FETCH((const char *)upper + 2 * AHEAD * p->row + (i & 1) * 64 + (i >> 1) * p->row);
     v_round(rounded, v_load(upper), v_load(upper + 16));
     v_round(rounded + GROUP, v_load(lower), v_load(lower + 16));
@@ -39,8 +39,8 @@ UNITS static void round_pair(panels *p, int64_t panel, int64_t row, half *to) {
 }
 
 /* 16 rows of a transpose, from a column on. */
-UNITS static void round_turned(panels *p, int64_t row, int64_t column, half *to) {
-    half rounded[TILE];
+UNITS static void round_transposed(panels *p, int64_t row, int64_t column, bf16 *to) {
+    bf16 rounded[TILE];
     for (int64_t i = 0; i < 16; i++) {
         const float *from = (const float *)(p->from + (row + i) * p->row) + column;
         FETCH(from + 4 * GROUP);
@@ -52,14 +52,11 @@ UNITS static void round_turned(panels *p, int64_t row, int64_t column, half *to)
 
 INLINE void pack_unit(panels *p) {
     int64_t row = 2 * p->at;
-    if (p->kind == TURNED_FLOATS) {
-        half *to = p->to + (p->side / 2 * p->steps + p->at) * 2 * TILE + p->side % 2 * TILE;
-        round_turned(p, p->side * 16, p->at * GROUP, to);
+    if (p->kind == FLOAT32_TRANSPOSED) {
+        bf16 *to = p->to + (p->side / 2 * p->steps + p->at) * 2 * TILE + p->side % 2 * TILE;
+        round_transposed(p, p->side * 16, p->at * GROUP, to);
     } else {
-        half *to = p->to + (p->side * p->steps + row / GROUP) * 2 * TILE + row % GROUP * 16;
-        const half *upper = (const half *)(p->from + p->side * GROUP * 2 + row * p->row);
-        if (p->kind == FLOATS) round_pair(p, p->side, row, to);
-        else pack_values(to, to + TILE, row < p->rows ? upper : 0, row + 1 < p->rows ? upper + p->row / 2 : 0);
+        round_pair(p, p->side, row, p->to + (p->side * p->steps + row / GROUP) * 2 * TILE + row % GROUP * 16);
     }
 }
 

@@ -1,12 +1,12 @@
-/* What all kernels of tiles have in common: threads that take task after task until none is left. Included at the end of
- * a body, which gives JOB, `room`, `lay_out`, `tasks_of` and `do_task`. */
+/* What all kernels of tiles have in common: threads that take task after task until none is left. Included at the end
+ * of a body, which gives JOB, `workspace`, `lay_out`, `tasks_of` and `do_task`. */
 UNITS static void take_tasks(const JOB *job, int64_t *threads, int64_t *tasks) {
     int64_t all = tasks_of(job), task;
-    room r;
+    workspace w;
     tile_setting before;
-    lay_out(&r, job, (char *)job->room + __atomic_fetch_add(threads, 1, __ATOMIC_RELAXED) * job->room_bytes);
+    lay_out(&w, job, (char *)job->workspace + __atomic_fetch_add(threads, 1, __ATOMIC_RELAXED) * job->workspace_bytes);
     units_begin(&before);
-    while ((task = __atomic_fetch_add(tasks, 1, __ATOMIC_RELAXED)) < all) do_task(&r, job, task);
+    while ((task = __atomic_fetch_add(tasks, 1, __ATOMIC_RELAXED)) < all) do_task(&w, job, task);
     units_end(&before);
 }
 
@@ -16,7 +16,7 @@ void ENTRY(const JOB *job) {
     take_tasks(job, &threads, &tasks);
 }
 
-int64_t ROOM(const JOB *job) {
-    room r;
-    return lay_out(&r, job, 0);
+int64_t WORKSPACE(const JOB *job) {
+    workspace w;
+    return lay_out(&w, job, 0);
 }

@@ -1,9 +1,16 @@
-/* Products of tiles; included after a kind of units. Tiles 0 to 3 are 32 rows of 32 sums. */
+/* Products of tiles; included after units.h. Tiles 0 to 3 are 32 rows of 32 sums. */
 #define GROUP 32 /* rows, and columns, at a time */
-#define TILE 512 /* halves of a tile */
+#define TILE 512 /* bf16 numbers of a tile */
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t rounded_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+/* The next `bytes` of the memory `at`, from the start of a cache line. */
+static inline char *take(char **at, size_t bytes) {
+    char *out = *at;
+    *at += (bytes + 63) / 64 * 64;
+    return out;
+}
 
 /* Groups of 32 that hold so many rows. */
 static inline int64_t whole(int64_t rows) { return (rows + GROUP - 1) / GROUP; }
@@ -23,9 +30,9 @@ INLINE void begin_sums(const float *from, int64_t row) {
     TILE_LOAD(3, from + 16 * row + 16, row * 4);
 }
 
-/* 32 rows of 32 halves times two tiles, added to the sums. `once`: the tiles will not be met again soon, and are read past
- * the nearest cache. */
-INLINE void add_products(const half *rows, int64_t row, const half *first, const half *second, int once) {
+/* 32 rows of 32 bf16 numbers times two tiles, added to the sums. `once`: the tiles will not be met again soon, and are
+ * read past the nearest cache. */
+INLINE void add_products(const bf16 *rows, int64_t row, const bf16 *first, const bf16 *second, int once) {
     TILE_LOAD(4, rows, row * 2);
     if (once) TILE_STREAM(6, first, 64);
     else TILE_LOAD(6, first, 64);
@@ -45,14 +52,14 @@ INLINE void store_sums(float *to, int64_t row) {
     TILE_STORE(3, to + 16 * row + 16, row * 4);
 }
 
-/* 32 x 32 halves -> transposed; `rows` are there, the others 0. */
-UNITS static inline void turn(half *to, int64_t to_row, const half *from, int64_t from_row, int64_t rows) {
-    half pairs[2 * TILE], turned[TILE];
+/* 32 x 32 bf16 numbers -> transposed; `rows` are there, the others 0. */
+UNITS static inline void transpose(bf16 *to, int64_t to_row, const bf16 *from, int64_t from_row, int64_t rows) {
+    bf16 pairs[2 * TILE], transposed[TILE];
     for (int64_t i = 0; i < GROUP; i += 2)
         pack_values(pairs + i * 16, pairs + TILE + i * 16, i < rows ? from + i * from_row : 0,
                     i + 1 < rows ? from + (i + 1) * from_row : 0);
     for (int64_t side = 0; side < 2; side++) {
-        pack_keys(turned, pairs + side * TILE, 32, 16);
-        for (int64_t i = 0; i < 16; i++) memcpy(to + (16 * side + i) * to_row, turned + 32 * i, 64);
+        pack_keys(transposed, pairs + side * TILE, 32, 16);
+        for (int64_t i = 0; i < 16; i++) memcpy(to + (16 * side + i) * to_row, transposed + 32 * i, 64);
     }
 }

@@ -51,8 +51,8 @@ INLINE vec v_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
 INLINE vec v_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vec v_fms(vec a, vec b, vec c) { return _mm512_fmsub_ps(a, b, c); }
 INLINE vec v_max(vec a, vec b) { return _mm512_max_ps(a, b); }
-INLINE vec v_least(vec a, vec b) { return _mm512_min_ps(a, b); }
-INLINE vec v_size(vec a) { return _mm512_abs_ps(a); }
+INLINE vec v_min(vec a, vec b) { return _mm512_min_ps(a, b); }
+INLINE vec v_abs(vec a) { return _mm512_abs_ps(a); }
 /* `negative` where x < 0, else `positive`. */
 INLINE vec v_by_sign(vec x, vec positive, vec negative) {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ), positive, negative);
@@ -62,7 +62,7 @@ INLINE float v_largest(vec a) { return _mm512_reduce_max_ps(a); }
 INLINE float v_sum(vec a) { return _mm512_reduce_add_ps(a); }
 
 /* 16 halves as floats. */
-INLINE vec v_widen(const half *x) {
+INLINE vec v_widen(const bf16 *x) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x)), 16));
 }
 
@@ -77,7 +77,7 @@ INLINE vec v_exp2(vec x) {
 }
 
 /* Writes 32 floats, rounded; returns the sums of two of them each, as rounded. */
-INLINE vec v_round(half *to, vec low, vec high) {
+INLINE vec v_round(bf16 *to, vec low, vec high) {
     __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
     _mm512_storeu_si512(to, both);
     vec odd = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000)));
@@ -85,7 +85,7 @@ INLINE vec v_round(half *to, vec low, vec high) {
 }
 
 /* Rows of 16 pairs -> columns: what a tile of keys is. `rows` of them are there, the others 0. */
-INLINE void pack_keys(half *to, const half *from, int64_t stride, int rows) {
+INLINE void pack_keys(bf16 *to, const bf16 *from, int64_t stride, int rows) {
     __m512i r[16], t[16];
     for (int i = 0; i < 16; i++)
         r[i] = i < rows ? _mm512_loadu_si512(from + i * stride) : _mm512_setzero_si512();
@@ -114,7 +114,7 @@ INLINE void pack_keys(half *to, const half *from, int64_t stride, int rows) {
 }
 
 /* Two rows of 32 -> two rows of 16 pairs, one above the other: a row of each of two tiles of values. */
-INLINE void pack_values(half *first, half *second, const half *upper, const half *lower) {
+INLINE void pack_values(bf16 *first, bf16 *second, const bf16 *upper, const bf16 *lower) {
     const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
                                          5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     const __m512i half_way = _mm512_set1_epi16(16);

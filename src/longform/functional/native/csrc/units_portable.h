@@ -1,4 +1,4 @@
-/* The same units as loops, for any machine: slow, and what the tests of the other ones are compared with. */
+/* The units of units_amx.h as loops, for any machine: slow, and what the tests of the others are compared with. */
 #include <math.h>
 #include <string.h>
 
@@ -18,18 +18,18 @@ static _Thread_local uint8_t tiles[8][16][64];
 INLINE void units_begin(tile_setting *before) { before->unused = 0; }
 INLINE void units_end(const tile_setting *before) { (void)before; }
 
-INLINE float wide(half x) {
+INLINE float wide(bf16 x) {
     uint32_t bits = (uint32_t)x << 16;
     float out;
     memcpy(&out, &bits, 4);
     return out;
 }
 
-INLINE half narrow(float x) {
+INLINE bf16 narrow(float x) {
     uint32_t bits;
     memcpy(&bits, &x, 4);
     if (x != x) return 0x7fc0;
-    return (half)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    return (bf16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 INLINE void tile_load(int tile, const void *from, int64_t bytes) {
@@ -42,7 +42,7 @@ INLINE void tile_store(int tile, void *to, int64_t bytes) {
 
 INLINE void tile_dot(int out, int left, int right) {
     float *c = (float *)tiles[out];
-    const half *a = (const half *)tiles[left], *b = (const half *)tiles[right];
+    const bf16 *a = (const bf16 *)tiles[left], *b = (const bf16 *)tiles[right];
     for (int i = 0; i < 16; i++)
         for (int pair = 0; pair < 16; pair++)
             for (int j = 0; j < 16; j++)
@@ -73,9 +73,9 @@ INLINE vec v_mul(vec a, vec b) { EACH(a.x[i] * b.x[i]); }
 INLINE vec v_fma(vec a, vec b, vec c) { EACH(a.x[i] * b.x[i] + c.x[i]); }
 INLINE vec v_fms(vec a, vec b, vec c) { EACH(a.x[i] * b.x[i] - c.x[i]); }
 INLINE vec v_max(vec a, vec b) { EACH(a.x[i] > b.x[i] ? a.x[i] : b.x[i]); }
-INLINE vec v_least(vec a, vec b) { EACH(a.x[i] < b.x[i] ? a.x[i] : b.x[i]); }
-INLINE vec v_size(vec a) { EACH(fabsf(a.x[i])); }
-INLINE vec v_widen(const half *x) { EACH(wide(x[i])); }
+INLINE vec v_min(vec a, vec b) { EACH(a.x[i] < b.x[i] ? a.x[i] : b.x[i]); }
+INLINE vec v_abs(vec a) { EACH(fabsf(a.x[i])); }
+INLINE vec v_widen(const bf16 *x) { EACH(wide(x[i])); }
 INLINE vec v_by_sign(vec x, vec positive, vec negative) { EACH(x.x[i] < 0 ? negative.x[i] : positive.x[i]); }
 INLINE vec v_exp2(vec a) { EACH(exp2f(a.x[i])); }
 
@@ -91,19 +91,19 @@ INLINE float v_sum(vec a) {
     return out;
 }
 
-INLINE vec v_round(half *to, vec low, vec high) {
+INLINE vec v_round(bf16 *to, vec low, vec high) {
     for (int i = 0; i < 16; i++) to[i] = narrow(low.x[i]), to[16 + i] = narrow(high.x[i]);
     EACH(wide(to[i]) + wide(to[16 + i]));
 }
 
-INLINE void pack_keys(half *to, const half *from, int64_t stride, int rows) {
+INLINE void pack_keys(bf16 *to, const bf16 *from, int64_t stride, int rows) {
     for (int row = 0; row < 16; row++)
         for (int pair = 0; pair < 16; pair++)
             for (int part = 0; part < 2; part++)
                 to[32 * pair + 2 * row + part] = row < rows ? from[row * stride + 2 * pair + part] : 0;
 }
 
-INLINE void pack_values(half *first, half *second, const half *upper, const half *lower) {
+INLINE void pack_values(bf16 *first, bf16 *second, const bf16 *upper, const bf16 *lower) {
     for (int j = 0; j < 16; j++) {
         first[2 * j] = upper ? upper[j] : 0, first[2 * j + 1] = lower ? lower[j] : 0;
         second[2 * j] = upper ? upper[16 + j] : 0, second[2 * j + 1] = lower ? lower[16 + j] : 0;

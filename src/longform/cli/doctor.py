@@ -1,0 +1,93 @@
+"""``longform doctor``: what this machine has for Longform, which kernels serve on it, which packages are missing."""
+
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Any
+
+from longform.cli.arguments import command_parser
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 384, "num_hidden_layers": 1, "num_attention_heads": 12, "intermediate_size": 1536,
+    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+}  # fmt: skip
+
+
+def parser() -> Any:
+    """Options of the command."""
+    made = command_parser("doctor", "Versions, hardware, compiled kernels, extras, and the kernels that serve a model.")
+    made.add_argument("model", nargs="?", type=str | None, default=None, help="folder of a Longform; none: a small one")
+    made.add_argument("--length", type=int, default=2048, help="tokens of the text that kernels are chosen for")
+    made.add_argument("--dtype", type=str, default="auto", help="auto, float32 or bfloat16")
+    return made
+
+
+def run(settings: Any) -> None:
+    """Print it all; nothing is written."""
+    from longform.functional.native.library import native_library
+    from longform.runs.facts import environment
+
+    facts = environment()
+    library = native_library()
+    facts["kernels"] += f" ({'not compiled: slower paths serve' if library is None else library._name})"
+    for name, value in facts.items():
+        print(f"{name:<18} {value}")
+    print("\nextras")
+    for extra, missing in missing_packages().items():
+        how = f'lacks {", ".join(missing)}: pip install "longform[{extra}]"'
+        print(f"    {extra:<10} {how if missing else 'ready'}")
+    for title, explanation in explanations(settings.model, settings.length, settings.dtype):
+        print(f"\n{title}\n{explanation}")
+
+
+def missing_packages() -> dict[str, list[str]]:
+    """The packages of each extra that are not installed."""
+    from packaging.requirements import Requirement
+
+    found: dict[str, list[str]] = {}
+    for line in requires("longform") or []:
+        requirement = Requirement(line)
+        for extra in _extras(str(requirement.marker)):
+            lacking = found.setdefault(extra, [])
+            if requirement.name != "longform" and not _is_installed(requirement.name):
+                lacking.append(requirement.name)
+    return found
+
+
+def _extras(marker: str) -> list[str]:
+    return [part.split('"')[1] for part in marker.split(" and ") if part.startswith("extra ==")]
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return bool(version(package))
+    except PackageNotFoundError:
+        return False
+
+
+def explanations(model: str | None, length: int, dtype: str) -> list[tuple[str, str]]:
+    """Which kernels serve inference, and without a model of one's own training: titles and paragraphs."""
+    import torch
+
+    from longform.inference.loading import pick_dtype
+    from longform.kernels import explain
+    from longform.models.configuration_linformer import LinformerConfig
+    from longform.models.modeling_linformer import LinformerModel
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    chosen = pick_dtype(dtype, device)
+    if model is not None:
+        loaded = LinformerModel.from_pretrained(model).eval().to(device, chosen)
+        return [(f"{model}, {length} tokens, {chosen}, inference", str(explain(loaded, length=length)))]
+    found = []
+    kinds: dict[str, Any] = {"linear projection": {}, "window": {"projection": "mean", "attention_window": 64}}
+    for kind, options in kinds.items():
+        config = LinformerConfig(
+            vocab_size=100, max_position_embeddings=length, projected_length=length // 32, **SIZES, **options
+        )
+        small = LinformerModel(config).to(device)
+        ids = {"input_ids": torch.zeros(1, length, dtype=torch.long, device=device)}
+        with torch.autocast(device.type, torch.bfloat16, enabled=chosen == torch.bfloat16):
+            training = str(explain(small.train(), ids))
+        small = small.eval().to(chosen)
+        found.append((f"{kind}, {length} tokens, {chosen}, inference", str(explain(small, length=length))))
+        found.append((f"{kind}, {length} tokens, {chosen}, training", training))
+    return found

@@ -1,0 +1,138 @@
+"""Which kernel serves an operation: a table for each, from the fastest kernel to the one that takes everything.
+
+An operation (attention, window, linear, norm, slot_means ...) has one function, one ``Call`` that holds its arguments,
+and a tuple of ``Kernel``. ``run`` takes the first kernel whose needs all hold; one that finds out later that it cannot
+serve returns NotImplemented, and the next one is asked. Nothing else in Longform decides how something is computed.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from longform.errors import ConfigurationError
+
+
+class Condition(NamedTuple):
+    """One thing that a kernel needs: ``name`` as ``explain`` prints it, and whether it ``holds`` for a call.
+
+    ``for_speed``: without it the kernel would serve too, slower than the next one; ``use`` does not insist on it.
+    """
+
+    name: str
+    holds: Callable[[Any], bool]
+    for_speed: bool = False
+
+
+class Kernel(NamedTuple):
+    """One way to compute an operation: ``run`` takes its call; ``needs``, cheapest first, the machine last.
+
+    Conditions on tracing come before conditions on lengths, which would tie a traced graph to some lengths.
+    """
+
+    name: str
+    run: Callable[[Any], Any]
+    needs: tuple[Condition, ...] = ()
+
+
+class Choice(NamedTuple):
+    """What was taken for one call, and of every other kernel before or after it the first need that did not hold."""
+
+    operation: str
+    kernel: str
+    unmet: tuple[tuple[str, str | None], ...]
+
+
+OPERATIONS: dict[str, tuple[Kernel, ...]] = {}
+_forced: dict[str, str] = {}
+_listeners: list[list[Choice]] = []
+
+
+def operation(name: str, *kernels: Kernel) -> str:
+    """Enter the table of an operation, fastest kernel first, the last one without needs; returns ``name``."""
+    OPERATIONS[name] = kernels
+    return name
+
+
+def run(name: str, call: Any) -> Any:
+    """What the first kernel of operation ``name`` that serves ``call`` returns."""
+    for kernel in _candidates(name, call):
+        if _unmet(kernel, call) is None:
+            found = kernel.run(call)
+            if found is not NotImplemented:
+                if _listeners:
+                    _tell(name, kernel, call)
+                return found
+    raise AssertionError(f"no kernel of {name!r} serves, and the last one has no needs")
+
+
+def choose(name: str, call: Any) -> Kernel:
+    """The kernel that ``run`` would take, if it does not decline."""
+    kernel = next(kernel for kernel in _candidates(name, call) if _unmet(kernel, call) is None)
+    if _listeners:
+        _tell(name, kernel, call)
+    return kernel
+
+
+def _candidates(name: str, call: Any) -> tuple[Kernel, ...]:
+    """All kernels, or the one that ``use`` forces, whose needs are checked here but for those of speed."""
+    kernels = OPERATIONS[name]
+    if name not in _forced:
+        return kernels
+    kernel = next(kernel for kernel in kernels if kernel.name == _forced[name])
+    needs = tuple(need for need in kernel.needs if not need.for_speed)
+    missing = _unmet(kernel._replace(needs=needs), call)
+    if missing is not None:
+        raise ConfigurationError(
+            f"kernels.use({name}={kernel.name!r}) cannot serve this call, which lacks: {missing.name}; leave the "
+            f"block, or force another of {', '.join(repr(other.name) for other in kernels)}"
+        )
+    return (kernel._replace(needs=()),)
+
+
+def _unmet(kernel: Kernel, call: Any) -> Condition | None:
+    for need in kernel.needs:
+        if not need.holds(call):
+            return need
+    return None
+
+
+def _tell(name: str, taken: Kernel, call: Any) -> None:
+    unmet = [(kernel.name, _unmet(kernel, call)) for kernel in OPERATIONS[name] if kernel.name != taken.name]
+    choice = Choice(name, taken.name, tuple((other, None if need is None else need.name) for other, need in unmet))
+    for listener in _listeners:
+        listener.append(choice)
+
+
+@contextmanager
+def use(**kernels: str) -> Generator[None]:
+    """Inside, the named kernels serve: ``with use(window="formula"): ...``, in this process, for all threads.
+
+    Raises ConfigurationError for an operation or kernel that does not exist, and at a call that the kernel cannot
+    serve.
+    """
+    for name, kernel in kernels.items():
+        known = [entry.name for entry in OPERATIONS.get(name, ())]
+        if kernel not in known:
+            raise ConfigurationError(
+                f"no kernel {kernel!r} for {name!r}; there are {', '.join(map(repr, known))}"
+                if known
+                else f"no operation {name!r}; there are {', '.join(map(repr, OPERATIONS))}"
+            )
+    before = dict(_forced)
+    _forced.update(kernels)
+    try:
+        yield
+    finally:
+        _forced.clear()
+        _forced.update(before)
+
+
+@contextmanager
+def listening() -> Generator[list[Choice]]:
+    """Inside, every choice is added to the list that it gives."""
+    heard: list[Choice] = []
+    _listeners.append(heard)
+    try:
+        yield heard
+    finally:
+        _listeners[:] = [other for other in _listeners if other is not heard]

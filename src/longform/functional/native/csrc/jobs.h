@@ -1,0 +1,120 @@
+/* What each kernel is asked for: one structure a kernel, mirrored field by field in ../jobs.py.
+ *
+ * Axes: B batch, h heads, n queries or rows, m keys, S slots, d head dimension, D inputs, F outputs or features, p
+ * parts. `threads`: how many work. `workspace`: their memory, `workspace_bytes` for each thread, multiples of 64. */
+#pragma once
+#include <stdint.h>
+
+typedef uint16_t bf16; /* bfloat16: the upper 16 bits of a float */
+
+#define WORKERS                       \
+    int64_t threads, workspace_bytes; \
+    void *workspace
+
+/* A tensor (B, h, rows, d) by its strides in elements; d is contiguous. */
+typedef struct {
+    bf16 *data;
+    int64_t batch, head, row;
+} heads_of;
+
+/* softmax(Q Kᵀ scale + bias) V; d is a multiple of 32. A query sees all slots; with `window` w also the keys of its
+ * block and of both neighbours, blocks being w tokens of the text. Query 0 is token `start`, a block's first; key 0 is
+ * token `key_start`, likewise. `bias` (float, of slots) has a row for each block of queries, the first one's first, or
+ * one for all (stride 0); `head_bias` (h) is added to it; either may be missing. A query that sees nothing gets zeros.
+ * `log_total` (B, h, n), where wanted: the logarithms to base 2 of the sums that the weights are divided by, infinite
+ * for a query that sees nothing. */
+typedef struct {
+    heads_of query, key, value, slot_key, slot_value, out;
+    const float *bias, *head_bias;
+    float *log_total;
+    int64_t bias_batch, bias_head, bias_block;
+    int64_t batch, heads, queries, keys, slots, dim;
+    int64_t window, start, key_start;
+    WORKERS;
+    float scale;
+} attention_job;
+
+/* Gradients of attention. With P = 2^((Q Kᵀ scale + bias) log2(e) - log_total), O = P V and dO the gradient of O:
+ * dV = Pᵀ dO, dS = P o (dO Vᵀ - rowsum(dO o O)), dQ = dS K scale, dK = dSᵀ Q scale. Attention is as above, over whole
+ * documents: with `window` there are as many keys as queries, both from token 0 on. `log_total` (B, h, n) is what
+ * attention gave. The gradients of slots are floats, each part's own sum over its queries: `d_slot_key`, `d_slot_value`
+ * (B, h, p, S, d), and that of head_bias `d_head_bias` (B, h, p), or missing. With a window there is one part. */
+typedef struct {
+    heads_of query, key, value, slot_key, slot_value, out, d_out, d_query, d_key, d_value;
+    const float *log_total, *bias, *head_bias;
+    float *d_slot_key, *d_slot_value, *d_head_bias;
+    int64_t bias_batch, bias_head, bias_block;
+    int64_t batch, heads, queries, slots, dim, window, parts;
+    WORKERS;
+    float scale;
+} attention_gradient_job;
+
+/* How a weight W (D, F) is stored. `TILES`: F / 32 panels of D / 32 pairs of tiles of 16 outputs each, in which a row
+ * holds two inputs of every output. `FLOAT32`: its rows, and `FLOAT32_TRANSPOSED`: the rows of its transpose (F, D);
+ * these two are rounded on the way, and the bias is floats too. */
+typedef enum { TILES, FLOAT32, FLOAT32_TRANSPOSED } weight_kind;
+
+/* What follows a product plus its bias: nothing, GELU, or in the gradient of GELU its slope at `before_gelu`. */
+typedef enum { NO_EPILOGUE, GELU, GELU_SLOPE } epilogue;
+
+/* `out` (n, F) = x (n, D) W + bias (F), then the epilogue, then plus `residual` (n, F); sums are floats, rounded once.
+ * `bias` and `residual` may be missing; with `bias_times` (n) each row adds the bias so many times. `before_gelu` (n,
+ * F) is written by the epilogue GELU where it is there, and read by GELU_SLOPE. D and F are multiples of 32. Each row
+ * is contiguous; `x_row` and its like are the elements from one row to the next. */
+typedef struct {
+    const bf16 *x;
+    const void *weight, *bias;
+    const bf16 *residual;
+    const float *bias_times;
+    bf16 *out, *before_gelu;
+    int64_t x_row, weight_row, residual_row, out_row, before_row;
+    int64_t rows, inputs, outputs, kind, epilogue;
+    WORKERS;
+} linear_job;
+
+/* `d_weight` (F, D) = `d_out` (n, F) transposed times `x` (n, D), and `d_bias` (F) = the sums of `d_out`, in floats;
+ * `d_bias` may be missing. D and F are multiples of 32. `d_weight` is contiguous, the others' rows are. */
+typedef struct {
+    const bf16 *x, *d_out;
+    float *d_weight, *d_bias;
+    int64_t x_row, d_out_row, rows, inputs, outputs;
+    WORKERS;
+} weight_gradient_job;
+
+/* Layer normalisation of a sum, and its gradients. With s = `residual` + `branch` (n, F), z = (s - mean) /
+ * sqrt(variance + epsilon): `out` = z weight + bias, and `rounded` the same in bf16, where it is wanted; `mean` and
+ * `scale` (n), the latter 1 / sqrt(variance + epsilon), are kept for the backward pass. With `d_residual` they are
+ * read, and gradients are formed from those of `out`, `rounded` or both: with g = (d_out + d_rounded) weight,
+ * d_residual = (g - mean(g) - z mean(g z)) scale, `d_branch` the same in bf16, and the sums over rows `d_weight` and
+ * `d_bias` (F). F is a multiple of 32. */
+typedef struct {
+    const float *residual, *weight, *bias, *d_out;
+    const bf16 *branch, *d_rounded;
+    float *out, *mean, *scale, *d_residual, *d_weight, *d_bias;
+    bf16 *rounded, *d_branch;
+    int64_t rows, features;
+    WORKERS;
+    float epsilon;
+} norm_of_sum_job;
+
+/* Row s of `out` (B, S, F): the sum of rows s size to (s + 1) size of `x` (B, n, F), as far as there are such rows and
+ * without the first `sinks`, over `count` (B, S), or over 1 where that is less. F is a multiple of 64. */
+typedef struct {
+    const bf16 *x;
+    bf16 *out;
+    const float *count;
+    int64_t x_batch, x_row, count_batch;
+    int64_t batch, rows, features, size, sinks, threads;
+} mean_job;
+
+#define MOST_FEATURES 4096 /* of a row that is normalised */
+
+/* `out` (n, F): rows of `x` (n, F) less their mean, over the root of their variance + `epsilon`, times `weight` (F),
+ * plus `bias` (F); all contiguous, computed as floats and rounded once. F is a multiple of 64, and at most
+ * MOST_FEATURES. */
+typedef struct {
+    const bf16 *x, *weight, *bias;
+    bf16 *out;
+    int64_t rows, features, threads;
+    float epsilon;
+} norm_job;

@@ -1,0 +1,100 @@
+"""One call of attention with a window; what only some kernels need of it is formed when the first one asks.
+
+Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n / w) blocks.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from longform.functional.conditions import Call, once
+from longform.functional.dispatch import Condition
+from longform.functional.masks import text_lengths
+from longform.functional.slots import Memory
+from longform.functional.window import formula
+
+SHORT = 512  # tokens of a text of which all pairs may stand in one table
+
+
+@dataclass(eq=False)
+class WindowCall(Call):
+    """``query``, ``key``, ``value`` (B, h, n, d), padding blanked; ``form_memory`` gives keys and values (B, h, S, d).
+
+    ``window`` w; ``memory_bias`` (h) or None; ``mask`` bool (B, n) or None; the first ``sinks`` slots are single
+    leading tokens. ``slots_are_tokens``: each slot holds one token's key and value.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    form_memory: Callable[[], Memory]
+    window: int
+    memory_bias: Tensor | None = None
+    memory_budget: float | None = None
+    sinks: int = 0
+    mask: Tensor | None = None
+    dropout: float = 0.0
+    slots_are_tokens: bool = False
+
+    def __post_init__(self) -> None:
+        self.tensors = (self.query, self.key, self.value)
+
+    @once
+    def wants_gradient(self) -> bool:
+        """Whether autograd will ask for a gradient: of the heads, of the memory, of its bias."""
+        if not torch.is_grad_enabled():
+            return False
+        if any(x is not None and x.requires_grad for x in (*self.tensors, self.memory_bias)):
+            return True
+        # A projection may have weights of its own; where slots are tokens it has none.
+        return not self.slots_are_tokens and any(x.requires_grad for x in self.memory[:2])
+
+    @once
+    def memory(self) -> Memory:
+        """The slots' keys and values (B, h, S, d), and what they stand for."""
+        return self.form_memory()
+
+    @once
+    def lengths(self) -> list[int] | None:
+        """Tokens of each text where all padding is on the right, else None."""
+        return text_lengths(self.mask, batch=self.query.shape[0], length=self.query.shape[2])
+
+    @property
+    def wide(self) -> torch.dtype:
+        """The dtype of biases: float64 for float64 heads, else float32."""
+        return torch.float64 if self.query.dtype == torch.float64 else torch.float32
+
+    @once
+    def far(self) -> Tensor:
+        """What is added to the logits of slots, (B, b, S): see formula.far_bias."""
+        return formula.far_bias(
+            self.memory.slots, length=self.query.shape[2], window=self.window, dtype=self.wide, sinks=self.sinks,
+            budget=self.memory_budget,
+        )  # fmt: skip
+
+    @once
+    def near(self) -> Tensor:
+        """What is added to the logits of a block's neighbours, (B, b, 3 w): see formula.near_bias."""
+        batch, _, length, _ = self.query.shape
+        valid = self.mask
+        if valid is None:
+            valid = torch.ones(batch, length, dtype=torch.bool, device=self.query.device)
+        return formula.near_bias(valid, window=self.window, dtype=self.wide)
+
+    @property
+    def head_bias(self) -> Tensor:
+        """``memory_bias`` (h), or zeros."""
+        if self.memory_bias is None:
+            return torch.zeros(self.query.shape[1], dtype=self.wide, device=self.query.device)
+        return self.memory_bias.to(self.wide)
+
+    def blanked(self, out: Tensor) -> Tensor:
+        """``out`` (B, h, n, d) with zeros on padding."""
+        return out if self.mask is None else torch.where(self.mask[:, None, :, None], out, 0.0)
+
+
+RIGHT_PADDED = Condition("all padding on the right", lambda call: call.lengths is not None)
+SLOTS_ARE_TOKENS = Condition("no more tokens than slots, each slot a token", lambda call: call.slots_are_tokens)
+SHORT_TEXT = Condition(f"at most {SHORT} tokens", lambda call: call.query.shape[2] <= SHORT, for_speed=True)

@@ -1,0 +1,120 @@
+"""Attention with a window as it is written, in blocks: it runs anywhere, also in compiled and exported graphs.
+
+The sequence is cut into blocks of w positions. A query in block i sees the valid tokens of blocks i-1, i, i+1
+exactly, and every slot that covers none of them. Each token is thus counted once: a near one by itself, a far one in
+its slot, which stands for ``count`` tokens, hence log(count) on its logit. The memory as a whole is weighed by a bias
+per head, and by min(0, log(budget / far tokens)): all slots together stand for at most ``budget`` tokens. Sinks, the
+text's first tokens, have slots of their own outside that budget. A text of two blocks or less gets full attention.
+
+Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n / w) blocks.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout as drop
+
+from longform.functional.slots import Slots
+
+HIDDEN = float("-inf")
+
+
+def block_count(length: int, window: int) -> int:
+    """Blocks of ``window`` tokens that hold ``length`` tokens; a compiled graph adds empty ones, never to have one."""
+    return length // window + 2 if torch.compiler.is_compiling() else -(-length // window)
+
+
+def block_positions(length: int, window: int, device: torch.device) -> Tensor:
+    """Positions of each block's own tokens, long (b, w); those of the last block may pass the end."""
+    starts = torch.arange(block_count(length, window), device=device) * window
+    return starts[:, None] + torch.arange(window, device=device)
+
+
+def neighbour_positions(length: int, window: int, device: torch.device) -> Tensor:
+    """Positions that each block sees exactly, long (b, 3 w); some lie before the start or past the end."""
+    starts = torch.arange(block_count(length, window), device=device) * window
+    return starts[:, None] + torch.arange(-window, 2 * window, device=device)
+
+
+def gather(x: Tensor, positions: Tensor) -> Tensor:
+    """x (..., n, d) at ``positions`` (b, m) -> (..., b, m, d); a position outside takes the nearest one inside.
+
+    Gathered rather than padded: padding by a symbolic amount would tie an exported graph to some lengths.
+    """
+    return x[..., positions.clamp(0, x.shape[-2] - 1), :]
+
+
+def near_bias(valid: Tensor, *, window: int, dtype: torch.dtype) -> Tensor:
+    """0 for valid tokens among a block's neighbours, -inf otherwise: ``valid`` bool (B, n) -> (B, b, 3 w)."""
+    length = valid.shape[1]
+    positions = neighbour_positions(length, window, valid.device)
+    inside = (positions >= 0) & (positions < length)
+    seen = gather(valid[..., None], positions)[..., 0] & inside
+    return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, HIDDEN)
+
+
+def far_bias(
+    slots: Slots, *, length: int, window: int, dtype: torch.dtype, sinks: int = 0, budget: float | None = None
+) -> Tensor:
+    """What is added to the logits of slots: (B, b, S), -inf for those in a block's reach and empty ones.
+
+    The others get log(count) + min(0, log(budget / far tokens)); the first ``sinks`` slots stand for one leading
+    token each and get 0.
+    """
+    device = slots.count.device
+    blocks = torch.arange(block_count(length, window), device=device)
+    index = torch.arange(slots.count.shape[1], device=device)
+    exact = index < sinks
+    home = torch.where(exact, index, (index - sinks) * slots.size[:, None]) // window
+    seen = ((home[:, None, :] - blocks[:, None]).abs() > 1) & (slots.count > 0)[:, None, :]
+    count = slots.count.to(dtype)[:, None, :]
+    logits = count.clamp(min=1.0).log()
+    if budget is not None:
+        tokens = torch.where(seen & ~exact, count, 0.0).sum(dim=-1, keepdim=True).clamp(min=1.0)
+        logits = logits + torch.where(exact, 0.0, (budget / tokens).log().clamp(max=0.0))
+    return torch.where(seen, logits, HIDDEN)
+
+
+def windowed_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    memory_key: Tensor,
+    memory_value: Tensor,
+    near: Tensor,
+    far: Tensor,
+    head_bias: Tensor,
+    window: int,
+    dropout: float = 0.0,
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """query, key, value (B, h, n, d), memory (B, h, S, d), ``near`` (B, b, 3 w), ``far`` (B, b, S), ``head_bias`` (h).
+
+    Returns (B, h, n, d), anything on padding, and the weights of each block: of slots (B, h, b, w, S) and of its
+    neighbours (B, h, b, w, 3 w).
+    """
+    length, device = query.shape[2], query.device
+    around = neighbour_positions(length, window, device)
+    blocks = gather(query * query.shape[-1] ** -0.5, block_positions(length, window, device))
+    near_logits = blocks @ gather(key, around).transpose(-1, -2) + near[:, None, :, None, :]
+    far_logits = blocks @ memory_key[:, :, None].transpose(-1, -2)
+    far_logits = far_logits + far[:, None, :, None, :] + head_bias[:, None, None, None]
+    near_weights, far_weights = joint_softmax(near_logits, far_logits)
+    dtype = value.dtype
+    out = drop(far_weights, dropout).to(dtype) @ memory_value[:, :, None]
+    out = out + drop(near_weights, dropout).to(dtype) @ gather(value, around)
+    own = torch.arange(length, device=device)
+    return out.flatten(2, 3).index_select(2, own), (far_weights, near_weights)
+
+
+def weights_of_queries(of_blocks: tuple[Tensor, Tensor], length: int) -> Tensor:
+    """The weights of each block, as above, as one row for each query: (B, h, n, S + 3 w), slots first."""
+    return torch.cat(of_blocks, dim=-1).flatten(2, 3)[:, :, :length]
+
+
+def joint_softmax(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax over the last axes, shapes (..., p) and (..., q), taken together; zeros where all of it is -inf."""
+    peak = torch.maximum(first.amax(dim=-1, keepdim=True), second.amax(dim=-1, keepdim=True)).detach()
+    peak = peak.masked_fill(peak == HIDDEN, 0.0)
+    powers = (first - peak).exp(), (second - peak).exp()
+    total = powers[0].sum(dim=-1, keepdim=True) + powers[1].sum(dim=-1, keepdim=True)
+    total = total.masked_fill(total == 0.0, 1.0)
+    return powers[0] / total, powers[1] / total

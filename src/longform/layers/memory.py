@@ -1,0 +1,93 @@
+"""The memory of an attention layer: slots formed from hidden states or from keys and values, sinks in front.
+
+Axes: B batch, n tokens, S slots, s sinks, D hidden, h heads, d head dimension, g groups of heads.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from longform.functional.linear import linear
+from longform.functional.slots import Memory, Slots, first_tokens, join_slots, sink_counts
+from longform.layers.linear import Linear
+from longform.layers.packed_linear import PackedLinear
+from longform.layers.sequence_projection import SequenceProjection, Weights
+
+
+def by_head(x: Tensor, heads: int) -> Tensor:
+    """x (B, n, h d) -> (B, n, h, d)."""
+    return x.unflatten(2, (heads, -1))
+
+
+def of_heads(x: Tensor, heads: list[int], axis: int) -> Tensor:
+    """The part of ``x`` (..., h, ...) that is of ``heads``, which ``axis`` counts: ``x`` itself where they are all."""
+    return x if len(heads) == x.shape[axis] else x[(slice(None),) * axis + (heads,)]
+
+
+def join_heads(parts: list[tuple[Tensor, Tensor | None]], groups: list[list[int]]) -> tuple[Tensor, Tensor | None]:
+    """Contexts (B, h, n, d) and weights of all heads in their order, from those of ``groups`` of heads.
+
+    The weights of heads with fewer slots are filled up with zeros in front.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    order = torch.tensor([head for group in groups for head in group], device=parts[0][0].device).argsort()
+    context = torch.cat([part for part, _ in parts], dim=1)[:, order]
+    weights = [part for _, part in parts if part is not None]
+    if not weights:
+        return context, None
+    width = max(part.shape[-1] for part in weights)
+    filled = [nn.functional.pad(part, (width - part.shape[-1], 0)) for part in weights]
+    return context, torch.cat(filled, dim=1)[:, order]
+
+
+def weights_of_heads(layer: Linear | PackedLinear, heads: list[int], num_heads: int, hidden: Tensor) -> Weights:
+    """The rows of ``layer`` (h d, D) that give the keys or values of ``heads``, for a product with ``hidden``."""
+    weight = layer.weight_for(hidden) if isinstance(layer, Linear | PackedLinear) else layer.weight
+    if len(heads) == num_heads:
+        return Weights(weight, layer.bias)
+    rows = (None if x is None else x.unflatten(0, (num_heads, -1))[heads].flatten(0, 1) for x in (weight, layer.bias))
+    return Weights(*rows)  # ty: ignore[invalid-argument-type]  the weight is there
+
+
+def memory_of_hidden(
+    hidden: Tensor,
+    mask: Tensor | None,
+    projection: SequenceProjection,
+    key: Weights,
+    value: Weights,
+    heads: int,
+    sinks: int,
+) -> Memory:
+    """Slots from hidden states (B, n, D), padding blanked, by the layers ``key`` and ``value`` of so many heads."""
+    memory = projection.from_hidden(hidden, mask, key, value, heads, sinks=sinks)
+    if not sinks:
+        return memory
+    leading = (by_head(linear(first_tokens(hidden, sinks), *side), heads) for side in (key, value))
+    return _with_sinks(memory, *leading, mask, hidden.shape[1], sinks)
+
+
+def memory_of_heads(
+    key: Tensor, value: Tensor, mask: Tensor | None, projection: SequenceProjection, sinks: int
+) -> Memory:
+    """Slots from keys and values (B, n, h, d) of every token."""
+    memory = projection.from_heads(key, value, mask, sinks=sinks)
+    if not sinks:
+        return memory
+    return _with_sinks(memory, *(first_tokens(x, sinks) for x in (key, value)), mask, key.shape[1], sinks)
+
+
+def _with_sinks(memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None, length: int, sinks: int) -> Memory:
+    """Keys and values (B, s, h, d) of the sinks in front of the slots."""
+    assert memory.slots is not None
+    counts = sink_counts(mask, batch=key.shape[0], length=length, sinks=sinks, device=key.device)
+    slots = join_slots(counts, memory.slots)
+    keys = torch.cat([key.transpose(1, 2), memory.key], dim=2)
+    values = torch.cat([value.transpose(1, 2), memory.value], dim=2)
+    usable = None if _all_hold_text(slots, mask, length, sinks) else (slots.count > 0)[:, None]
+    return Memory(keys, values, usable, slots)
+
+
+def _all_hold_text(slots: Slots, mask: Tensor | None, length: int, sinks: int) -> bool:
+    """Whether each slot is known to hold a token that is no sink; FlashAttention takes no mask."""
+    known = mask is None and slots.uniform is not None and not torch.compiler.is_compiling()
+    return known and sinks < min(length, slots.uniform)

@@ -1,0 +1,211 @@
+"""Every kernel of every table against the float64 twin of its operation, forward and gradient."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+import torch
+from kernel_tables import only
+from torch import Tensor
+from torch.nn.functional import gelu, layer_norm
+from torch.nn.functional import linear as exact_linear
+from window_cases import Inputs
+
+from longform.functional import dispatch
+from longform.functional.attention import slot_attention
+from longform.functional.attention.formula import attention as attention_formula
+from longform.functional.linear import feed_forward, linear, pack
+from longform.functional.norm import layer_norm as longform_norm
+from longform.functional.norm import norm_of_sum
+from longform.functional.slot_means import mean_pool
+from longform.functional.slots import make_slots
+from strategies import Text, generator, normal
+from tolerances import assert_close
+
+HALF, WIDE = torch.bfloat16, torch.float32
+BF16 = {"amx", "amx_training", "bmm", "bmm_training", "compiled", "onednn", "onednn_packed"}
+WITHOUT_GRADIENT = {"amx", "bmm", "compiled", "onednn", "onednn_packed", "single_tokens", "documents", "sdpa"}
+ON_A_GPU = {("window", "flex")}  # tests/functional/test_window_flex.py runs it uncompiled, tests/device on a GPU
+KERNELS = [
+    (operation, kernel.name)
+    for operation, kernels in dispatch.OPERATIONS.items()
+    for kernel in kernels
+    if (operation, kernel.name) not in ON_A_GPU
+]
+
+
+class Case(NamedTuple):
+    """Leaves, the operation on them, and the same in float64."""
+
+    leaves: list[Tensor]
+    call: Callable[..., Tensor]
+    exact: Callable[..., Tensor]
+
+
+def attention_case(dtype: torch.dtype) -> Case:
+    source = generator(1)
+    leaves = [normal(source, 2, 3, n, 32, dtype=dtype) for n in (40, 50, 50)]
+    mask = torch.arange(50) < torch.tensor([[50], [30]])
+
+    def exact(query, key, value):
+        return attention_formula(query, key, value, mask[:, None, None])[0]
+
+    return Case(leaves, lambda *x: slot_attention(*x, slot_mask=mask)[0], exact)
+
+
+def window_case(dtype: torch.dtype, *, single: bool = False) -> Case:
+    mask = (torch.arange(90) < torch.tensor([[90], [61]])).long()
+    inputs = Inputs((8, 4, True, 23, Text(2, 90, mask)), 3, dtype, sinks=1)
+    inputs.heads, inputs.memory = ([x.detach() for x in some] for some in (inputs.heads, inputs.memory))
+    leaves = [*inputs.heads, *inputs.memory]
+
+    def call(*x):
+        inputs.heads, inputs.memory = list(x[:3]), list(x[3:])
+        return inputs.fast("sdpa", 20.0)[0]
+
+    def exact(*x):
+        with only(window="formula"):
+            return call(*x)
+
+    return Case(leaves, call, exact)
+
+
+def single_tokens_case(dtype: torch.dtype) -> Case:
+    from longform.functional.slots import Memory
+    from longform.functional.window import windowed_attention
+
+    leaves = [normal(generator(2), 2, 2, 40, 32, dtype=dtype) for _ in range(3)]
+    slots = make_slots(None, batch=2, length=40, device=torch.device("cpu"), sizes=(1,), slots=40)
+    options = {"window": 8, "memory_budget": 5.0}
+
+    def call(*x):
+        return windowed_attention(*x, lambda: Memory(*x[1:], None, slots), slots_are_tokens=True, **options)[0]
+
+    def exact(*x):
+        with only(window="formula"):
+            return windowed_attention(*x, lambda: Memory(*x[1:], None, slots), **options)[0]
+
+    return Case(leaves, call, exact)
+
+
+def document_case(dtype: torch.dtype) -> Case:
+    source = generator(4)
+    shapes = [(2, 2, n, 32) for n in (200, 200, 200, 51, 51)]
+    mask = (torch.arange(200) < torch.tensor([[200], [61]])).long()
+    inputs = Inputs((16, 4, True, 50, Text(2, 200, mask)), 3, torch.float64, sinks=1)
+    leaves = [normal(source, *shape, dtype=dtype) for shape in shapes]
+
+    def call(*x):
+        inputs.heads, inputs.memory = list(x[:3]), list(x[3:])
+        return inputs.fast("sdpa", 20.0)[0]
+
+    def exact(*x):
+        with only(window="formula"):
+            return call(*x)
+
+    return Case(leaves, call, exact)
+
+
+def linear_case(dtype: torch.dtype, *, kernel: str) -> Case:
+    source = generator(5)
+    x, weight = normal(source, 2, 33, 64, dtype=dtype), normal(source, 96, 64, dtype=WIDE) / 8
+    bias, residual = normal(source, 96, dtype=WIDE), normal(source, 2, 33, 96, dtype=dtype)
+    if kernel == "amx_training":  # weights stay float32
+        return Case([x, weight, bias], linear, lambda x, w, b: exact_linear(x, w.to(HALF).double(), b))
+    weight, bias = weight.to(dtype), bias.to(dtype)
+    given = weight
+    if kernel == "amx":
+        from longform.functional.linear.amx import tiled
+
+        given = tiled(weight)
+    elif kernel == "onednn_packed":
+        given = pack(weight, kernel="onednn")
+    if kernel != "torch":
+        return Case(
+            [x, bias, residual],
+            lambda x, b, r: linear(x, given, b, residual=r),
+            lambda x, b, r: exact_linear(x, weight.double(), b) + r,
+        )
+    return Case([x, weight, bias], lambda *x: linear(*x, gelu=True), lambda *x: gelu(exact_linear(*x)))
+
+
+def feed_forward_case(dtype: torch.dtype, *, kernel: str) -> Case:
+    source = generator(6)
+    wide = WIDE if kernel == "amx_training" else dtype
+    x, first, second = (normal(source, *shape) / 8 for shape in ((2, 33, 64), (96, 64), (64, 96)))
+    leaves = [
+        x.to(dtype),
+        first.to(wide),
+        normal(source, 96, dtype=wide),
+        second.to(wide),
+        normal(source, 64, dtype=wide),
+    ]
+
+    def exact(x, w, b, v, c):
+        if kernel == "amx_training":
+            w, v = (y.to(HALF).double() for y in (w, v))
+        return exact_linear(gelu(exact_linear(x, w, b)), v, c)
+
+    return Case(leaves, feed_forward, exact)
+
+
+def norm_case(dtype: torch.dtype) -> Case:
+    source = generator(7)
+    leaves = [normal(source, *shape, dtype=dtype) for shape in ((2, 9, 64), (64,), (64,))]
+    return Case(leaves, lambda *x: longform_norm(*x, epsilon=1e-5), lambda x, w, b: layer_norm(x, (64,), w, b, 1e-5))
+
+
+def norm_of_sum_case(dtype: torch.dtype) -> Case:
+    source = generator(8)
+    wide = WIDE if dtype == HALF else dtype
+    shapes = (((2, 9, 64), wide), ((2, 9, 64), dtype), ((64,), wide), ((64,), wide))
+    leaves = [normal(source, *shape, dtype=kind) for shape, kind in shapes]
+    return Case(
+        leaves, lambda *x: norm_of_sum(*x, epsilon=1e-5)[0], lambda r, x, w, b: layer_norm(r + x, (64,), w, b, 1e-5)
+    )
+
+
+def means_case(dtype: torch.dtype) -> Case:
+    x = normal(generator(9), 2, 30, 64, dtype=dtype)
+    slots = make_slots(None, batch=2, length=30, device=x.device, sizes=(4,), slots=8, sinks=2)
+
+    def exact(x):
+        kept = torch.cat([x[:, :2] * 0, x[:, 2:], x.new_zeros(2, 2, 64)], dim=1).unflatten(1, (8, 4)).sum(dim=2)
+        return kept / slots.count.clamp(min=1).double()[..., None]
+
+    return Case([x], lambda x: mean_pool(x, slots, limit=8, sinks=2), exact)
+
+
+def case_of(operation: str, kernel: str, dtype: torch.dtype) -> Case:
+    if (operation, kernel) == ("window", "single_tokens"):
+        return single_tokens_case(dtype)
+    if operation in ("linear", "feed_forward"):
+        return {"linear": linear_case, "feed_forward": feed_forward_case}[operation](dtype, kernel=kernel)
+    wide_heads = operation == "document" or (operation, kernel) == ("window", "amx_training")
+    made = {
+        "attention": attention_case, "window": document_case if wide_heads else window_case, "document": document_case,
+        "norm": norm_case, "norm_of_sum": norm_of_sum_case, "slot_means": means_case,
+    }  # fmt: skip
+    return made[operation](dtype)
+
+
+@pytest.mark.usefixtures("units")
+@pytest.mark.parametrize(("operation", "kernel"), KERNELS)
+def test_forward_and_gradient_equal_the_twin(operation, kernel):
+    dtype = HALF if kernel in BF16 else torch.float64
+    case = case_of(operation, kernel, dtype)
+    kept = torch.is_grad_enabled() and kernel not in WITHOUT_GRADIENT and operation != "document"
+    kept = kept or (operation, kernel) == ("attention", "sdpa")
+    leaves = [x.detach().requires_grad_(kept) for x in case.leaves]
+    wide = [x.detach().double().requires_grad_(kept) for x in case.leaves]
+    with only(**{operation: kernel}), torch.set_grad_enabled(kept):
+        out = case.call(*leaves)
+    expected = case.exact(*wide)
+    assert_close(out, expected, scope="model")
+    if not kept:
+        return
+    d_out = normal(generator(10), *out.shape, dtype=out.dtype)
+    found = torch.autograd.grad(out, leaves, d_out)
+    for one, other in zip(found, torch.autograd.grad(expected, wide, d_out.double()), strict=True):
+        bound = 1e-10 if dtype == torch.float64 else 0.03
+        assert (one.double() - other).norm() <= bound * other.norm() + 1e-12

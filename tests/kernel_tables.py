@@ -1,0 +1,39 @@
+"""Kernels of an operation, one by one, whatever the machine has: tests hold each against the twin."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from longform.functional import conditions, dispatch
+from longform.functional.linear import amx as linear_amx
+from longform.functional.native import library
+
+OWN_UNITS = library.best_units()
+UNITS = ["portable", *([OWN_UNITS] if OWN_UNITS else [])]
+
+
+@contextmanager
+def only(**kernels: str) -> Iterator[None]:
+    """Inside, an operation has the one kernel that is named, which needs nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        for operation, name in kernels.items():
+            kernel = next(kernel for kernel in dispatch.OPERATIONS[operation] if kernel.name == name)
+            patch.setitem(dispatch.OPERATIONS, operation, (kernel._replace(needs=()),))
+        yield
+
+
+@contextmanager
+def machine(units: str | None = None, *, slow_sdpa: bool = False, has_library: bool = True) -> Iterator[None]:
+    """Inside, kernels are chosen as on a machine with such units, which loops stand for where this one has none."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (conditions, linear_amx):
+            patch.setattr(module, "best_units", lambda: units)
+        patch.setattr(conditions, "has_slow_sdpa", lambda: slow_sdpa)
+        patch.setattr(conditions, "native_library", lambda: "given" if has_library else None)
+        yield
+
+
+def taken(operation: str, call: conditions.Call) -> str:
+    """The name of the kernel that would serve ``call``."""
+    return dispatch.choose(operation, call).name

@@ -1,0 +1,73 @@
+"""What a first call waits for: ``import longform`` and every --help load neither torch nor transformers."""
+
+import inspect
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import longform
+from longform import choices
+from longform.cli.main import COMMANDS
+from longform.conversion import tasks
+from longform.functional import pooling, positions
+from longform.layers import geometry
+
+EVALUATIONS = ("classification", "sts", "retrieval", "mlm")
+HELPS = [[name] for name in COMMANDS] + [["evaluate", task] for task in EVALUATIONS]
+LOADED = "heavy = sys.modules.keys() & {'torch', 'transformers'}; assert not heavy, heavy"
+
+
+def run(program: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_the_package_is_light() -> None:
+    run(f"import sys, longform; longform.__version__; dir(longform); {LOADED}")
+
+
+@pytest.mark.parametrize("line", [["--help"], ["--version"], *([*names, "--help"] for names in HELPS)], ids=" ".join)
+def test_help_is_light(line: list[str]) -> None:
+    said = run(f"import sys; from longform.cli.main import main; assert main(sys.argv[1:]) == 0; {LOADED}", *line)
+    assert said.startswith("longform " if line == ["--version"] else "usage: longform ")
+
+
+def test_the_package_is_a_program() -> None:
+    done = subprocess.run([sys.executable, "-m", "longform", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"longform {longform.__version__}\n"
+
+
+def test_every_public_name_loads_late_and_is_listed() -> None:
+    program = """
+import longform
+assert not set(longform.__all__) & set(vars(longform)), "loaded before it was asked for"
+assert set(longform.__all__) <= set(dir(longform))
+from longform import *
+for name in longform.__all__:
+    assert globals()[name] is vars(longform)[name], name
+"""
+    run(program)
+
+
+def test_a_name_that_is_not_there() -> None:
+    assert not hasattr(longform, "LinformerForCausalLM")
+    with pytest.raises(AttributeError, match="module 'longform' has no attribute 'LinformerForCausalLM'"):
+        _ = longform.LinformerForCausalLM
+
+
+def test_the_choices_are_those_of_the_code_that_makes_them() -> None:
+    assert choices.POOLINGS == pooling.POOLINGS
+    assert choices.EXTENSIONS == positions.METHODS
+    assert choices.PROJECTIONS == geometry.PROJECTIONS
+    assert choices.POOLED == geometry.POOLED
+    assert choices.SHARINGS == geometry.SHARINGS
+    assert choices.PROJECTION_INITS == geometry.INITIALISATIONS
+    assert tuple(tasks.MODELS) == choices.TASKS
+
+
+def test_choices_import_nothing() -> None:
+    assert not any(isinstance(value, ModuleType) for value in vars(choices).values())
+    assert "import" not in [line.split()[0] for line in inspect.getsource(choices).splitlines() if line.split()]
