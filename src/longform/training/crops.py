@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from longform.data.batching import SpecialTokens, padded
+from longform.data.batching import padded
+from longform.data.special_tokens import SpecialTokens, content_ids
 from longform.data.text import Document, text_of
-from longform.data.token_store import content_ids
 from longform.errors import ConfigurationError, DataError
 from longform.training.settings import DistillationSettings
 

@@ -16,7 +16,8 @@ from torch.nn.functional import cosine_similarity, kl_div, log_softmax
 from torch.optim import Optimizer
 from transformers import PreTrainedModel
 
-from longform.data.batching import group_by_length, special_tokens
+from longform.data.batching import group_by_length
+from longform.data.special_tokens import special_tokens
 from longform.data.text import Document
 from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError, DataError
