@@ -9,6 +9,7 @@ POOLED = ("mean", "max", "convolution")  # local support: a slot covers a run of
 SHARINGS = ("none", "headwise", "key_value", "layerwise")
 PROJECTION_INITS = ("normal", "block_mean")
 EXTENSIONS = ("tile", "interpolate")  # of a table of positions to more rows
+PACKINGS = ("full", "documents")  # of a corpus into blocks
 POOLINGS = ("cls", "mean", "lead", "cls_mean", "cls_lead")
 TASKS = (
     "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering", "multiple-choice",

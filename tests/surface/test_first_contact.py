@@ -6,13 +6,14 @@ import sys
 from types import ModuleType
 
 import pytest
+import torch
 
 import longform
 from longform import choices
 from longform.cli.main import COMMANDS
 from longform.conversion import tasks
 from longform.functional import pooling, positions
-from longform.layers import geometry
+from longform.layers.sequence_projection import RunProjection, make_projection
 
 EVALUATIONS = ("classification", "sts", "retrieval", "mlm")
 HELPS = [[name] for name in COMMANDS] + [["evaluate", task] for task in EVALUATIONS]
@@ -59,12 +60,18 @@ def test_a_name_that_is_not_there() -> None:
 
 
 def test_the_choices_are_those_of_the_code_that_makes_them() -> None:
-    assert choices.POOLINGS == pooling.POOLINGS
-    assert choices.EXTENSIONS == positions.METHODS
-    assert choices.PROJECTIONS == geometry.PROJECTIONS
-    assert choices.POOLED == geometry.POOLED
-    assert choices.SHARINGS == geometry.SHARINGS
-    assert choices.PROJECTION_INITS == geometry.INITIALISATIONS
+    hidden = torch.randn(1, 3, 4)
+    for kind in choices.POOLINGS:
+        assert pooling.pooled(hidden, None, kind=kind).shape == (1, pooling.pooled_width(kind, 4))
+    for method in choices.EXTENSIONS:
+        assert positions.extend_positions(torch.randn(5, 2), length=9, method=method).shape == (9, 2)
+    for kind in choices.PROJECTIONS:
+        for init in choices.PROJECTION_INITS:
+            made = make_projection(
+                kind, heads=2, head_dim=3, max_length=8, slots=4, sharing="headwise", initialisation=init
+            )
+            assert isinstance(made, RunProjection) == (kind in choices.POOLED)
+    assert set(choices.SHARINGS) == {"none", "headwise", "key_value", "layerwise"}
     assert tuple(tasks.MODELS) == choices.TASKS
 
 

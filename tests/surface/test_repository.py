@@ -16,7 +16,7 @@ import longform
 
 ROOT = Path(__file__).parents[2]
 LARGEST_FILE = 1_000_000
-SHAPE = re.compile(r"\(\s*(?:[A-Za-z]\w*|\d+)\s*,|\bshapes?\b|\bscalar\b", re.IGNORECASE)
+SHAPE = re.compile(r"\(\s*(?:[A-Za-z]\w*|\d+|\.\.\.)\s*,|\bshapes?\b|\bscalar\b", re.IGNORECASE)
 NUMERIC_PACKAGES = ("longform.functional", "longform.layers")
 
 
@@ -29,7 +29,7 @@ def numeric_modules() -> list[ModuleType]:
     return [
         importlib.import_module(module.name)
         for package_name in NUMERIC_PACKAGES
-        for module in pkgutil.iter_modules(importlib.import_module(package_name).__path__, f"{package_name}.")
+        for module in pkgutil.walk_packages(importlib.import_module(package_name).__path__, f"{package_name}.")
     ]
 
 

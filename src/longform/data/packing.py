@@ -4,19 +4,18 @@ Axes: B blocks, n tokens of a block, special ones included.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
 
+from longform.choices import PACKINGS
+from longform.data.batching import padded
 from longform.data.special_tokens import SpecialTokens
 from longform.data.token_store import TokenStore
 from longform.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-DOCUMENTS, FULL = "documents", "full"
-PACKINGS = (FULL, DOCUMENTS)
+FULL, DOCUMENTS = PACKINGS
 SEPARATOR = -1  # the place of a token that stands between two documents and in none
 
 
@@ -33,10 +32,8 @@ class BlockFrame(NamedTuple):
             raise ConfigurationError(f"length={length} leaves no room beside {self.special.total} special tokens")
         return length - self.special.total
 
-    def stack(self, contents: Sequence[np.ndarray], length: int) -> tuple["Tensor", "Tensor"]:
+    def stack(self, contents: Sequence[np.ndarray], length: int) -> tuple[Tensor, Tensor]:
         """Blocks long (B, n) of content tokens, framed, and padded on the right to ``length``; their mask (B, n)."""
-        from longform.data.batching import padded  # not above: settings import this module, and --help reads them
-
         prefix, suffix = self.special
         framed = [np.concatenate((prefix, content, suffix)) for content in contents]
         return padded(framed, value=self.padding, length=length)

@@ -35,7 +35,9 @@ class once:
 
 
 class Call:
-    """The arguments of one call of an operation, and facts about them; ``tensors``: those that kernels read."""
+    """The arguments of one call of an operation, and facts about them; ``tensors``: those that kernels read, of any
+    shape.
+    """
 
     tensors: tuple[Tensor, ...]
 

@@ -40,6 +40,8 @@ class LinformerAttention(nn.Module):
     ``sink_tokens``: leading tokens that every query sees exactly, beside the k slots (with a dense E: rows of E that
     start as one token each). ``dropout`` on attention weights.
 
+    Weights that ``forward`` returns are (B, h, n, k); with a window w (B, h, n, S + 3 w), sinks and slots, then the
+    query's block with both neighbours; (B, h, n, n) where the window reaches across ``max_length``.
     Raises ConfigurationError for options that do not go together.
     """
 
@@ -125,14 +127,10 @@ class LinformerAttention(nn.Module):
         residual: Tensor | None = None,
         output_attentions: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Attend: hidden_states (B, n, D), n <= max_length; ``attention_mask`` (B, n), 1 text and 0 padding.
+        """Attend: hidden_states (B, n, D) of n <= max_length tokens; ``attention_mask`` (B, n), 1 text and 0 padding.
 
-        A bool mask is taken as checked. Returns (B, n, D), and with ``output_attentions`` also the weights:
-        (B, h, n, k); with a window w (B, h, n, S + 3 w), sinks and slots, then the query's block with both neighbours;
-        (B, h, n, n) where the window reaches across ``max_length``.
-        ``shared_projection``: the one projection of all layers, with sharing "layerwise" only.
-        ``residual`` (B, n, D) is added to the output, within its product where that can be done.
-        Raises InputError on a longer input or a mask of another shape.
+        ``shared_projection``: with sharing "layerwise". ``residual`` (B, n, D) is added. Returns (B, n, D), and with
+        ``output_attentions`` the weights. Raises InputError on a longer input or a mask of another shape.
         """
         hidden, mask = self.checked(hidden_states, attention_mask)
         query = self.queries(hidden)

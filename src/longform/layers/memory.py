@@ -41,7 +41,7 @@ def join_heads(parts: list[tuple[Tensor, Tensor | None]], groups: list[list[int]
 
 
 def weights_of_heads(layer: Linear | PackedLinear, heads: list[int], num_heads: int, hidden: Tensor) -> Weights:
-    """The rows of ``layer`` (h d, D) that give the keys or values of ``heads``, for a product with ``hidden``."""
+    """The rows of ``layer`` that give keys or values of ``heads``, for a product with ``hidden`` (B, n, D)."""
     weight = layer.weight_for(hidden) if isinstance(layer, Linear | PackedLinear) else layer.weight
     if len(heads) == num_heads:
         return Weights(weight, layer.bias)

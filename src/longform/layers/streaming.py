@@ -67,7 +67,7 @@ def layer_in_parts(
     if parts is not None:
         return assembled(((where, finish(x)) for where, x in parts), hidden.shape[:2], hidden if in_place else None)
     options = {"residual": hidden} if getattr(layer.attention, "adds_residual", False) else {}
-    attended = layer.attention(source, mask, shared_projection=shared_projection, **options)
+    attended = layer.attention(source, mask, shared_projection=shared_projection, output_attentions=False, **options)
     return finish(attended if options else hidden + attended)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from longform.data.packing import PACKINGS
+from longform.choices import PACKINGS
 from longform.errors import ConfigurationError
 from longform.training.settings import check_between, check_choices, check_least, check_positive, check_training
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 import torch
+from kernel_tables import machine
 from torch import Tensor, nn
 
 from longform.errors import ConfigurationError
-from longform.functional import attention
-from longform.functional.attention.bmm import attention_by_products
+from longform.functional.dispatch import listening
 from longform.layers import streaming
 from longform.studies.speed import checks
 from longform.studies.speed.checks import WrongOutput, check_gradients, check_output, checkable, verify
@@ -48,23 +48,14 @@ def test_every_competitor_is_right_and_runs(name: str, dtype: str) -> None:
     make_pass(prepared, cell)(random_states(cell))
 
 
-def test_full_attention_is_the_faster_form_in_ours_and_the_fused_one_in_the_twin(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[str] = []
-
-    def by_products(query: Tensor, key: Tensor, value: Tensor, usable: Tensor | None) -> Tensor:
-        asked.append(name)
-        return attention_by_products(query, key, value, usable)
-
-    monkeypatch.setattr(attention, "products_are_faster", lambda *_: True)
-    monkeypatch.setattr(attention, "attention_by_products", by_products)
-    hidden = torch.randn(1, CELL.length, CELL.shape.size.hidden)
+def test_full_attention_is_the_faster_form_in_ours_and_the_fused_one_in_the_twin() -> None:
+    hidden, taken = torch.randn(1, CELL.length, CELL.shape.size.hidden).bfloat16(), {}
     for name in ("ours-window", "sdpa"):
-        model = all_competitors()[name].build(CELL.shape).eval()
-        with torch.no_grad():
+        model = all_competitors()[name].build(CELL.shape).eval().bfloat16()
+        with torch.no_grad(), machine(slow_sdpa=True), listening() as heard:
             model(hidden)
-    assert asked == ["ours-window"] * CELL.shape.size.layers
+        taken[name] = [choice.kernel for choice in heard if choice.operation == "attention"]
+    assert taken == {"ours-window": ["bmm"] * CELL.shape.size.layers, "sdpa": []}
 
 
 @pytest.mark.parametrize("name", ["ours-linear", "ours-window", "sdpa", "unfused", "weights-first"])

@@ -93,8 +93,8 @@ def test_packed_products_are_those_of_the_plan(monkeypatch: pytest.MonkeyPatch) 
     """Where the packed way is the faster one, it is run as often and at the shapes that the plan says."""
     seen: list[tuple[int, ...]] = []
     monkeypatch.setattr(timed_floor, "can_pack", lambda weight: True)
-    monkeypatch.setattr(timed_floor, "pack", lambda weight, own: weight)
-    monkeypatch.setattr(timed_floor, "kernel_linear", lambda x, weight, bias: seen.append((*x.shape, *weight.shape)))
+    monkeypatch.setattr(timed_floor, "pack", lambda weight, kernel: weight)
+    monkeypatch.setattr(timed_floor, "linear", lambda x, weight, bias: seen.append((*x.shape, *weight.shape)))
     monkeypatch.setattr(TimedFloor, "_faster", lambda self, product, ways: ways[-1])
     plan = floor.Floor(2, (Product(8, 16, 24, 3), Product(8, 24, 16)), (), 8, 16)
     TimedFloor(plan, dtype="float32", work="inference", device=torch.device("cpu"))()
