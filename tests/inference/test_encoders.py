@@ -10,7 +10,7 @@ import torch
 from tiny_models import make_sentence_transformer, save_bert
 from transformers import AutoModel
 
-from longform.data.batching import special_tokens
+from longform.data.special_tokens import special_tokens
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.evaluation.embeddings import agreement
 from longform.inference.encoders import load_encoder

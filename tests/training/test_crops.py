@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longform.data.batching import special_tokens
+from longform.data.special_tokens import special_tokens
 from longform.errors import ConfigurationError, DataError
 from longform.training.crops import CropSource, alike, check_repeatable
 from longform.training.settings import DistillationSettings

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from longform.data.batching import SpecialTokens
 from longform.data.packing import BlockFrame, Blocks
+from longform.data.special_tokens import SpecialTokens
 from longform.data.token_store import TokenStore
 from longform.training.masking import Hiding, collate_blocks, fixed_masked_set, mask_block
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertForMaskedLM, BertModel
 
-from longform.data.batching import SpecialTokens, special_tokens
+from longform.data.special_tokens import SpecialTokens, special_tokens
 from longform.errors import ConfigurationError
 from longform.training.crops import stack
 from longform.training.teacher import Teacher

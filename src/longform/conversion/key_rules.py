@@ -75,16 +75,13 @@ class KeyRules:
 
     def rename(self, key: str) -> str | None:
         """The Longform's name for a source's tensor, or None where no rule knows it."""
-        for source, target in self._pairs:
-            values = source.match(modern_name(key))
-            if values is not None:
-                return target.fill(values, self.target_base)
-        return None
+        return _renamed(modern_name(key), self._pairs, self.target_base)
 
     def restore(self, key: str) -> str | None:
         """The source's name for a Longform's tensor, or None where no rule knows it."""
-        for source, target in self._pairs:
-            values = target.match(key)
-            if values is not None:
-                return source.fill(values, self.source_base)
-        return None
+        return _renamed(key, [(target, source) for source, target in self._pairs], self.source_base)
+
+
+def _renamed(key: str, pairs: Iterable[tuple[Pattern, Pattern]], base: str) -> str | None:
+    """The name by the first pair whose pattern matches."""
+    return next((other.fill(values, base) for own, other in pairs if (values := own.match(key)) is not None), None)

@@ -37,22 +37,6 @@ class Batch(NamedTuple):
         return {name: value.to(device) for name in names if (value := getattr(self, name)) is not None}
 
 
-class SpecialTokens(NamedTuple):
-    """What a tokenizer puts before and after a text: token ids."""
-
-    prefix: tuple[int, ...]
-    suffix: tuple[int, ...]
-
-    @property
-    def total(self) -> int:
-        """Tokens that are not text."""
-        return len(self.prefix) + len(self.suffix)
-
-    def around(self, content: Sequence[int]) -> list[int]:
-        """The text's ids with the special ones at their ends."""
-        return [*self.prefix, *content, *self.suffix]
-
-
 class TokenizedText(NamedTuple):
     """One text's ids; ``truncated`` counts the tokens that were cut off it."""
 
@@ -200,12 +184,3 @@ def padded(
     for place, row in zip(filled, tensors, strict=True):
         place[: len(row)] = row
     return filled, (torch.arange(longest) < lengths[:, None]).long()
-
-
-def special_tokens(tokenizer: Any) -> SpecialTokens:
-    """Find out what the tokenizer adds to a text."""
-    plain, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
-    for start in range(len(whole) - len(plain) + 1):
-        if whole[start : start + len(plain)] == plain:
-            return SpecialTokens(tuple(whole[:start]), tuple(whole[start + len(plain) :]))
-    raise ConfigurationError("the tokenizer changes a text when it adds special tokens; that is not supported")

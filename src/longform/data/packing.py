@@ -10,7 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from longform.choices import PACKINGS
-from longform.data.batching import SpecialTokens, padded
+from longform.data.batching import padded
+from longform.data.special_tokens import SpecialTokens
 from longform.data.token_store import TokenStore
 from longform.errors import ConfigurationError
 

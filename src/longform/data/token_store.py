@@ -7,7 +7,7 @@ length. A cache folder appears whole or not at all.
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from tqdm import tqdm
 
+from longform.data.special_tokens import content_ids
 from longform.data.text import STANDARD_INPUT, Document, atomic_folder, atomic_write, read_documents
 from longform.errors import ConfigurationError, DataError
 
@@ -139,14 +140,6 @@ def tokenized(texts: Iterable[str], tokenizer: Any, *, progress: bool = False) -
         while some := list(islice(remaining, DOCUMENTS_AT_ONCE)):
             yield from (ids for ids in content_ids(tokenizer, some) if ids)
             bar.update(len(some))
-
-
-def content_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """Token ids of each text without special tokens."""
-    if not texts:
-        return []
-    options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
-    return tokenizer(list(texts), **options)["input_ids"]
 
 
 def _open(folder: Path) -> TokenStore:

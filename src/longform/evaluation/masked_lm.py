@@ -13,8 +13,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from longform.data.batching import SpecialTokens, TokenizedText, collate, group_by_length, padded, special_tokens
-from longform.data.token_store import content_ids
+from longform.data.batching import TokenizedText, collate, group_by_length, padded
+from longform.data.special_tokens import SpecialTokens, content_ids, special_tokens
 from longform.errors import ConfigurationError, DataError
 from longform.inference.strategies import check_strategy
 

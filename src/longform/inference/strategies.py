@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from longform.data.batching import Batch, TokenizedText, batches_of, special_tokens, tokenized_batches, windows
+from longform.data.batching import Batch, TokenizedText, batches_of, tokenized_batches, windows
+from longform.data.special_tokens import content_ids, special_tokens
 from longform.data.text import Document
-from longform.data.token_store import content_ids
 from longform.errors import ConfigurationError, DataError
 
 STRATEGIES = ("cut", "whole", "chunk-average")

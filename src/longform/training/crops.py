@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from longform.data.batching import SpecialTokens, padded
+from longform.data.batching import padded
+from longform.data.special_tokens import SpecialTokens, content_ids
 from longform.data.text import Document, text_of
-from longform.data.token_store import content_ids
 from longform.errors import ConfigurationError, DataError
 from longform.training.settings import DistillationSettings
 
@@ -155,7 +155,8 @@ class CropSource:
         parts = [stack(group, pad_id) for group in alike(batch, self.settings.tokens_per_forward)]
         if self.mask_id is None:
             return parts
-        generator = torch.Generator().manual_seed(hash_seed(self.settings.seed, step, self.rank))
+        seed = random.Random(f"{self.settings.seed} {step} {self.rank}").getrandbits(63)
+        generator = torch.Generator().manual_seed(seed)
         return [self._mask(part, generator) for part in parts]
 
     def _mask(self, part: Crops, generator: torch.Generator) -> Crops:
@@ -230,11 +231,6 @@ def taken(pool: list[T], place: int) -> T:
     """The item at ``place``, out of the pool, where the last one takes its place."""
     pool[place], pool[-1] = pool[-1], pool[place]
     return pool.pop()
-
-
-def hash_seed(*numbers: int) -> int:
-    """One seed from several numbers."""
-    return random.Random(" ".join(map(str, numbers))).getrandbits(63)
 
 
 def _mix(length: int, min_length: int) -> list[int]:

@@ -16,7 +16,8 @@ from torch.nn.functional import cosine_similarity, kl_div, log_softmax
 from torch.optim import Optimizer
 from transformers import PreTrainedModel
 
-from longform.data.batching import group_by_length, special_tokens
+from longform.data.batching import group_by_length
+from longform.data.special_tokens import special_tokens
 from longform.data.text import Document
 from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError, DataError
@@ -178,10 +179,9 @@ class DistillationJob(Job):
         """What ``model`` (the student, perhaps wrapped) and the teacher say."""
         ids = crops.input_ids.to(self.device)
         mask = None if crops.attention_mask is None else crops.attention_mask.to(self.device)
-        chosen = crops.masked if self.with_logits else None
+        chosen = None
         if self.with_logits:
-            chosen = torch.zeros(1, dtype=torch.long) if chosen is None else chosen
-            chosen = chosen.to(self.device)
+            chosen = (torch.zeros(1, dtype=torch.long) if crops.masked is None else crops.masked).to(self.device)
         target = self.teacher.read(ids, mask, crops.lengths, chosen)
         self.tap.positions = chosen
         return model(input_ids=ids, attention_mask=mask, output_hidden_states=True), target

@@ -25,7 +25,8 @@ def kept_memory(device: torch.device) -> Generator[None]:
     where the environment sets ``MALLOC_...`` or ``GLIBC_TUNABLES`` already: ``MALLOC_MMAP_MAX_=65536`` is the opt-out.
     """
     library = _glibc()
-    if device.type != "cpu" or library is None or _is_chosen_already():
+    chosen_already = "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ)
+    if device.type != "cpu" or library is None or chosen_already:
         yield
         return
     _set(library, {MMAP_MAX: 0, TRIM_THRESHOLD: NEVER})
@@ -34,10 +35,6 @@ def kept_memory(device: torch.device) -> Generator[None]:
     finally:
         _set(library, USUAL)
         library.malloc_trim(0)
-
-
-def _is_chosen_already() -> bool:
-    return "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ)
 
 
 def _glibc() -> ctypes.CDLL | None:

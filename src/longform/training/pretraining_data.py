@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from longform.data.batching import special_tokens
 from longform.data.packing import DOCUMENTS, BlockFrame, Blocks
+from longform.data.special_tokens import special_tokens
 from longform.data.token_store import Corpus, CorpusTexts, TokenStore, tokenized
 from longform.errors import ConfigurationError, DataError
 from longform.training.crops import check_repeatable, taken

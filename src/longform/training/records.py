@@ -86,8 +86,7 @@ class RecordingCallback(TrainerCallback):
         self, records: Records, description: str, extra: Callable[[], dict[str, float]], *, shown: bool
     ) -> None:
         self.records, self.description, self.extra, self.shown = records, description, extra, shown
-        self.bar: tqdm | None = None
-        self.began = 0.0
+        self.bar, self.began = tqdm(disable=True), 0.0
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Open the bar."""
@@ -98,8 +97,7 @@ class RecordingCallback(TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Move the bar."""
-        if self.bar is not None:
-            self.bar.update(state.global_step - self.bar.n)
+        self.bar.update(state.global_step - self.bar.n)
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
@@ -116,8 +114,7 @@ class RecordingCallback(TrainerCallback):
         values = {name: logs[name] for name in ("loss", "grad_norm", "learning_rate") if name in logs}
         seconds = round(time.perf_counter() - self.began, 2)
         self.records.add("train", state.global_step, **values, **{"seconds": seconds, **self.extra()})
-        if self.bar is not None:
-            self.bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
+        self.bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **_: Any
@@ -129,5 +126,4 @@ class RecordingCallback(TrainerCallback):
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Close the bar."""
-        if self.bar is not None:
-            self.bar.close()
+        self.bar.close()

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from longform.data.batching import SpecialTokens, padded
+from longform.data.batching import padded
+from longform.data.special_tokens import SpecialTokens
 from longform.errors import ConfigurationError
 
 PARALLEL_TOKENS = 16_384  # of teacher windows that are read at once

@@ -87,6 +87,10 @@ class Progress:
     rows: list[dict[str, float]] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)  # since the last row
 
+    def add(self, **values: float) -> None:
+        """A row with what was measured at this step."""
+        self.rows.append({"step": self.step, **values, "seconds": self.seconds, "cpu_seconds": self.cpu_seconds})
+
 
 class Learner:
     """A model on a task. ``folder``: of its checkpoint, or None to keep nothing."""
@@ -186,21 +190,14 @@ class Learner:
         progress = self.progress
         loss = sum(progress.losses) / len(progress.losses)
         progress.losses.clear()
-        progress.rows.append(
-            {"step": progress.step, "loss": loss, "seconds": progress.seconds, "cpu_seconds": progress.cpu_seconds}
-        )
+        progress.add(loss=loss)
         bar.set_postfix(loss=f"{loss:.3f}", best=f"{progress.best_accuracy:.3f}", refresh=False)
 
     def measure(self) -> None:
         """Scores of the validation part as a row; the best weights so far are kept."""
         scores = self.scores(self.task.validation)
         progress = self.progress
-        progress.rows.append(
-            {
-                "step": progress.step, "validation_accuracy": scores.accuracy, "validation_macro_f1": scores.macro_f1,
-                "seconds": progress.seconds, "cpu_seconds": progress.cpu_seconds,
-            }
-        )  # fmt: skip
+        progress.add(validation_accuracy=scores.accuracy, validation_macro_f1=scores.macro_f1)
         if scores.accuracy > progress.best_accuracy:
             progress.best_accuracy, progress.best_step, self.best = scores.accuracy, progress.step, self._weights()
 
