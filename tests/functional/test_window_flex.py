@@ -72,6 +72,7 @@ class Device(torch.Tensor):
     """A tensor that says it lies on a GPU."""
 
     device = torch.device("cuda")
+    is_cuda, is_cpu = True, False
 
 
 def on_a_gpu(dim: int = 64, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:

@@ -49,8 +49,13 @@ class Call:
     @once
     def plain(self) -> bool:
         """Whether all tensors are plain ones on a CPU, of one dtype, and no mode sees what is done with them."""
+        if is_seen():
+            return False
         first = self.tensors[0].dtype
-        return not is_seen() and all(is_plain(x, first) for x in self.tensors)
+        for x in self.tensors:  # each call asks: a loop takes half of what all() takes
+            if not is_plain(x, first):
+                return False
+        return True
 
     @once
     def wants_gradient(self) -> bool:
@@ -60,7 +65,7 @@ class Call:
 
 def is_plain(x: Tensor, dtype: torch.dtype) -> bool:
     """Whether ``x``, of any shape, is a torch.Tensor or Parameter itself, on a CPU, of that dtype."""
-    return (type(x) is Tensor or type(x) is Parameter) and x.device.type == "cpu" and x.dtype == dtype
+    return x.dtype == dtype and x.is_cpu and (type(x) is Tensor or type(x) is Parameter)
 
 
 def is_eager() -> bool:
@@ -110,8 +115,8 @@ def _is_bfloat16(call: Any) -> bool:
 
 EAGER = Condition("eager execution (no graph is traced, no torch.func transform)", lambda call: call.eager)
 PLAIN = Condition("plain tensors of one dtype on a CPU, seen by no dispatch mode", lambda call: call.plain)
-ON_CPU = Condition("tensors on a CPU", lambda call: call.tensors[0].device.type == "cpu")
-ON_CUDA = Condition("tensors on a CUDA device", lambda call: call.tensors[0].device.type == "cuda")
+ON_CPU = Condition("tensors on a CPU", lambda call: call.tensors[0].is_cpu)
+ON_CUDA = Condition("tensors on a CUDA device", lambda call: call.tensors[0].is_cuda)
 NO_GRADIENT = Condition("no gradient to form", lambda call: not call.wants_gradient)
 GRADIENT = Condition("a gradient to form", lambda call: call.wants_gradient)
 NO_DROPOUT = Condition("no dropout", lambda call: call.dropout == 0.0)

@@ -48,7 +48,9 @@ class NormCall(Call):
     in_place: bool
 
     def __post_init__(self) -> None:
-        self.tensors = tuple(x for x in (self.x, self.weight, self.bias) if x is not None)
+        self.tensors = (self.x,)
+        if self.weight is not None and self.bias is not None:
+            self.tensors = (self.x, self.weight, self.bias)
 
 
 @dataclass(eq=False)
@@ -82,7 +84,8 @@ def _compiled(call: NormCall) -> Tensor:
 
 
 def _contiguous(call: Any) -> bool:
-    return call.weight is not None and call.bias is not None and all(x.is_contiguous() for x in call.tensors)
+    has_both = len(call.tensors) == 3
+    return has_both and call.x.is_contiguous() and call.weight.is_contiguous() and call.bias.is_contiguous()
 
 
 def _mixed(call: NormOfSumCall) -> bool:

@@ -33,8 +33,25 @@ def is_watched(layer: nn.Module) -> bool:
 
 def is_hooked(layer: nn.Module) -> bool:
     """Whether ``layer`` itself has forward hooks, or another forward in its place."""
-    changed = "forward" in layer.__dict__ or layer._compiled_call_impl is not None
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or changed)
+    own = layer.__dict__
+    changed = "forward" in own or own.get("_compiled_call_impl") is not None
+    return bool(changed or own["_forward_hooks"] or own["_forward_pre_hooks"])
+
+
+def is_seen_inside(module: nn.Module) -> bool:
+    """Whether somebody sees or replaces what passes through any part of ``module``, or a part is in training mode.
+
+    Asked in every pass without gradients: some 100 parts take 30 microseconds so, and 100 by ``modules()``.
+    """
+    if all_modules._global_forward_hooks or all_modules._global_forward_pre_hooks:
+        return True
+    parts = [module]
+    while parts:
+        part = parts.pop()
+        if part.training or is_hooked(part):
+            return True
+        parts += [child for child in part._modules.values() if child is not None]
+    return False
 
 
 def is_untouched(layer: nn.Module, *kinds: type[nn.Module]) -> bool:

@@ -26,7 +26,7 @@ from longform.functional.window import document_attention
 from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, far_slots
 from longform.layers.attention import LinformerAttention
 from longform.layers.feed_forward import FeedForward
-from longform.layers.linear import apply_linear, is_untouched, is_watched
+from longform.layers.linear import apply_linear, is_seen_inside, is_untouched
 from longform.layers.norm import LayerNorm
 from longform.layers.sequence_projection import MeanProjection, SequenceProjection
 
@@ -51,7 +51,7 @@ def can_run_in_parts(module: nn.Module, given: Tensor) -> bool:
     """
     if torch.is_grad_enabled() or not is_eager():
         return False
-    return not any(part.training or is_watched(part) for part in module.modules())
+    return not is_seen_inside(module)
 
 
 def layer_in_parts(

@@ -23,7 +23,7 @@ class LinearCall(Call):
     bias_times: Tensor | None = None
 
     @once
-    def tensors(self) -> tuple[Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:  # ty: ignore[incompatible-mutable-override]  nobody writes it
         """Those that kernels read, shapes as above."""
         return tuple(x for x in (self.x, self.weight, self.bias, self.residual) if x is not None)
 
@@ -52,7 +52,7 @@ class FeedForwardCall(Call):
     residual: Tensor | None = None
 
     @once
-    def tensors(self) -> tuple[Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:  # ty: ignore[incompatible-mutable-override]  nobody writes it
         """Those that kernels read, shapes as above."""
         return tuple(x for x in (self.x, *self.layers) if x is not None)
 

@@ -137,7 +137,7 @@ def heads_of(x: Tensor, *shape: int) -> Heads:
 
 def _address(x: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> int:
     assert x.dtype == dtype and x.shape == shape, f"{x.dtype} {tuple(x.shape)}, not {dtype} {shape}"  # noqa: PT018
-    assert x.device.type == "cpu", x.device
+    assert x.is_cpu, x.device
     return x.data_ptr()
 
 
