@@ -52,7 +52,7 @@ class Call:
         if is_seen():
             return False
         first = self.tensors[0].dtype
-        for x in self.tensors:  # each call asks: a loop takes half of what all() takes
+        for x in self.tensors:  # noqa: SIM110  each call asks: a loop takes half of what all() takes
             if not is_plain(x, first):
                 return False
         return True
