@@ -78,15 +78,14 @@ def run(name: str, call: Any) -> Any:
 def _ways_of(name: str) -> tuple[Way, ...]:
     """The kernels of an operation that this machine has, without the needs that it meets."""
     kernels = OPERATIONS[name]
-    known = _ways.get(name)
-    if known is not None and known[0] is kernels:
-        return known[1]
-    if torch.compiler.is_compiling():  # a compiler cannot trace questions to the machine
+    if torch.compiler.is_compiling():  # asks all: what is kept below changes, and a traced graph would depend on it
         return tuple((kernel.run, tuple(need.holds for need in kernel.needs)) for kernel in kernels)
-    served = [k for k in kernels if all(need.holds(None) for need in k.needs if need.of_machine)]
-    found = tuple((k.run, tuple(need.holds for need in k.needs if not need.of_machine)) for k in served)
-    _ways[name] = (kernels, found)
-    return found
+    known = _ways.get(name)
+    if known is None or known[0] is not kernels:
+        served = [k for k in kernels if all(need.holds(None) for need in k.needs if need.of_machine)]
+        known = kernels, tuple((k.run, tuple(n.holds for n in k.needs if not n.of_machine)) for k in served)
+        _ways[name] = known
+    return known[1]
 
 
 def ask_the_machine_again() -> None:
