@@ -177,8 +177,8 @@ class PretrainingData:
     """Batches (``steps``) and the validation set (``validation``) of a run; this is process ``rank`` of ``processes``.
 
     ``corpus``: a tokenised corpus on the disk, or documents that are tokenised as they are read. ``validation``: text
-    to measure on; default: a part of the corpus, held out. ``unigram_loss``: validation loss, in nats a token, of a model
-    that predicts every token by its frequency alone: what a trained model has to be below.
+    to measure on; default: a part of the corpus, held out. ``unigram_loss``: validation loss, in nats a token, of a
+    model that predicts every token by its frequency alone: what a trained model has to be below.
 
     Raises ConfigurationError (sizes, a tokenizer without mask), DataError (a corpus smaller than one step).
     """
@@ -272,7 +272,7 @@ class PretrainingData:
         return float(-np.log(share[self._tokens_to_predict()]).mean())
 
     def facts(self) -> dict[str, Any]:
-        """Facts about the data for the run's records; tokens without special ones, None where a stream does not tell."""
+        """Facts about the data for the records; tokens without special ones, None where a stream does not tell."""
         return {
             "corpus_tokens": self.corpus_tokens, "corpus_documents": self.corpus_documents,
             "blocks": self.supply.blocks, "length": self.length, "tokens_per_step": self.step_tokens,
