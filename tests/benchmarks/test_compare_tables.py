@@ -25,11 +25,11 @@ def record(architecture, *, metrics=METRICS, gpu=None, **settings):
     )  # fmt: skip
 
 
-HUMBLE = dict.fromkeys(METRICS) | {"accuracy": 0.75, "cpu_seconds": 2.0, "seconds": 2.0}
+BASELINE = dict.fromkeys(METRICS) | {"accuracy": 0.75, "cpu_seconds": 2.0, "seconds": 2.0}
 
 
 def test_a_data_set_and_budget_is_a_caption_a_picture_and_a_table():
-    text = tables.render_table("compare", [record("tfidf", metrics=HUMBLE), record("full"), record("full", steps=60)])
+    text = tables.render_table("compare", [record("tfidf", metrics=BASELINE), record("full"), record("full", steps=60)])
     assert text.count("**notes.parquet**, scale small: 2 layers of width 16") == 2
     assert "700 texts to train on" in text
     assert "the most frequent class has 25.0%" in text.replace("\n", " ")
@@ -94,7 +94,7 @@ def test_a_picture_is_drawn_for_each_table_and_none_without_records(tmp_path):
     assert compare_pictures.draw([], tmp_path / "none") == []
     assert not (tmp_path / "none").exists()
     later = dataclasses.replace(record("full"), date="2026-11-02T00:00:00+00:00")
-    rows = [record("full"), later, record("tfidf", metrics=HUMBLE), record("full", learning_rate=2e-3)]
+    rows = [record("full"), later, record("tfidf", metrics=BASELINE), record("full", learning_rate=2e-3)]
     made = compare_pictures.draw(rows, tmp_path)
     assert [path.name for path in made] == ["compare-notes-small-64-30.png", "compare-notes-small-64-30-rate0.002.png"]
     assert all(path.stat().st_size > 1000 for path in made)

@@ -1,4 +1,4 @@
-"""``longform bound [MODEL]``: what the paper's Theorems 1 and 2 promise about k, beside measured errors."""
+"""The command ``longform bound [MODEL]``: the k that the paper's Theorems 1 and 2 ask for, beside measured errors."""
 
 import argparse
 from dataclasses import fields
@@ -25,7 +25,7 @@ def parser() -> Any:
         "goes on when it is called again.",
     )  # fmt: skip
     made.add_argument(
-        "model", nargs="?", type=str | None, default=argparse.SUPPRESS,  # any other would replace what --config says
+        "model", nargs="?", type=str | None, default=argparse.SUPPRESS,  # another default would win over --config
         help="folder or hub name of an encoder; bundled: the demo's MiniLM; none: random maps alone",
     )  # fmt: skip
     made.add_argument(
@@ -39,14 +39,14 @@ def parser() -> Any:
     helps = field_helps(BoundSettings)
     for field in fields(BoundSettings):
         made.add_argument(
-            f"--{field.name.replace('_', '-')}", type=_kind(field.type) | None, default=None,
+            f"--{field.name.replace('_', '-')}", type=_option_type(field.type) | None, default=None,
             help=f"{helps[field.name].replace('null: all', 'all: every one')}; not given: the scale's",
         )  # fmt: skip
     return made
 
 
 def run(settings: Any) -> None:
-    """Print k; with a folder, measure and say whether the bounds are kept."""
+    """Print k; with --output, measure too, and say whether projections fail no more often than the theorems allow."""
     from longform.studies.bounds.run import all_guarantees, run_bound
 
     chosen = _chosen(settings)
@@ -59,7 +59,7 @@ def run(settings: Any) -> None:
         _print_k(all_guarantees(chosen, chosen.head_size))
         return
     result = run_bound(
-        _subject(name, settings),
+        _opened_model_and_texts(name, settings),
         chosen,
         output=Path(settings.output).expanduser(),
         progress=True,
@@ -69,34 +69,36 @@ def run(settings: Any) -> None:
     print(f"saved  {settings.output}/report.html, records.jsonl, plots/")
 
 
-def _kind(kind: Any) -> Any:
-    """One number does for a list, and a word for None, which on the command line is "not given"."""
-    kinds = {list[int]: list[int] | int, list[float]: list[float] | float, int | None: int | Literal["all"]}
-    return kinds.get(kind, kind)
+def _option_type(field_type: Any) -> Any:
+    """The type of a field's option: a list may be one number, and None is "all", since null means "not given"."""
+    types = {list[int]: list[int] | int, list[float]: list[float] | float, int | None: int | Literal["all"]}
+    return types.get(field_type, field_type)
 
 
-def _value(given: Any, kind: Any) -> Any:
-    """What was given for a field of ``kind``: one number as a list where the field is one, None for "all"."""
+def _field_value(given: Any, field_type: Any) -> Any:
+    """An option's value as its field takes it: a single number becomes a list where a list is wanted, "all" None."""
     if given == "all":
         return None
-    return [given] if kind in (list[int], list[float]) and not isinstance(given, list) else given
+    return [given] if field_type in (list[int], list[float]) and not isinstance(given, list) else given
 
 
 def _chosen(settings: Any) -> Any:
+    """BoundSettings: the scale's, with the options that were given in their place."""
     from dataclasses import replace
 
     from longform.studies.bounds.settings import BoundSettings, scale_settings
 
     scale = scale_settings(settings.scale)
     found = {field: getattr(settings, field.name) for field in fields(BoundSettings)}
-    given = {field.name: _value(value, field.type) for field, value in found.items() if value is not None}
+    given = {field.name: _field_value(value, field.type) for field, value in found.items() if value is not None}
     if given.get("length") and "projected_length" not in given:
         longest = max(given["length"])
         given["projected_length"] = [k for k in scale.projected_length if k <= longest] or [longest]
     return replace(scale, **given)
 
 
-def _subject(name: str | None, settings: Any) -> Any:
+def _opened_model_and_texts(name: str | None, settings: Any) -> Any:
+    """The BoundSubject of a model, None where only random maps are tried."""
     from longform.data.token_store import CorpusFiles
     from longform.studies.bounds.run import BoundSubject
     from longform.studies.spectrum.run import short_name
@@ -107,7 +109,7 @@ def _subject(name: str | None, settings: Any) -> Any:
     if not texts:
         raise ConfigurationError(f"which texts is {name} to read? Give --text FILE")
     source = encoder_source(name)
-    corpus = CorpusFiles(tuple(texts), settings.text_field).read_again("the next length")
+    corpus = CorpusFiles(tuple(texts), settings.text_field).read_again("the next length")  # refuses standard input
     names = ", ".join(map(short_name, texts))
     return BoundSubject(short_name(name), names, eager_encoder(source, settings.device), corpus, source)
 
@@ -123,11 +125,11 @@ def _print_k(guarantees: Any) -> None:
 
 
 def _print_findings(result: Any) -> None:
-    for said, events in (("proved", ("row", "map", "all", "vector")), ("theorem 2 as constructed", ("construction",))):
+    for kind, events in (("proved", ("row", "map", "all", "vector")), ("theorem 2 as constructed", ("construction",))):
         judged, broken = result.judged(events), result.broken(events)
-        print(f"trials, {said}: failures within the bound in {len(judged) - len(broken):,} of {len(judged):,} cells")
+        print(f"trials, {kind}: failures within the bound in {len(judged) - len(broken):,} of {len(judged):,} cells")
     if result.errors:
-        ks = sorted({row.k for row in result.errors})
+        ks = sorted({row.k for row in result.errors})  # three are printed: least, middle, largest
         rows = [
             {"layer": row.layer + 1, "method": row.method, "fitted to": row.fitted_to or "", "k": row.k,
              "error of the map": row.map_error, "error of the output": row.output_error}
@@ -135,5 +137,5 @@ def _print_findings(result: Any) -> None:
         ]  # fmt: skip
         print_table("relative error on held-out texts", rows)
         closest = result.closest_to_best()
-        said = "the lowest: the nearest other map is" if closest >= 0 else "not the lowest: the best other map is"
-        print(f"the SVD's map error is {said} {abs(closest):.2g} {'above' if closest >= 0 else 'below'} it")
+        verdict = "the lowest: the nearest other map is" if closest >= 0 else "not the lowest: the best other map is"
+        print(f"the SVD's map error is {verdict} {abs(closest):.2g} {'above' if closest >= 0 else 'below'} it")

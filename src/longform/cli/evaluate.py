@@ -1,4 +1,7 @@
-"""``longform evaluate TASK``: scores of a Longform beside its original, on cut texts and on chunks."""
+"""The command ``longform evaluate TASK``: scores of a Longform on whole texts, of its original on cut texts.
+
+The original is run twice: on texts cut at its limit, and on chunks of that length.
+"""
 
 import json
 from typing import Any
@@ -6,7 +9,7 @@ from typing import Any
 from longform.cli.arguments import add_model_options, command_parser
 from longform.cli.printing import print_table
 
-HIDDEN = ("task", "model", "strategy", "max_length", "labels", "f1", "confusion")  # in the records, not in the table
+NOT_IN_TABLE = ("task", "model", "strategy", "max_length", "labels", "f1", "confusion")  # fields of the records alone
 
 
 def parser() -> Any:
@@ -34,26 +37,26 @@ def run(settings: Any) -> None:
         max_length=task.max_length,
         original_length=task.original_length,
     )
-    how = comparison.RunSettings(
+    run_settings = comparison.RunSettings(
         batch_tokens=task.batch_tokens, overlap=task.overlap, dtype=task.dtype, device=task.device
     )
     if settings.task == "sts":
-        records = comparison.compare_similarity(models, task.data, how, fields=task.fields)
+        records = comparison.compare_similarity(models, task.data, run_settings, fields=task.fields)
     elif settings.task == "retrieval":
         names = ("query_field", "relevant_field", "id_field", "text_field", "depth")
         options = {name: task[name] for name in names}
-        records = comparison.compare_retrieval(models, task.queries, task.documents, how, **options)
+        records = comparison.compare_retrieval(models, task.queries, task.documents, run_settings, **options)
     elif settings.task == "classification":
         options = {name: task[name] for name in ("text_field", "label_field", "pair_field")}
-        records = comparison.compare_classification(models, task.data, how, **options)
+        records = comparison.compare_classification(models, task.data, run_settings, **options)
     else:
         options = {name: task[name] for name in ("text_field", "probability", "seed", "max_tokens")}
-        records = comparison.compare_masked_lm(models, task.data, how, **options)
-    print_table(settings.task, [{k: v for k, v in record.items() if k not in HIDDEN} for record in records])
+        records = comparison.compare_masked_lm(models, task.data, run_settings, **options)
+    print_table(settings.task, [{k: v for k, v in record.items() if k not in NOT_IN_TABLE} for record in records])
     for record in records:
         if "confusion" in record:
             _print_confusion(record)
-    if task.output is not None:  # last: what was measured is on the screen whatever happens here
+    if task.output is not None:  # last: should writing fail, the scores are on the screen
         with atomic_write(task.output) as file:
             file.writelines(json.dumps(record) + "\n" for record in records)
 
@@ -73,12 +76,14 @@ def _print_confusion(record: dict[str, Any]) -> None:
 def _task_parser(task: str, description: str) -> Any:
     made = command_parser(f"evaluate {task}", description)
     made.add_argument("--longform", type=str | None, default=None, help="folder of a Longform, run on whole texts")
-    made.add_argument("--original", type=str | None, default=None, help="folder or hub name: on cut texts, on chunks")
+    made.add_argument(
+        "--original", type=str | None, default=None, help="folder or hub name, run on cut texts and on chunks"
+    )
     made.add_argument(
         "--original-length", type=int | None, default=None, help="tokens of the original; null: its limit"
     )
     made.add_argument("--overlap", type=int, default=0, help="tokens that neighbouring chunks share")
-    made.add_argument("--output", type=str | None, default=None, help="jsonl file for the records, one a contender")
+    made.add_argument("--output", type=str | None, default=None, help="jsonl file: the scores of each row of the table")
     add_model_options(made)
     return made
 
@@ -100,7 +105,7 @@ def _retrieval() -> Any:
     made.add_argument("--relevant-field", default="relevant", help="id, or list of ids, of a query's documents")
     made.add_argument("--id-field", default="id", help="a document's id")
     made.add_argument("--text-field", default="text", help="a document's text")
-    made.add_argument("--depth", type=int, default=10, help="ranks that nDCG looks at")
+    made.add_argument("--depth", type=int, default=10, help="ranks that nDCG counts (10: nDCG@10)")
     return made
 
 
@@ -118,6 +123,6 @@ def _masked_lm() -> Any:
     made.add_argument("--data", required=True, help="text, .jsonl, .parquet, a folder, or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--text-field", default="text", help="a document's text")
     made.add_argument("--probability", type=float, default=0.15, help="share of tokens that are masked")
-    made.add_argument("--seed", type=int, default=0, help="of the choice of tokens")
+    made.add_argument("--seed", type=int, default=0, help="of the choice of masked tokens")
     made.add_argument("--max-tokens", type=int | None, default=None, help="tokens taken of a text; null: all")
     return made

@@ -1,4 +1,4 @@
-"""The folder of a converted model, and what is not overwritten."""
+"""The check before a converted model is saved: its folder is empty, or holds an earlier conversion to overwrite."""
 
 from pathlib import Path
 

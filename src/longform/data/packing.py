@@ -20,7 +20,7 @@ SEPARATOR = -1  # the place of a token that stands between two documents and in 
 
 
 class BlockFrame(NamedTuple):
-    """What surrounds the content of a block: special tokens, and the ids between documents and behind the end."""
+    """The ids of a block that are not text: special tokens at its ends, the separator of documents, padding."""
 
     special: SpecialTokens
     separator: int | None

@@ -1,4 +1,4 @@
-"""Which kernel serves an operation: a table for each, from the fastest kernel to the one that takes everything.
+"""The choice of a kernel for an operation: a table for each, from the fastest kernel to one that takes every call.
 
 An operation (attention, window, linear, norm, slot_means ...) has one function, one ``Call`` that holds its arguments,
 and a tuple of ``Kernel``. ``run`` takes the first kernel whose needs all hold; one that finds out later that it cannot

@@ -1,4 +1,4 @@
-"""What is padding and what is text.
+"""Attention masks: checking them, zeros on padding, means and lengths of what is left.
 
 Axes: B batch, n tokens, D features.
 """

@@ -1,4 +1,5 @@
-"""Many token states to one vector, or to two side by side.
+"""Pooling: the hidden states of all tokens to one vector (CLS, mean, or a mean in which early tokens weigh more), or to
+two of these side by side.
 
 Axes: B batch, n tokens, D features.
 """
@@ -9,14 +10,14 @@ from torch import Tensor
 from longform.errors import InputError
 from longform.functional.masks import blank_padding, masked_mean
 
-LEAD = 64  # tokens after which a token's weight is half of the first one's
+LEAD = 64  # the position whose weight is half of the first token's
 
 
 def lead_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean of ``hidden`` (B, n, D) with the weight 1 / (1 + position / 64) -> (B, D); padding alone gives zeros.
+    """Weighted mean of ``hidden`` (B, n, D) -> (B, D), each token's weight 1 / (1 + position / 64).
 
-    What a document is, its beginning says: of 4,096 tokens the first 512 have half of the weight, while in the plain
-    mean they have an eighth. ``mask`` bool (B, n) or None, padding on the right.
+    The beginning of a document says most about what kind it is: of 4,096 tokens the first 512 have half of the weight,
+    in the plain mean an eighth. ``mask`` bool (B, n) or None, padding on the right; a row of padding alone gives zeros.
     """
     dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
     position = torch.arange(hidden.shape[1], device=hidden.device, dtype=dtype)
@@ -28,9 +29,10 @@ def lead_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def first_state(hidden: Tensor, mask: Tensor | None) -> Tensor:
-    """The first token's state, zeros where there is padding alone: (B, n, D), bool mask (B, n) or None -> (B, D).
+    """The first token's state (CLS): hidden (B, n, D), bool mask (B, n) or None -> (B, D).
 
-    Raises InputError where a text begins after padding (not in a compiled graph).
+    A row of padding alone gives zeros. Raises InputError where padding stands before a text; a compiled graph does not
+    check that.
     """
     if mask is not None and not torch.compiler.is_compiling() and bool((mask.any(dim=1) & ~mask[:, 0]).any()):
         raise InputError("padding stands before a text: give it on the right (tokenizer.padding_side = 'right')")
@@ -38,7 +40,7 @@ def first_state(hidden: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def pooled(hidden: Tensor, mask: Tensor | None, *, kind: str) -> Tensor:
-    """hidden (B, n, D), bool mask (B, n) or None -> (B, D), or (B, 2 D) where ``kind`` names two.
+    """The pooled vector: hidden (B, n, D), bool mask (B, n) or None -> (B, D), or (B, 2 D) where ``kind`` names two.
 
     ``kind``: "cls" (the first token), "mean", "lead" (``lead_mean``), or two of them side by side, "cls_mean" and
     "cls_lead".
@@ -49,5 +51,5 @@ def pooled(hidden: Tensor, mask: Tensor | None, *, kind: str) -> Tensor:
 
 
 def pooled_width(kind: str, features: int) -> int:
-    """Numbers of a pooled vector, from ``features`` D of a token's state."""
+    """The width of a pooled vector, D or 2 D, where a token's state has ``features`` D."""
     return len(kind.split("_")) * features

@@ -1,4 +1,6 @@
-"""Predictions and embeddings of whole collections: streamed, in order, resumable, in constant memory."""
+"""Predictions and embeddings of whole collections, written to a file: the functions behind ``longform predict`` and
+``longform embed``. Documents are streamed in order, in constant memory, and an interrupted run is resumed.
+"""
 
 import hashlib
 import time
@@ -19,16 +21,17 @@ from longform.inference.resumable import ResumableOutput
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
 
 Sources = str | Path | Sequence[str | Path]
-LOADING = ("max_length", "dtype", "device", "compile")  # settings that the model is loaded by
+LOADING = ("max_length", "dtype", "device", "compile")  # settings that are needed to load the model
 
 
 @dataclass(frozen=True)
 class InferenceSettings:
     """How documents are read and a model is run; the same for prediction and embedding.
 
-    Lengths are in tokens. ``strategy``: "whole" (up to ``max_length``, or what the model takes) or "chunk-average".
-    ``on_long``: "truncate" (counted) or "error". ``compile``: by torch.compile, Longforms only; it costs tens of
-    seconds at the start of a run. ``restart``: forget what an interrupted run left.
+    Lengths are in tokens. ``strategy``: "whole" (up to ``max_length``; None: the model's limit) or "chunk-average" (the
+    mean over chunks that share ``overlap`` tokens). ``on_long``, of texts that are longer: "truncate" (counted) or
+    "error". ``batch_tokens``: of a batch, padding included. ``compile``: by torch.compile, Longforms only; it costs
+    tens of seconds at the start of a run. ``restart``: begin anew instead of resuming an interrupted run.
     """
 
     text_field: str = "text"
@@ -49,11 +52,13 @@ class InferenceSettings:
 
 @dataclass(frozen=True)
 class InferenceSummary:
-    """What a run did. Counts are of the whole output; ``seconds`` and ``tokens_per_second`` of this start alone."""
+    """What a run did. Counts are of the whole output; ``seconds`` and ``tokens_per_second`` leave out what an
+    interrupted run had done before.
+    """
 
     output: str
     documents: int
-    resumed: int  # documents that an interrupted run had done
+    resumed: int  # documents that were done before, by an interrupted run
     tokens: int
     truncated: int  # documents that were cut
     truncated_tokens: int
@@ -82,8 +87,8 @@ def predict(
         raise ConfigurationError(f"threshold is {threshold}; it is a probability")
     classifier = load_classifier(model, **_chosen(settings, *LOADING))
     format_record = _prediction_format(classifier, threshold)
-    kept = {"command": "predict", "threshold": threshold}
-    return _run(classifier, format_record, model, sources, output, settings, kept)
+    identity = {"command": "predict", "threshold": threshold}
+    return _run(classifier, format_record, model, sources, output, settings, identity)
 
 
 def embed(
@@ -102,8 +107,8 @@ def embed(
     """
     settings = settings or InferenceSettings()
     encoder = load_encoder(model, pooling=pooling, normalise=normalise, **_chosen(settings, *LOADING))
-    kept = {"command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise}
-    return _run(encoder, _embedding_record, model, sources, output, settings, kept)
+    identity = {"command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise}
+    return _run(encoder, _embedding_record, model, sources, output, settings, identity)
 
 
 def _chosen(settings: InferenceSettings, *names: str) -> dict[str, Any]:
@@ -112,13 +117,14 @@ def _chosen(settings: InferenceSettings, *names: str) -> dict[str, Any]:
 
 def _run(
     runner: TextModel, format_record: Callable[[np.ndarray], dict[str, Any]], model: str | Path, sources: Sources,
-    output: str | Path, settings: InferenceSettings, kept: dict[str, Any],
+    output: str | Path, settings: InferenceSettings, identity: dict[str, Any],
 ) -> InferenceSummary:  # fmt: skip
+    """Write a record of each document; ``identity``: what, beside ``settings``, a resumed run must have in common."""
     report = ReadReport()
     fields: Any = _chosen(settings, "text_field", "pair_field", "id_field", "stdin_format")
     documents = read_documents(sources, **fields, report=report)
-    kept |= _identity(model, sources, settings, runner.limit)
-    result = ResumableOutput(output, kept, restart=settings.restart)
+    identity |= _identity(model, sources, settings, runner.limit)
+    result = ResumableOutput(output, identity, restart=settings.restart)
     started, resumed, tokens_now = time.perf_counter(), result.done, 0
     try:
         _skip_done(documents, result)
@@ -144,8 +150,8 @@ def _run(
 def _paired(
     runner: TextModel, documents: Iterator[Document], settings: InferenceSettings, *, initial: int
 ) -> Iterator[tuple[str, Outcome]]:
-    """Outcomes with the ids of their documents; a model's failure names the documents it may have come from."""
-    waiting: deque[str] = deque()
+    """Each document's id and its outcome; a model's error names the documents that it may have come from."""
+    waiting: deque[str] = deque()  # ids of documents that were read, and have no outcome yet: a batch and more
 
     def remembered() -> Iterator[Document]:
         for document in documents:
@@ -167,7 +173,7 @@ def _paired(
 
 
 def _skip_done(documents: Iterator[Document], result: ResumableOutput) -> None:
-    """Pass over what an interrupted run has written, making sure that it is the same documents."""
+    """Read past the documents that an interrupted run has written; raises DataError if the last is another one now."""
     last = None
     for _ in range(result.done):
         last = next(documents, None)
@@ -187,15 +193,15 @@ def _totals(result: ResumableOutput) -> dict[str, int]:
 
 
 def _identity(model: str | Path, sources: Sources, settings: InferenceSettings, limit: int) -> dict[str, Any]:
-    """What must not change between two starts of one run."""
+    """What a run must have in common with the interrupted one that it resumes; ``limit`` stands for ``max_length``."""
     listed = [sources] if isinstance(sources, str | Path) else sources
-    free = ("batch_tokens", "device", "compile", "restart", "progress", "max_length")
-    chosen = {name: value for name, value in asdict(settings).items() if name not in free}
+    may_change = ("batch_tokens", "device", "compile", "restart", "progress")
+    chosen = {name: value for name, value in asdict(settings).items() if name not in (*may_change, "max_length")}
     return {**chosen, "model": _fingerprint(model), "sources": list(map(str, listed)), "limit": limit}
 
 
 def _fingerprint(model: str | Path) -> str:
-    """The model's name and, for a folder, a digest of its settings and of its weights' sizes and times."""
+    """The model's name and, for a folder, a digest of its JSON files and of its weights' sizes and times."""
     folder, digest = Path(model), hashlib.sha256()
     for path in sorted(folder.glob("*.json")):
         digest.update(path.read_bytes())
@@ -205,23 +211,25 @@ def _fingerprint(model: str | Path) -> str:
 
 
 def _prediction_format(classifier: TextClassifier, threshold: float) -> Callable[[np.ndarray], dict[str, Any]]:
+    """The function that makes a record of one text's logits: one label, several labels, or values."""
     labels, problem = classifier.labels, classifier.problem_type
 
-    def single(logits: np.ndarray) -> dict[str, Any]:
-        odds = np.exp(logits.astype(np.float64) - logits.max())
-        scores = dict(zip(labels, (odds / odds.sum()).tolist(), strict=True))
+    def one_label(logits: np.ndarray) -> dict[str, Any]:
+        exponentials = np.exp(logits.astype(np.float64) - logits.max())  # softmax
+        scores = dict(zip(labels, (exponentials / exponentials.sum()).tolist(), strict=True))
         best = labels[int(logits.argmax())]
         return {"label": best, "score": scores[best], "scores": scores}
 
-    def several(logits: np.ndarray) -> dict[str, Any]:
-        scores = dict(zip(labels, np.exp(-np.logaddexp(0.0, -logits.astype(np.float64))).tolist(), strict=True))
+    def multi_label(logits: np.ndarray) -> dict[str, Any]:
+        sigmoid = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
+        scores = dict(zip(labels, sigmoid.tolist(), strict=True))
         return {"labels": [label for label, score in scores.items() if score >= threshold], "scores": scores}
 
-    def value(logits: np.ndarray) -> dict[str, Any]:
+    def regression(logits: np.ndarray) -> dict[str, Any]:
         values = logits.astype(np.float64).tolist()
         return {"score": values[0]} if len(values) == 1 else {"scores": dict(zip(labels, values, strict=True))}
 
-    return {MULTI_LABEL: several, REGRESSION: value}.get(problem, single)
+    return {MULTI_LABEL: multi_label, REGRESSION: regression}.get(problem, one_label)
 
 
 def _embedding_record(vector: np.ndarray) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which attention options go together; every mismatch is a ConfigurationError that names the way out."""
+"""Checks of which attention options go together; every mismatch is a ConfigurationError that says what to change."""
 
 from longform.choices import POOLED, PROJECTION_INITS, PROJECTIONS, SHARINGS
 from longform.errors import ConfigurationError

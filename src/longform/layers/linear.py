@@ -1,4 +1,4 @@
-"""A linear layer whose kernel is chosen at each call, and what stands in the way of taking a layer for its weights.
+"""A linear layer whose kernel is chosen at each call, and checks for hooks and adapters that forbid to skip a layer.
 
 Axes: D inputs, F outputs.
 """
@@ -39,7 +39,7 @@ def is_hooked(layer: nn.Module) -> bool:
 
 
 def is_seen_inside(module: nn.Module) -> bool:
-    """Whether somebody sees or replaces what passes through any part of ``module``, or a part is in training mode.
+    """Whether a hook or another forward is on any submodule of ``module``, or one of them is in training mode.
 
     Asked in every pass without gradients: some 100 parts take 30 microseconds so, and 100 by ``modules()``.
     """

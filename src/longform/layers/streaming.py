@@ -46,8 +46,8 @@ def is_long(given: Tensor) -> bool:
 
 
 def can_run_in_parts(module: nn.Module, given: Tensor) -> bool:
-    """Whether ``given`` (B, n, ...) may pass through ``module`` in parts: no gradient, no graph, nobody looking
-    inside.
+    """Whether ``given`` (B, n, ...) may pass through ``module`` in parts: no gradient, no traced graph, no hook on
+    any module in it, and none in training mode.
     """
     if torch.is_grad_enabled() or not is_eager():
         return False

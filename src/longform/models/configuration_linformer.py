@@ -1,4 +1,4 @@
-"""What a Linformer is made of, checked when it is made."""
+"""The configuration of a Linformer (a Hugging Face config), checked when it is made."""
 
 from importlib import import_module
 from typing import Any, Self

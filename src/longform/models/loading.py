@@ -1,4 +1,4 @@
-"""What may be loaded as a Linformer: its own architecture, from safetensors."""
+"""Checks of a checkpoint before it is loaded as a Linformer: its own architecture, weights in safetensors."""
 
 import contextlib
 from collections.abc import Generator

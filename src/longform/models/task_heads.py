@@ -1,4 +1,5 @@
-"""Heads on the encoder for the usual tasks.
+"""Hugging Face models with a task head: the encoder for masked tokens, classification, token classification, question
+answering and multiple choice, with BERT's arguments and outputs.
 
 Axes: B batch, n tokens, V vocabulary, C choices.
 """
@@ -36,7 +37,7 @@ def _extras(out: BaseModelOutputWithPooling) -> dict[str, Any]:
 
 
 class MaskedLMHead(nn.Module):
-    """decoder(LayerNorm(activation(dense(x)))): (B, n, D) -> (B, n, V); the decoder's weight is the word vectors'."""
+    """decoder(LayerNorm(activation(dense(x)))): (B, n, D) -> (B, n, V); the decoder is tied to the word embeddings."""
 
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__()
@@ -52,7 +53,10 @@ class MaskedLMHead(nn.Module):
 
 
 class ClassificationHead(nn.Module):
-    """out_proj(activation(dense(pooled))): first or mean state (B, D), or both (B, 2 D) -> (B, labels)."""
+    """out_proj(activation(dense(pooled))): pooled states (B, D), or two poolings side by side (B, 2 D) -> (B, labels).
+
+    The pooling is ``config.classifier_pooling`` (``longform.functional.pooling``).
+    """
 
     def __init__(self, config: LinformerConfig, labels: int) -> None:
         super().__init__()
@@ -109,7 +113,10 @@ class LinformerForMaskedLM(LinformerPreTrainedModel):
 
 
 class LinformerForSequenceClassification(LinformerPreTrainedModel):
-    """One label (cross-entropy), several (multi-label) or a value (regression) a document: logits (B, labels)."""
+    """Classification of documents: logits (B, labels).
+
+    As in Hugging Face, ``config.problem_type`` says whether a document has one label, several, or values (regression).
+    """
 
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__(config)
@@ -142,7 +149,7 @@ class LinformerForSequenceClassification(LinformerPreTrainedModel):
 
 
 class LinformerForTokenClassification(LinformerPreTrainedModel):
-    """A label a token: logits (B, n, labels); ``labels`` long (B, n), -100 where there is none."""
+    """Token classification: logits (B, n, labels); ``labels`` long (B, n), -100 at tokens without a label."""
 
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__(config)
@@ -173,7 +180,7 @@ class LinformerForTokenClassification(LinformerPreTrainedModel):
 
 
 class LinformerForQuestionAnswering(LinformerPreTrainedModel):
-    """Start and end of an answer in the text: two logits (B, n); positions long (B,)."""
+    """Extractive question answering: logits (B, n) of an answer's start and of its end; their positions long (B,)."""
 
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__(config)
@@ -204,7 +211,7 @@ class LinformerForQuestionAnswering(LinformerPreTrainedModel):
 
 
 class LinformerForMultipleChoice(LinformerPreTrainedModel):
-    """Which of C texts: input_ids (B, C, n) -> logits (B, C); ``labels`` long (B,)."""
+    """Multiple choice, one of C texts: input_ids (B, C, n) -> logits (B, C); ``labels`` long (B,)."""
 
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__(config)
@@ -228,12 +235,12 @@ class LinformerForMultipleChoice(LinformerPreTrainedModel):
         if given is None:
             raise InputError("give either input_ids or inputs_embeds, and not both")
         choices = given.shape[1]
-        ids, mask, kinds, vectors, positions = (
+        ids, mask, types, vectors, positions = (
             None if x is None else x.flatten(0, 1)
             for x in (input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
         )
         out = self.linformer(
-            ids, mask, kinds, position_ids=positions, inputs_embeds=vectors, return_dict=True, **kwargs
+            ids, mask, types, position_ids=positions, inputs_embeds=vectors, return_dict=True, **kwargs
         )
         hidden = out.last_hidden_state
         valid = checked_mask(mask, batch=hidden.shape[0], length=hidden.shape[1])

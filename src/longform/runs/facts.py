@@ -1,4 +1,4 @@
-"""What a run ran on: hardware, versions and commit, as a record keeps them and as a report says them."""
+"""The machine and software of a run: hardware, versions and commit, for records and for reports."""
 
 import datetime
 import importlib.metadata

@@ -1,6 +1,7 @@
-"""Which run a folder or an unfinished output belongs to: only the same settings, model and data go on in it.
+"""The identity of the run that a folder or an unfinished output belongs to: only the same run may resume it.
 
-A run's identity is a mapping that JSON can hold. It is written before the work begins and compared at every start.
+The identity (settings, model, data) is a mapping that JSON can hold. It is written before the work begins and compared
+at every start.
 """
 
 import json

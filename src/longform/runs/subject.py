@@ -1,4 +1,4 @@
-"""What a measurement was made of, model and corpus, so that a folder does not take one's result for another's."""
+"""The subject of a measurement, its model and corpus, so that a folder does not mix results of different ones."""
 
 from collections.abc import Iterable
 from pathlib import Path

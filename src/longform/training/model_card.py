@@ -1,6 +1,6 @@
-"""What is said of a pre-trained model: what it is, what it learned from and how, how good it is, how to use it.
+"""The model card of a pre-trained model: what it is, what it learned from and how, how good it is, how to use it.
 
-The same blocks become its ``README.md``, the model card, and its page.
+The same blocks become its ``README.md`` and its HTML page.
 """
 
 import math

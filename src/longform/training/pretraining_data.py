@@ -1,7 +1,8 @@
-"""Batches of a pre-training by the number of their step, and the tokens that measure it.
+"""Batches of masked-language pre-training, found by their step number, and its held-out validation set.
 
-A step's blocks and masks depend on the documents, the settings and its number alone: not on the model, nor on how many
-processes share the work, where their number divides the blocks of a step.
+A batch is blocks of n tokens with some tokens hidden (masked). It depends on the documents, the settings and the number
+of its step alone, so that a resumed run has the batches that it would have had, and different models see the same ones.
+The number of processes changes nothing where it divides the blocks of a step.
 """
 
 import random
@@ -27,11 +28,14 @@ from longform.training.masking import (
 )
 from longform.training.pretraining_settings import PretrainingSettings
 
-FEW_DOCUMENTS = 10  # below this the end of each document is held out, not whole documents
+FEW_DOCUMENTS = 10  # a corpus of fewer: the end of each document is held out, not whole documents
 
 
 def block_frame(tokenizer: Any) -> BlockFrame:
-    """What the tokenizer puts around a text. Raises ConfigurationError where it has no mask or padding token."""
+    """The tokenizer's special tokens around a block, between documents and as padding.
+
+    Raises ConfigurationError where it has no mask or padding token.
+    """
     for name in ("mask_token_id", "pad_token_id"):
         if getattr(tokenizer, name) is None:
             raise ConfigurationError(f"the tokenizer has no {name}: masked-language modelling needs it")
@@ -39,13 +43,13 @@ def block_frame(tokenizer: Any) -> BlockFrame:
 
 
 def _first_ordinary(tokenizer: Any) -> int:
-    """The first id behind the special tokens at the head of the vocabulary: no token is replaced by one of these."""
+    """The first id after the special tokens that begin the vocabulary: random replacements are drawn from here on."""
     special = set(tokenizer.all_special_ids)
     return len(list(takewhile(special.__contains__, range(len(tokenizer)))))
 
 
 class Split(NamedTuple):
-    """Documents (indices into their store) to train on and to measure on."""
+    """A corpus split in two: indices of documents in ``store`` to train on, and of held-out ones."""
 
     store: TokenStore
     train: np.ndarray
@@ -53,10 +57,10 @@ class Split(NamedTuple):
 
 
 def split_documents(store: TokenStore, validation_tokens: int) -> Split:
-    """Hold out random documents, the same at every seed: at most ``validation_tokens`` and a tenth of the corpus.
+    """Hold out random documents, at most ``validation_tokens`` together and at most a tenth of the corpus.
 
-    Longer documents are passed over; where all are longer, the shortest is held out. Of a corpus of few documents the
-    last tenth of each is held out.
+    They are the same whatever the run's seed. A document that is longer than that is never held out, except the
+    shortest one where all are. Of a corpus of few documents the last tenth of each is held out, at most.
     """
     lengths = store.lengths()
     if len(store.ends) < FEW_DOCUMENTS:
@@ -72,19 +76,19 @@ def split_documents(store: TokenStore, validation_tokens: int) -> Split:
 
 
 class Supply(Protocol):
-    """Where the blocks of each step come from; those of step s are the same whatever came before.
+    """The source of training blocks: step s has the same ones whether a run begins at step 0 or is resumed there.
 
-    ``blocks``: in one pass over the corpus, or None for a stream, whose end is not known.
+    ``blocks``: how many one pass over the corpus has, or None for a stream, whose end is not known.
     """
 
     blocks: int | None
 
     def steps(self, start: int, size: int) -> Iterator[list[np.ndarray]]:
-        """The content of ``size`` blocks for each step from ``start`` on, without end."""
+        """Endless: for each step from ``start`` on ``size`` blocks, without the special tokens at their ends."""
 
 
 class CachedSupply:
-    """Blocks of a cached corpus; each pass has an order of its own."""
+    """Blocks of a tokenised corpus on the disk (TokenStore); each pass is shuffled anew."""
 
     def __init__(self, cached: Blocks, seed: int) -> None:
         self.cached, self.seed = cached, seed
@@ -105,9 +109,10 @@ class CachedSupply:
 
 
 class StreamedSupply:
-    """Blocks of documents that are tokenised as they come; ``held_out`` documents at the beginning are left out.
+    """Blocks of documents that are tokenised as they are read, without the first ``held_out`` documents.
 
-    ``pool``: blocks among which a step's are drawn.
+    ``pool``: size of the shuffle buffer in blocks, from which the blocks of a step are drawn. A resumed run reads the
+    stream from its beginning again.
     """
 
     blocks: int | None = None
@@ -121,7 +126,7 @@ class StreamedSupply:
         self.held_out, self.max_documents = held_out, max_documents
 
     def documents(self) -> Iterator[list[int]]:
-        """Content token ids of each document of one pass."""
+        """Token ids of each document of one pass, without special tokens."""
         return tokenized(CorpusTexts(self.corpus, self.max_documents), self.tokenizer)
 
     def steps(self, start: int, size: int) -> Iterator[list[np.ndarray]]:
@@ -136,7 +141,7 @@ class StreamedSupply:
             step += 1
 
     def _contents(self, least: int) -> Iterator[np.ndarray]:
-        """Blocks of one pass after the other. Raises DataError when a pass has fewer than ``least``."""
+        """Blocks of pass after pass, without end. Raises DataError when a pass has fewer than ``least``."""
         while True:
             found = tokens = 0
             for block in self._packed():
@@ -146,6 +151,7 @@ class StreamedSupply:
                 raise DataError(too_small(found, tokens, least, self.content + self.frame.special.total))
 
     def _packed(self) -> Iterator[np.ndarray]:
+        """Blocks of one pass. Packing "full": a remainder at the end that fills no block is dropped."""
         waiting: list[int] = []
         for ids in islice(self.documents(), self.held_out, None):
             if self.packing == DOCUMENTS:
@@ -160,7 +166,7 @@ class StreamedSupply:
 
 
 def too_small(blocks: int, tokens: int, least: int, length: int) -> str:
-    """What to say of a corpus that does not fill one step."""
+    """The error message for a corpus that does not fill one step."""
     return (
         f"the corpus is smaller than one batch: {tokens:,} tokens to train on give {blocks} block(s) of "
         f"length={length}, a step takes {least}. Lower tokens_per_step or length, or give more text"
@@ -168,10 +174,11 @@ def too_small(blocks: int, tokens: int, least: int, length: int) -> str:
 
 
 class PretrainingData:
-    """Batches (``steps``) and the validation set (``validation``) of a run; ``rank`` of ``processes`` share a step.
+    """Batches (``steps``) and the validation set (``validation``) of a run; this is process ``rank`` of ``processes``.
 
-    ``corpus``: a cached corpus, or documents that are tokenised as they come. ``validation``: held-out text; default:
-    a part of the corpus. ``unigram_loss``: what predicting frequencies alone loses on the validation set, nats a token.
+    ``corpus``: a tokenised corpus on the disk, or documents that are tokenised as they are read. ``validation``: text
+    to measure on; default: a part of the corpus, held out. ``unigram_loss``: validation loss, in nats a token, of a
+    model that predicts every token by its frequency alone: what a trained model has to be below.
 
     Raises ConfigurationError (sizes, a tokenizer without mask), DataError (a corpus smaller than one step).
     """
@@ -186,7 +193,7 @@ class PretrainingData:
         self.at_once = max(1, settings.tokens_per_forward // length)
         self.step_blocks = self.share * processes
         self.step_tokens = self.step_blocks * length
-        self.tokens = 0  # that all processes have trained on, up to the last step that was handed out
+        self.tokens = 0  # trained on by all processes together, the step handed out last included
         if not self.share:
             raise ConfigurationError(
                 f"tokens_per_step={settings.tokens_per_step} holds no block of length={length} for each of {processes} "
@@ -203,9 +210,9 @@ class PretrainingData:
         self.validation = fixed_masked_set(held, self._hiding(*STANDARD), blocks_at_once=self.at_once)
         if not self.validation:
             raise DataError("no text to measure on: give more documents, or a validation text of their own")
-        if counts is None:  # of a stream: what stands around the tokens that are asked for
+        if counts is None:  # a stream: frequencies in the validation text, without the tokens to predict
             counts = np.bincount(held.store.tokens, minlength=len(tokenizer))
-            counts = counts - np.bincount(self._asked_for(), minlength=len(tokenizer))
+            counts = counts - np.bincount(self._tokens_to_predict(), minlength=len(tokenizer))
         self.unigram_loss = self._unigram_loss(counts)
 
     def _hiding(self, fraction: float, mask_share: float, random_share: float) -> Hiding:
@@ -219,7 +226,7 @@ class PretrainingData:
         return Blocks(store, documents, self.frame, length=self.length, packing=packing, keep_rest=keep_rest)
 
     def _read_store(self, store: TokenStore, validation: TokenStore | None) -> tuple[Blocks, np.ndarray]:
-        """Blocks to measure on, and how often each token occurs in the corpus."""
+        """Make the supply; the validation blocks, and how often each token occurs in the corpus."""
         counts = np.bincount(store.tokens, minlength=len(self.tokenizer))
         if validation is None:
             split = split_documents(store, self.settings.validation_tokens)
@@ -236,6 +243,7 @@ class PretrainingData:
         return held, counts
 
     def _read_stream(self, corpus: Corpus, validation: TokenStore | None) -> Blocks:
+        """Make the supply; the validation blocks. Raises DataError where the rest of the stream fills no step."""
         check_repeatable(corpus)
         chosen = self.settings
         self.supply = supply = StreamedSupply(
@@ -255,16 +263,16 @@ class PretrainingData:
             raise DataError(f"{error}. The first {held} are held out to measure on: {way}") from error
         return self._blocks(validation, np.arange(len(validation.ends)), keep_rest=True)
 
-    def _asked_for(self) -> np.ndarray:
+    def _tokens_to_predict(self) -> np.ndarray:
+        """The hidden ids of the validation set."""
         return np.concatenate([part.labels.numpy() for part in self.validation])
 
     def _unigram_loss(self, counts: np.ndarray) -> float:
-        wanted = self._asked_for()
-        share = (counts + 1.0) / (counts.sum() + len(counts))
-        return float(-np.log(share[wanted]).mean())
+        share = (counts + 1.0) / (counts.sum() + len(counts))  # add-one smoothing
+        return float(-np.log(share[self._tokens_to_predict()]).mean())
 
     def facts(self) -> dict[str, Any]:
-        """What the records say of the data; tokens without special ones, None where a stream does not tell."""
+        """Facts about the data for the records; tokens without special ones, None where a stream does not tell."""
         return {
             "corpus_tokens": self.corpus_tokens, "corpus_documents": self.corpus_documents,
             "blocks": self.supply.blocks, "length": self.length, "tokens_per_step": self.step_tokens,
@@ -280,7 +288,7 @@ class PretrainingData:
         return self.supply.blocks // self.step_blocks
 
     def steps(self, start: int = 0) -> Iterator[list[MaskedBlocks]]:
-        """From step ``start`` on, without end: the parts of each step that are this process's."""
+        """Endless: for each step from ``start`` on this process's blocks, in parts of one forward pass each."""
         self.tokens = start * self.step_tokens
         for step, contents in enumerate(self.supply.steps(start, self.step_blocks), start):
             self.tokens += self.step_tokens
@@ -297,7 +305,7 @@ class PretrainingData:
 
 
 def _first_documents(supply: StreamedSupply, tokens: int) -> TokenStore:
-    """The first documents of a stream that have ``tokens`` tokens together."""
+    """The first documents of a stream that have ``tokens`` tokens together, or more."""
     held: list[np.ndarray] = []
     count = 0
     for ids in supply.documents():

@@ -1,4 +1,4 @@
-"""What a pre-training leaves behind for people: learning curve, model card, one self-contained page."""
+"""The report of a pre-training: learning curve, model card, one self-contained page."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

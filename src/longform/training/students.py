@@ -1,4 +1,4 @@
-"""Encoders to train: opened from memory, a conversion or a folder, their state while they learn, saving them."""
+"""Models to train: opening them (from memory, a conversion or a folder), their state in training, saving them."""
 
 import contextlib
 import hashlib
@@ -40,17 +40,18 @@ class Student(NamedTuple):
     origin: Any = None
 
     def save(self, folder: Path) -> None:
-        """Save model and tokenizer; what makes its origin a sentence-transformers folder is kept."""
+        """Save model and tokenizer; the files that make its origin a sentence-transformers folder are copied."""
         if hasattr(self.origin, "save_pretrained"):
             self.origin.save_pretrained(folder)
             return
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         if isinstance(self.origin, Path):
-            _copy_surroundings(self.origin, folder)
+            _copy_other_files(self.origin, folder)
 
 
-def _copy_surroundings(source: Path, folder: Path) -> None:
+def _copy_other_files(source: Path, folder: Path) -> None:
+    """Copy what neither model nor tokenizer saves: sentence-transformers' files and modules, the conversion report."""
     for name in KEPT_FILES:
         if (source / name).is_file():
             shutil.copy2(source / name, folder / name)

@@ -88,7 +88,7 @@ def test_impossible_shapes_are_refused(wrong):
         ListOpsShape(**wrong)
 
 
-def test_the_humble_baseline_knows_the_outermost_operation_and_no_more():
+def test_the_baseline_knows_the_outermost_operation_and_no_more():
     task = open_task("listops", length=40, progress=False).task
     labels_after = defaultdict(Counter)
     for sequence, label in zip(task.train.sequences, task.train.labels, strict=True):

@@ -1,4 +1,4 @@
-"""What each compiled kernel is asked for: the structures of csrc/jobs.h, and tensors as their pointers.
+"""Arguments of the compiled kernels: the structures of csrc/jobs.h, which hold tensors as pointers.
 
 Every address that a kernel gets passes through ``pointer``, ``rows_of`` or ``heads_of``, which assert the dtype, the
 shape and the strides that the kernel will read it with.

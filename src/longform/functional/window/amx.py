@@ -6,7 +6,7 @@ logits and each query's total, and the gradients of keys gather in the cache whi
 document is one thread's. (torch's fused attention, which serves elsewhere, is called for each part, in float32
 backwards.)
 
-Axes: B batch, n tokens, c queries at hand, S slots, h heads, d head dimension, w block, b blocks.
+Axes: B batch, n tokens, c queries of a part, S slots, h heads, d head dimension, w block, b blocks.
 """
 
 from functools import lru_cache

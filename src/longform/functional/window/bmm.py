@@ -88,7 +88,7 @@ class MovingKeys:
             self._add_hidden(spare)
 
     def _add_hidden(self, keys: int) -> None:
-        """Put ``keys`` that nobody sees behind the others."""
+        """Append ``keys`` that no query sees."""
         self.key, self.value = (pad(x, (0, 0, 0, keys)) for x in (self.key, self.value))
         self.held = pad(self.held, (0, keys), value=-torch.inf)
 

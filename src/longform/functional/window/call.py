@@ -1,4 +1,4 @@
-"""One call of attention with a window; what only some kernels need of it is formed when the first one asks.
+"""The arguments of one call of window attention; tensors that only some kernels need are formed at first use.
 
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n / w) blocks.
 """

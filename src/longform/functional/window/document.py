@@ -1,8 +1,8 @@
-"""One document on a CPU, where no gradient is wanted: the part of it that is at hand, and the slots of all of it.
+"""Window attention of one document in inference on a CPU: a part of its tokens, and the slots of all of them.
 
 A document is as long as its text, so padding costs nothing; a long one may come part by part (layers/streaming.py).
 
-Axes: n tokens of the document, c queries and m keys at hand, S slots, h heads, d head dimension, w block.
+Axes: n tokens of the document, c queries and m keys of the part, S slots, h heads, d head dimension, w block.
 """
 
 from abc import ABC, abstractmethod

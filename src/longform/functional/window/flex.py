@@ -66,7 +66,7 @@ def _kernels_take(call: WindowCall) -> bool:
 
 
 def _may_compile(call: WindowCall) -> bool:
-    """In a graph, but for export; in eager mode where nobody watches the call (FlopCounterMode, fake tensors, vmap)."""
+    """In a graph, but for export; in eager mode without modes or transforms (FlopCounterMode, fake tensors, vmap)."""
     if torch.jit.is_tracing():
         return False
     if torch.compiler.is_compiling():

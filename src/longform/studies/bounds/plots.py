@@ -1,4 +1,8 @@
-"""Pictures of the theorems: k against n, how often projections fail, and the error of rank k."""
+"""Pictures of ``longform bound``: the theorems' k against n, how often random projections fail, error against k.
+
+P is an attention map, p a row of it, V its values, w a column of them, R a random projection (k, n), d the head
+dimension; ε and δ as in the paper. A projection fails where an error is above ε.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -14,12 +18,12 @@ from longform.studies.bounds.theorems import smallest_useful_length, theorem_1, 
 PLOTS = "plots"
 LOG = {"xscale": "log", "yscale": "log"}
 FLOOR = 1e-7  # where a failure that was never seen is drawn
-PROVED = {
+PROVED = {  # events of monte_carlo.EVENTS whose bound follows from the lemma, and their labels
     "row": "one row, one column",
     "map": "any of n rows, one column\n(Theorem 1)",
     "all": "any of n rows, any of d columns\n(Theorem 2's union)",
 }
-PRINTED = {
+PRINTED = {  # other forms, as the paper's theorems and proofs have them
     "vector": "one row, d columns, with RᵀR\n(Theorem 2 before E and F)",
     "construction": "one row, d columns,\nE = δR, F = exp(-δ)R (Theorem 2)",
     "literal": "‖P RᵀR w - P w‖ > ε ‖P w‖\n(Theorem 1 as printed)",
@@ -39,14 +43,14 @@ def draw_bound(result: BoundResult, output: Path) -> dict[str, Path]:
     paths = {"k against n": output / PLOTS / "k.png"}
     epsilons = sorted({row.epsilon for row in result.guarantees})
     plot_k(epsilons, result.guarantees[0].head_size, paths["k against n"])
-    kept = "" if result.broken() else ": all are below the proved bound"
+    verdict = "" if result.broken() else ": all are below the proved bound"
     for length in sorted({cell.length for cell in result.cells}):
         cells = [cell for cell in result.cells if cell.length == length]
-        for said, name, events, title in (
-            ("failures", "failures", PROVED, f"Failures of random projections, n = {length}{kept}"),
+        for shown, name, events, title in (
+            ("failures", "failures", PROVED, f"Failures of random projections, n = {length}{verdict}"),
             ("the printed forms", "printed", PRINTED, f"What the theorems' text adds to the lemma, n = {length}"),
         ):
-            path = paths[f"{said} at n = {length}"] = output / PLOTS / f"{name}-{length}.png"
+            path = paths[f"{shown} at n = {length}"] = output / PLOTS / f"{name}-{length}.png"
             plot_failures(cells, events, title, path)
     if result.errors:
         paths["error against k"] = output / PLOTS / "error.png"
@@ -55,7 +59,7 @@ def draw_bound(result: BoundResult, output: Path) -> dict[str, Path]:
 
 
 def plot_k(epsilons: Sequence[float], head_size: int, path: Path) -> None:
-    """k of both theorems against n, and where it is not below n."""
+    """k of both theorems against n; grey where k >= n, so that nothing is shortened."""
     lengths = [2**power for power in range(5, 18)]
     with picture(path, 7.2, 4.8) as axes:
         axes.fill_between(lengths, lengths, 10 * lengths[-1], color="0.5", alpha=0.15, linewidth=0)
@@ -74,17 +78,20 @@ def plot_k(epsilons: Sequence[float], head_size: int, path: Path) -> None:
 
 
 def plot_failures(cells: Sequence[Cell], events: dict[str, str], title: str, path: Path) -> None:
-    """Share of failures against k, a row of panels an event of ``events`` (event -> what it is), a column an ε."""
+    """Share of failures against k: one row of panels for each event, one column for each ε.
+
+    ``events``: name of an event -> its label.
+    """
     epsilons = sorted({cell.epsilon for cell in cells})
-    sources = list(dict.fromkeys(cell.source for cell in cells))
+    sources = list(dict.fromkeys(cell.source for cell in cells))  # random and aligned maps, then layers of the model
     by_source = dict(zip(sources, ["0.55", "tab:red", *colours(len(sources))], strict=False))
     size = max(7.6, 1.2 + 3.3 * len(epsilons)), 0.9 + 2.7 * len(events)
     with picture(path, *size, len(events), len(epsilons), sharex=True, sharey=True, squeeze=False) as grid:
-        for panels, (event, said) in zip(grid, events.items(), strict=True):
+        for panels, (event, label) in zip(grid, events.items(), strict=True):
             for axes, epsilon in zip(panels, epsilons, strict=True):
                 here = [cell for cell in cells if cell.event == event and cell.epsilon == epsilon]
                 _failure_panel(axes, here, by_source)
-            panels[0].set_ylabel(f"{said}\n\nshare that fails", fontsize=8)
+            panels[0].set_ylabel(f"{label}\n\nshare that fails", fontsize=8)
         for axes, epsilon in zip(grid[0], epsilons, strict=True):
             axes.set_title(f"ε = {epsilon}", fontsize=10)
         for axes in grid[-1]:
@@ -106,18 +113,19 @@ def _failure_panel(axes: Any, cells: Sequence[Cell], by_source: dict[str, Any]) 
     axes.set(**LOG, ylim=(FLOOR / 2, 2))
     axes.set_yticks([FLOOR, 1e-5, 1e-3, 1e-1, 1], ["0", "10⁻⁵", "10⁻³", "0.1", "1"])
     ks = sorted({cell.k for cell in cells})
-    fours = [k for k in ks if math.log2(k) % 2 == 0]
-    number_ticks(axes, fours if len(fours) > 1 else ks)
+    powers_of_four = [k for k in ks if math.log2(k) % 2 == 0]
+    number_ticks(axes, powers_of_four if len(powers_of_four) > 1 else ks)
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25)
 
 
 def plot_errors(result: BoundResult, path: Path) -> None:
-    """Error against k, a column a layer: of the map above, of the output below."""
+    """Error against k, one column of panels for each of at most six layers: of the map above, of the output below."""
     layers = sorted({row.layer for row in result.errors})
     shown = layers if len(layers) <= 6 else [layers[round(i * (len(layers) - 1) / 5)] for i in range(6)]
     size = max(7.6, 1.2 + 3.4 * len(shown)), 7.4
-    below = "nor is any output here (below)" if _best_output(result) else "for the output it is not optimal (below)"
+    best = _svd_has_best_output(result)
+    below = "nor is any output here (below)" if best else "for the output it is not optimal (below)"
     with picture(path, *size, 2, len(shown), sharex=True, sharey="row", squeeze=False) as grid:
         for panels, error in zip(grid, ("map", "output"), strict=True):
             for axes, layer in zip(panels, shown, strict=True):
@@ -135,8 +143,8 @@ def plot_errors(result: BoundResult, path: Path) -> None:
         _share_legend(grid, grid[0][0].get_lines(), title, columns=4)
 
 
-def _best_output(result: BoundResult) -> bool:
-    """Whether no other method's output is nearer than the SVD's, in any layer, at any k."""
+def _svd_has_best_output(result: BoundResult) -> bool:
+    """Whether no method's output is nearer to the exact one than the SVD's, in any layer, at any k."""
     best = {(row.layer, row.k): row.output_error for row in result.errors if row.method == BEST}
     return all(row.output_error >= best[row.layer, row.k] - ROUNDING for row in result.errors)
 

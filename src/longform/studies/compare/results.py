@@ -1,4 +1,4 @@
-"""What one architecture reached: a file in the comparison's folder, and a line of its records."""
+"""The result of one architecture in a comparison: a file in the comparison's folder, and a line of its records."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field

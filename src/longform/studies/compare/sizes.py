@@ -1,4 +1,4 @@
-"""Sizes of the compared models, and how their attention is cut."""
+"""Sizes of the compared models: width, depth, and each architecture's own attention options."""
 
 from dataclasses import dataclass
 
@@ -13,24 +13,25 @@ class Sizes:
 
     Args:
         length: n, tokens of the longest text; longer ones are cut.
-        vocabulary: ids there are, padding included; 0 where the input is vectors.
-        features: F of the vectors; 0 where the input is ids.
-        labels: classes.
-        hidden_size: D.
+        vocabulary: number of token ids, padding included; 0 where the input is vectors.
+        features: F of an input vector; 0 where the input is token ids.
+        labels: number of classes.
+        hidden_size: D, width of the layers.
         layers: encoder layers.
         heads: attention heads.
-        intermediate_size: of the feed-forward part.
+        intermediate_size: width of the feed-forward part.
         dropout: probability after embeddings, attention and feed-forward, and in the head.
         attention_dropout: probability on attention weights (of the models that have it).
         projected_length: k of Linformer, slots of Longform.
-        projection_init: how Linformer's E begins: "block_mean", means of k blocks, or "normal", N(0, 1/k).
-        pooling: of the last states, for every architecture: a name of ``longform.functional.pooling.POOLINGS``.
+        projection_init: initial E of Linformer: "block_mean", means of k blocks, or "normal", N(0, 1/k).
+        pooling: of the last hidden states, for every architecture: one of ``longform.choices.POOLINGS``.
         window: w: Longform sees w to 2w tokens on each side, Longformer w; Reformer's chunks are of w tokens.
         block: tokens of a BigBird block.
-        landmarks: of Nyströmformer.
-        random_features: of Performer.
+        landmarks: number of Nyströmformer's landmarks.
+        random_features: number of Performer's random features.
         hashes: rounds of Reformer's hashing.
-        normalization: "pre" or "post" for full, Longform, Linformer. Reformer and Performer are "pre", the rest "post".
+        normalization: "pre" or "post", of full attention, Longform and Linformer; Reformer and Performer are always
+            "pre", the rest "post".
         initializer_range: standard deviation of initial weights, for every architecture that has this option (all but
             Performer's layers, whose package uses torch's own); 0: 1 / sqrt(hidden_size). BERT's 0.02 is for widths of
             768 and more.
@@ -59,7 +60,7 @@ class Sizes:
 
     @property
     def initial_deviation(self) -> float:
-        """Of the weights."""
+        """Standard deviation of initial weights."""
         return self.initializer_range or self.hidden_size**-0.5
 
     def __post_init__(self) -> None:

@@ -96,7 +96,7 @@ def _measure(network: PreTrainedModel, length: int, repetitions: int) -> dict[st
 
     growth = peak_growth(timed, "cpu")
     if seconds[0] < LONG_PASS:
-        seconds.clear()  # the first pass of a length finds no memory at hand
+        seconds.clear()  # the first pass of a length has to get memory from the system
         for _ in range(repetitions):
             timed()
     return {"seconds": sorted(seconds)[len(seconds) // 2], "mib": None if growth is None else growth / MIB}

@@ -1,4 +1,8 @@
-"""``report.html`` of the demo: one file without links to anything outside it, made from the results of the steps."""
+"""The demo's ``report.html``: a self-contained page, made from the results of the demo's steps.
+
+It sets the fine-tuned Longform beside the original encoder, fine-tuned the same way. ``results``: the name of a step in
+``longform.studies.demo.run`` ("prepare", "heal", "test longform", "test original" ...) -> what the step found.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,10 +17,10 @@ Results = Mapping[str, dict[str, Any]]
 
 
 def write_report(path: Path, results: Results, environment: Mapping[str, Any], *, folder: str, pictures: Path) -> None:
-    """Write the page; ``folder``: the demo's, as its commands name it; ``pictures``: where its pictures are drawn."""
+    """Write the page; ``folder``: of the demo, as shown in commands; ``pictures``: a folder for its pictures."""
     blocks = [
         *_headline(results), *_comparison(results), *_confusion(results, pictures), *_curves(results, pictures),
-        *_next(folder), *_how(results),
+        *_next_steps(folder), *_how_it_was_made(results),
     ]  # fmt: skip
     foot = "; ".join(f"{name} {value}" for name, value in environment.items())
     write_page(path, "A short encoder that now reads long documents", blocks, foot=foot)
@@ -48,10 +52,10 @@ def _comparison(results: Results) -> list[Block]:
         ("Accuracy on the test texts", original["accuracy"], long["accuracy"]),
         ("Macro-F1 on the test texts", original["macro_f1"], long["macro_f1"]),
     ]
-    for key, said in (("long", "longer than the original reads"), ("short", "that the original reads whole")):
+    for key, which in (("long", "longer than the original reads"), ("short", "that the original reads whole")):
         part = gain[key]
         if part["texts"]:
-            scores.append((f"Accuracy on the {part['texts']} texts {said}", part["original"], part["longform"]))
+            scores.append((f"Accuracy on the {part['texts']} texts {which}", part["original"], part["longform"]))
     rows = [[name, f"{before:.1%}", f"{now:.1%}", f"{100 * (now - before):+.1f}"] for name, before, now in scores]
     tuned = results["train original"], results["train longform"]
     amounts: dict[str, Sequence[Any]] = {
@@ -107,10 +111,10 @@ def _curves(results: Results, pictures: Path) -> list[Block]:
 
 
 def growth(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One sentence: what four times the length costs, and the two models at the longest length of both."""
+    """A sentence: how time grows with length for both models, and what they take at the longest length of both."""
     table = {(row["model"], row["length"]): row for row in rows}
     parts = []
-    for name in (LONG, LONGER):
+    for name in (LONG, LONGER):  # LONGER: the original with a longer position table
         lengths = sorted(length for model, length in table if model == name)
         if len(lengths) > 1:
             first, last = table[name, lengths[0]], table[name, lengths[-1]]
@@ -120,9 +124,9 @@ def growth(rows: Sequence[Mapping[str, Any]]) -> str:
             )
     both = sorted({length for model, length in table if model == LONG} & {n for model, n in table if model == LONGER})
     if both:
-        at = both[-1]
-        long, full = table[LONG, at], table[LONGER, at]
-        parts.append(f"at {at:,} tokens {_cost(long)} instead of {_cost(full)} with full attention")
+        longest = both[-1]
+        long, full = table[LONG, longest], table[LONGER, longest]
+        parts.append(f"at {longest:,} tokens {_cost(long)} instead of {_cost(full)} with full attention")
     return "; ".join(parts) + "."
 
 
@@ -131,7 +135,7 @@ def _cost(row: Mapping[str, Any]) -> str:
     return f"{row['seconds']:.2f} s{memory}"
 
 
-def _next(folder: str) -> list[Block]:
+def _next_steps(folder: str) -> list[Block]:
     model = f"{folder}/model"
     return [
         Heading("What to do next"),
@@ -153,7 +157,7 @@ def _next(folder: str) -> list[Block]:
     ]
 
 
-def _how(results: Results) -> list[Block]:
+def _how_it_was_made(results: Results) -> list[Block]:
     facts, healing, tuned = results["prepare"]["facts"], results["heal"], results["train longform"]
     steps = [[name, f"{one['seconds']:,.0f} s"] for name, one in results.items() if one["seconds"] >= 1]
     return [

@@ -1,4 +1,4 @@
-"""What a part of Figure 3 writes: records, curves, the picture, the table and the page."""
+"""The files that a part of Figure 3 writes: records, curves, the picture, the table and the page."""
 
 import math
 from collections.abc import Mapping, Sequence

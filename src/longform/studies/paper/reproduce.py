@@ -1,4 +1,4 @@
-"""What ``longform reproduce`` can be asked for: each table and figure of the paper, and what it takes."""
+"""The tables and figures of the paper that ``longform reproduce`` can measure, with the time and options of each."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What Table 2 writes: records, the table beside the paper's, a picture of the gaps, the page."""
+"""The files that Table 2 writes: records, the table beside the paper's, a picture of the gaps, the page."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

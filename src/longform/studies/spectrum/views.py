@@ -1,4 +1,4 @@
-"""What is made from measured spectra and can be made again: pictures, k for ``longform convert``, records."""
+"""Outputs that are made from measured spectra at any time: pictures, k for ``longform convert``, records."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a run shows: ``tables.md``, pictures, and ``report.html`` with all of it inside."""
+"""The report of a benchmark run: ``tables.md``, pictures, and ``report.html`` with all of it inside."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One row: what a competitor took in a cell, as a benchmark record."""
+"""One row of the benchmark: time and memory of one architecture at one length, batch and dtype (a cell)."""
 
 import statistics
 from collections.abc import Mapping
