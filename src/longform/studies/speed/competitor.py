@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from longform.studies.speed.floor import Floor
+from longform.studies.speed.floor import Floor, window_floor
 from longform.studies.speed.shapes import Cell, Shape
 
 VOCABULARY = 8  # words, of Hugging Face models; they are never read
@@ -90,3 +90,7 @@ class Competitor:
         if self.longest is not None and cell.length > self.longest:
             return f"above {self.longest:,} tokens only Longform is measured"
         return self.refuses(cell.shape)
+
+    def plan(self, cell: Cell) -> Floor:
+        """The floor that its rows are compared with: its own, or that of ours-window."""
+        return (self.floor or window_floor)(cell.shape, cell.batch)

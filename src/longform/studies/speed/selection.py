@@ -68,14 +68,17 @@ def cells_of(selection: Selection, *, device: str, threads: int) -> list[Cell]:
 
     Raises ConfigurationError for values that do not exist.
     """
-    _require_something(selection)
+    for field in fields(selection):
+        if field.name != "memory" and not getattr(selection, field.name):
+            raise ConfigurationError(f"{field.name} is empty: there is nothing to measure")
     if selection.floors not in (*FLOORS, *FAMILIES):
         raise ConfigurationError(f'floors="{selection.floors}"; it is all, none or a family: {", ".join(FAMILIES)}')
     check_least(selection, batch_tokens=1)
+    fast = "bfloat16" if native_bfloat16(torch.device(device)) else "float32"
     found = [
         Cell(
             size=size, length=length, batch=texts_of(batch, length, selection.batch_tokens), slots=slots,
-            dtype=dtype_on(device) if dtype == AUTO else dtype, mode=mode, work=work, device=device, threads=threads,
+            dtype=fast if dtype == AUTO else dtype, mode=mode, work=work, device=device, threads=threads,
         )
         for size, work, dtype, mode, batch, length, slots in product(
             selection.sizes, selection.passes, selection.dtypes, selection.modes, selection.batches,
@@ -83,11 +86,6 @@ def cells_of(selection: Selection, *, device: str, threads: int) -> list[Cell]:
         )
     ]  # fmt: skip
     return list(dict.fromkeys(replace(cell, slots=cell.shape.slots) for cell in found))
-
-
-def dtype_on(device: str) -> str:
-    """What "auto" is on "cpu" or "cuda": "bfloat16" where that is multiplied in hardware, else "float32"."""
-    return "bfloat16" if native_bfloat16(torch.device(device)) else "float32"
 
 
 def texts_of(batch: str | int, length: int, batch_tokens: int) -> int:
@@ -119,9 +117,3 @@ def chosen_threads(threads: int | None) -> int:
     if not 1 <= threads <= cores:
         raise ConfigurationError(f"threads={threads} must be between 1 and the {cores} cores of this process")
     return threads
-
-
-def _require_something(selection: Selection) -> None:
-    for field in fields(selection):
-        if field.name != "memory" and not getattr(selection, field.name):
-            raise ConfigurationError(f"{field.name} is empty: there is nothing to measure")

@@ -6,7 +6,7 @@ from typing import Any
 
 from longform.conversion.defaults import WINDOW, default_slots
 from longform.errors import ConfigurationError
-from longform.training.settings import check_least
+from longform.training.settings import check_choices, check_least
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,9 @@ class Cell:
     threads: int
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (
-            ("size", self.size, tuple(SIZES)), ("dtype", self.dtype, DTYPES), ("mode", self.mode, MODES),
-            ("passes", self.work, PASSES),
-        ):  # fmt: skip
-            if value not in allowed:
-                raise ConfigurationError(f'{name}="{value}"; it is one of {", ".join(allowed)}')
+        check_choices(self, size=SIZES, dtype=DTYPES, mode=MODES)
+        if self.work not in PASSES:
+            raise ConfigurationError(f'passes="{self.work}"; it is one of {", ".join(PASSES)}')
         check_least(self, length=1, batch=1, slots=1, threads=1)
         if self.length < 2:
             raise ConfigurationError(f"length={self.length}: a Linformer shortens a text, so it needs 2 tokens or more")
