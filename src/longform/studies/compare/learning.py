@@ -202,19 +202,15 @@ class Learner:
             progress.best_accuracy, progress.best_step, self.best = scores.accuracy, progress.step, self._weights()
 
     @torch.no_grad()
-    def logits(self, data: LabelledSequences) -> np.ndarray:
-        """Float32 (N, L), in the data's order. The random state is as it was: measuring changes no training."""
+    def scores(self, data: LabelledSequences) -> ClassificationScores:
+        """Accuracy, macro-F1 and confusion on a part. The random state is as it was: measuring changes no training."""
         self.model.eval()
-        found = np.zeros((len(data.labels), len(data.names)), dtype=np.float32)
+        found = np.zeros((len(data.labels), len(data.names)), dtype=np.float32)  # logits (N, L), in the data's order
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(self.settings.seed)  # of Reformer's hashes
             for chosen, inputs, mask in self._parts(data, range(len(data.labels))):
                 found[chosen] = self._logits(inputs, mask).cpu().numpy()
-        return found
-
-    def scores(self, data: LabelledSequences) -> ClassificationScores:
-        """Accuracy, macro-F1 and confusion on a part."""
-        return classification_scores(self.logits(data), data.labels, data.names)
+        return classification_scores(found, data.labels, data.names)
 
     def _save(self) -> None:
         if self.folder is None:

@@ -105,7 +105,9 @@ def _result(name: str, setup: Setup) -> Result:
     write_result(setup.output, found)
     (folder_of(setup.output, name) / CHECKPOINT).unlink(missing_ok=True)
     if setup.memory and name != BASELINE and found.memory_mib is None and not found.memory_reason:
-        found = _with_memory(found, setup)
+        texts = texts_at_once(setup.learning.batch_size, setup.learning.tokens_per_forward, setup.sizes.length)
+        mib, reason = step_memory(name, setup.sizes, texts, setup.device)
+        found = replace(found, memory_mib=mib, memory_reason=reason)
         write_result(setup.output, found)
     return found
 
@@ -132,12 +134,6 @@ def _attempt(name: str, setup: Setup) -> Result:
     if setup.device.type == "cuda":
         torch.cuda.empty_cache()
     return Result(name, row.title, row.family, row.source, row.pads, skipped=reason)
-
-
-def _with_memory(result: Result, setup: Setup) -> Result:
-    texts = texts_at_once(setup.learning.batch_size, setup.learning.tokens_per_forward, setup.sizes.length)
-    mib, reason = step_memory(result.name, setup.sizes, texts, setup.device)
-    return replace(result, memory_mib=mib, memory_reason=reason)
 
 
 def _train(name: str, setup: Setup) -> Result:

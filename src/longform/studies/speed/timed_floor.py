@@ -15,6 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from longform.functional.linear import can_pack, linear, pack
 from longform.studies.speed.floor import Attention, Floor, Product
+from longform.studies.speed.precision import wait
 
 
 class TimedFloor:
@@ -32,10 +33,12 @@ class TimedFloor:
             for call in plan.attention:
                 self.steps += self._attention(call)
 
+    @torch.no_grad()
     def __call__(self) -> None:
-        """One pass."""
+        """One pass, to its end on a GPU too."""
         for step in self.steps:
             step()
+        wait(self.device.type)
 
     def _made(self, *shape: int, name: object) -> Tensor:
         """A tensor of this shape; one with the same name is the same tensor."""

@@ -31,7 +31,7 @@ from longform.studies.speed.competitors import all_competitors
 from longform.studies.speed.floor import Floor
 from longform.studies.speed.measuring import alternate
 from longform.studies.speed.memory import is_out_of_memory, limit_memory, peak_growth, process_peak
-from longform.studies.speed.precision import forward_of, make_pass, prepare, random_states, wait, weight_bytes
+from longform.studies.speed.precision import forward_of, make_pass, prepare, random_states, weight_bytes
 from longform.studies.speed.shapes import Cell
 from longform.studies.speed.timed_floor import TimedFloor
 
@@ -143,14 +143,8 @@ def _floors(
         label = FLOOR + names[0]
         with attempt(label, emit):
             timed = TimedFloor(plan, dtype=cell.dtype, work=cell.work, device=torch.device(cell.device))
-            found[label] = (names, partial(_with_wait, timed, cell.device))
+            found[label] = (names, timed)
     return found
-
-
-@torch.no_grad()
-def _with_wait(action: Callable[[], None], device: str) -> None:
-    action()
-    wait(device)
 
 
 @contextmanager
