@@ -26,19 +26,12 @@ SILENT = "its process said nothing"
 
 @dataclass(frozen=True)
 class Effort:
-    """How long a grid may take.
+    """How long a grid may take."""
 
-    Args:
-        repeats: rounds of each competitor.
-        cell_seconds: for all passes of one competitor in one cell; fewer rounds are run, or none, to keep it.
-        memory: whether peak memory is measured, by a pass of each competitor in another process.
-        floors: whose floors are timed: "all", "none", or a family.
-    """
-
-    repeats: int = 5
-    cell_seconds: float = 300.0
-    memory: bool = True
-    floors: str = "all"
+    repeats: int = 5  # rounds of each competitor
+    cell_seconds: float = 300.0  # of all passes of a competitor in a cell: fewer rounds are run, or none, to keep it
+    memory: bool = True  # whether peak memory is measured, by a pass of each competitor in another process
+    floors: str = "all"  # whose floors are timed: "all", "none", or a family
 
     def __post_init__(self) -> None:
         check_least(self, repeats=1)

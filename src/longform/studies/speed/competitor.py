@@ -49,37 +49,27 @@ def with_weights_formed(model: nn.Module, hidden: Tensor) -> Tensor:
 class Competitor:
     """One architecture in one setting.
 
-    Args:
-        name: on the command line and in records.
-        label: in tables and pictures.
-        family: "ours"; "order" (ours with its products in another order); "full" (full attention); "peer" (other
-            implementations of Linformer); "sparse" (other architectures).
-        build: makes the float32 model, without dropout: hidden states (B, n, D) -> (B, n, D).
-        expected: its output by a slower and plainer way, from (a float64 copy of the model, hidden states); None
-            where there is none.
-        verify: compares the implementation with an independent one, with copied weights, on a short text; raises
-            WrongOutput.
-        floor: the plan of its products; None for another architecture, whose rows show ours-window's floor.
-        packages: what it needs beyond the package's own dependencies.
-        autocast: in bfloat16 its weights stay in float32, because it does not run otherwise.
-        quadratic: time and memory grow as n².
-        longest: most tokens that it is measured with, or None.
-        refuses: why it has no model of a shape; "" where it has one.
-        details: what of its attention depends on the shape and is not a setting of the cell, for its records.
+    ``family``: "ours"; "order" (ours with its products in another order); "full" (full attention); "peer" (other
+    implementations of Linformer); "sparse" (other architectures).
+    ``build``: makes the float32 model, without dropout: hidden states (B, n, D) -> (B, n, D).
+    ``expected``: its output by a slower and plainer way, from (a float64 copy of the model, hidden states).
+    ``verify``: compares with an independent implementation, weights copied, on a short text; raises WrongOutput.
+    ``floor``: the plan of its products; None for another architecture, whose rows show ours-window's floor.
+    ``details``: what of its attention depends on the shape and is not a setting of the cell, for its records.
     """
 
-    name: str
-    label: str
+    name: str  # on the command line and in records
+    label: str  # in tables and pictures
     family: str
     build: Callable[[Shape], nn.Module]
     expected: Callable[[nn.Module, Tensor], Tensor] | None = None
     verify: Callable[[Shape], None] | None = None
     floor: Callable[[Shape, int], Floor] | None = None
-    packages: tuple[str, ...] = ()
-    autocast: bool = False
-    quadratic: bool = False
-    longest: int | None = 65_536
-    refuses: Callable[[Shape], str] = lambda shape: ""
+    packages: tuple[str, ...] = ()  # that it needs beyond the package's own dependencies
+    autocast: bool = False  # in bfloat16 its weights stay in float32, because it does not run otherwise
+    quadratic: bool = False  # time and memory grow as n²
+    longest: int | None = 65_536  # most tokens that it is measured with, or None
+    refuses: Callable[[Shape], str] = lambda shape: ""  # why it has no model of a shape; "" where it has one
     details: Callable[[Shape], dict[str, int]] = lambda shape: {}
 
     def missing(self, cell: Cell) -> str:

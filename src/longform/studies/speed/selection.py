@@ -22,32 +22,20 @@ FLOORS = ("all", "none")
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The grid is all combinations.
+    """The grid is all combinations; ``floors``, ``memory`` and ``cell_seconds`` are those of its Effort.
 
-    Args:
-        lengths: n, tokens of a text.
-        sizes: "minilm" (6 layers x 384), "base" (12 x 768).
-        dtypes: "float32", "bfloat16"; "auto": bfloat16 where the device multiplies it, else float32.
-        modes: "eager", "compiled".
-        passes: "inference", "train".
-        batches: texts in a pass; "full" fills ``batch_tokens``.
-        slots: k of pure Linformers; n / 2 where that is less.
-        competitors: names, families (ours, order, full, peer, sparse), or "all".
-        batch_tokens: tokens of a full batch.
-        floors: whose floors are timed: "all", "none", or a family.
-        memory: whether peak memory is measured, by a pass in another process.
-        cell_seconds: for all passes of one competitor in one cell; fewer rounds are run, or none, to keep it.
+    ``competitors``: names, families (ours, order, full, peer, sparse), or "all".
     """
 
-    lengths: tuple[int, ...]
-    sizes: tuple[str, ...] = ("minilm",)
-    dtypes: tuple[str, ...] = (AUTO,)
-    modes: tuple[str, ...] = ("eager",)
-    passes: tuple[str, ...] = ("inference",)
-    batches: tuple[str, ...] = ("1",)
-    slots: tuple[int, ...] = (256,)
+    lengths: tuple[int, ...]  # n, tokens of a text
+    sizes: tuple[str, ...] = ("minilm",)  # "minilm" (6 layers x 384), "base" (12 x 768)
+    dtypes: tuple[str, ...] = (AUTO,)  # "float32", "bfloat16"; "auto": bfloat16 where the device multiplies it
+    modes: tuple[str, ...] = ("eager",)  # "eager", "compiled"
+    passes: tuple[str, ...] = ("inference",)  # "inference", "train"
+    batches: tuple[str, ...] = ("1",)  # texts in a pass; "full" fills ``batch_tokens``
+    slots: tuple[int, ...] = (256,)  # k of pure Linformers; n / 2 where that is less
     competitors: tuple[str, ...] = ("ours-window", "ours-linear", "sdpa", "unfused", "lucidrains", "tatp22")
-    batch_tokens: int = 16_384
+    batch_tokens: int = 16_384  # of a full batch
     floors: str = "ours"
     memory: bool = True
     cell_seconds: float = 300.0
