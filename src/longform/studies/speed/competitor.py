@@ -14,16 +14,14 @@ VOCABULARY = 8  # words, of Hugging Face models; they are never read
 
 
 def common_settings(shape: Shape) -> dict[str, Any]:
-    """Settings that all of Hugging Face's encoders have, for a shape."""
+    """Settings of Hugging Face's encoders for a shape, without dropout."""
     size = shape.size
     return {
         "vocab_size": VOCABULARY, "hidden_size": size.hidden, "num_hidden_layers": size.layers,
         "num_attention_heads": size.heads, "intermediate_size": size.intermediate,
         "max_position_embeddings": shape.length, "initializer_range": size.initial_deviation,
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
     }  # fmt: skip
-
-
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 class FromEmbeddings(nn.Module):

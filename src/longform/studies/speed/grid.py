@@ -37,7 +37,8 @@ def run_grid(
     """
     commit()  # of the code that runs, whatever is checked out by the end
     path = output / RECORDS
-    records = _read(path)
+    with reading(path, way_out="remove the line, or give another --output"):
+        records = read_records([path]) if path.exists() else []
     if also is not None:  # an error now is better than one after the first cell
         append_records(also, [])
     there = {key_of(record.settings): record for record in records}
@@ -93,8 +94,3 @@ def set_aside(output: Path) -> Path | None:
 def key_of(settings: Mapping[str, Any]) -> str:
     """What tells rows apart."""
     return json.dumps(settings, sort_keys=True)
-
-
-def _read(path: Path) -> list[Record]:
-    with reading(path, way_out="remove the line, or give another --output"):
-        return read_records([path]) if path.exists() else []

@@ -1,6 +1,5 @@
 """Selections of cells: all combinations of the lengths, sizes, dtypes ... that are named."""
 
-import os
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
@@ -9,6 +8,7 @@ import torch
 
 from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
+from longform.runs.facts import hardware
 from longform.studies.speed.competitors import FAMILIES
 from longform.studies.speed.shapes import Cell
 from longform.training.settings import check_least
@@ -101,7 +101,7 @@ def chosen_threads(threads: int | None) -> int:
     """CPU threads: as many as asked for, or as the process has cores (OMP_NUM_THREADS where that is set)."""
     if threads is None:
         return torch.get_num_threads()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = hardware()["cores"] or 1
     if not 1 <= threads <= cores:
         raise ConfigurationError(f"threads={threads} must be between 1 and the {cores} cores of this process")
     return threads
