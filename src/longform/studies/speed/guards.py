@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any
 
 from longform.runs.records import Record
 from longform.studies.speed.competitor import Competitor
@@ -12,6 +11,7 @@ from longform.studies.speed.memory import KEPT_FREE
 from longform.studies.speed.shapes import Cell
 
 WARM_UPS = 2  # passes before the first that counts
+VARIED = ("length", "slots", "batch")  # k and the batch go with the length
 GROUP_SHARE = 0.7  # of available memory, for the models that alternate in one process
 
 
@@ -38,23 +38,17 @@ def predicted_seconds(competitor: Competitor, cell: Cell, records: Iterable[Reco
 
     Time is taken to grow as the operations do, or as n² where these are not known and the competitor is quadratic.
     """
-    wanted = cell.settings(competitor.name)
+    wanted = {name: value for name, value in cell.settings(competitor.name).items() if name not in VARIED}
     shorter = [
         (record.settings["length"], seconds * cell.batch / record.settings["batch"])
         for record in records
         if isinstance(seconds := record.metrics.get("seconds"), float)
-        and _same_but_length(record.settings, wanted) and record.settings["length"] < cell.length
+        and wanted.items() <= record.settings.items() and record.settings["length"] < cell.length
     ]  # fmt: skip
     if not shorter:
         return None
     length, seconds = max(shorter, key=itemgetter(0))
     return seconds * _growth(competitor, replace(cell, length=length), cell)
-
-
-def _same_but_length(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Length aside, and k and the batch, which go with it."""
-    free = ("length", "slots", "batch")
-    return all(one.get(name) == value for name, value in other.items() if name not in free)
 
 
 def _growth(competitor: Competitor, short: Cell, long: Cell) -> float:
