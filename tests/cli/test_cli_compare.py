@@ -6,11 +6,10 @@ import pytest
 from longform.cli.main import main
 from longform.studies.compare import run as comparison
 from longform.studies.compare import tasks as compare_tasks
-from longform.studies.compare.memory import StepMemory
 
 
 def test_digits_through_the_command(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(comparison, "step_memory", lambda name, sizes, texts, device: StepMemory(1.5))
+    monkeypatch.setattr(comparison, "step_memory", lambda name, sizes, texts, device: (1.5, ""))
     line = ["compare", "--task", "digits", "--architectures", "linformer", "--steps", "2", "--patch", "2",
             "--pooling", "cls", "--projection-init", "normal", "--output", str(tmp_path / "out")]  # fmt: skip
     assert main(line) == 0
@@ -23,7 +22,7 @@ def test_digits_through_the_command(tmp_path, monkeypatch, capsys):
 
 
 def test_listops_is_the_published_setup_but_for_the_rate():
-    found = compare_tasks.scale("listops", "paper", learning_rate=None, steps=None)
+    found = compare_tasks.scale("listops", "paper")
     assert (found.sizes["length"], found.sizes["hidden_size"], found.sizes["layers"]) == (2000, 64, 2)
     assert (found.learning.steps, found.learning.batch_size, found.learning.learning_rate) == (5000, 32, 1e-3)
     assert found.learning.warmup * found.learning.steps == 250

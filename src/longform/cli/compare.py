@@ -67,7 +67,7 @@ def run(settings: Any) -> None:
         dtype=settings.dtype,
     )  # fmt: skip
     chosen = EVERY if settings.architectures == ["all"] else settings.architectures
-    done = compare(
+    results = compare(
         opened.task, opened.sizes, opened.learning, settings.output, architectures=chosen, device=settings.device,
         described={"kind": settings.task, "scale": settings.scale},
     )  # fmt: skip
@@ -77,11 +77,11 @@ def run(settings: Any) -> None:
             "processor_seconds": result.cpu_seconds, "ms_a_text": _shown(result.milliseconds_per_text),
             "memory_MiB": _shown(result.memory_mib),
         }
-        for result in done.results if not result.skipped
+        for result in results if not result.skipped
     ]  # fmt: skip
     if rows:
         print_table(f"{opened.task.name}, {len(opened.task.test.labels):,} test texts", rows)
-    for said in left_out(done.results):
+    for said in left_out(results):
         print(said)
     print(f"saved  {settings.output} (report.html, comparison.png, table.md, records.jsonl)")
 

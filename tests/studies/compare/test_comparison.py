@@ -18,7 +18,6 @@ from longform.studies.compare import run as module
 from longform.studies.compare.architectures import ARCHITECTURES, build
 from longform.studies.compare.learning import CHECKPOINT, Learner, LearningSettings
 from longform.studies.compare.listops import SYMBOLS, ListOpsShape, listops
-from longform.studies.compare.memory import StepMemory
 from longform.studies.compare.report import left_out, table_of
 from longform.studies.compare.results import Result, folder_of, read_result
 from longform.studies.compare.run import LOCK, WEIGHTS, compare
@@ -48,7 +47,7 @@ def sizes(task):
 
 def test_a_comparison_writes_its_folder_and_goes_on_where_it_stood(task, sizes, tmp_path, monkeypatch):
     done = compare(task, sizes, LEARNING, tmp_path, architectures=("linformer", "tfidf"), memory=False, progress=False)
-    first, baseline = done.results
+    first, baseline = done
     assert 0 <= first.accuracy <= 1
     assert (first.steps, baseline.steps) == (6, None)
     assert first.tokens == sum(len(task.train.sequences[p]) for b in _batches(task, LEARNING) for p in b)
@@ -73,7 +72,7 @@ def test_a_comparison_writes_its_folder_and_goes_on_where_it_stood(task, sizes, 
     monkeypatch.setattr(module, "_attempt", lambda name, *a, **o: trained.append(name) or real(name, *a, **o))
     more = compare(task, sizes, LEARNING, tmp_path, architectures=("full", "linformer"), memory=False, progress=False)
     assert trained == ["full"]
-    assert more.results[1] == first
+    assert more[1] == first
     assert (tmp_path / "table.md").read_text().count("\n| ") == 4  # the rule, and three results
 
     other = LearningSettings(steps=7)
@@ -105,11 +104,11 @@ def test_an_architecture_that_fails_is_a_row_with_its_reason(task, sizes, tmp_pa
         patched.setattr(Learner, "learn", failing)
         names = ("linformer", "tfidf")
         done = compare(task, sizes, LEARNING, tmp_path, architectures=names, memory=False, progress=False)
-    assert done.results[0].skipped.startswith(said)
-    assert done.results[1].accuracy is not None
+    assert done[0].skipped.startswith(said)
+    assert done[1].accuracy is not None
     assert f"Linformer: not run, {said}" in (tmp_path / "table.md").read_text()
     again = compare(task, sizes, LEARNING, tmp_path, architectures=("linformer",), memory=False, progress=False)
-    assert again.results[0].accuracy is not None
+    assert again[0].accuracy is not None
 
 
 def test_faults_of_the_program_are_no_reasons(task, sizes, tmp_path, monkeypatch):
@@ -132,9 +131,9 @@ def test_a_result_is_kept_before_its_memory_is_measured(task, sizes, tmp_path, m
     assert kept.accuracy is not None
     assert asked == [("linformer", sizes, 3, CPU)]
 
-    monkeypatch.setattr(module, "step_memory", lambda *given: StepMemory(None, "killed"))
+    monkeypatch.setattr(module, "step_memory", lambda *given: (None, "killed"))
     done = compare(task, sizes, LEARNING, tmp_path, architectures=("linformer",), device="cpu", progress=False)
-    assert done.results == [replace(kept, memory_reason="killed")]
+    assert done == [replace(kept, memory_reason="killed")]
     assert "Linformer: memory not measured, killed" in (tmp_path / "report.html").read_text()
 
 
@@ -231,7 +230,7 @@ def test_impossible_budgets_are_refused(wrong):
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
 def test_every_architecture_is_trained_and_tested_in_both_dtypes(name, dtype, task, sizes, tmp_path):
     settings = replace(LEARNING, dtype=dtype)
-    (done,) = compare(task, sizes, settings, tmp_path, architectures=(name,), memory=False, progress=False).results
+    (done,) = compare(task, sizes, settings, tmp_path, architectures=(name,), memory=False, progress=False)
     assert (done.skipped, done.steps) == ("", 6)
     assert done.accuracy is not None
 
@@ -253,7 +252,7 @@ def test_processes_that_share_a_folder_take_turns(task, sizes, tmp_path, monkeyp
         names = ("full", "linformer")
         done = compare(task, sizes, LEARNING, tmp_path, architectures=names, memory=False, progress=False)
     assert began == ["linformer", "full"]
-    assert [result.name for result in done.results] == ["full", "linformer"]
+    assert [result.name for result in done] == ["full", "linformer"]
 
 
 def test_a_name_with_dollars_is_no_formula(task, sizes, tmp_path):

@@ -57,6 +57,5 @@ def test_the_one_that_ran_last_is_known_in_rounds_too(tmp_path: Path, monkeypatc
 
 
 def test_a_child_that_takes_too_long_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "TICK", 0.01)
     outcome = outcome_of("time.sleep(100)", tmp_path, monkeypatch, seconds=0.1)
     assert outcome.ended == "stopped after 0 s"

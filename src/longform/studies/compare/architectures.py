@@ -9,6 +9,7 @@ Axes: B texts, n tokens, D hidden, F features.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -24,11 +25,11 @@ from longform.studies.compare.sizes import Sizes
 
 
 class SequenceClassifier(nn.Module):
-    """An encoder with our pooling and head. ``lengths``: the padded n for a batch whose longest text has n."""
+    """Another package's encoder, as ``make`` builds it, with our pooling and head."""
 
-    def __init__(self, encoder: nn.Module, width: int, sizes: Sizes, lengths: Callable[[int], int]) -> None:
+    def __init__(self, make: Callable[[Sizes], encoders.Encoder], sizes: Sizes) -> None:
         super().__init__()
-        self.encoder, self.lengths = encoder, lengths
+        self.encoder, width, self.lengths = make(sizes)
         self.values = nn.Linear(sizes.features, sizes.hidden_size) if sizes.features else None
         config = LinformerConfig(
             hidden_size=width, num_attention_heads=1, hidden_dropout_prob=sizes.dropout,
@@ -106,16 +107,6 @@ def _ours(**attention: Any) -> Callable[[Sizes], nn.Module]:
     return build
 
 
-def _other(encoder: Callable[[Sizes], encoders.Encoder]) -> Callable[[Sizes], nn.Module]:
-    """A builder of another package's encoder with our pooling and head."""
-
-    def build(sizes: Sizes) -> nn.Module:
-        made, width, lengths = encoder(sizes)
-        return SequenceClassifier(made, width, sizes, lengths)
-
-    return build
-
-
 def _slots(sizes: Sizes) -> int:
     return min(sizes.projected_length, sizes.length)
 
@@ -152,23 +143,23 @@ ARCHITECTURES = {
         ),
         Architecture(
             "reformer", "Reformer (LSH)", "others", TRANSFORMERS, "a multiple of the chunk",
-            _other(encoders.reformer), "pre", windowed=True,
+            partial(SequenceClassifier, encoders.reformer), "pre", windowed=True,
         ),
         Architecture(
             "longformer", "Longformer", "others", TRANSFORMERS, "a multiple of the window",
-            _other(encoders.longformer), "post", windowed=True,
+            partial(SequenceClassifier, encoders.longformer), "post", windowed=True,
         ),
         Architecture(
             "bigbird", "BigBird (sparse)", "others", TRANSFORMERS, "a multiple of the block, 12 blocks or more",
-            _other(encoders.bigbird), "post",
+            partial(SequenceClassifier, encoders.bigbird), "post",
         ),
         Architecture(
             "nystromformer", "Nyströmformer", "others", TRANSFORMERS, "the longest length, always",
-            _other(encoders.nystromformer), "post",
+            partial(SequenceClassifier, encoders.nystromformer), "post",
         ),
         Architecture(
             "performer", "Performer", "others", "performer-pytorch", "nothing (its mask hides values, not keys)",
-            _other(encoders.performer), "pre",
+            partial(SequenceClassifier, encoders.performer), "pre",
         ),
     )
 }  # fmt: skip

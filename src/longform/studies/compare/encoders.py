@@ -9,17 +9,8 @@ from math import ceil
 from typing import Any, Self
 
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import (
-    BigBirdConfig,
-    BigBirdModel,
-    LongformerConfig,
-    LongformerModel,
-    NystromformerConfig,
-    NystromformerModel,
-    ReformerConfig,
-    ReformerModel,
-)
 from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
 from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
 
@@ -56,7 +47,7 @@ def reformer(sizes: Sizes) -> Encoder:
     power = max(1, (2 * padded(sizes.length) // chunk).bit_length() - 1)
     limit = 2 * max(int((padded(sizes.length) // chunk) ** 0.5), chunk)  # above it factors, as Reformer's own rule is
     buckets = 2**power if 2**power <= limit else [2 ** (power // 2), 2 ** (power - power // 2)]
-    config = ReformerConfig(
+    config = transformers.ReformerConfig(
         vocab_size=max(1, sizes.vocabulary), hidden_size=sizes.hidden_size, attn_layers=["lsh"] * sizes.layers,
         num_attention_heads=sizes.heads, attention_head_size=sizes.hidden_size // sizes.heads,
         feed_forward_size=sizes.intermediate_size, hidden_act="gelu", hidden_dropout_prob=sizes.dropout,
@@ -65,15 +56,15 @@ def reformer(sizes: Sizes) -> Encoder:
         max_position_embeddings=padded(sizes.length), lsh_attn_chunk_length=chunk, num_buckets=buckets,
         num_hashes=sizes.hashes, is_decoder=False, use_cache=False, pad_token_id=0,
     )  # fmt: skip
-    return ReformerModel(config), 2 * sizes.hidden_size, padded
+    return transformers.ReformerModel(config), 2 * sizes.hidden_size, padded
 
 
 class _WithGlobalFirstToken(nn.Module):
     """Longformer whose first token sees, and is seen by, all: as its own classifier has it."""
 
-    def __init__(self, config: LongformerConfig) -> None:
+    def __init__(self, config: transformers.LongformerConfig) -> None:
         super().__init__()
-        self.model = LongformerModel(config, add_pooling_layer=False)
+        self.model = transformers.LongformerModel(config, add_pooling_layer=False)
 
     def forward(self, attention_mask: Tensor, **inputs: Tensor) -> Tensor:
         """As LongformerModel; hidden states (B, n, D)."""
@@ -86,13 +77,13 @@ def longformer(sizes: Sizes) -> Encoder:
     """A window of ``sizes.window`` tokens on each side, one global token."""
     width = 2 * max(2, min(sizes.window, sizes.length // 2))  # its chunks are of 2 tokens or more
     padded = multiple(width)
-    config = LongformerConfig(
+    config = transformers.LongformerConfig(
         attention_window=[width] * sizes.layers, **_shared(sizes, positions=padded(sizes.length) + 1)
     )
     return _WithGlobalFirstToken(config), sizes.hidden_size, padded
 
 
-class _SameBlocksAlways(BigBirdModel):
+class _SameBlocksAlways(transformers.BigBirdModel):
     """BigBird with the random blocks of its training also when it is measured; in float32.
 
     In evaluation transformers points all random blocks at the first one, another attention than the one that was
@@ -115,7 +106,7 @@ class _SameBlocksAlways(BigBirdModel):
 def bigbird(sizes: Sizes) -> Encoder:
     """Window of three blocks, first and last block global, three random blocks."""
     padded = multiple(sizes.block, BIGBIRD_LEAST_BLOCKS)
-    config = BigBirdConfig(
+    config = transformers.BigBirdConfig(
         attention_type="block_sparse", block_size=sizes.block, num_random_blocks=BIGBIRD_RANDOM_BLOCKS,
         use_cache=False, **_shared(sizes, positions=padded(sizes.length)),
     )  # fmt: skip
@@ -129,9 +120,9 @@ class _WithMask(nn.Module):
     landmarks cannot be added to; padding would count in landmarks and convolution.
     """
 
-    def __init__(self, config: NystromformerConfig) -> None:
+    def __init__(self, config: transformers.NystromformerConfig) -> None:
         super().__init__()
-        self.model = NystromformerModel(config)
+        self.model = transformers.NystromformerModel(config)
         self.valid: Tensor | None = None  # (B, n, 1) of the batch that passes through
         for module in self.model.modules():
             if isinstance(module, NystromformerSelfAttention):
@@ -149,7 +140,7 @@ def nystromformer(sizes: Sizes) -> Encoder:
     """Landmarks are means of equal segments of the whole length, so that every batch is padded to it."""
     landmarks = min(sizes.landmarks, max(2, sizes.length // 2))
     whole = multiple(landmarks, 2)(sizes.length)
-    config = NystromformerConfig(
+    config = transformers.NystromformerConfig(
         segment_means_seq_len=whole, num_landmarks=landmarks, conv_kernel_size=NYSTROMFORMER_KERNEL,
         **_shared(sizes, positions=whole),
     )  # fmt: skip

@@ -33,33 +33,23 @@ LOGGED = 200  # training losses that are written down, each a mean
 class LearningSettings:
     """The budget, the same for every architecture.
 
-    Args:
-        steps: optimiser steps.
-        batch_size: texts of a step.
-        tokens_per_forward: tokens, padding included, that pass through the model at once; a step's texts are grouped
-            by length into such parts, and gradients accumulated.
-        learning_rate: highest learning rate of AdamW.
-        warmup: part of the steps (0 to 1) in which it rises from 0; after that it falls linearly to 0.
-        weight_decay: of AdamW.
-        max_grad_norm: gradients are scaled down to this norm.
-        evaluations: how often the validation part is measured at most, at even distances; the best weights are kept,
-            and tested in the end.
-        seed: of weights, order and dropout.
-        dtype: of the matrix products: float32, bfloat16, or auto (bfloat16 where CPU or GPU has it).
-        checkpoint_seconds: between two checkpoints.
+    ``tokens_per_forward``: tokens, padding included, that pass through the model at once; a step's texts are grouped by
+    length into such parts, and gradients accumulated.
+    ``evaluations``: how often the validation part is measured at most, at even distances; the best weights are kept,
+    and tested in the end.
     """
 
-    steps: int = 500
-    batch_size: int = 32
+    steps: int = 500  # of the optimiser
+    batch_size: int = 32  # texts of a step
     tokens_per_forward: int = 8192
-    learning_rate: float = 1e-3
-    warmup: float = 0.1
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
+    learning_rate: float = 1e-3  # the highest, of AdamW
+    warmup: float = 0.1  # part of the steps (0 to 1) in which the rate rises from 0; after that it falls linearly to 0
+    weight_decay: float = 0.0  # of AdamW
+    max_grad_norm: float = 1.0  # gradients are scaled down to this norm
     evaluations: int = 10
-    seed: int = 0
-    dtype: str = "float32"
-    checkpoint_seconds: float = 120.0
+    seed: int = 0  # of weights, order and dropout
+    dtype: str = "float32"  # of the matrix products: float32, bfloat16, or auto (bfloat16 where CPU or GPU has it)
+    checkpoint_seconds: float = 120.0  # between two checkpoints
 
     def __post_init__(self) -> None:
         check_positive(
@@ -202,19 +192,15 @@ class Learner:
             progress.best_accuracy, progress.best_step, self.best = scores.accuracy, progress.step, self._weights()
 
     @torch.no_grad()
-    def logits(self, data: LabelledSequences) -> np.ndarray:
-        """Float32 (N, L), in the data's order. The random state is as it was: measuring changes no training."""
+    def scores(self, data: LabelledSequences) -> ClassificationScores:
+        """Accuracy, macro-F1 and confusion on a part. The random state is as it was: measuring changes no training."""
         self.model.eval()
-        found = np.zeros((len(data.labels), len(data.names)), dtype=np.float32)
+        found = np.zeros((len(data.labels), len(data.names)), dtype=np.float32)  # logits (N, L), in the data's order
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(self.settings.seed)  # of Reformer's hashes
             for chosen, inputs, mask in self._parts(data, range(len(data.labels))):
                 found[chosen] = self._logits(inputs, mask).cpu().numpy()
-        return found
-
-    def scores(self, data: LabelledSequences) -> ClassificationScores:
-        """Accuracy, macro-F1 and confusion on a part."""
-        return classification_scores(self.logits(data), data.labels, data.names)
+        return classification_scores(found, data.labels, data.names)
 
     def _save(self) -> None:
         if self.folder is None:

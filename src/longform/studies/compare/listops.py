@@ -82,11 +82,8 @@ def _node(generator: random.Random, shape: ListOpsShape, symbols: list[int], *, 
     return OPERATIONS[operation](values)
 
 
-def listops(
-    count: int, shape: ListOpsShape | None = None, *, seed: int, part: str, progress: bool = False
-) -> LabelledSequences:
+def listops(count: int, shape: ListOpsShape, *, seed: int, part: str, progress: bool = False) -> LabelledSequences:
     """``count`` expressions; the n-th of a ``part`` ("train", "test") is the same whatever ``count`` is."""
-    shape = shape or ListOpsShape()
     sequences, labels = [], []
     for number in tqdm(range(count), desc=f"ListOps {part}", unit="text", leave=False, disable=not progress):
         symbols, value = generate(random.Random(f"listops {seed} {part} {number}"), shape)

@@ -11,7 +11,7 @@ backward of TEXTS texts of the longest length run, float32.
 import json
 import sys
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -28,20 +28,13 @@ def texts_at_once(batch_size: int, tokens_per_forward: int, length: int) -> int:
     return max(1, min(batch_size, tokens_per_forward // length))
 
 
-class StepMemory(NamedTuple):
-    """``mib``, or None and the ``reason``."""
-
-    mib: float | None
-    reason: str = ""
-
-
-def step_memory(name: str, sizes: Sizes, texts: int, device: torch.device) -> StepMemory:
-    """Measured in a process of its own, whose failure is a reason and no error."""
+def step_memory(name: str, sizes: Sizes, texts: int, device: torch.device) -> tuple[float | None, str]:
+    """MiB, measured in a process of its own, and ""; or None and the reason."""
     module, given = "longform.studies.compare.memory", (name, json.dumps(asdict(sizes)), str(texts), str(device))
     found = said_apart("memory", module, *given)
     if found.get("mib") is not None:
-        return StepMemory(found["mib"])
-    return StepMemory(None, found.get("missing", "the system does not say how much memory a process used"))
+        return found["mib"], ""
+    return None, found.get("missing", "the system does not say how much memory a process used")
 
 
 def measured(name: str, sizes: Sizes, texts: int, device: torch.device) -> float | None:

@@ -11,26 +11,24 @@ from longform.studies.compare.memory import texts_at_once
 from longform.studies.compare.results import Result
 from longform.studies.compare.sequences import SequenceTask
 
-COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
-    ("architecture", lambda result: result.title),
-    ("accuracy, %", lambda result: _number(result.accuracy, ".2f", 100)),
-    ("macro-F1, %", lambda result: _number(result.macro_f1, ".2f", 100)),
-    ("training, processor s", lambda result: _number(result.cpu_seconds, ",.0f")),
-    ("training, wall-clock s", lambda result: _number(result.seconds, ",.0f")),
-    ("testing, ms a text", lambda result: _number(result.milliseconds_per_text, ",.1f")),
-    ("memory of a step, MiB", lambda result: _number(result.memory_mib, ",.0f")),
-    ("parameters", lambda result: _number(result.parameters, ",d")),
+DASH = "–"
+COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("architecture", "title", str),
+    ("accuracy, %", "accuracy", lambda value: f"{100 * value:.2f}"),
+    ("macro-F1, %", "macro_f1", lambda value: f"{100 * value:.2f}"),
+    ("training, processor s", "cpu_seconds", "{:,.0f}".format),
+    ("training, wall-clock s", "seconds", "{:,.0f}".format),
+    ("testing, ms a text", "milliseconds_per_text", "{:,.1f}".format),
+    ("memory of a step, MiB", "memory_mib", "{:,.0f}".format),
+    ("parameters", "parameters", "{:,d}".format),
 )
-
-
-def _number(value: float | None, form: str, factor: float = 1) -> str:
-    return "–" if value is None else format(value * factor if factor != 1 else value, form)
 
 
 def table_of(results: Sequence[Result]) -> Table:
     """A row for each architecture that was not skipped."""
-    rows = [[show(result) for _, show in COLUMNS] for result in results if not result.skipped]
-    return Table([name for name, _ in COLUMNS], rows)
+    values = [[(getattr(result, name), form) for _, name, form in COLUMNS] for result in results if not result.skipped]
+    rows = [[DASH if value is None else form(value) for value, form in row] for row in values]
+    return Table([head for head, _, _ in COLUMNS], rows)
 
 
 def left_out(results: Sequence[Result]) -> list[str]:
@@ -53,7 +51,7 @@ def write_report(results: Sequence[Result], task: SequenceTask, settings: dict[s
 
 
 def _lead(task: SequenceTask, settings: dict[str, Any]) -> str:
-    counts = [len(part.labels) for part in (task.train, task.validation, task.test)]
+    counts = [len(part.labels) for part in task.parts]
     lengths = task.train.lengths
     at_once = texts_at_once(settings["batch_size"], settings["tokens_per_forward"], settings["length"])
     return (
@@ -70,18 +68,10 @@ def _lead(task: SequenceTask, settings: dict[str, Any]) -> str:
 
 
 def _sources(results: Sequence[Result], settings: dict[str, Any]) -> Table:
-    rows = [
-        [result.title, result.source, result.pads, _normalises(result.name, settings["normalization"])]
-        for result in results
-    ]
+    words = {"pre": "before each part", "post": "after each part"}
+    norms = {name: words[row.norm or settings["normalization"]] for name, row in ARCHITECTURES.items()}
+    rows = [[result.title, result.source, result.pads, norms.get(result.name, DASH)] for result in results]
     return Table(["", "code from", "pads a batch to", "normalises"], rows, 4)
-
-
-def _normalises(name: str, ours: str) -> str:
-    """Where an architecture has its layer norms; ``ours``: "pre" or "post", of Longform's own models."""
-    if name not in ARCHITECTURES:
-        return "–"
-    return "before each part" if (ARCHITECTURES[name].norm or ours) == "pre" else "after each part"
 
 
 def _settings(results: Sequence[Result], settings: dict[str, Any]) -> str:

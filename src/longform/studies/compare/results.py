@@ -62,9 +62,9 @@ def read_result(output: Path, name: str) -> Result | None:
     path = folder_of(output, name) / RESULT
     if not path.exists():
         return None
-    found = read_json(path, way_out=f"delete it to measure {name} again")
-    with reading(path, way_out=f"delete it to measure {name} again"):
-        return Result(**found)
+    way_out = f"delete it to measure {name} again"
+    with reading(path, way_out=way_out):
+        return Result(**read_json(path, way_out=way_out))
 
 
 def write_result(output: Path, result: Result) -> None:

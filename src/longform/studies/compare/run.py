@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,15 +33,6 @@ WEIGHTS = "model.safetensors"  # of an architecture, the tested ones: state dict
 EVERY = (*ARCHITECTURES, BASELINE)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Results in the order asked for, and where table, plot and report are."""
-
-    task: SequenceTask
-    results: list[Result]
-    output: Path
-
-
 class Setup(NamedTuple):
     """What every architecture is measured with: data, sizes, budget, folder, device."""
 
@@ -58,8 +49,10 @@ def compare(
     task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: str | Path, *,
     architectures: Sequence[str] = EVERY, device: str = "auto", memory: bool = True, progress: bool = True,
     described: Mapping[str, Any] | None = None,
-) -> Comparison:  # fmt: skip
+) -> list[Result]:  # fmt: skip
     """Train and test every architecture on ``task``, and write plot, records and report into ``output``.
+
+    Results are in the order asked for.
 
     Called again with the same folder and settings, it goes on where it was interrupted; architectures may be added.
     Several processes may work in the same folder: each takes an architecture that no other is at.
@@ -99,7 +92,7 @@ def compare(
                 continue
             asked[name] = _result(name, setup)
         _write(task, setup.output, settings, asked)
-    return Comparison(task, [asked[name] for name in dict.fromkeys(architectures)], setup.output)
+    return [asked[name] for name in dict.fromkeys(architectures)]
 
 
 def _result(name: str, setup: Setup) -> Result:
@@ -112,7 +105,9 @@ def _result(name: str, setup: Setup) -> Result:
     write_result(setup.output, found)
     (folder_of(setup.output, name) / CHECKPOINT).unlink(missing_ok=True)
     if setup.memory and name != BASELINE and found.memory_mib is None and not found.memory_reason:
-        found = _with_memory(found, setup)
+        texts = texts_at_once(setup.learning.batch_size, setup.learning.tokens_per_forward, setup.sizes.length)
+        mib, reason = step_memory(name, setup.sizes, texts, setup.device)
+        found = replace(found, memory_mib=mib, memory_reason=reason)
         write_result(setup.output, found)
     return found
 
@@ -141,12 +136,6 @@ def _attempt(name: str, setup: Setup) -> Result:
     return Result(name, row.title, row.family, row.source, row.pads, skipped=reason)
 
 
-def _with_memory(result: Result, setup: Setup) -> Result:
-    texts = texts_at_once(setup.learning.batch_size, setup.learning.tokens_per_forward, setup.sizes.length)
-    found = step_memory(result.name, setup.sizes, texts, setup.device)
-    return replace(result, memory_mib=found.mib, memory_reason=found.reason)
-
-
 def _train(name: str, setup: Setup) -> Result:
     task, device, row, folder = setup.task, setup.device, ARCHITECTURES[name], folder_of(setup.output, name)
     model = build(name, setup.sizes, seed=setup.learning.seed)
@@ -168,17 +157,14 @@ def _train(name: str, setup: Setup) -> Result:
     )  # fmt: skip
 
 
-def _fitted_rows(classes: int) -> int:
-    """Of scikit-learn's logistic regression: one where there are two classes."""
-    return classes if classes > 2 else 1
-
-
 def _baseline(task: SequenceTask) -> Result:
     validation, test, spent = logistic_regression(task)
+    classes = len(test.labels)
+    rows = classes if classes > 2 else 1  # scikit-learn fits one where there are two classes
     return Result(
         BASELINE, f"{task.reads} + logistic regression", source="scikit-learn",
         pads="nothing, and cuts nothing", accuracy=test.accuracy, macro_f1=test.macro_f1,
         validation_accuracy=validation.accuracy, seconds=spent["seconds"], cpu_seconds=spent["cpu_seconds"],
-        parameters=int(spent["features"] + 1) * _fitted_rows(len(test.labels)), confusion=test.confusion,
-        labels=test.labels, facts=record_facts(torch.device("cpu")),
+        parameters=int(spent["features"] + 1) * rows, confusion=test.confusion, labels=test.labels,
+        facts=record_facts(torch.device("cpu")),
     )  # fmt: skip

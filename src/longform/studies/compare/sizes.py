@@ -11,50 +11,30 @@ from longform.layers.geometry import check_choice
 class Sizes:
     """One width, depth and vocabulary for all architectures.
 
-    Args:
-        length: n, tokens of the longest text; longer ones are cut.
-        vocabulary: number of token ids, padding included; 0 where the input is vectors.
-        features: F of an input vector; 0 where the input is token ids.
-        labels: number of classes.
-        hidden_size: D, width of the layers.
-        layers: encoder layers.
-        heads: attention heads.
-        intermediate_size: width of the feed-forward part.
-        dropout: probability after embeddings, attention and feed-forward, and in the head.
-        attention_dropout: probability on attention weights (of the models that have it).
-        projected_length: k of Linformer, slots of Longform.
-        projection_init: initial E of Linformer: "block_mean", means of k blocks, or "normal", N(0, 1/k).
-        pooling: of the last hidden states, for every architecture: one of ``longform.choices.POOLINGS``.
-        window: w: Longform sees w to 2w tokens on each side, Longformer w; Reformer's chunks are of w tokens.
-        block: tokens of a BigBird block.
-        landmarks: number of Nyströmformer's landmarks.
-        random_features: number of Performer's random features.
-        hashes: rounds of Reformer's hashing.
-        normalization: "pre" or "post", of full attention, Longform and Linformer; Reformer and Performer are always
-            "pre", the rest "post".
-        initializer_range: standard deviation of initial weights, for every architecture that has this option (all but
-            Performer's layers, whose package uses torch's own); 0: 1 / sqrt(hidden_size). BERT's 0.02 is for widths of
-            768 and more.
+    ``normalization``: "pre" or "post" for full, Longform, Linformer. Reformer and Performer are "pre", the rest "post".
+    ``initializer_range``: standard deviation of initial weights, for every architecture that has this option (all but
+    Performer's layers, whose package uses torch's own); 0: 1 / sqrt(hidden_size). BERT's 0.02 is for widths of 768
+    and more.
     """
 
-    length: int
-    vocabulary: int
-    labels: int
-    features: int = 0
-    hidden_size: int = 64
+    length: int  # n, tokens of the longest text; longer ones are cut
+    vocabulary: int  # number of token ids, padding included; 0 where the input is vectors
+    labels: int  # number of classes
+    features: int = 0  # F of an input vector; 0 where the input is token ids
+    hidden_size: int = 64  # D, width of the layers
     layers: int = 2
     heads: int = 2
-    intermediate_size: int = 128
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    projected_length: int = 256
-    projection_init: str = "block_mean"
-    pooling: str = "mean"
-    window: int = 64
-    block: int = 16
-    landmarks: int = 64
-    random_features: int = 64
-    hashes: int = 2
+    intermediate_size: int = 128  # of the feed-forward part
+    dropout: float = 0.1  # probability after embeddings, attention and feed-forward, and in the head
+    attention_dropout: float = 0.0  # probability on attention weights (of the models that have it)
+    projected_length: int = 256  # k of Linformer, slots of Longform
+    projection_init: str = "block_mean"  # initial E of Linformer: means of k blocks, or "normal", N(0, 1/k)
+    pooling: str = "mean"  # of the last hidden states, for every architecture: one of longform.choices.POOLINGS
+    window: int = 64  # w: Longform sees w to 2w tokens on each side, Longformer w; Reformer's chunks are of w tokens
+    block: int = 16  # tokens of a BigBird block
+    landmarks: int = 64  # number of Nyströmformer's landmarks
+    random_features: int = 64  # number of Performer's
+    hashes: int = 2  # rounds of Reformer's hashing
     normalization: str = "pre"
     initializer_range: float = 0.0
 

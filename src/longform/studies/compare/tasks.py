@@ -15,17 +15,14 @@ from longform.studies.compare.texts import text_task
 TASKS = ("text", "listops", "digits", "cifar10")
 SCALES = ("small", "paper")
 
+READ, OF_TEXTS = ("text", "cifar10"), ("text", "listops")  # tasks whose data is given, and those of texts
 # Options that not every task has: the tasks that have them, and what is said of the others.
-TASKS_OF = {
-    "data": ("text", "cifar10"), "text": ("text",), "patch": ("digits", "cifar10"), "length": ("text", "listops"),
-    "test_texts": ("listops",),
-}  # fmt: skip
-NOT_OF = {
-    "data": 'the task "{task}" makes its own data: leave --data out, or choose --task text',
-    "text": '--vocabulary and the names of fields are for --task text, and this is "{task}"',
-    "patch": '--patch is for images, and this is "{task}"',
-    "length": '--length is for texts, and this is "{task}": --patch makes images shorter',
-    "test_texts": '--test-texts is for listops, whose texts are made, and this is "{task}"',
+OPTIONS = {
+    "data": (READ, 'the task "{task}" makes its own data: leave --data out, or choose --task text'),
+    "text": (("text",), '--vocabulary and the names of fields are for --task text, and this is "{task}"'),
+    "patch": (("digits", "cifar10"), '--patch is for images, and this is "{task}"'),
+    "length": (OF_TEXTS, '--length is for texts, and this is "{task}": --patch makes images shorter'),
+    "test_texts": (("listops",), '--test-texts is for listops, whose texts are made, and this is "{task}"'),
 }
 
 
@@ -81,22 +78,13 @@ _TABLE: dict[tuple[str, str], Scale] = {
 _TABLE["digits", "paper"] = _TABLE["digits", "small"]
 
 
-def scale(
-    task: str, name: str, *, length: int | None = None, pooling: str | None = None, projection_init: str | None = None,
-    test_texts: int | None = None, **learning: Any,
-) -> Scale:  # fmt: skip
-    """The row of the table, with other sizes, generated ``test_texts`` and LearningSettings where they are not None.
-
-    Raises ConfigurationError for a task or scale that is not in the table.
-    """
+def scale(task: str, name: str) -> Scale:
+    """The row of the table. Raises ConfigurationError for a task or scale that is not in it."""
     if (task, name) not in _TABLE:
         raise ConfigurationError(
             f'there is no task "{task}" at scale "{name}"; tasks: {", ".join(TASKS)}; scales: {", ".join(SCALES)}'
         )
-    found = _TABLE[task, name]
-    sizes = found.sizes | _given(length=length, pooling=pooling, projection_init=projection_init)
-    examples = found.examples if test_texts is None else (*found.examples[:2], test_texts)
-    return replace(found, sizes=sizes, examples=examples, learning=replace(found.learning, **_given(**learning)))
+    return _TABLE[task, name]
 
 
 def _given(**asked: Any) -> dict[str, Any]:
@@ -133,42 +121,42 @@ def open_task(
         raise ConfigurationError(f"--length {length}: a text has 3 tokens or more, with those at its ends")
     if test_texts is not None and test_texts < 1:
         raise ConfigurationError(f"--test-texts {test_texts} must be at least 1")
-    chosen = scale(
-        task, scale_name, length=length, pooling=pooling, projection_init=projection_init, test_texts=test_texts,
-        seed=seed, **learning,
-    )  # fmt: skip
-    if task in TASKS_OF["data"] and data is None:
+    chosen = scale(task, scale_name)
+    budget = replace(chosen.learning, seed=seed, **_given(**learning))
+    sizes = chosen.sizes | _given(length=length, pooling=pooling, projection_init=projection_init)
+    if task in READ and data is None:
         raise ConfigurationError(f'the task "{task}" needs data: --data with a file of texts or the folder of CIFAR-10')
     openers: dict[str, Callable[[], SequenceTask]] = {
-        "listops": lambda: _listops(chosen, seed, progress=progress),
+        "listops": lambda: _listops(
+            sizes["length"], chosen.data["min_length"], (*chosen.examples[:2], test_texts or chosen.examples[2]), seed,
+            progress=progress,
+        ),
         "digits": lambda: digits_task(patch=patch, seed=seed),
         "cifar10": lambda: cifar10_task(data or "", patch=patch, seed=seed),
         "text": lambda: text_task(
             data or "", text_field=text_field, label_field=label_field, pair_field=pair_field, seed=seed,
-            length=chosen.sizes["length"], vocabulary=chosen.data["vocabulary"] if vocabulary is None else vocabulary,
+            length=sizes["length"], vocabulary=chosen.data["vocabulary"] if vocabulary is None else vocabulary,
         ),
     }  # fmt: skip
     opened = openers[task]()
-    length = chosen.sizes["length"] if task in TASKS_OF["length"] else opened.longest
-    slots = min(chosen.sizes["projected_length"], length)
-    sizes: dict[str, Any] = {**chosen.sizes, "length": length, "projected_length": slots}
+    longest = sizes["length"] if task in OF_TEXTS else opened.longest
+    sizes |= {"length": longest, "projected_length": min(sizes["projected_length"], longest)}
     found = Sizes(vocabulary=opened.vocabulary, features=opened.features, labels=len(opened.train.names), **sizes)
-    return Opened(opened, found, chosen.learning)
+    return Opened(opened, found, budget)
 
 
 def _refuse(task: str, **given: bool) -> None:
     """Raise ConfigurationError for an option that is given and that the task has not."""
-    for option, is_given in given.items():
-        if is_given and task in TASKS and task not in TASKS_OF[option]:
-            raise ConfigurationError(NOT_OF[option].format(task=task))
+    for option, (tasks, said) in OPTIONS.items():
+        if given[option] and task in TASKS and task not in tasks:
+            raise ConfigurationError(said.format(task=task))
 
 
-def _listops(chosen: Scale, seed: int, *, progress: bool) -> SequenceTask:
-    length = chosen.sizes["length"]
-    shape = ListOpsShape(min_length=min(chosen.data["min_length"], max(1, length // 4)), max_length=length)
+def _listops(length: int, shortest: int, counts: tuple[int, int, int], seed: int, *, progress: bool) -> SequenceTask:
+    shape = ListOpsShape(min_length=min(shortest, max(1, length // 4)), max_length=length)
     parts = [
         listops(count, shape, seed=seed, part=part, progress=progress)
-        for part, count in zip(("train", "validation", "test"), chosen.examples, strict=True)
+        for part, count in zip(("train", "validation", "test"), counts, strict=True)
     ]
     train, validation, test = ([SYMBOLS[sequence[0]] for sequence in part.sequences] for part in parts)
     return SequenceTask(

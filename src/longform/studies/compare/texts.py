@@ -20,11 +20,12 @@ from longform.training.labels import (
     split,
 )
 
+TESTED, VALIDATED = 0.2, 0.1  # shares of the texts
+
 
 def text_task(
     source: str | Path | Examples, *, text_field: str = "text", label_field: str = "label",
-    pair_field: str | None = None, length: int, vocabulary: int, seed: int = 0, test_fraction: float = 0.2,
-    validation_fraction: float = 0.1,
+    pair_field: str | None = None, length: int, vocabulary: int, seed: int = 0,
 ) -> SequenceTask:  # fmt: skip
     """A task of the texts of ``source`` (Examples, or a .parquet, .jsonl or .csv file), split by ``seed``, stratified.
 
@@ -39,8 +40,8 @@ def text_task(
     if any(is_list(label) for label in examples.labels):
         raise DataError(f'"{label_field}" holds lists: a comparison takes one class a text')
     scheme = learn_scheme(examples.labels, SINGLE)
-    share = validation_fraction / (1 - test_fraction)
-    rest, test = split(examples, scheme, fraction=test_fraction, seed=seed, otherwise="give more texts")
+    rest, test = split(examples, scheme, fraction=TESTED, seed=seed, otherwise="give more texts")
+    share = VALIDATED / (1 - TESTED)
     train, validation = split(rest, scheme, fraction=share, seed=seed + 1, otherwise="give more texts")
     corpus = [*train.texts, *(train.pairs or ())]
     tokenizer = train_tokenizer(corpus, TokenizerSettings("wordpiece", vocabulary, lowercase=True), exact=False)

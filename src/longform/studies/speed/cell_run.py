@@ -26,19 +26,12 @@ SILENT = "its process said nothing"
 
 @dataclass(frozen=True)
 class Effort:
-    """How long a grid may take.
+    """How long a grid may take."""
 
-    Args:
-        repeats: rounds of each competitor.
-        cell_seconds: for all passes of one competitor in one cell; fewer rounds are run, or none, to keep it.
-        memory: whether peak memory is measured, by a pass of each competitor in another process.
-        floors: whose floors are timed: "all", "none", or a family.
-    """
-
-    repeats: int = 5
-    cell_seconds: float = 300.0
-    memory: bool = True
-    floors: str = "all"
+    repeats: int = 5  # rounds of each competitor
+    cell_seconds: float = 300.0  # of all passes of a competitor in a cell: fewer rounds are run, or none, to keep it
+    memory: bool = True  # whether peak memory is measured, by a pass of each competitor in another process
+    floors: str = "all"  # whose floors are timed: "all", "none", or a family
 
     def __post_init__(self) -> None:
         check_least(self, repeats=1)
@@ -78,15 +71,17 @@ class CellRun:
             repeats = self._fitting()
         for group in self._groups(list(repeats)):
             self._time({name: repeats[name] for name in group}, lacking)
-        date = now()
-        return [self._row(name, date) for name in lacking]
+        date, unfused = now(), self.probes.get(UNFUSED)
+        return [
+            make_row(
+                self.cell, self.competitors[name], self.timed.get(name), self.probes.get(name), unfused,
+                self.missing.get(name), self._asked(name), date,
+            )
+            for name in lacking
+        ]  # fmt: skip
 
-    def _row(self, name: str, date: str) -> Record:
-        competitor, unfused = self.competitors[name], self.probes.get(UNFUSED)
-        return make_row(
-            self.cell, competitor, self.timed.get(name), self.probes.get(name), unfused, self.missing.get(name),
-            self.effort.asked(competitor.family), date,
-        )  # fmt: skip
+    def _asked(self, name: str) -> dict[str, Any]:
+        return self.effort.asked(self.competitors[name].family)
 
     def _possible(self, name: str, known: list[Record]) -> int:
         """Rounds, by what is known before anything ran; 0, with the reason kept, where there can be none."""
@@ -121,20 +116,12 @@ class CellRun:
 
     def _fitting(self) -> dict[str, int]:
         """Rounds of each that ran; one pass may be too long for any."""
-        repeats = {}
-        for name, probe in self.probes.items():
-            if name in self.missing:
-                continue
-            count = fitting_repeats(probe.seconds, self.effort.repeats, self._limit)
-            if count:
-                repeats[name] = count
-            else:
-                self.missing[name] = self._too_long(probe.seconds)
-        return repeats
+        ran = {name: probe.seconds for name, probe in self.probes.items() if name not in self.missing}
+        repeats = {name: fitting_repeats(one, self.effort.repeats, self._limit) for name, one in ran.items()}
+        self.missing |= {name: self._too_long(ran[name]) for name, count in repeats.items() if not count}
+        return {name: count for name, count in repeats.items() if count}
 
     def _groups(self, names: list[str]) -> list[list[str]]:
-        if not names:
-            return []
         if not self.probes:
             return [names]
         chosen = {name: self.probes[name] for name in names}
@@ -147,28 +134,18 @@ class CellRun:
         """
         while repeats:
             seconds = 2 * self._limit * (len(repeats) + 1)  # floors run too
-            floored = [
-                name
-                for name in repeats
-                if name in lacking and self.effort.asked(self.competitors[name].family)["asked_floor"]
-            ]
+            floored = [name for name in repeats if name in lacking and self._asked(name)["asked_floor"]]
             outcome = run_child(
                 "time", self.cell, repeats, floored=floored, seconds=seconds, turns=self.effort.cell_seconds,
                 log=self.log, tell=self.tell,
             )  # fmt: skip
             self._keep(outcome)
-            if outcome.ended and not outcome.found:
+            left = [name for name in repeats if name not in self.timed and name not in self.missing]
+            if outcome.found or not (outcome.ended or outcome.missing):
+                self.missing |= dict.fromkeys(left, outcome.ended or SILENT)
+            elif outcome.ended:
                 self.missing[outcome.begun or next(iter(repeats))] = outcome.ended
-            elif not outcome.found and not outcome.missing:
-                self.missing |= dict.fromkeys(repeats, SILENT)
-            if outcome.found:
-                self.missing |= {
-                    name: outcome.ended or SILENT
-                    for name in repeats
-                    if name not in self.timed and name not in self.missing
-                }
-            done = self.timed.keys() | self.missing.keys()
-            repeats = {name: count for name, count in repeats.items() if name not in done}
+            repeats = {name: repeats[name] for name in left if name not in self.missing}
 
     def _keep(self, outcome: Outcome) -> None:
         self.missing |= {name: reason for name, reason in outcome.missing.items() if name in self.competitors}

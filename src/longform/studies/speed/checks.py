@@ -29,19 +29,16 @@ class WrongOutput(LongformError):
     """A competitor whose output is not what it should be; it is not timed."""
 
 
-def relative_error(actual: Tensor, expected: Tensor) -> float:
-    """||actual - expected|| / ||expected|| of two tensors of one shape, any dtypes; infinite where not finite."""
+def require_equal(actual: Tensor, expected: Tensor, largest: float, what: str) -> float:
+    """The relative error of two tensors, any dtypes.
+
+    Raises WrongOutput where it is above ``largest`` or not a number, and where shapes differ.
+    """
     if actual.shape != expected.shape:
         raise WrongOutput(f"its output has shape {tuple(actual.shape)} instead of {tuple(expected.shape)}")
     expected = expected.double()
     error = float((actual.double() - expected).norm() / expected.norm())
-    return error if error == error else float("inf")
-
-
-def require_equal(actual: Tensor, expected: Tensor, largest: float, what: str) -> float:
-    """The relative error of two tensors of one shape; raises WrongOutput where it is above ``largest``."""
-    error = relative_error(actual, expected)
-    if error > largest:
+    if not error <= largest:
         raise WrongOutput(f"its output is wrong: relative error {error:.2e} from {what}, allowed {largest:.1e}")
     return error
 
@@ -57,7 +54,9 @@ def check_output(
     without a plainer way must give finite numbers. Returns the relative error, or None. Raises WrongOutput.
     """
     if competitor.expected is None:
-        _require_finite(forward(hidden), hidden)
+        out = forward(hidden)
+        if out.shape != hidden.shape or not bool(torch.isfinite(out).all()):
+            raise WrongOutput(f"its output is not finite numbers of shape {tuple(hidden.shape)}")
         return None
     given, largest = given_of(competitor, cell, hidden), LARGEST_ERROR[cell.dtype]
     if competitor.family == "ours" and given.shape[1] < LONG <= cell.length:
@@ -95,11 +94,6 @@ def verify(competitor: Competitor, shape: Shape) -> None:
     if competitor.verify is not None:
         slots = min(VERIFIED_SLOTS, shape.slots)
         competitor.verify(Shape(shape.size, min(VERIFIED_TOKENS, shape.length), slots))
-
-
-def _require_finite(out: Tensor, hidden: Tensor) -> None:
-    if out.shape != hidden.shape or not bool(torch.isfinite(out).all()):
-        raise WrongOutput(f"its output is not finite numbers of shape {tuple(hidden.shape)}")
 
 
 def check_gradients(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -18,7 +18,6 @@ from longform.studies.speed.memory import ALLOCATOR, KEPT_FREE, available_bytes
 from longform.studies.speed.shapes import Cell
 
 WORKER = (sys.executable, "-m", "longform.studies.speed.worker")
-TICK = 1.0  # seconds between looks at the clock
 STARTING = 300.0  # seconds for a process to say its first word: imports, on a busy machine
 LEAVING = 60.0  # and to end after its last
 
@@ -118,21 +117,6 @@ def said_apart(task: str, module: str, *given: str, limit: float | None = None) 
 def _listen(
     stream: IO[str], outcome: Outcome, seconds: float, *, per_competitor: bool, tell: Callable[[str], None]
 ) -> None:
-    until = time.monotonic() + STARTING + seconds
-    for line in _lines(stream):
-        if line.startswith('{"event"'):
-            event = json.loads(line)
-            outcome.take(event)
-            tell(event.get("name") or event["event"])
-            if per_competitor and event["event"] in ("begin", "round"):
-                until = time.monotonic() + seconds
-        if time.monotonic() > until:
-            outcome.ended = f"stopped after {seconds:,.0f} s"
-            return
-
-
-def _lines(stream: IO[str]) -> Iterator[str]:
-    """Lines as they come, and "" whenever a second passes without one."""
     lines: queue.Queue[str | None] = queue.Queue()
 
     def read() -> None:
@@ -141,12 +125,18 @@ def _lines(stream: IO[str]) -> Iterator[str]:
         lines.put(None)
 
     threading.Thread(target=read, daemon=True).start()
-    while True:
+    until = time.monotonic() + STARTING + seconds
+    while (left := until - time.monotonic()) > 0:
         try:
-            line = lines.get(timeout=TICK)
+            line = lines.get(timeout=left)
         except queue.Empty:
-            yield ""
-            continue
+            break
         if line is None:
             return
-        yield line
+        if line.startswith('{"event"'):
+            event = json.loads(line)
+            outcome.take(event)
+            tell(event.get("name") or event["event"])
+            if per_competitor and event["event"] in ("begin", "round"):
+                until = time.monotonic() + seconds
+    outcome.ended = f"stopped after {seconds:,.0f} s"

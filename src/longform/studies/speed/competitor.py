@@ -7,23 +7,21 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from longform.studies.speed.floor import Floor
+from longform.studies.speed.floor import Floor, window_floor
 from longform.studies.speed.shapes import Cell, Shape
 
 VOCABULARY = 8  # words, of Hugging Face models; they are never read
 
 
 def common_settings(shape: Shape) -> dict[str, Any]:
-    """Settings that all of Hugging Face's encoders have, for a shape."""
+    """Settings of Hugging Face's encoders for a shape, without dropout."""
     size = shape.size
     return {
         "vocab_size": VOCABULARY, "hidden_size": size.hidden, "num_hidden_layers": size.layers,
         "num_attention_heads": size.heads, "intermediate_size": size.intermediate,
         "max_position_embeddings": shape.length, "initializer_range": size.initial_deviation,
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
     }  # fmt: skip
-
-
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 class FromEmbeddings(nn.Module):
@@ -49,37 +47,27 @@ def with_weights_formed(model: nn.Module, hidden: Tensor) -> Tensor:
 class Competitor:
     """One architecture in one setting.
 
-    Args:
-        name: on the command line and in records.
-        label: in tables and pictures.
-        family: "ours"; "order" (ours with its products in another order); "full" (full attention); "peer" (other
-            implementations of Linformer); "sparse" (other architectures).
-        build: makes the float32 model, without dropout: hidden states (B, n, D) -> (B, n, D).
-        expected: its output by a slower and plainer way, from (a float64 copy of the model, hidden states); None
-            where there is none.
-        verify: compares the implementation with an independent one, with copied weights, on a short text; raises
-            WrongOutput.
-        floor: the plan of its products; None for another architecture, whose rows show ours-window's floor.
-        packages: what it needs beyond the package's own dependencies.
-        autocast: in bfloat16 its weights stay in float32, because it does not run otherwise.
-        quadratic: time and memory grow as n².
-        longest: most tokens that it is measured with, or None.
-        refuses: why it has no model of a shape; "" where it has one.
-        details: what of its attention depends on the shape and is not a setting of the cell, for its records.
+    ``family``: "ours"; "order" (ours with its products in another order); "full" (full attention); "peer" (other
+    implementations of Linformer); "sparse" (other architectures).
+    ``build``: makes the float32 model, without dropout: hidden states (B, n, D) -> (B, n, D).
+    ``expected``: its output by a slower and plainer way, from (a float64 copy of the model, hidden states).
+    ``verify``: compares with an independent implementation, weights copied, on a short text; raises WrongOutput.
+    ``floor``: the plan of its products; None for another architecture, whose rows show ours-window's floor.
+    ``details``: what of its attention depends on the shape and is not a setting of the cell, for its records.
     """
 
-    name: str
-    label: str
+    name: str  # on the command line and in records
+    label: str  # in tables and pictures
     family: str
     build: Callable[[Shape], nn.Module]
     expected: Callable[[nn.Module, Tensor], Tensor] | None = None
     verify: Callable[[Shape], None] | None = None
     floor: Callable[[Shape, int], Floor] | None = None
-    packages: tuple[str, ...] = ()
-    autocast: bool = False
-    quadratic: bool = False
-    longest: int | None = 65_536
-    refuses: Callable[[Shape], str] = lambda shape: ""
+    packages: tuple[str, ...] = ()  # that it needs beyond the package's own dependencies
+    autocast: bool = False  # in bfloat16 its weights stay in float32, because it does not run otherwise
+    quadratic: bool = False  # time and memory grow as n²
+    longest: int | None = 65_536  # most tokens that it is measured with, or None
+    refuses: Callable[[Shape], str] = lambda shape: ""  # why it has no model of a shape; "" where it has one
     details: Callable[[Shape], dict[str, int]] = lambda shape: {}
 
     def missing(self, cell: Cell) -> str:
@@ -90,3 +78,7 @@ class Competitor:
         if self.longest is not None and cell.length > self.longest:
             return f"above {self.longest:,} tokens only Longform is measured"
         return self.refuses(cell.shape)
+
+    def plan(self, cell: Cell) -> Floor:
+        """The floor that its rows are compared with: its own, or that of ours-window."""
+        return (self.floor or window_floor)(cell.shape, cell.batch)

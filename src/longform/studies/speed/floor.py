@@ -85,26 +85,12 @@ class Floor:
         return float((weights + states) * element)
 
 
-def shorten(shape: Shape, batch: int, count: int) -> Product:
-    """``count`` products E X of each text: (k, n) x (n, D)."""
-    return Product(shape.slots, shape.length, shape.size.hidden, count * batch, left=True)
-
-
-def _around(shape: Shape, batch: int) -> tuple[Product, ...]:
-    """Query, output and feed-forward layers, which all architectures have."""
-    n, size = shape.length * batch, shape.size
-    square = Product(n, size.hidden, size.hidden)
-    return square, square, Product(n, size.hidden, size.intermediate), Product(n, size.intermediate, size.hidden)
-
-
-def _floor(shape: Shape, batch: int, products: list[Product], calls: list[Attention]) -> Floor:
-    size = shape.size
-    return Floor(size.layers, (*products, *_around(shape, batch)), tuple(calls), shape.length * batch, size.hidden)
-
-
-def _sides(shape: Shape, rows: int) -> list[Product]:
-    """The linear layers of keys and values over ``rows`` tokens or slots."""
-    return [Product(rows, shape.size.hidden, shape.size.hidden)] * 2
+def _floor(shape: Shape, batch: int, first: tuple[Product, ...], rows: int, *calls: Attention) -> Floor:
+    """``first``: products beside those of all architectures; ``rows``: tokens or slots of a text's keys and values."""
+    n, hidden, intermediate = shape.length * batch, shape.size.hidden, shape.size.intermediate
+    sides, around = [Product(rows * batch, hidden, hidden)] * 2, [Product(n, hidden, hidden)] * 2  # query and output
+    wide, narrow = Product(n, hidden, intermediate), Product(n, intermediate, hidden)
+    return Floor(shape.size.layers, (*first, *sides, *around, wide, narrow), calls, n, hidden)
 
 
 def _call(shape: Shape, batch: int, keys: int) -> Attention:
@@ -114,33 +100,30 @@ def _call(shape: Shape, batch: int, keys: int) -> Attention:
 
 def full_floor(shape: Shape, batch: int) -> Floor:
     """Full attention: keys and values of every token, one call n x n."""
-    return _floor(shape, batch, _sides(shape, shape.length * batch), [_call(shape, batch, shape.length)])
+    return _floor(shape, batch, (), shape.length, _call(shape, batch, shape.length))
 
 
 def dense_floor(shape: Shape, batch: int, sharing: str) -> Floor:
     """A pure Linformer with E (and F), in the order of products that counts fewer operations."""
     size, n, k = shape.size, shape.length, shape.slots
     per_head = sharing == "none"
-    matrices = 1 if sharing in ("key_value", "layerwise") else 2
+    rows, count = n, 2
     if project_first_is_cheaper(n=n, k=k, hidden=size.hidden, heads=size.heads, per_head=per_head):
-        products = [shorten(shape, batch, matrices * (size.heads if per_head else 1))]
-        rows = k * batch
-    else:
-        products = [Product(k, n, size.hidden, 2 * batch, left=True)]
-        rows = n * batch
+        rows, count = k, {"none": 2 * size.heads, "headwise": 2}.get(sharing, 1)
+    shortening = Product(k, n, size.hidden, count * batch, left=True)  # E X of each text: (k, n) x (n, D)
+    plan = _floor(shape, batch, (shortening,), rows, _call(shape, batch, k))
     matrices = {"layerwise": 1, "key_value": size.layers, "headwise": 2 * size.layers}
-    plan = _floor(shape, batch, products + _sides(shape, rows), [_call(shape, batch, k)])
     return replace(plan, shortening=k * n * matrices.get(sharing, 2 * size.layers * size.heads))
 
 
 def mean_floor(shape: Shape, batch: int) -> Floor:
     """A pure Linformer with mean pooling: keys and values of the k means only."""
-    return _floor(shape, batch, _sides(shape, shape.slots * batch), [_call(shape, batch, shape.slots)])
+    return _floor(shape, batch, (), shape.slots, _call(shape, batch, shape.slots))
 
 
 def local_floor(shape: Shape, batch: int) -> Floor:
     """Convolution or maximum over runs: keys and values of every token, attention to k slots."""
-    return _floor(shape, batch, _sides(shape, shape.length * batch), [_call(shape, batch, shape.slots)])
+    return _floor(shape, batch, (), shape.length, _call(shape, batch, shape.slots))
 
 
 def window_floor(shape: Shape, batch: int) -> Floor:
@@ -152,4 +135,4 @@ def window_floor(shape: Shape, batch: int) -> Floor:
     if n <= max(2 * w, shape.window_slots):
         return full_floor(shape, batch)
     blocks = Attention(batch * -(-n // w), size.heads, w, 3 * w, size.head_dim)
-    return _floor(shape, batch, _sides(shape, n * batch), [blocks, _call(shape, batch, shape.window_slots)])
+    return _floor(shape, batch, (), n, blocks, _call(shape, batch, shape.window_slots))

@@ -12,13 +12,7 @@ from longform.conversion.convert import convert
 from longform.layers.attention import LinformerAttention
 from longform.layers.linear import apply_linear
 from longform.studies.speed.checks import PEER_ERROR, require_equal
-from longform.studies.speed.competitor import (
-    NO_DROPOUT,
-    Competitor,
-    FromEmbeddings,
-    common_settings,
-    with_weights_formed,
-)
+from longform.studies.speed.competitor import Competitor, FromEmbeddings, common_settings, with_weights_formed
 from longform.studies.speed.floor import full_floor
 from longform.studies.speed.ours import linformer
 from longform.studies.speed.shapes import Shape
@@ -60,7 +54,7 @@ def twin(shape: Shape) -> FromEmbeddings:
 
 def bert(shape: Shape, implementation: str) -> FromEmbeddings:
     """A random BertModel of this shape, without dropout and pooler; ``implementation`` "sdpa" or "eager"."""
-    settings: Any = {**common_settings(shape), **NO_DROPOUT, "attn_implementation": implementation}
+    settings: Any = {**common_settings(shape), "attn_implementation": implementation}
     return FromEmbeddings(BertModel(BertConfig(**settings), add_pooling_layer=False))
 
 

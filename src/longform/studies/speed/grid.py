@@ -24,14 +24,9 @@ TOO_LONG = ("a pass takes", "stopped after")  # those that may not hold when mor
 
 
 def run_grid(
-    cells: Sequence[Cell],
-    competitors: Mapping[str, Competitor],
-    effort: Effort,
-    *,
-    output: Path,
-    also: Path | None = None,
-    tell: Callable[[str], None] = tqdm.write,
-) -> list[Record]:
+    cells: Sequence[Cell], competitors: Mapping[str, Competitor], effort: Effort, *, output: Path,
+    also: Path | None = None, tell: Callable[[str], None] = tqdm.write,
+) -> list[Record]:  # fmt: skip
     """Measure what the records in ``output`` lack, and return all records of these cells and competitors.
 
     A row that is there is not measured again, and ``tell`` is told from what commit it is, unless ``effort`` asks for
@@ -42,7 +37,8 @@ def run_grid(
     """
     commit()  # of the code that runs, whatever is checked out by the end
     path = output / RECORDS
-    records = _read(path)
+    with reading(path, way_out="remove the line, or give another --output"):
+        records = read_records([path]) if path.exists() else []
     if also is not None:  # an error now is better than one after the first cell
         append_records(also, [])
     there = {key_of(record.settings): record for record in records}
@@ -98,8 +94,3 @@ def set_aside(output: Path) -> Path | None:
 def key_of(settings: Mapping[str, Any]) -> str:
     """What tells rows apart."""
     return json.dumps(settings, sort_keys=True)
-
-
-def _read(path: Path) -> list[Record]:
-    with reading(path, way_out="remove the line, or give another --output"):
-        return read_records([path]) if path.exists() else []

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from operator import itemgetter
 
 from longform.runs.records import Record
 from longform.studies.speed.competitor import Competitor
 from longform.studies.speed.measuring import LONG
 from longform.studies.speed.memory import KEPT_FREE
 from longform.studies.speed.shapes import Cell
-from longform.studies.speed.worker import plan_of
 
 WARM_UPS = 2  # passes before the first that counts
+VARIED = ("length", "slots", "batch")  # k and the batch go with the length
 GROUP_SHARE = 0.7  # of available memory, for the models that alternate in one process
 
 
@@ -38,30 +38,23 @@ def predicted_seconds(competitor: Competitor, cell: Cell, records: Iterable[Reco
 
     Time is taken to grow as the operations do, or as n² where these are not known and the competitor is quadratic.
     """
-    wanted = cell.settings(competitor.name)
-    nearest: tuple[int, float] | None = None
-    for record in records:
-        seconds = record.metrics.get("seconds")
-        if not isinstance(seconds, float) or not _same_but_length(record.settings, wanted):
-            continue
-        length = record.settings["length"]
-        if length < cell.length and (nearest is None or length > nearest[0]):
-            nearest = (length, seconds * cell.batch / record.settings["batch"])
-    if nearest is None:
+    wanted = {name: value for name, value in cell.settings(competitor.name).items() if name not in VARIED}
+    shorter = [
+        (record.settings["length"], seconds * cell.batch / record.settings["batch"])
+        for record in records
+        if isinstance(seconds := record.metrics.get("seconds"), float)
+        and wanted.items() <= record.settings.items() and record.settings["length"] < cell.length
+    ]  # fmt: skip
+    if not shorter:
         return None
-    return nearest[1] * _growth(competitor, replace(cell, length=nearest[0]), cell)
-
-
-def _same_but_length(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Length aside, and k and the batch, which go with it."""
-    free = ("length", "slots", "batch")
-    return all(one.get(name) == value for name, value in other.items() if name not in free)
+    length, seconds = max(shorter, key=itemgetter(0))
+    return seconds * _growth(competitor, replace(cell, length=length), cell)
 
 
 def _growth(competitor: Competitor, short: Cell, long: Cell) -> float:
     if competitor.floor is None:
         return (long.length / short.length) ** (2 if competitor.quadratic else 1)
-    before, after = (plan_of(competitor, cell).operations(cell.work) for cell in (short, long))
+    before, after = (competitor.plan(cell).operations(cell.work) for cell in (short, long))
     return after / before
 
 

@@ -2,19 +2,10 @@
 
 from typing import Any
 
+import transformers
 from torch import nn
-from transformers import (
-    BigBirdConfig,
-    BigBirdModel,
-    LongformerConfig,
-    LongformerModel,
-    ModernBertConfig,
-    ModernBertModel,
-    NystromformerConfig,
-    NystromformerModel,
-)
 
-from longform.studies.speed.competitor import NO_DROPOUT, Competitor, FromEmbeddings, common_settings
+from longform.studies.speed.competitor import Competitor, FromEmbeddings, common_settings
 from longform.studies.speed.shapes import Shape
 
 LONGFORMER_WINDOW = 512
@@ -25,21 +16,23 @@ SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "sep_token_i
 
 
 def _settings(shape: Shape, **special: Any) -> dict[str, Any]:
-    return {**common_settings(shape), **SPECIAL, **NO_DROPOUT, **special}
+    return {**common_settings(shape), **SPECIAL, **special}
 
 
 def longformer(shape: Shape) -> nn.Module:
     """A window of 512 tokens (256 on each side), no global tokens."""
     window = min(LONGFORMER_WINDOW, shape.length + shape.length % 2)
-    config = LongformerConfig(
+    config = transformers.LongformerConfig(
         **_settings(shape, attention_window=window, max_position_embeddings=shape.length + window + 1)
     )
-    return FromEmbeddings(LongformerModel(config, add_pooling_layer=False))
+    return FromEmbeddings(transformers.LongformerModel(config, add_pooling_layer=False))
 
 
 def big_bird(shape: Shape) -> nn.Module:
     """Blocks of 64, 3 random ones; on texts of 704 tokens or less the model itself changes to full attention."""
-    return FromEmbeddings(BigBirdModel(BigBirdConfig(**_settings(shape)), add_pooling_layer=False))
+    return FromEmbeddings(
+        transformers.BigBirdModel(transformers.BigBirdConfig(**_settings(shape)), add_pooling_layer=False)
+    )
 
 
 def _whole_blocks(shape: Shape) -> str:
@@ -55,19 +48,17 @@ def _whole_segments(shape: Shape) -> str:
 def nystromformer(shape: Shape) -> nn.Module:
     """64 landmarks and a depthwise convolution of 65."""
     landmarks = min(LANDMARKS, shape.length)
-    config = NystromformerConfig(
+    config = transformers.NystromformerConfig(
         **_settings(shape, num_landmarks=landmarks, segment_means_seq_len=shape.length), conv_kernel_size=65
     )
-    return FromEmbeddings(NystromformerModel(config))
+    return FromEmbeddings(transformers.NystromformerModel(config))
 
 
 def modern_bert(shape: Shape) -> nn.Module:
     """Full attention in every third layer, a window of 128 in the others; its gated feed-forward is 1.5 D wide."""
-    settings: dict[str, Any] = {
-        **common_settings(shape), **SPECIAL, "intermediate_size": shape.size.hidden * 3 // 2, "cls_token_id": 1,
-        "attn_implementation": "sdpa",
-    }  # fmt: skip
-    return FromEmbeddings(ModernBertModel(ModernBertConfig(**settings)))
+    wide = shape.size.hidden * 3 // 2
+    settings = _settings(shape, intermediate_size=wide, cls_token_id=1, attn_implementation="sdpa")
+    return FromEmbeddings(transformers.ModernBertModel(transformers.ModernBertConfig(**settings)))
 
 
 COMPETITORS = (

@@ -11,20 +11,14 @@ from longform.layers.attention import LinformerAttention
 from longform.layers.sequence_projection import DenseProjection
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel
-from longform.studies.speed.competitor import (
-    NO_DROPOUT,
-    Competitor,
-    FromEmbeddings,
-    common_settings,
-    with_weights_formed,
-)
+from longform.studies.speed.competitor import Competitor, FromEmbeddings, common_settings, with_weights_formed
 from longform.studies.speed.floor import dense_floor, local_floor, mean_floor, window_floor
 from longform.studies.speed.shapes import Shape
 
 
 def linformer(shape: Shape, **options: Any) -> FromEmbeddings:
     """A random LinformerModel of this shape, without dropout and pooler; ``options`` of its attention."""
-    settings: Any = {**common_settings(shape), **NO_DROPOUT, "use_pooler": False, **options}
+    settings: Any = {**common_settings(shape), "use_pooler": False, **options}
     return FromEmbeddings(LinformerModel(LinformerConfig(**settings)))
 
 

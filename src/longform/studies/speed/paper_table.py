@@ -30,7 +30,7 @@ def published(values: Mapping[int, Sequence[float]], n: int, k: int) -> float | 
 
 
 def paper_rows(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """A row for each cell of the paper that was measured: n, k, ratios here and there, and whether they are met."""
+    """A row for each cell of the paper that was measured: n, k, ratios here and there."""
     rows = []
     for record in records:
         settings, metrics = record.settings, record.metrics
@@ -45,9 +45,3 @@ def paper_rows(records: Iterable[Record]) -> list[dict[str, Any]]:
             }
         )  # fmt: skip
     return sorted(rows, key=lambda row: (row["size"], row["dtype"], row["batch"], row["n"], row["k"]))
-
-
-def met(row: Mapping[str, Any], what: str) -> str:
-    """What the table shows: "yes", "no" or "–" for "time" or "memory" of a row."""
-    value = row[what]
-    return "–" if value is None else "yes" if value >= row[f"paper_{what}"] else "no"

@@ -124,10 +124,10 @@ def make_pass(prepared: nn.Module, cell: Cell) -> Callable[[Tensor], None]:
     return step
 
 
-def random_states(cell: Cell, *, length: int | None = None) -> Tensor:
+def random_states(cell: Cell) -> Tensor:
     """Hidden states (B, n, D) on the cell's device, in the dtype that the model takes."""
     generator = torch.Generator().manual_seed(cell.length)
-    shape = (cell.batch, length or cell.length, cell.shape.size.hidden)
+    shape = (cell.batch, cell.length, cell.shape.size.hidden)
     return torch.randn(shape, generator=generator).to(cell.device, input_dtype(cell))
 
 

@@ -8,7 +8,7 @@ from longform.runs.files import write_text
 from longform.runs.page import Block, Heading, Picture, Table, markdown, write_page
 from longform.runs.records import Record, provenance
 from longform.studies.speed.competitor import Competitor
-from longform.studies.speed.paper_table import met, paper_rows
+from longform.studies.speed.paper_table import paper_rows
 from longform.studies.speed.plots import plot_memory, plot_times
 
 TITLE = "Time and memory"
@@ -86,9 +86,7 @@ def series_table(records: Sequence[Record], competitors: Mapping[str, Competitor
         label = competitors[settings["competitor"]].label
         if metrics["missing"]:
             label += f" ({metrics['missing']})"
-        values = [
-            DASH if metrics.get(name) is None else form(metrics[name]) for _, name, form in COLUMNS
-        ]  # fmt: skip
+        values = [DASH if metrics.get(name) is None else form(metrics[name]) for _, name, form in COLUMNS]
         slots = metrics.get("window_slots", settings["slots"])
         rows.append([f"{settings['length']:,}", label, str(slots), str(settings["batch"]), *values])
     return Table(header, rows, 2)
@@ -99,14 +97,12 @@ def paper_table(records: Iterable[Record]) -> Table:
     header = ["n", "k", "texts", "size", "time", "paper", "met", "memory", "paper", "met"]
     rows = []
     for row in paper_rows(records):
-        shown = [DASH if row[name] is None else f"{row[name]:.2f}" for name in ("time", "memory")]
-        rows.append(
-            [
-                f"{row['n']:,}", str(row["k"]), str(row["batch"]), f"{row['size']}, {row['dtype']}",
-                f"{shown[0]}", f"{row['paper_time']:g}", met(row, "time"),
-                f"{shown[1]}", f"{row['paper_memory']:g}", met(row, "memory"),
-            ]
-        )  # fmt: skip
+        cells = [f"{row['n']:,}", str(row["k"]), str(row["batch"]), f"{row['size']}, {row['dtype']}"]
+        for what in ("time", "memory"):
+            ours, paper = row[what], row[f"paper_{what}"]
+            shown = [DASH, DASH] if ours is None else [f"{ours:.2f}", "yes" if ours >= paper else "no"]
+            cells += [shown[0], f"{paper:g}", shown[1]]
+        rows.append(cells)
     return Table(header, rows, 0)
 
 

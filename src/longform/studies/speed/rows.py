@@ -11,7 +11,6 @@ from longform.studies.speed.competitor import Competitor
 from longform.studies.speed.guards import Probe
 from longform.studies.speed.measuring import paired_ratio, spread
 from longform.studies.speed.shapes import Cell
-from longform.studies.speed.worker import plan_of
 
 NAME = "speed"
 MIB = 2**20
@@ -22,6 +21,11 @@ UNITS = {
     "seconds": "s", "fastest": "s", "slowest": "s", "floor_seconds": "s", "tokens_per_second": "tokens/s",
     "peak_mib": "MiB", "process_mib": "MiB", "weights_mib": "MiB", "operations": "FLOP", "bytes": "B",
 }  # fmt: skip
+SAID = (
+    ("seconds", 1_000, "{:,.1f} ms"), ("spread", 1, "spread {:.1%}"), ("against_sdpa", 1, "{:.2f} x as fast as SDPA"),
+    ("against_floor", 1, "{:.2f} x the floor"), ("tokens_per_second", 1, "{:,.0f} tokens/s"),
+    ("peak_mib", 1, "{:,.0f} MiB"),
+)  # fmt: skip
 ELEMENT = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
@@ -38,15 +42,9 @@ def with_ratios(event: dict[str, Any], together: Mapping[str, dict[str, Any]]) -
 
 
 def make_row(
-    cell: Cell,
-    competitor: Competitor,
-    event: Mapping[str, Any] | None,
-    probe: Probe | None,
-    unfused: Probe | None,
-    missing: str | None,
-    asked: Mapping[str, Any],
-    date: str,
-) -> Record:
+    cell: Cell, competitor: Competitor, event: Mapping[str, Any] | None, probe: Probe | None, unfused: Probe | None,
+    missing: str | None, asked: Mapping[str, Any], date: str,
+) -> Record:  # fmt: skip
     """The record of a competitor in a cell; ``missing``: why it has no time, ``asked``: what was wanted of it.
 
     ``date``: the same for all rows of a run of a cell, which tells them from those of other runs.
@@ -63,7 +61,7 @@ def make_row(
     metrics = {"missing": missing or None, **asked, **_memory(probe, unfused, cell.batch)}
     metrics |= competitor.details(cell.shape)
     if competitor.floor is not None:
-        plan = plan_of(competitor, cell)
+        plan = competitor.plan(cell)
         metrics |= {"operations": plan.operations(cell.work), "bytes": plan.bytes(cell.work, ELEMENT[cell.dtype])}
     metrics |= _times(event, cell) if event is not None else {}
     packages = {} if missing else {name: version(name) for name in competitor.packages}
@@ -105,14 +103,6 @@ def say(record: Record) -> str:
     metrics, name = record.metrics, record.settings["competitor"]
     if metrics["missing"]:
         return f"{name}: {metrics['missing']}"
-    parts = []
-    for key, scale, form in (
-        ("seconds", 1_000, "{:,.1f} ms"), ("spread", 1, "spread {:.1%}"),
-        ("against_sdpa", 1, "{:.2f} x as fast as SDPA"),
-        ("against_floor", 1, "{:.2f} x the floor"), ("tokens_per_second", 1, "{:,.0f} tokens/s"),
-        ("peak_mib", 1, "{:,.0f} MiB"),
-    ):  # fmt: skip
-        value = metrics.get(key)
-        if isinstance(value, int | float):
-            parts.append(form.format(scale * value))
+    values = ((metrics.get(key), scale, form) for key, scale, form in SAID)
+    parts = [form.format(scale * value) for value, scale, form in values if isinstance(value, int | float)]
     return f"{name}: {', '.join(parts)}"

@@ -1,6 +1,5 @@
 """Selections of cells: all combinations of the lengths, sizes, dtypes ... that are named."""
 
-import os
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
@@ -9,6 +8,7 @@ import torch
 
 from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
+from longform.runs.facts import hardware
 from longform.studies.speed.competitors import FAMILIES
 from longform.studies.speed.shapes import Cell
 from longform.training.settings import check_least
@@ -22,32 +22,20 @@ FLOORS = ("all", "none")
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The grid is all combinations.
+    """The grid is all combinations; ``floors``, ``memory`` and ``cell_seconds`` are those of its Effort.
 
-    Args:
-        lengths: n, tokens of a text.
-        sizes: "minilm" (6 layers x 384), "base" (12 x 768).
-        dtypes: "float32", "bfloat16"; "auto": bfloat16 where the device multiplies it, else float32.
-        modes: "eager", "compiled".
-        passes: "inference", "train".
-        batches: texts in a pass; "full" fills ``batch_tokens``.
-        slots: k of pure Linformers; n / 2 where that is less.
-        competitors: names, families (ours, order, full, peer, sparse), or "all".
-        batch_tokens: tokens of a full batch.
-        floors: whose floors are timed: "all", "none", or a family.
-        memory: whether peak memory is measured, by a pass in another process.
-        cell_seconds: for all passes of one competitor in one cell; fewer rounds are run, or none, to keep it.
+    ``competitors``: names, families (ours, order, full, peer, sparse), or "all".
     """
 
-    lengths: tuple[int, ...]
-    sizes: tuple[str, ...] = ("minilm",)
-    dtypes: tuple[str, ...] = (AUTO,)
-    modes: tuple[str, ...] = ("eager",)
-    passes: tuple[str, ...] = ("inference",)
-    batches: tuple[str, ...] = ("1",)
-    slots: tuple[int, ...] = (256,)
+    lengths: tuple[int, ...]  # n, tokens of a text
+    sizes: tuple[str, ...] = ("minilm",)  # "minilm" (6 layers x 384), "base" (12 x 768)
+    dtypes: tuple[str, ...] = (AUTO,)  # "float32", "bfloat16"; "auto": bfloat16 where the device multiplies it
+    modes: tuple[str, ...] = ("eager",)  # "eager", "compiled"
+    passes: tuple[str, ...] = ("inference",)  # "inference", "train"
+    batches: tuple[str, ...] = ("1",)  # texts in a pass; "full" fills ``batch_tokens``
+    slots: tuple[int, ...] = (256,)  # k of pure Linformers; n / 2 where that is less
     competitors: tuple[str, ...] = ("ours-window", "ours-linear", "sdpa", "unfused", "lucidrains", "tatp22")
-    batch_tokens: int = 16_384
+    batch_tokens: int = 16_384  # of a full batch
     floors: str = "ours"
     memory: bool = True
     cell_seconds: float = 300.0
@@ -68,14 +56,17 @@ def cells_of(selection: Selection, *, device: str, threads: int) -> list[Cell]:
 
     Raises ConfigurationError for values that do not exist.
     """
-    _require_something(selection)
+    for field in fields(selection):
+        if field.name != "memory" and not getattr(selection, field.name):
+            raise ConfigurationError(f"{field.name} is empty: there is nothing to measure")
     if selection.floors not in (*FLOORS, *FAMILIES):
         raise ConfigurationError(f'floors="{selection.floors}"; it is all, none or a family: {", ".join(FAMILIES)}')
     check_least(selection, batch_tokens=1)
+    fast = "bfloat16" if native_bfloat16(torch.device(device)) else "float32"
     found = [
         Cell(
             size=size, length=length, batch=texts_of(batch, length, selection.batch_tokens), slots=slots,
-            dtype=dtype_on(device) if dtype == AUTO else dtype, mode=mode, work=work, device=device, threads=threads,
+            dtype=fast if dtype == AUTO else dtype, mode=mode, work=work, device=device, threads=threads,
         )
         for size, work, dtype, mode, batch, length, slots in product(
             selection.sizes, selection.passes, selection.dtypes, selection.modes, selection.batches,
@@ -83,11 +74,6 @@ def cells_of(selection: Selection, *, device: str, threads: int) -> list[Cell]:
         )
     ]  # fmt: skip
     return list(dict.fromkeys(replace(cell, slots=cell.shape.slots) for cell in found))
-
-
-def dtype_on(device: str) -> str:
-    """What "auto" is on "cpu" or "cuda": "bfloat16" where that is multiplied in hardware, else "float32"."""
-    return "bfloat16" if native_bfloat16(torch.device(device)) else "float32"
 
 
 def texts_of(batch: str | int, length: int, batch_tokens: int) -> int:
@@ -115,13 +101,7 @@ def chosen_threads(threads: int | None) -> int:
     """CPU threads: as many as asked for, or as the process has cores (OMP_NUM_THREADS where that is set)."""
     if threads is None:
         return torch.get_num_threads()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = hardware()["cores"] or 1
     if not 1 <= threads <= cores:
         raise ConfigurationError(f"threads={threads} must be between 1 and the {cores} cores of this process")
     return threads
-
-
-def _require_something(selection: Selection) -> None:
-    for field in fields(selection):
-        if field.name != "memory" and not getattr(selection, field.name):
-            raise ConfigurationError(f"{field.name} is empty: there is nothing to measure")

@@ -6,7 +6,7 @@ from typing import Any
 
 from longform.conversion.defaults import WINDOW, default_slots
 from longform.errors import ConfigurationError
-from longform.training.settings import check_least
+from longform.training.settings import check_choices, check_least
 
 
 @dataclass(frozen=True)
@@ -63,37 +63,22 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One cell of the grid: all that its competitors have in common.
+    """One cell of the grid: all that its competitors have in common."""
 
-    Args:
-        size: name in SIZES.
-        length: n, tokens of each text; models are built for just this length.
-        batch: texts in a pass.
-        slots: k of pure Linformers; where it exceeds n / 2, n / 2 is taken.
-        dtype: of weights in inference; in training of the matrix products (autocast), weights are float32.
-        mode: "eager" or "compiled" (torch.compile, static shapes).
-        work: "inference" (forward, no gradients) or "train" (forward, backward, AdamW).
-        device: "cpu" or "cuda".
-        threads: of the CPU.
-    """
-
-    size: str
-    length: int
-    batch: int
-    slots: int
-    dtype: str
-    mode: str
-    work: str
-    device: str
-    threads: int
+    size: str  # name in SIZES
+    length: int  # n, tokens of each text; models are built for just this length
+    batch: int  # texts in a pass
+    slots: int  # k of pure Linformers; where it exceeds n / 2, n / 2 is taken
+    dtype: str  # of weights in inference; in training of the matrix products (autocast), weights are float32
+    mode: str  # "eager" or "compiled" (torch.compile, static shapes)
+    work: str  # "inference" (forward, no gradients) or "train" (forward, backward, AdamW)
+    device: str  # "cpu" or "cuda"
+    threads: int  # of the CPU
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (
-            ("size", self.size, tuple(SIZES)), ("dtype", self.dtype, DTYPES), ("mode", self.mode, MODES),
-            ("passes", self.work, PASSES),
-        ):  # fmt: skip
-            if value not in allowed:
-                raise ConfigurationError(f'{name}="{value}"; it is one of {", ".join(allowed)}')
+        check_choices(self, size=SIZES, dtype=DTYPES, mode=MODES)
+        if self.work not in PASSES:
+            raise ConfigurationError(f'passes="{self.work}"; it is one of {", ".join(PASSES)}')
         check_least(self, length=1, batch=1, slots=1, threads=1)
         if self.length < 2:
             raise ConfigurationError(f"length={self.length}: a Linformer shortens a text, so it needs 2 tokens or more")

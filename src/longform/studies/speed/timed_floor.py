@@ -5,9 +5,9 @@ written over buffers that exist, so that no time goes into getting memory; on a 
 or our own kernel's, packed beforehand, whichever is faster. In training the backward products follow.
 """
 
-import time
 from collections.abc import Callable
 from functools import partial
+from timeit import repeat
 
 import torch
 from torch import Tensor
@@ -15,12 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from longform.functional.linear import can_pack, linear, pack
 from longform.studies.speed.floor import Attention, Floor, Product
-
-
-def _seconds(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
+from longform.studies.speed.precision import wait
 
 
 class TimedFloor:
@@ -38,10 +33,12 @@ class TimedFloor:
             for call in plan.attention:
                 self.steps += self._attention(call)
 
+    @torch.no_grad()
     def __call__(self) -> None:
-        """One pass."""
+        """One pass, to its end on a GPU too."""
         for step in self.steps:
             step()
+        wait(self.device.type)
 
     def _made(self, *shape: int, name: object) -> Tensor:
         """A tensor of this shape; one with the same name is the same tensor."""
@@ -69,7 +66,7 @@ class TimedFloor:
         if product not in self.chosen:
             for way in ways:
                 way()
-            self.chosen[product] = min(range(len(ways)), key=lambda place: min(_seconds(ways[place]) for _ in range(3)))
+            self.chosen[product] = min(range(len(ways)), key=lambda place: min(repeat(ways[place], number=1, repeat=3)))
         return ways[self.chosen[product]]
 
     def _shortening(self, product: Product, place: tuple[int, int]) -> list[Callable[[], object]]:

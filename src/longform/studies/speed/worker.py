@@ -28,10 +28,10 @@ from longform.studies.speed.breakdown import shares_of
 from longform.studies.speed.checks import WrongOutput, check_gradients, check_output, checkable, verify
 from longform.studies.speed.competitor import Competitor
 from longform.studies.speed.competitors import all_competitors
-from longform.studies.speed.floor import Floor, window_floor
+from longform.studies.speed.floor import Floor
 from longform.studies.speed.measuring import alternate
 from longform.studies.speed.memory import is_out_of_memory, limit_memory, peak_growth, process_peak
-from longform.studies.speed.precision import forward_of, make_pass, prepare, random_states, wait, weight_bytes
+from longform.studies.speed.precision import forward_of, make_pass, prepare, random_states, weight_bytes
 from longform.studies.speed.shapes import Cell
 from longform.studies.speed.timed_floor import TimedFloor
 
@@ -44,11 +44,6 @@ Emit = Callable[..., None]
 def emit(event: str, **values: Any) -> None:
     """One line for the parent."""
     print(json.dumps({"event": event, **values}), flush=True)
-
-
-def plan_of(competitor: Competitor, cell: Cell) -> Floor:
-    """The floor that a competitor's rows are compared with: its own, or ours-window's."""
-    return (competitor.floor or window_floor)(cell.shape, cell.batch)
 
 
 def measure_memory(cell: Cell, names: list[str], emit: Emit) -> None:
@@ -142,20 +137,14 @@ def _floors(
     """Each different floor by its label: the competitors that it is of, and what runs it; none where it fails."""
     plans: dict[Floor, list[str]] = {}
     for name, competitor in competitors.items():
-        plans.setdefault(plan_of(competitor, cell), []).append(name)
+        plans.setdefault(competitor.plan(cell), []).append(name)
     found = {}
     for plan, names in plans.items():
         label = FLOOR + names[0]
         with attempt(label, emit):
             timed = TimedFloor(plan, dtype=cell.dtype, work=cell.work, device=torch.device(cell.device))
-            found[label] = (names, partial(_with_wait, timed, cell.device))
+            found[label] = (names, timed)
     return found
-
-
-@torch.no_grad()
-def _with_wait(action: Callable[[], None], device: str) -> None:
-    action()
-    wait(device)
 
 
 @contextmanager
