@@ -58,12 +58,7 @@ def run(settings: Any) -> None:
             raise ConfigurationError("a model is measured into a folder: give --output; without a model k is printed")
         _print_k(all_guarantees(chosen, chosen.head_size))
         return
-    result = run_bound(
-        _subject(name, settings),
-        chosen,
-        output=Path(settings.output).expanduser(),
-        progress=True,
-    )
+    result = run_bound(_subject(name, settings), chosen, output=Path(settings.output).expanduser(), progress=True)
     _print_k(result.guarantees)
     _print_findings(result)
     print(f"saved  {settings.output}/report.html, records.jsonl, plots/")

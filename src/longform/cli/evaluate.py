@@ -29,10 +29,7 @@ def run(settings: Any) -> None:
 
     task = settings[settings.task]
     models = comparison.contenders(
-        longform=task.longform,
-        original=task.original,
-        max_length=task.max_length,
-        original_length=task.original_length,
+        longform=task.longform, original=task.original, max_length=task.max_length, original_length=task.original_length
     )
     how = comparison.RunSettings(
         batch_tokens=task.batch_tokens, overlap=task.overlap, dtype=task.dtype, device=task.device

@@ -1,6 +1,5 @@
 """Predictions and embeddings of whole collections: streamed, in order, resumable, in constant memory."""
 
-import hashlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifi
 from longform.inference.encoders import load_encoder
 from longform.inference.resumable import ResumableOutput
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
+from longform.runs.subject import model_identity
 
 Sources = str | Path | Sequence[str | Path]
 LOADING = ("max_length", "dtype", "device", "compile")  # settings that the model is loaded by
@@ -191,17 +191,7 @@ def _identity(model: str | Path, sources: Sources, settings: InferenceSettings, 
     listed = [sources] if isinstance(sources, str | Path) else sources
     free = ("batch_tokens", "device", "compile", "restart", "progress", "max_length")
     chosen = {name: value for name, value in asdict(settings).items() if name not in free}
-    return {**chosen, "model": _fingerprint(model), "sources": list(map(str, listed)), "limit": limit}
-
-
-def _fingerprint(model: str | Path) -> str:
-    """The model's name and, for a folder, a digest of its settings and of its weights' sizes and times."""
-    folder, digest = Path(model), hashlib.sha256()
-    for path in sorted(folder.glob("*.json")):
-        digest.update(path.read_bytes())
-    for path in sorted(folder.glob("*.safetensors")):
-        digest.update(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}".encode())
-    return f"{model} {digest.hexdigest()[:16]}"
+    return {**chosen, **model_identity(str(model)), "sources": list(map(str, listed)), "limit": limit}
 
 
 def _prediction_format(classifier: TextClassifier, threshold: float) -> Callable[[np.ndarray], dict[str, Any]]:

@@ -72,7 +72,7 @@ def reproduce_table1(scale: str, output: Path, *, progress: bool = True, **choic
         f"{cells[-1].slots} for Linformer. The exponent is the slope of log(time) against log(n) over the "
         f"{min(FITTED, len(cells))} longest texts: 1 is linear, 2 quadratic. A pass has parts that are linear "
         "whatever the attention (feed-forward, projections), so that a quadratic architecture's exponent is below 2 "
-        "until attention outweighs them, and a linear one's may be below 1 while there are costs that do not grow.",
+        "until attention outweighs them, and a linear one's may be below 1 while there are costs that do not grow."
     ]
     notes = [
         "Sparse Transformer, which the paper lists with O(n√n), has no implementation to run here; Longformer and "

@@ -16,14 +16,7 @@ from longform.runs.locks import refuse_process_groups
 from longform.runs.records import Record
 from longform.runs.subject import model_identity
 from longform.studies.paper.parts import Finished, Part, work_through
-from longform.studies.paper.table2_models import (
-    LENGTH,
-    Variant,
-    heal,
-    source_of,
-    variants,
-    with_new_head,
-)
+from longform.studies.paper.table2_models import LENGTH, Variant, heal, source_of, variants, with_new_head
 from longform.studies.paper.table2_report import report_table2
 from longform.studies.paper.table2_tasks import TASKS, Amount, Task, chosen, read_task
 from longform.training.finetuning import finetune

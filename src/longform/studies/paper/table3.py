@@ -36,7 +36,7 @@ def reproduce_table3(scale: str, output: Path, **choices: Any) -> list[tuple[str
         "How many times less a forward pass of Linformer takes (learned E, layerwise sharing) than full attention: "
         f"{described(cells[0])}. In brackets the paper's, measured on a 16 GB V100 against unfused attention. Memory "
         "is the paper's sense of it: the ratio of the largest batches that 16 GiB hold beside the weights, reckoned "
-        "from the measured peak of a pass above the loaded model, for each text.",
+        "from the measured peak of a pass above the loaded model, for each text."
     ]
     report = Report(
         "Table 3 and Figure 2: time and memory of inference", lead, tables[0][1],
