@@ -8,7 +8,7 @@ from typing import Any, Literal
 from longform.cli.arguments import command_parser
 from longform.cli.printing import print_table
 from longform.cli.settings_options import field_helps
-from longform.cli.spectrum import eager_encoder, encoder_source
+from longform.cli.spectrum import eager_encoder
 from longform.errors import ConfigurationError
 
 
@@ -92,6 +92,7 @@ def _chosen(settings: Any) -> Any:
 
 
 def _subject(name: str | None, settings: Any) -> Any:
+    from longform.data.bundled import encoder_source
     from longform.data.token_store import CorpusFiles
     from longform.studies.bounds.run import BoundSubject
     from longform.studies.spectrum.run import short_name

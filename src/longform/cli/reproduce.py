@@ -121,7 +121,8 @@ def _table2(settings: Any, output: Path) -> Done:
 
 
 def _figure1(settings: Any, output: Path) -> Done:
-    from longform.cli.spectrum import eager_encoder, encoder_source
+    from longform.cli.spectrum import eager_encoder
+    from longform.data.bundled import encoder_source
     from longform.errors import ConfigurationError
     from longform.studies.paper.figure1 import reproduce_figure1, shares
 

@@ -38,6 +38,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure, and say how much the largest singular values hold."""
+    from longform.data.bundled import encoder_source
     from longform.studies.spectrum.run import corpora_of, run_spectrum
     from longform.studies.spectrum.settings import SpectrumSettings, SpectrumView, texts_at
 
@@ -56,13 +57,6 @@ def run(settings: Any) -> None:
     for result in results:
         print_table(f"{result.model} on {result.corpus}, {result.spectrum.texts:,} texts", _rows(result, view))
     print(f"saved  {settings.output}/report.html; k for longform convert: {settings.output}/projected_length/")
-
-
-def encoder_source(name: str) -> str:
-    """Where an encoder is: "bundled" is the demo's."""
-    from longform.data.bundled import bundled_encoder_folder
-
-    return str(bundled_encoder_folder()) if name == "bundled" else name
 
 
 def eager_encoder(name: str, device: str) -> Any:

@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from longform.errors import ConfigurationError
-from longform.runs.pictures import new_figure, save_figure
+from longform.runs.pictures import picture
 from longform.runs.records import Record
 from longform.runs.report import Report, Table, write_report
 from longform.studies.paper.grid_scales import (
     EFFORTS,
+    by_length,
     chosen_cells,
     common_settings,
     described,
     finish_axes,
     measured_cells,
     open_grid,
+    plot_by_length,
 )
 from longform.studies.paper.growth import BUILDERS, measured_apart
 from longform.studies.paper.parts import Part, work_through
@@ -64,7 +66,7 @@ def reproduce_table1(scale: str, output: Path, *, progress: bool = True, **choic
     measured = [*measured_cells(cells, names, scale, output), *_others(cells, scale, output, progress)]
     found = sorted(_grown(measured), key=lambda one: list(STATED).index(one.key))
     records = [_record(one, cells) for one in found]
-    table = Table(HEADS, growth_rows([record_row(record) for record in records]))
+    table = Table(HEADS, growth_rows(list(map(vars, records))))
     _draw(found, cells[0], output / PICTURE)
     lead = [
         "How time and memory of a forward pass grow with the length of a text, measured, beside what the paper's "
@@ -94,24 +96,18 @@ def exponent(points: Mapping[int, float]) -> float | None:
 
 def _grown(records: Sequence[Record]) -> list[Grown]:
     """What was measured, an architecture each."""
-    labels = {name: one.label for name, one in all_competitors().items()} | {
-        name: label for name, (label, _) in BUILDERS.items()
-    }
+    labels = {name: one.label for name, one in all_competitors().items()}
+    labels |= {name: label for name, (label, _) in BUILDERS.items()}
     found: dict[str, list[Record]] = {}
     for record in records:
         found.setdefault(record.settings["competitor"], []).append(record)
     return [
         Grown(
-            name, labels[name], _numbers(rows, "seconds"), _numbers(rows, "peak_mib"),
+            name, labels[name], by_length(rows, "seconds"), by_length(rows, "peak_mib"),
             "; ".join(f"n = {row.settings['length']:,}: {why}" for row in rows if (why := row.metrics.get("missing"))),
         )
         for name, rows in found.items()
     ]  # fmt: skip
-
-
-def _numbers(rows: Sequence[Record], metric: str) -> dict[int, float]:
-    found = {row.settings["length"]: row.metrics.get(metric) for row in rows}
-    return {n: float(value) for n, value in found.items() if isinstance(value, int | float)}
 
 
 def _others(cells: Sequence[Cell], scale: str, output: Path, progress: bool) -> list[Record]:
@@ -151,11 +147,6 @@ def _record(one: Grown, cells: Sequence[Cell]) -> Record:
     return Record(name=NAME, metrics=metrics, settings=settings, units={"seconds": "s", "peak_mib": "MiB"})
 
 
-def record_row(record: Record) -> dict[str, Any]:
-    """What tables are made of."""
-    return {"settings": dict(record.settings), "metrics": dict(record.metrics)}
-
-
 def growth_rows(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Cells of the table, a row an architecture."""
     cells = []
@@ -178,23 +169,17 @@ def _shown(value: float | None, form: str, factor: float = 1) -> str:
 
 
 def _draw(found: Sequence[Grown], cell: Cell, path: Path) -> None:
-    figure = new_figure(13.0, 6.6)
-    left, right = figure.subplots(1, 2)
     colours = {"unfused": "black", "sdpa": "dimgray", "ours-linear": "tab:blue", "ours-window": "tab:cyan"}
     others = iter(("tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive"))
     markers = iter("os^Dv<>pPX")
-    for one in found:
-        colour, marker = colours.get(one.key) or next(others), next(markers)
-        for axes, points in ((left, one.seconds), (right, one.mib)):
-            slope = exponent(points)
-            label = one.label if slope is None else f"{one.label}: n^{slope:.2f}"
-            shown = [(n, value) for n, value in sorted(points.items()) if value > 0]
-            if shown:
-                axes.plot(*zip(*shown, strict=True), color=colour, marker=marker, markersize=5, label=label)
-    for axes, up, title in (
-        (left, "seconds of a pass", f"Time; the exponent of the {FITTED} longest\n{described(cell)}"),
-        (right, "memory above the loaded model, MiB", "Memory of a pass"),
-    ):
-        finish_axes(axes, f"{up} (logarithmic)", title)
-        axes.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2, frameon=False)
-    save_figure(figure, path)
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "ncols": 2, "frameon": False}
+    with picture(path, 13.0, 6.6, 1, 2) as (left, right):
+        for one in found:
+            colour, marker = colours.get(one.key) or next(others), next(markers)
+            for axes, points in ((left, one.seconds), (right, one.mib)):
+                slope = exponent(points)
+                label = one.label if slope is None else f"{one.label}: n^{slope:.2f}"
+                plot_by_length(axes, points, color=colour, marker=marker, label=label)
+        title = f"Time; the exponent of the {FITTED} longest\n{described(cell)}"
+        finish_axes(left, title, "seconds of a pass (logarithmic)", **below)
+        finish_axes(right, "Memory of a pass", "memory above the loaded model, MiB (logarithmic)", **below)
