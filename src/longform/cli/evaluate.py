@@ -7,6 +7,7 @@ from longform.cli.arguments import add_model_options, command_parser
 from longform.cli.printing import print_table
 
 HIDDEN = ("task", "model", "strategy", "max_length", "labels", "f1", "confusion")  # in the records, not in the table
+RETRIEVAL = ("query_field", "relevant_field", "id_field", "text_field", "depth")  # options
 
 
 def parser() -> Any:
@@ -34,18 +35,13 @@ def run(settings: Any) -> None:
     how = comparison.RunSettings(
         batch_tokens=task.batch_tokens, overlap=task.overlap, dtype=task.dtype, device=task.device
     )
-    if settings.task == "sts":
-        records = comparison.compare_similarity(models, task.data, how, fields=task.fields)
-    elif settings.task == "retrieval":
-        names = ("query_field", "relevant_field", "id_field", "text_field", "depth")
-        options = {name: task[name] for name in names}
-        records = comparison.compare_retrieval(models, task.queries, task.documents, how, **options)
-    elif settings.task == "classification":
-        options = {name: task[name] for name in ("text_field", "label_field", "pair_field")}
-        records = comparison.compare_classification(models, task.data, how, **options)
-    else:
-        options = {name: task[name] for name in ("text_field", "probability", "seed", "max_tokens")}
-        records = comparison.compare_masked_lm(models, task.data, how, **options)
+    measure, sources, names = {
+        "sts": (comparison.compare_similarity, ("data",), ("fields",)),
+        "retrieval": (comparison.compare_retrieval, ("queries", "documents"), RETRIEVAL),
+        "classification": (comparison.compare_classification, ("data",), ("text_field", "label_field", "pair_field")),
+        "mlm": (comparison.compare_masked_lm, ("data",), ("text_field", "probability", "seed", "max_tokens")),
+    }[settings.task]
+    records = measure(models, *(task[name] for name in sources), how, **{name: task[name] for name in names})
     print_table(settings.task, [{k: v for k, v in record.items() if k not in HIDDEN} for record in records])
     for record in records:
         if "confusion" in record:

@@ -139,10 +139,8 @@ def _figure1(settings: Any, output: Path) -> Done:
 
 
 def _grid_choices(settings: Any) -> dict[str, Any]:
-    return {
-        "lengths": settings.lengths, "sizes": settings.sizes, "slots": settings.slots, "dtype": settings.dtype,
-        "device": settings.device or "auto", "threads": settings.threads,
-    }  # fmt: skip
+    names = ("lengths", "sizes", "slots", "dtype", "threads")
+    return {name: getattr(settings, name) for name in names} | {"device": settings.device or "auto"}
 
 
 def _table1(settings: Any, output: Path) -> Done:
