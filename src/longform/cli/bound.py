@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from longform.cli.arguments import command_parser
 from longform.cli.printing import print_table
-from longform.cli.settings_options import field_helps
+from longform.cli.settings_options import field_helps, option
 from longform.cli.spectrum import eager_encoder
 from longform.errors import ConfigurationError
 
@@ -39,7 +39,7 @@ def parser() -> Any:
     helps = field_helps(BoundSettings)
     for field in fields(BoundSettings):
         made.add_argument(
-            f"--{field.name.replace('_', '-')}", type=_kind(field.type) | None, default=None,
+            option(field.name), type=_kind(field.type) | None, default=None,
             help=f"{helps[field.name].replace('null: all', 'all: every one')}; not given: the scale's",
         )  # fmt: skip
     return made

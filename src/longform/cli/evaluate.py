@@ -52,13 +52,10 @@ def run(settings: Any) -> None:
 
 
 def _print_confusion(record: dict[str, Any]) -> None:
+    labels, f1 = record["labels"], record["f1"]
     rows = [
-        {
-            "truth": label,
-            **dict(zip(record["labels"], counts, strict=True)),
-            "F1": record["f1"].get(label, float("nan")),
-        }
-        for label, counts in zip(record["labels"], record["confusion"], strict=True)
+        {"truth": label, **dict(zip(labels, counts, strict=True)), "F1": f1.get(label, float("nan"))}
+        for label, counts in zip(labels, record["confusion"], strict=True)
     ]
     print_table(f"{record['name']}: columns are predictions", rows)
 
