@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.pictures import colours, finish, literal, number_ticks, picture
+from longform.studies.bounds.attention_samples import spread
 from longform.studies.bounds.compression_error import BEST, ErrorRow
 from longform.studies.bounds.monte_carlo import Cell
 from longform.studies.bounds.results import ROUNDING, BoundResult
@@ -111,7 +112,7 @@ def _failure_panel(axes: Any, cells: Sequence[Cell], by_source: dict[str, Any]) 
 def plot_errors(result: BoundResult, path: Path) -> None:
     """Error against k, a column a layer: of the map above, of the output below."""
     layers = sorted({row.layer for row in result.errors})
-    shown = layers if len(layers) <= 6 else [layers[round(i * (len(layers) - 1) / 5)] for i in range(6)]
+    shown = [layers[place] for place in spread(len(layers), 6)]
     size = max(7.6, 1.2 + 3.4 * len(shown)), 7.4
     below = "nor is any output here (below)" if _best_output(result) else "for the output it is not optimal (below)"
     with picture(path, *size, 2, len(shown), sharex=True, sharey="row", squeeze=False) as grid:

@@ -48,11 +48,7 @@ def run_spectrum(
     model or corpus under the same name, or ``view`` asks for what the texts cannot give, MissingDependencyError without
     matplotlib, and what ``measure_spectrum`` raises.
     """
-    if max(view.indices) > settings.max_length:
-        raise ConfigurationError(
-            f"index {max(view.indices)} is above max_length={settings.max_length}: maps have no more singular values "
-            "than tokens"
-        )
+    _check_view(view, settings.max_length, f"max_length={settings.max_length}")
     require("matplotlib", extra="train")  # before hours of measuring, not after
     commit()  # of the code that runs, whatever is checked out by the end
     open_run_folder(output, IDENTITY, asdict(settings), what="spectra")
@@ -66,7 +62,9 @@ def run_spectrum(
             write_result(path, _measure(model, corpus, path.stem, settings, opener, progress, sums))
             sums.path.unlink(missing_ok=True)
     results = [read_result(path) for path in sorted((output / RUNS).glob("*.jsonl"))]
-    _check_view(results, view)
+    for result in results:
+        longest = result.spectrum.longest
+        _check_view(view, longest, f"the {longest} tokens of the longest text of {result.corpus}")
     for result in results:
         draw(result, view, output)
         write_chosen(result, view, output)
@@ -161,10 +159,8 @@ def compare_heads(
     return HeadComparison(similarity, fidelity, len(compared), len(tried)), []
 
 
-def _check_view(results: Sequence[RunResult], view: SpectrumView) -> None:
-    for result in results:
-        if max(view.indices) > result.spectrum.longest:
-            raise ConfigurationError(
-                f"index {max(view.indices)} is above the {result.spectrum.longest} tokens of the longest text of "
-                f"{result.corpus}: maps have no more singular values than tokens"
-            )
+def _check_view(view: SpectrumView, most: int, said: str) -> None:
+    if max(view.indices) > most:
+        raise ConfigurationError(
+            f"index {max(view.indices)} is above {said}: maps have no more singular values than tokens"
+        )
