@@ -32,15 +32,9 @@ SHARED = (0.125, 0.25, 0.375, 0.5, 0.75)  # of all heads
 
 
 def run_spectrum(
-    models: Sequence[str],
-    corpora: Sequence[CorpusFiles],
-    settings: SpectrumSettings,
-    view: SpectrumView,
-    *,
-    output: Path,
-    opener: Opener,
-    progress: bool = False,
-) -> list[RunResult]:
+    models: Sequence[str], corpora: Sequence[CorpusFiles], settings: SpectrumSettings, view: SpectrumView, *,
+    output: Path, opener: Opener, progress: bool = False,
+) -> list[RunResult]:  # fmt: skip
     """Measure each model on each corpus, of one source each, into ``output``; what the folder has already is not
     measured again.
 
