@@ -6,13 +6,13 @@ from typing import Any
 
 from longform.runs.page import Block, Bullets, Heading, Picture, Table, write_page
 from longform.studies.spectrum.heads import inside_and_across
-from longform.studies.spectrum.plots import KINDS
+from longform.studies.spectrum.plots import KINDS, plot_comparison
 from longform.studies.spectrum.results import HeadComparison, RunResult
 from longform.studies.spectrum.settings import SpectrumView
 from longform.studies.spectrum.views import (
     CHOSEN,
+    PLOTS,
     chosen_per_layer,
-    draw_comparison,
     plot_path,
     slots_below,
     uniform_share,
@@ -32,7 +32,9 @@ def write_report(results: Sequence[RunResult], view: SpectrumView, output: Path,
     blocks: list[Block] = [LEAD]
     if len(results) > 1:
         said = f"share of the sum in the first {view.indices[0]} singular values against depth, a line a run"
-        blocks += [Heading("Side by side"), Picture.read(draw_comparison(results, view, output), said)]
+        together = output / PLOTS / "comparison.png"
+        plot_comparison(results, view.indices[0], together)
+        blocks += [Heading("Side by side"), Picture.read(together, said)]
     blocks += [block for result in results for block in _run(result, view, output)]
     chosen = ", ".join(f"{name} {value}" for name, value in settings.items())
     write_page(output / "report.html", "How low is the rank of attention?", blocks, foot=f"Settings: {chosen}.")

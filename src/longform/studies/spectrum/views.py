@@ -13,7 +13,6 @@ from longform.studies.spectrum.choose import (
     smallest_slots,
 )
 from longform.studies.spectrum.plots import (
-    plot_comparison,
     plot_curves,
     plot_heat_map,
     plot_k,
@@ -41,13 +40,6 @@ def draw(result: RunResult, view: SpectrumView, output: Path) -> None:
         plot_similarity(result, result.heads, plot_path(output, result, "similarity"))
         if result.heads.fidelity:
             plot_sharing(result, result.heads, plot_path(output, result, "sharing"))
-
-
-def draw_comparison(results: Sequence[RunResult], view: SpectrumView, output: Path) -> Path:
-    """The picture of several runs together."""
-    path = output / PLOTS / "comparison.png"
-    plot_comparison(results, view.indices[0], path)
-    return path
 
 
 def chosen_per_layer(result: RunResult, view: SpectrumView) -> dict[str, list[int]]:
