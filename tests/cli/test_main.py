@@ -42,17 +42,16 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    for name, command in COMMANDS.items():
+    for name, summary in COMMANDS.items():
         assert f"  {name}" in shown
-        assert command.summary in shown
+        assert summary in shown
 
 
 def test_the_table_has_every_command_and_nothing_else() -> None:
     modules = [import_module(f"longform.cli.{module.name}") for module in pkgutil.iter_modules(cli.__path__)]
     commands = {module.__name__ for module in modules if hasattr(module, "parser") and hasattr(module, "run")}
-    assert [command.module for command in COMMANDS.values()] == [f"longform.cli.{name}" for name in COMMANDS]
-    assert {command.module for command in COMMANDS.values()} == commands
-    assert all(import_module(command.module).parser().prog == f"longform {name}" for name, command in COMMANDS.items())
+    assert {f"longform.cli.{name}" for name in COMMANDS} == commands
+    assert all(import_module(f"longform.cli.{name}").parser().prog == f"longform {name}" for name in COMMANDS)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from longform.errors import ConfigurationError
-from longform.training.settings import DistillationSettings, FinetuningSettings, compute_dtype, differences
+from longform.training.settings import DistillationSettings, FinetuningSettings, compute_dtype
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,3 @@ def test_dtypes() -> None:
     assert compute_dtype("float32", cpu) is torch.float32
     assert compute_dtype("bfloat16", cpu) is torch.bfloat16
     assert compute_dtype("auto", cpu) in (torch.float32, torch.bfloat16)
-
-
-def test_differences_name_what_changed() -> None:
-    assert differences({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}) == ["b: 2 -> 3", "c: None -> 4"]

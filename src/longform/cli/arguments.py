@@ -73,11 +73,8 @@ def _option_names(parser: Any) -> set[str]:
 
 def add_input_options(parser: Any) -> None:
     """Options of commands that read documents and write a record for each."""
-    parser.add_argument(
-        "sources",
-        nargs="+",
-        help="text, .jsonl or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT, or - (one document a line)",
-    )
+    places = "text, .jsonl or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT, or - (one document a line)"
+    parser.add_argument("sources", nargs="+", help=places)
     parser.add_argument("--output", required=True, help=".jsonl or .parquet file to write")
     parser.add_argument("--text-field", default="text", help="field of a record that holds its text")
     parser.add_argument("--pair-field", type=str | None, default=None, help="field with the second text of a pair")
@@ -87,13 +84,3 @@ def add_input_options(parser: Any) -> None:
     parser.add_argument("--strategy", default="whole", help="whole: one pass; chunk-average: mean over windows")
     parser.add_argument("--overlap", type=int, default=0, help="tokens that neighbouring chunks share")
     parser.add_argument("--restart", type=bool, default=False, help="forget what an interrupted run left")
-
-
-def inference_settings(settings: Any) -> Any:
-    """The InferenceSettings that the parsed options ask for."""
-    from dataclasses import fields
-
-    from longform.inference.run import InferenceSettings
-
-    names = {field.name for field in fields(InferenceSettings)}
-    return InferenceSettings(**{name: value for name, value in vars(settings).items() if name in names})

@@ -18,12 +18,9 @@ def parser() -> Any:
         "cores --preset small takes under 10 minutes, variants about 12, batches about 8, bars about 60, bars-train "
         "about 30, million about 20, paper about 90; full takes days and is meant to be cut with the other options.",
     )  # fmt: skip
-    made.add_argument(
-        "--preset",
-        default="small",
-        help="small, bars, bars-train, variants, batches, dtypes, memory, million, paper or full; what"
-        " --lengths ... --competitors choose replaces that of its first stage, others are left out",
-    )
+    made.add_argument("--preset", default="small", help="small, bars, bars-train, variants, batches, dtypes, memory, "
+                      "million, paper or full; what --lengths ... --competitors choose replaces that of its first "
+                      "stage, others are left out")  # fmt: skip
     made.add_argument("--lengths", type=int, nargs="+", default=[], help="tokens of a text")
     made.add_argument("--sizes", nargs="+", default=[], help="minilm (6 layers x 384), base (12 layers x 768)")
     made.add_argument("--dtypes", nargs="+", default=[], help="float32, bfloat16; auto: bfloat16 where "

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from longform.cli.arguments import command_parser
 from longform.cli.printing import print_table
-from longform.cli.settings_options import field_helps
-from longform.cli.spectrum import eager_encoder, encoder_source
+from longform.cli.settings_options import field_helps, option
+from longform.cli.spectrum import eager_encoder
 from longform.errors import ConfigurationError
 
 
@@ -39,7 +39,7 @@ def parser() -> Any:
     helps = field_helps(BoundSettings)
     for field in fields(BoundSettings):
         made.add_argument(
-            f"--{field.name.replace('_', '-')}", type=_option_type(field.type) | None, default=None,
+            option(field.name), type=_option_type(field.type) | None, default=None,
             help=f"{helps[field.name].replace('null: all', 'all: every one')}; not given: the scale's",
         )  # fmt: skip
     return made
@@ -59,10 +59,7 @@ def run(settings: Any) -> None:
         _print_k(all_guarantees(chosen, chosen.head_size))
         return
     result = run_bound(
-        _opened_model_and_texts(name, settings),
-        chosen,
-        output=Path(settings.output).expanduser(),
-        progress=True,
+        _opened_model_and_texts(name, settings), chosen, output=Path(settings.output).expanduser(), progress=True
     )
     _print_k(result.guarantees)
     _print_findings(result)
@@ -99,6 +96,7 @@ def _chosen(settings: Any) -> Any:
 
 def _opened_model_and_texts(name: str | None, settings: Any) -> Any:
     """The BoundSubject of a model, None where only random maps are tried."""
+    from longform.data.bundled import encoder_source
     from longform.data.token_store import CorpusFiles
     from longform.studies.bounds.run import BoundSubject
     from longform.studies.spectrum.run import short_name

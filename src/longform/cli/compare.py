@@ -58,14 +58,11 @@ def run(settings: Any) -> None:
     from longform.studies.compare.run import EVERY, compare
     from longform.studies.compare.tasks import open_task
 
-    opened = open_task(
-        settings.task, settings.scale, data=settings.data, text_field=settings.text_field,
-        label_field=settings.label_field, pair_field=settings.pair_field, vocabulary=settings.vocabulary,
-        length=settings.length, pooling=settings.pooling, projection_init=settings.projection_init,
-        test_texts=settings.test_texts, patch=settings.patch, seed=settings.seed,
-        steps=settings.steps, batch_size=settings.batch_size, learning_rate=settings.learning_rate,
-        dtype=settings.dtype,
+    names = (
+        "data", "text_field", "label_field", "pair_field", "vocabulary", "length", "pooling", "projection_init",
+        "test_texts", "patch", "seed", "steps", "batch_size", "learning_rate", "dtype",
     )  # fmt: skip
+    opened = open_task(settings.task, settings.scale, **{name: getattr(settings, name) for name in names})
     chosen = EVERY if settings.architectures == ["all"] else settings.architectures
     results = compare(
         opened.task, opened.sizes, opened.learning, settings.output, architectures=chosen, device=settings.device,

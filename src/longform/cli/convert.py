@@ -76,10 +76,7 @@ def _add_attention(made: Any) -> None:
 
 def _add_task(made: Any) -> None:
     made.add_argument(
-        "--task",
-        type=str | None,
-        default=None,
-        help=f"task of the result: {', '.join(TASKS)}; null: the source's own",
+        "--task", type=str | None, default=None, help=f"task of the result: {', '.join(TASKS)}; null: the source's own"
     )
     made.add_argument("--num-labels", type=int | None, default=None, help="labels of a new classification head")
     made.add_argument(

@@ -1,5 +1,6 @@
 """``longform doctor``: what this machine has for Longform, which kernels serve on it, which packages are missing."""
 
+import re
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
@@ -43,17 +44,12 @@ def missing_packages() -> dict[str, list[str]]:
     from packaging.requirements import Requirement
 
     found: dict[str, list[str]] = {}
-    for line in requires("longform") or []:
-        requirement = Requirement(line)
-        for extra in _extras(str(requirement.marker)):
+    for requirement in map(Requirement, requires("longform") or []):
+        for extra in re.findall(r'extra == "([^"]+)"', str(requirement.marker)):
             lacking = found.setdefault(extra, [])
             if requirement.name != "longform" and not _is_installed(requirement.name):
                 lacking.append(requirement.name)
     return found
-
-
-def _extras(marker: str) -> list[str]:
-    return [part.split('"')[1] for part in marker.split(" and ") if part.startswith("extra ==")]
 
 
 def _is_installed(package: str) -> bool:

@@ -3,8 +3,9 @@
 from typing import Any
 
 from longform.choices import POOLINGS
-from longform.cli.arguments import add_input_options, add_model_options, command_parser, inference_settings
+from longform.cli.arguments import add_input_options, add_model_options, command_parser
 from longform.cli.printing import print_summary
+from longform.cli.settings_options import chosen_settings
 
 
 def parser() -> Any:
@@ -12,10 +13,8 @@ def parser() -> Any:
     made = command_parser("embed", "One vector a document, in order. Interrupted, it goes on when it is called again.")
     made.add_argument("model", help="folder or hub name of an encoder, or a sentence-transformers folder")
     add_input_options(made)
-    made.add_argument(
-        "--pooling", type=str | None, default=None,
-        help=f"{', '.join(POOLINGS)} or max; null: as the folder says",
-    )  # fmt: skip
+    poolings = f"{', '.join(POOLINGS)} or max; null: as the folder says"
+    made.add_argument("--pooling", type=str | None, default=None, help=poolings)
     made.add_argument(
         "--normalise", type=bool | None, default=None, help="vectors of length 1; null: as the folder says"
     )
@@ -25,15 +24,8 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Embed and print what was done."""
-    from longform.inference.run import embed
+    from longform.inference.run import InferenceSettings, embed
 
-    chosen = inference_settings(settings)
-    summary = embed(
-        settings.model,
-        settings.sources,
-        settings.output,
-        chosen,
-        pooling=settings.pooling,
-        normalise=settings.normalise,
-    )
-    print_summary(summary)
+    chosen = chosen_settings(InferenceSettings, settings, progress=True)
+    how = {"pooling": settings.pooling, "normalise": settings.normalise}
+    print_summary(embed(settings.model, settings.sources, settings.output, chosen, **how))

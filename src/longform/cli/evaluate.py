@@ -10,6 +10,7 @@ from longform.cli.arguments import add_model_options, command_parser
 from longform.cli.printing import print_table
 
 NOT_IN_TABLE = ("task", "model", "strategy", "max_length", "labels", "f1", "confusion")  # fields of the records alone
+RETRIEVAL = ("query_field", "relevant_field", "id_field", "text_field", "depth")  # options
 
 
 def parser() -> Any:
@@ -32,26 +33,18 @@ def run(settings: Any) -> None:
 
     task = settings[settings.task]
     models = comparison.contenders(
-        longform=task.longform,
-        original=task.original,
-        max_length=task.max_length,
-        original_length=task.original_length,
+        longform=task.longform, original=task.original, max_length=task.max_length, original_length=task.original_length
     )
     run_settings = comparison.RunSettings(
         batch_tokens=task.batch_tokens, overlap=task.overlap, dtype=task.dtype, device=task.device
     )
-    if settings.task == "sts":
-        records = comparison.compare_similarity(models, task.data, run_settings, fields=task.fields)
-    elif settings.task == "retrieval":
-        names = ("query_field", "relevant_field", "id_field", "text_field", "depth")
-        options = {name: task[name] for name in names}
-        records = comparison.compare_retrieval(models, task.queries, task.documents, run_settings, **options)
-    elif settings.task == "classification":
-        options = {name: task[name] for name in ("text_field", "label_field", "pair_field")}
-        records = comparison.compare_classification(models, task.data, run_settings, **options)
-    else:
-        options = {name: task[name] for name in ("text_field", "probability", "seed", "max_tokens")}
-        records = comparison.compare_masked_lm(models, task.data, run_settings, **options)
+    measure, sources, names = {
+        "sts": (comparison.compare_similarity, ("data",), ("fields",)),
+        "retrieval": (comparison.compare_retrieval, ("queries", "documents"), RETRIEVAL),
+        "classification": (comparison.compare_classification, ("data",), ("text_field", "label_field", "pair_field")),
+        "mlm": (comparison.compare_masked_lm, ("data",), ("text_field", "probability", "seed", "max_tokens")),
+    }[settings.task]
+    records = measure(models, *(task[name] for name in sources), run_settings, **{name: task[name] for name in names})
     print_table(settings.task, [{k: v for k, v in record.items() if k not in NOT_IN_TABLE} for record in records])
     for record in records:
         if "confusion" in record:
@@ -62,13 +55,10 @@ def run(settings: Any) -> None:
 
 
 def _print_confusion(record: dict[str, Any]) -> None:
+    labels, f1 = record["labels"], record["f1"]
     rows = [
-        {
-            "truth": label,
-            **dict(zip(record["labels"], counts, strict=True)),
-            "F1": record["f1"].get(label, float("nan")),
-        }
-        for label, counts in zip(record["labels"], record["confusion"], strict=True)
+        {"truth": label, **dict(zip(labels, counts, strict=True)), "F1": f1.get(label, float("nan"))}
+        for label, counts in zip(labels, record["confusion"], strict=True)
     ]
     print_table(f"{record['name']}: columns are predictions", rows)
 

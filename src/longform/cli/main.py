@@ -1,6 +1,6 @@
 """The program ``longform``: finds a command, runs it, and turns errors into one line.
 
-A command is one module of this package, listed in ``COMMANDS`` and imported when it is called. It has
+A command is the module of its name in this package, listed in ``COMMANDS`` and imported when it is called. It has
 ``parser() -> jsonargparse.ArgumentParser`` (made by ``arguments.command_parser``) and ``run(settings: Namespace)``.
 What computes is imported in ``run``, so that ``--help`` waits for neither torch nor transformers.
 """
@@ -8,7 +8,6 @@ What computes is imported in ``run``, so that ``--help`` waits for neither torch
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
 
 from longform import __version__
 from longform.cli.arguments import did_you_mean, parse
@@ -17,30 +16,21 @@ from longform.errors import LongformError
 FAILED, INTERRUPTED = 2, 130
 
 
-class Command(NamedTuple):
-    """Where a command is, and what it does in one line."""
-
-    module: str
-    summary: str
-
-
-COMMANDS = {
-    "convert": Command("longform.cli.convert", "turn a pretrained encoder into a Longform, a model for long documents"),
-    "distill": Command("longform.cli.distill", "train a converted model to imitate its original, on unlabelled text"),
-    "finetune": Command("longform.cli.finetune", "train a classifier or regressor on labelled text"),
-    "pretrain": Command("longform.cli.pretrain", "train a new masked-language model from scratch"),
-    "evaluate": Command("longform.cli.evaluate", "score models on labels, similarity, retrieval or masked tokens"),
-    "predict": Command("longform.cli.predict", "label documents with a fine-tuned model"),
-    "embed": Command("longform.cli.embed", "turn documents into vectors"),
-    "spectrum": Command("longform.cli.spectrum", "singular values of attention maps, and the k that they suggest"),
-    "bound": Command("longform.cli.bound", "what the paper's theorems promise about k, beside measured errors"),
-    "compare": Command("longform.cli.compare", "train several architectures on one task with one budget"),
-    "reproduce": Command("longform.cli.reproduce", "measure the paper's tables and figures on this machine"),
-    "benchmark": Command("longform.cli.benchmark", "time and memory against length of text, beside other encoders"),
-    "doctor": Command(
-        "longform.cli.doctor", "what this machine has, which kernels serve on it, which extras are missing"
-    ),
-    "demo": Command("longform.cli.demo", "convert, distil, fine-tune and compare on a bundled data set (10 minutes)"),
+COMMANDS = {  # what each does
+    "convert": "turn a pretrained encoder into a Longform, a model for long documents",
+    "distill": "train a converted model to imitate its original, on unlabelled text",
+    "finetune": "train a classifier or regressor on labelled text",
+    "pretrain": "train a new masked-language model from scratch",
+    "evaluate": "score models on labels, similarity, retrieval or masked tokens",
+    "predict": "label documents with a fine-tuned model",
+    "embed": "turn documents into vectors",
+    "spectrum": "singular values of attention maps, and the k that they suggest",
+    "bound": "what the paper's theorems promise about k, beside measured errors",
+    "compare": "train several architectures on one task with one budget",
+    "reproduce": "measure the paper's tables and figures on this machine",
+    "benchmark": "time and memory against length of text, beside other encoders",
+    "doctor": "what this machine has, which kernels serve on it, which extras are missing",
+    "demo": "convert, distil, fine-tune and compare on a bundled data set (10 minutes)",
 }
 
 
@@ -57,12 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         near = did_you_mean(name, [*COMMANDS, "--help", "--version"])
         return _fail(f'there is no command "{name}"; there are: {", ".join(COMMANDS)}{near}')
-    return _run(COMMANDS[name], rest)
+    return _run(name, rest)
 
 
-def _run(command: Command, arguments: list[str]) -> int:
+def _run(name: str, arguments: list[str]) -> int:
     try:
-        module = import_module(command.module)
+        module = import_module(f"longform.cli.{name}")
         module.run(parse(module.parser(), arguments))
     except LongformError as error:
         return _fail(str(error))
@@ -83,7 +73,7 @@ def _fail(message: str) -> int:
 
 def _usage() -> str:
     width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items())
+    commands = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
     return (
         "usage: longform COMMAND [options]\n\nLinear-time Transformer encoders for long documents.\n\n"
         f"commands:\n{commands}\n\n"

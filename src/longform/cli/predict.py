@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from longform.cli.arguments import add_input_options, add_model_options, command_parser, inference_settings
+from longform.cli.arguments import add_input_options, add_model_options, command_parser
 from longform.cli.printing import print_summary
+from longform.cli.settings_options import chosen_settings
 
 
 def parser() -> Any:
@@ -18,8 +19,8 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Predict and print what was done."""
-    from longform.inference.run import predict
+    from longform.inference.run import InferenceSettings, predict
 
-    chosen = inference_settings(settings)
+    chosen = chosen_settings(InferenceSettings, settings, progress=True)
     summary = predict(settings.model, settings.sources, settings.output, chosen, threshold=settings.threshold)
     print_summary(summary)

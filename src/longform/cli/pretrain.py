@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from longform.cli.arguments import command_parser
-from longform.cli.settings_options import field_helps
+from longform.cli.settings_options import add_settings, option
 
 MODEL_OPTIONS = {
     "max_position_embeddings": (int, "n: tokens that the model takes at most, special tokens included"),
@@ -52,30 +52,13 @@ def parser() -> Any:
     made.add_argument(
         "--tokenizer", type=str | None, default=None, help="folder or hub name of a tokenizer; null: train one"
     )
-    _add_optional(made, TokenizerSettings, prefix="tokenizer-")
-    made.add_argument(
-        "--attention",
-        default="linformer",
-        help="linformer, or full: the same model without projection "
-        "(options of projection and window then say nothing)",
-    )
+    add_settings(made, TokenizerSettings, prefix="tokenizer-", preset=True)
+    made.add_argument("--attention", default="linformer", help="linformer, or full: the same model without projection "
+                      "(options of projection and window then say nothing)")  # fmt: skip
     for name, (kind, said) in MODEL_OPTIONS.items():
-        made.add_argument(_option(name), type=kind | None, default=None, help=f"{said}; null: the preset's")
-    _add_optional(made, PretrainingSettings)
+        made.add_argument(option(name), type=kind | None, default=None, help=f"{said}; null: the preset's")
+    add_settings(made, PretrainingSettings, preset=True)
     return made
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _add_optional(parser: Any, settings: Any, prefix: str = "") -> None:
-    """One option a field of a settings dataclass; what is not given is the preset's."""
-    helps = field_helps(settings)
-    for field in fields(settings):
-        kind: Any = field.type
-        said = f"{helps[field.name]} null: the preset's"
-        parser.add_argument(_option(prefix + field.name), type=kind | None, default=None, help=said)
 
 
 def _chosen(settings: Any, parsed: Any, prefix: str = "") -> dict[str, Any]:
@@ -101,7 +84,7 @@ def run(settings: Any) -> None:
         raise ConfigurationError(f'attention="{settings.attention}"; it is linformer or full')
     tokenizer = _chosen(preset.tokenizer, settings, "tokenizer_")
     if settings.tokenizer and tokenizer:
-        given = ", ".join(_option(f"tokenizer-{name}") for name in tokenizer)
+        given = ", ".join(option(f"tokenizer-{name}") for name in tokenizer)
         raise ConfigurationError(f"--tokenizer is trained already: leave out {given}")
     result = pretrain(
         _files(settings.texts, settings.text_field), replace(preset.training, **given),

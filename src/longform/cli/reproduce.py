@@ -6,8 +6,10 @@ from typing import Any
 from longform.cli.arguments import command_parser
 from longform.cli.printing import print_table
 from longform.errors import require
+from longform.runs.page import Table
 
 FIGURE3_SEEDS, TABLE2_SEEDS = [0, 1], [0, 1, 2]
+Done = tuple[list[tuple[str, Table]], int]  # titles and tables; how many parts another process is at
 
 
 def parser() -> Any:
@@ -72,28 +74,30 @@ def run(settings: Any) -> None:
     check_options(settings.subject, given, settings.scale)
     require("matplotlib", extra="train")  # before hours of work, not after
     output = (settings.output or Path("runs") / settings.subject).expanduser()
-    lacking = DOERS[settings.subject.rstrip("abcd")](settings, output)
+    tables, lacking = DOERS[settings.subject.rstrip("abcd")](settings, output)
+    for title, table in tables:
+        if table.rows:
+            print_table(title, [dict(zip(table.heads, row, strict=True)) for row in table.rows])
     if lacking:
         print(f"{lacking} parts are not finished: another process is at them; call again when it has ended")
     print(f"saved  {output} (report.html, table.md, records.jsonl, pictures)")
 
 
-def _figure3(settings: Any, output: Path) -> int:
+def _figure3(settings: Any, output: Path) -> Done:
     from longform.studies.paper.figure3 import reproduce_figure3
     from longform.studies.paper.figure3_plan import planned, preset_of
     from longform.studies.paper.figure3_report import HEADS, final_values
 
     preset = preset_of(settings.scale, settings.preset)
     plan = planned(settings.subject, preset, also=settings.also, steps=settings.steps)
-    done = reproduce_figure3(
+    finished, lacking = reproduce_figure3(
         plan, settings.text, output, seeds=settings.seeds or FIGURE3_SEEDS, shared=settings.shared,
         text_field=settings.text_field or "text", keep_models=settings.keep_models,
     )  # fmt: skip
-    _print(settings.subject, HEADS, final_values([one.row for one in done.finished]))
-    return done.lacking
+    return [(settings.subject, Table(HEADS, final_values([one.row for one in finished])))], lacking
 
 
-def _table2(settings: Any, output: Path) -> int:
+def _table2(settings: Any, output: Path) -> Done:
     from dataclasses import replace
 
     from longform.studies.paper.table2 import SCALES, Table2, reproduce_table2
@@ -113,12 +117,12 @@ def _table2(settings: Any, output: Path) -> int:
             healing_text=tuple(settings.text or ()), text_field=settings.text_field or "text",
         )
     )  # fmt: skip
-    _print("table2", *accuracy_table([one.row for one in finished]))
-    return lacking
+    return [("table2", Table(*accuracy_table([one.row for one in finished])))], lacking
 
 
-def _figure1(settings: Any, output: Path) -> int:
-    from longform.cli.spectrum import eager_encoder, encoder_source
+def _figure1(settings: Any, output: Path) -> Done:
+    from longform.cli.spectrum import eager_encoder
+    from longform.data.bundled import encoder_source
     from longform.errors import ConfigurationError
     from longform.studies.paper.figure1 import reproduce_figure1, shares
 
@@ -131,37 +135,24 @@ def _figure1(settings: Any, output: Path) -> int:
         models=[settings.model] if settings.model else (),
         opener=lambda name: eager_encoder(encoder_source(name), device),
     )  # fmt: skip
-    for title, table in shares(results):
-        _print(title, table.heads, table.rows)
-    return 0
+    return shares(results), 0
 
 
 def _grid_choices(settings: Any) -> dict[str, Any]:
-    return {
-        "lengths": settings.lengths, "sizes": settings.sizes, "slots": settings.slots, "dtype": settings.dtype,
-        "device": settings.device or "auto", "threads": settings.threads,
-    }  # fmt: skip
+    names = ("lengths", "sizes", "slots", "dtype", "threads")
+    return {name: getattr(settings, name) for name in names} | {"device": settings.device or "auto"}
 
 
-def _table1(settings: Any, output: Path) -> int:
+def _table1(settings: Any, output: Path) -> Done:
     from longform.studies.paper.table1 import reproduce_table1
 
-    table = reproduce_table1(settings.scale, output, **_grid_choices(settings))
-    _print("table1", table.heads, table.rows)
-    return 0
+    return [("table1", reproduce_table1(settings.scale, output, **_grid_choices(settings)))], 0
 
 
-def _table3(settings: Any, output: Path) -> int:
+def _table3(settings: Any, output: Path) -> Done:
     from longform.studies.paper.table3 import reproduce_table3
 
-    for title, table in reproduce_table3(settings.scale, output, **_grid_choices(settings)):
-        _print(title, table.heads, table.rows)
-    return 0
-
-
-def _print(title: str, heads: list[str], cells: list[list[str]]) -> None:
-    if cells:
-        print_table(title, [dict(zip(heads, row, strict=True)) for row in cells])
+    return reproduce_table3(settings.scale, output, **_grid_choices(settings)), 0
 
 
 DOERS = {

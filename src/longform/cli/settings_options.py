@@ -8,15 +8,27 @@ from typing import Any, TypeVar
 Settings = TypeVar("Settings")
 
 
-def add_settings(parser: Any, settings: Any, *, but: Collection[str] = ()) -> None:
-    """One option a field of the dataclass ``settings``: ``--learning-rate`` for ``learning_rate``; none for ``but``."""
+def add_settings(
+    parser: Any, settings: Any, *, but: Collection[str] = (), prefix: str = "", preset: bool = False
+) -> None:
+    """One option a field of the dataclass ``settings``: ``--learning-rate`` for ``learning_rate``; none for ``but``.
+
+    ``preset``: what is not given is None, and a preset's.
+    """
     helps = field_helps(settings)
     for field in fields(settings):
-        if field.name in but:
-            continue
-        parser.add_argument(
-            f"--{field.name.replace('_', '-')}", type=field.type, default=field.default, help=helps[field.name]
-        )
+        kind: Any = field.type
+        if preset:
+            given: Any = {"type": kind | None, "default": None, "help": f"{helps[field.name]} null: the preset's"}
+        else:
+            given = {"type": kind, "default": field.default, "help": helps[field.name]}
+        if field.name not in but:
+            parser.add_argument(option(prefix + field.name), **given)
+
+
+def option(name: str) -> str:
+    """The option for a field: "--learning-rate" for "learning_rate"."""
+    return f"--{name.replace('_', '-')}"
 
 
 def chosen_settings(settings: type[Settings], parsed: Any, **others: Any) -> Settings:

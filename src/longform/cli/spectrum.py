@@ -38,31 +38,22 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure, and say how much the largest singular values hold."""
+    from longform.data.bundled import encoder_source
     from longform.studies.spectrum.run import corpora_of, run_spectrum
     from longform.studies.spectrum.settings import SpectrumSettings, SpectrumView, texts_at
 
     view = chosen_settings(SpectrumView, settings)
     count = texts_at(settings.scale)
     texts = count if settings.texts == "scale" else settings.texts
+    how = chosen_settings(SpectrumSettings, settings, texts=texts)
     results = run_spectrum(
-        [encoder_source(name) for name in settings.models],
-        corpora_of(settings.text, settings.text_field),
-        chosen_settings(SpectrumSettings, settings, texts=texts),
-        view,
-        output=Path(settings.output).expanduser(),
-        opener=lambda name: eager_encoder(name, settings.device),
+        [encoder_source(name) for name in settings.models], corpora_of(settings.text, settings.text_field), how, view,
+        output=Path(settings.output).expanduser(), opener=lambda name: eager_encoder(name, settings.device),
         progress=True,
-    )
+    )  # fmt: skip
     for result in results:
         print_table(f"{result.model} on {result.corpus}, {result.spectrum.texts:,} texts", _rows(result, view))
     print(f"saved  {settings.output}/report.html; k for longform convert: {settings.output}/projected_length/")
-
-
-def encoder_source(name: str) -> str:
-    """Where an encoder is: "bundled" is the demo's."""
-    from longform.data.bundled import bundled_encoder_folder
-
-    return str(bundled_encoder_folder()) if name == "bundled" else name
 
 
 def eager_encoder(name: str, device: str) -> Any:

@@ -2,7 +2,6 @@
 ``longform embed``. Documents are streamed in order, in constant memory, and an interrupted run is resumed.
 """
 
-import hashlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifi
 from longform.inference.encoders import load_encoder
 from longform.inference.resumable import ResumableOutput
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
+from longform.runs.subject import model_identity
 
 Sources = str | Path | Sequence[str | Path]
 LOADING = ("max_length", "dtype", "device", "compile")  # settings that are needed to load the model
@@ -195,19 +195,9 @@ def _totals(result: ResumableOutput) -> dict[str, int]:
 def _identity(model: str | Path, sources: Sources, settings: InferenceSettings, limit: int) -> dict[str, Any]:
     """What a run must have in common with the interrupted one that it resumes; ``limit`` stands for ``max_length``."""
     listed = [sources] if isinstance(sources, str | Path) else sources
-    may_change = ("batch_tokens", "device", "compile", "restart", "progress")
-    chosen = {name: value for name, value in asdict(settings).items() if name not in (*may_change, "max_length")}
-    return {**chosen, "model": _fingerprint(model), "sources": list(map(str, listed)), "limit": limit}
-
-
-def _fingerprint(model: str | Path) -> str:
-    """The model's name and, for a folder, a digest of its JSON files and of its weights' sizes and times."""
-    folder, digest = Path(model), hashlib.sha256()
-    for path in sorted(folder.glob("*.json")):
-        digest.update(path.read_bytes())
-    for path in sorted(folder.glob("*.safetensors")):
-        digest.update(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}".encode())
-    return f"{model} {digest.hexdigest()[:16]}"
+    may_change = ("batch_tokens", "device", "compile", "restart", "progress", "max_length")
+    chosen = {name: value for name, value in asdict(settings).items() if name not in may_change}
+    return {**chosen, **model_identity(str(model)), "sources": list(map(str, listed)), "limit": limit}
 
 
 def _prediction_format(classifier: TextClassifier, threshold: float) -> Callable[[np.ndarray], dict[str, Any]]:

@@ -219,12 +219,6 @@ class FinetuningSettings:
         )  # fmt: skip
 
 
-def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Lines "name: before -> now" for what differs."""
-    names = dict.fromkeys([*before, *now])
-    return [f"{name}: {before.get(name)} -> {now.get(name)}" for name in names if before.get(name) != now.get(name)]
-
-
 def compute_dtype(name: str, device: "torch.device") -> "torch.dtype":
     """The dtype of matrix products that ``dtype`` in the settings means on this device."""
     import torch  # not above: --help reads the settings' fields and is to be quick

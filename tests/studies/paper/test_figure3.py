@@ -95,9 +95,9 @@ def test_trainings_are_kept_and_other_settings_refused(corpus, tmp_path, monkeyp
     with pytest.raises(KeyboardInterrupt):
         reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False)
     trained.append("interrupted")  # so that what comes now is not
-    done = reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False)
+    done, lacking = reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False)
     assert trained[4:] == ["n16-k8-headwise-seed0"]
-    assert (len(done.finished), done.lacking) == (4, 0)
+    assert (len(done), lacking) == (4, 0)
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     assert [record["settings"]["k"] for record in records] == [None, 2, 4, 8]
     assert len((tmp_path / "curves.jsonl").read_text().splitlines()) == 4 * 3  # before, between, after
@@ -106,8 +106,8 @@ def test_trainings_are_kept_and_other_settings_refused(corpus, tmp_path, monkeyp
     assert re.findall(r'(?:src|href)="(?!data:)', page) == []
     assert not list(tmp_path.rglob("model.safetensors"))
 
-    again = reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False)
-    assert again.finished == done.finished
+    again, _ = reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False)
+    assert again == done
     assert len(trained) == 5
     with pytest.raises(ConfigurationError, match="max_steps: 2 there, 3 now"):
         reproduce_figure3(planned("figure3a", PRESET, steps=3), [corpus], tmp_path, seeds=[0], progress=False)
@@ -130,10 +130,10 @@ def test_weights_that_one_figure_keeps_no_other_removes(corpus, tmp_path):
 def test_another_corpus_or_field_is_refused(corpus, tmp_path, monkeypatch):
     plan = planned("figure3a", PRESET)
     monkeypatch.setattr(module, "work_through", lambda parts, *_, **__: (parts, 0))
-    parts = reproduce_figure3(plan, [corpus], tmp_path / "a", seeds=[0], progress=False).finished
+    parts = reproduce_figure3(plan, [corpus], tmp_path / "a", seeds=[0], progress=False)[0]
     moved = tmp_path / "texts.jsonl"
     moved.write_text(Path(corpus).read_text())
-    again = reproduce_figure3(plan, [str(moved)], tmp_path / "a", seeds=[0], progress=False).finished
+    again = reproduce_figure3(plan, [str(moved)], tmp_path / "a", seeds=[0], progress=False)[0]
     assert [part.identity for part in again] == [part.identity for part in parts]  # the same texts, elsewhere
     moved.write_text(moved.read_text().replace("rain", "snow"))
     for text, field, said in ((str(moved), "text", "corpus_key: "), (corpus, "body", "text_field: text there, body")):

@@ -12,9 +12,8 @@ from longform.studies.spectrum.choose import (
     allowed_slots,
     head_k_at_total,
     k_at_total,
-    k_per_head,
-    k_per_layer,
     kept_share,
+    smallest_slots,
 )
 
 
@@ -37,13 +36,14 @@ def test_pooled_slots_are_those_that_the_projection_fills():
 
 def test_smallest_k_that_keeps_the_share():
     cumulative = curves(6, 10).unflatten(0, (2, 3))
-    layer, head = k_per_layer(cumulative, 0.8, pooled=False), k_per_head(cumulative, 0.8, pooled=False)
+    layer, head = (smallest_slots(each, 0.8, pooled=False).tolist() for each in (cumulative.mean(1), cumulative))
     for row, k in zip(cumulative.mean(1).tolist(), layer, strict=True):
         assert row[k - 1] >= 0.8
         assert k == 1 or row[k - 2] < 0.8
-    assert head == [[k_per_layer(curve[None, None], 0.8, pooled=False)[0] for curve in rows] for rows in cumulative]
+    assert head == [[int(smallest_slots(curve, 0.8, pooled=False)) for curve in rows] for rows in cumulative]
     allowed = allowed_slots(10, pooled=True)
-    assert k_per_layer(cumulative, 0.8, pooled=True) == [min(a for a in allowed if a >= k) for k in layer]
+    pooled = smallest_slots(cumulative.mean(1), 0.8, pooled=True).tolist()
+    assert pooled == [min(a for a in allowed if a >= k) for k in layer]
     assert LinformerConfig(  # a config takes both lists
         hidden_size=24, num_attention_heads=3, num_hidden_layers=2, max_position_embeddings=10, projected_length=head,
         projection_sharing="none",

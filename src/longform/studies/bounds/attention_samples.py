@@ -6,6 +6,7 @@ Axes: T texts, h heads, n tokens, d head dimension.
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,11 +67,7 @@ def texts_of_length(tokenizer: Any, documents: Iterable[Document | str], *, leng
 
 def spread(count: int, wanted: int | None) -> list[int]:
     """``wanted`` of the numbers 0 to ``count`` - 1, from the first to the last, evenly; None: all."""
-    if wanted is None or wanted >= count:
-        return list(range(count))
-    if wanted == 1:
-        return [0]
-    return sorted({round(place * (count - 1) / (wanted - 1)) for place in range(wanted)})
+    return np.linspace(0, count - 1, min(wanted or count, count)).round().astype(int).tolist()
 
 
 def captured_samples(

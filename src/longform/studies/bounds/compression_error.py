@@ -25,6 +25,7 @@ from longform.studies.bounds.settings import BoundSettings
 
 BEST = "SVD"
 OBJECTIVES = ("map", "output")
+Decomposed = tuple[Tensor, Tensor, Tensor]
 
 
 class Errors(NamedTuple):
@@ -59,23 +60,15 @@ class ErrorRow:
     above_best: float
 
 
-class Decomposed(NamedTuple):
-    """Singular value decompositions of a sample's maps, made once for every k: left diag(values) right."""
-
-    left: Tensor
-    values: Tensor
-    right: Tensor
-
-
 def decomposed(sample: AttentionSample) -> Decomposed:
-    """The decomposition of each map, a text at a time."""
-    parts = [torch.linalg.svd(logits.softmax(-1), full_matrices=False) for logits in sample.logits]
-    return Decomposed(*(torch.stack(part) for part in zip(*parts, strict=True)))
+    """Singular value decompositions of a sample's maps, made once for every k: left diag(values) right."""
+    return torch.linalg.svd(sample.logits.softmax(-1), full_matrices=False)
 
 
 def svd_errors(sample: AttentionSample, parts: Decomposed, k: int) -> Errors:
     """Errors of the best maps of rank k."""
-    low = (parts.left[..., :k] * parts.values[..., None, :k]) @ parts.right[..., :k, :]
+    left, values, right = parts
+    low = (left[..., :k] * values[..., None, :k]) @ right[..., :k, :]
     return _errors(low, sample)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.pictures import colours, finish, literal, number_ticks, picture
+from longform.studies.bounds.attention_samples import spread
 from longform.studies.bounds.compression_error import BEST, ErrorRow
 from longform.studies.bounds.monte_carlo import Cell
 from longform.studies.bounds.results import ROUNDING, BoundResult
@@ -92,13 +93,9 @@ def plot_failures(cells: Sequence[Cell], events: dict[str, str], title: str, pat
                 here = [cell for cell in cells if cell.event == event and cell.epsilon == epsilon]
                 _failure_panel(axes, here, by_source)
             panels[0].set_ylabel(f"{label}\n\nshare that fails", fontsize=8)
-        for axes, epsilon in zip(grid[0], epsilons, strict=True):
-            axes.set_title(f"ε = {epsilon}", fontsize=10)
-        for axes in grid[-1]:
-            axes.set_xlabel("k (slots)")
         handles = {handle.get_label(): handle for axes in grid.flat for handle in axes.get_lines()}
         shown = [handle for label, handle in handles.items() if not label.startswith("_")]
-        _share_legend(grid, shown, title, columns=5)
+        _finish(grid, title, [f"ε = {epsilon}" for epsilon in epsilons], "k (slots)", shown, columns=5)
 
 
 def _failure_panel(axes: Any, cells: Sequence[Cell], by_source: dict[str, Any]) -> None:
@@ -122,7 +119,7 @@ def _failure_panel(axes: Any, cells: Sequence[Cell], by_source: dict[str, Any]) 
 def plot_errors(result: BoundResult, path: Path) -> None:
     """Error against k, one column of panels for each of at most six layers: of the map above, of the output below."""
     layers = sorted({row.layer for row in result.errors})
-    shown = layers if len(layers) <= 6 else [layers[round(i * (len(layers) - 1) / 5)] for i in range(6)]
+    shown = [layers[place] for place in spread(len(layers), 6)]
     size = max(7.6, 1.2 + 3.4 * len(shown)), 7.4
     best = _svd_has_best_output(result)
     below = "nor is any output here (below)" if best else "for the output it is not optimal (below)"
@@ -132,15 +129,12 @@ def plot_errors(result: BoundResult, path: Path) -> None:
                 _error_panel(axes, [row for row in result.errors if row.layer == layer], error)
         grid[0][0].set_ylabel("error of the map\n‖P~ - P‖ / ‖P‖")
         grid[1][0].set_ylabel("error of the output\n‖P~V - PV‖ / ‖PV‖")
-        for axes, layer in zip(grid[0], shown, strict=True):
-            axes.set_title(f"layer {layer + 1}", fontsize=10)
-        for axes in grid[1]:
-            axes.set_xlabel("k (slots, rank)")
         title = (
             f"{literal(f'{result.model} on {result.texts}')}, n = {result.errors[0].length}:\n"
             f"no map of rank k is nearer than the SVD's (above), {below}"
         )
-        _share_legend(grid, grid[0][0].get_lines(), title, columns=4)
+        heads = [f"layer {layer + 1}" for layer in shown]
+        _finish(grid, title, heads, "k (slots, rank)", grid[0][0].get_lines(), columns=4)
 
 
 def _svd_has_best_output(result: BoundResult) -> bool:
@@ -162,7 +156,11 @@ def _error_panel(axes: Any, rows: Iterable[ErrorRow], error: str) -> None:
     axes.grid(alpha=0.25, which="both")
 
 
-def _share_legend(grid: Any, handles: Sequence[Any], title: str, *, columns: int) -> None:
+def _finish(grid: Any, title: str, heads: Sequence[str], across: str, handles: Any, *, columns: int) -> None:
+    """Titles of the whole and of each column, what is across, and one legend for all panels."""
+    for above, below, head in zip(grid[0], grid[-1], heads, strict=True):
+        above.set_title(head, fontsize=10)
+        below.set_xlabel(across)
     figure = grid[0][0].figure
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8)
     figure.suptitle(title, fontsize=11)

@@ -117,7 +117,6 @@ def _errors_tables(result: BoundResult) -> Iterator[Block]:
 
 
 def _error_cell(row: ErrorRow, error: str) -> str:
-    seen = row.seen_map_error if error == "map" else row.seen_output_error
-    value = row.map_error if error == "map" else row.output_error
+    seen, value = getattr(row, f"seen_{error}_error"), getattr(row, f"{error}_error")
     said = f"{value:.3f}" if row.method != BEST or value >= 1e-3 else f"{value:.1e}"
     return said if seen is None else f"{said} ({seen:.3f})"

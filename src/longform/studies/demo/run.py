@@ -9,6 +9,7 @@ from longform.errors import ConfigurationError
 from longform.runs.facts import environment
 from longform.runs.files import write_lines
 from longform.studies.demo import steps
+from longform.studies.demo.comparing import compare
 from longform.studies.demo.pipeline import IDENTITY, RESULTS, WORK, Pipeline
 from longform.studies.demo.report import growth, write_report
 from longform.studies.demo.scale import Scale, scale_named
@@ -76,7 +77,8 @@ def _all_steps(pipeline: Pipeline, scale: Scale, seed: int, folder: Path, say: C
     for name, length in scale.lengths.items():
         scores = pipeline.step(f"test {name}", lambda name=name: steps.score(pipeline, name))
         say(f"{name} at {length:,} tokens: accuracy {scores['accuracy']:.4f}, macro-F1 {scores['macro_f1']:.4f}")
-    pipeline.step("difference", lambda: steps.difference(pipeline, seed=seed))
+    tests = [pipeline.results[f"test {name}"] for name in scale.lengths]
+    pipeline.step("difference", lambda: compare(*tests, seed=seed))
     head(6, "Time and memory of one document against its length")
     pipeline.step("measure", lambda: steps.measure(pipeline, scale))
     _finish(pipeline, folder)

@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from longform.conversion.convert import ConversionResult, convert
 from longform.data.text import Document
 from longform.inference.loading import quiet_transformers
-from longform.studies.demo.comparing import compare, evaluate
+from longform.studies.demo.comparing import evaluate
 from longform.studies.demo.head import embeddings, fit_head
 from longform.studies.demo.material import Material, examples, make_material
 from longform.studies.demo.measuring import measure_lengths
@@ -169,11 +168,6 @@ def score(pipeline: Pipeline, name: str) -> dict[str, Any]:
     return evaluate(pipeline.work / name, material_of(pipeline).test, name=name)
 
 
-def difference(pipeline: Pipeline, *, seed: int) -> dict[str, Any]:
-    """What the two tests say about each other."""
-    return compare(pipeline.results["test longform"], pipeline.results["test original"], seed=seed)
-
-
 def measure(pipeline: Pipeline, scale: Scale) -> dict[str, Any]:
     """Time and memory against length."""
     encoder = material_of(pipeline).encoder
@@ -194,4 +188,4 @@ def place_model(pipeline: Pipeline) -> None:
 
 def material_of(pipeline: Pipeline) -> Material:
     """The texts that the first step chose."""
-    return Material.load(Path(pipeline.work / "texts.json"))
+    return Material.load(pipeline.work / "texts.json")

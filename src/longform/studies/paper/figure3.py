@@ -23,19 +23,13 @@ TRAININGS, CACHE, IDENTITY = "trainings", "cache", "reproduce.json"
 WEIGHTS = "model.safetensors"
 
 
-@dataclass(frozen=True)
-class Figure3:
-    """``finished``: a training each; ``lacking``: trainings that another process is at."""
-
-    finished: list[Finished]
-    lacking: int
-
-
 def reproduce_figure3(
     plan: Plan, text: Sequence[str], output: Path, *, seeds: Sequence[int], shared: Path | None = None,
     text_field: str = "text", keep_models: bool = False, progress: bool = True,
-) -> Figure3:  # fmt: skip
+) -> tuple[list[Finished], int]:  # fmt: skip
     """Train what is lacking, and write records, curves, picture and report into ``output``.
+
+    Returns what is finished, a training each, and how many trainings another process is at.
 
     ``text``: files, folders and "hf:" names, as ``longform pretrain`` takes them. ``shared``: folder of the token
     cache and the trainings, which several figures may share, and in which several processes may train at the same
@@ -59,10 +53,9 @@ def reproduce_figure3(
             job = Training(curve, plan, seed, corpus, place, keep_models, progress)
             about = {**identity, "model": curve.model, "seed": seed}
             parts.append(Part(job.name, about, job.run, job.clean))
-    finished, lacking = work_through(
+    return work_through(
         parts, place, lambda done: report_figure3(plan, seeds, done, output), described=plan.figure, progress=progress
     )
-    return Figure3(finished, lacking)
 
 
 def _identity(plan: Plan, corpus: CorpusFiles) -> dict[str, Any]:

@@ -89,16 +89,12 @@ def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int
 
 def _with_room(training: PretrainingSettings, longest: int, steps: int | None) -> PretrainingSettings:
     """Steps and forward passes of as many tokens as the longest text has; as many ``steps``, or tokens as before."""
+    tokens = max(longest, training.tokens_per_step)
     if steps is not None:
         training = replace(training, **{**dict.fromkeys(BUDGETS), "max_steps": steps})
     elif training.max_steps is not None:
-        most = max(longest, training.tokens_per_step)
-        training = replace(training, max_steps=ceil(training.max_steps * training.tokens_per_step / most))
-    return replace(
-        training,
-        tokens_per_step=max(longest, training.tokens_per_step),
-        tokens_per_forward=max(longest, training.tokens_per_forward),
-    )
+        training = replace(training, max_steps=ceil(training.max_steps * training.tokens_per_step / tokens))
+    return replace(training, tokens_per_step=tokens, tokens_per_forward=max(longest, training.tokens_per_forward))
 
 
 def _closer_sizes(figure: str, curves: Sequence[Curve], n: int) -> list[tuple[int, int, int]]:
@@ -130,25 +126,23 @@ def _full(model: Mapping[str, Any], n: int) -> Curve:
 
 def _linear(model: Mapping[str, Any], n: int, k: int, sharing: str | None = None) -> Curve:
     sharing = sharing or model.get("projection_sharing", "headwise")
-    options = {"projection": "linear", "projection_sharing": sharing, "projected_length": k}
-    made = {**_without_attention(model), **options, "max_position_embeddings": n}
-    if "projection_init" in model:
-        made["projection_init"] = model["projection_init"]
+    options = {name: model[name] for name in ("projection_init",) if name in model}
+    made = _shortened(model, n, k, projection="linear", projection_sharing=sharing, **options)
     return Curve(f"n{n}-k{k}-{sharing}", f"Linformer, n = {n:,}, k = {k}, {sharing.replace('_', '-')}", made)
 
 
 def _closer(model: Mapping[str, Any], name: str, n: int, k: int, window: int) -> Curve:
-    label, options = f"{name}, n = {n:,}, k = {k}", {"projection": name}
+    said, options = name, {"projection": name}
     if name == "window":
-        options = {"projection": "mean", "attention_window": window}
-        label = f"mean and a window of {window}, n = {n:,}, k = {k}"
-    made = {**_without_attention(model), **options, "projected_length": k, "max_position_embeddings": n}
-    return Curve(f"n{n}-k{k}-{name}", label, made)
+        said, options = f"mean and a window of {window}", {"projection": "mean", "attention_window": window}
+    return Curve(f"n{n}-k{k}-{name}", f"{said}, n = {n:,}, k = {k}", _shortened(model, n, k, **options))
 
 
-def _without_attention(model: Mapping[str, Any]) -> dict[str, Any]:
+def _shortened(model: Mapping[str, Any], n: int, k: int, **attention: Any) -> dict[str, Any]:
+    """The model's fields with other attention than the preset's."""
     dropped = (
         "projection", "projection_sharing", "projection_init", "freeze_projection", "attention_window",
         "memory_budget", "projected_length", "sink_tokens",
     )  # fmt: skip
-    return {name: value for name, value in model.items() if name not in dropped}
+    kept = {name: value for name, value in model.items() if name not in dropped}
+    return {**kept, **attention, "projected_length": k, "max_position_embeddings": n}

@@ -1,12 +1,13 @@
 """The cells of the benchmark that the paper's Tables 1 and 3 need, in two scales, and the axes of their plots."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.runs.folder import open_run_folder
-from longform.runs.pictures import number_log_axis
+from longform.runs.pictures import finish, number_log_axis, number_ticks
 from longform.runs.records import Record
 from longform.studies.speed.cell_run import Effort
 from longform.studies.speed.competitors import chosen_competitors
@@ -80,11 +81,26 @@ def common_settings(cell: Cell) -> dict[str, Any]:
     return {"size": cell.size, "dtype": cell.dtype, "device": cell.device, "threads": cell.threads}
 
 
-def finish_axes(axes: Any, up: str, title: str) -> None:
+def by_length(records: Iterable[Record], metric: str) -> dict[int, float]:
+    """n -> the lowest of a metric that the records have, shortest texts first; without those that lack it."""
+    found: dict[int, float] = {}
+    for record in records:
+        n, value = record.settings["length"], record.metrics.get(metric)
+        if isinstance(value, int | float):
+            found[n] = min(float(value), found.get(n, math.inf))
+    return dict(sorted(found.items()))
+
+
+def plot_by_length(axes: Any, points: Mapping[int, float], **options: Any) -> None:
+    """A line of values above 0 against n, if there are any."""
+    if shown := {n: value for n, value in points.items() if value > 0}:
+        axes.plot(list(shown), list(shown.values()), markersize=5, **options)
+
+
+def finish_axes(axes: Any, title: str, up: str, **legend: Any) -> None:
     """A plot against n, both axes logarithmic, with every n that was measured as a tick."""
     lengths = sorted({int(value) for line in axes.get_lines() for value in line.get_xdata() if value > 1})
-    axes.set(xlabel="n, tokens of a text (logarithmic)", ylabel=up, xscale="log", yscale="log")
-    axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    across, logarithmic = "n, tokens of a text (logarithmic)", {"xscale": "log", "yscale": "log"}
+    finish(axes, title, across, up, legend={"fontsize": 9, **legend}, **logarithmic)
+    number_ticks(axes, lengths)
     number_log_axis(axes)
-    axes.set_title(title, fontsize=11)
-    axes.grid(alpha=0.25)

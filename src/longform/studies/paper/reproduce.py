@@ -48,19 +48,14 @@ SUBJECTS = {
 }  # fmt: skip
 
 
-def subject_of(name: str) -> Subject:
-    """A subject by name. Raises ConfigurationError for one that does not exist."""
-    if name not in SUBJECTS:
-        raise ConfigurationError(f'there is no subject "{name}"; there are {", ".join(SUBJECTS)}')
-    return SUBJECTS[name]
-
-
 def check_options(name: str, given: frozenset[str], scale: str) -> None:
     """Raise ConfigurationError for an option that the subject needs and did not get, or got and cannot use.
 
-    Also under torchrun.
+    Also for an unknown subject, and under torchrun.
     """
-    subject = subject_of(name)
+    if name not in SUBJECTS:
+        raise ConfigurationError(f'there is no subject "{name}"; there are {", ".join(SUBJECTS)}')
+    subject = SUBJECTS[name]
     refuse_process_groups()
     if scale not in SCALES:
         raise ConfigurationError(f'scale="{scale}"; it is one of {", ".join(SCALES)}')

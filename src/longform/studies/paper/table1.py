@@ -3,23 +3,24 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from longform.errors import ConfigurationError
-from longform.runs.pictures import new_figure, save_figure
+from longform.runs.pictures import picture
 from longform.runs.records import Record
 from longform.runs.report import Report, Table, write_report
 from longform.studies.paper.grid_scales import (
     EFFORTS,
+    by_length,
     chosen_cells,
     common_settings,
     described,
     finish_axes,
     measured_cells,
     open_grid,
+    plot_by_length,
 )
 from longform.studies.paper.growth import BUILDERS, measured_apart
 from longform.studies.paper.parts import Part, work_through
@@ -40,17 +41,6 @@ HEADS = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Grown:
-    """What an architecture took at each n: seconds, MiB above the loaded model (None where not known)."""
-
-    key: str
-    label: str
-    seconds: dict[int, float]
-    mib: dict[int, float]
-    missing: str = ""
-
-
 def reproduce_table1(scale: str, output: Path, *, progress: bool = True, **choices: Any) -> Table:
     """Measure what is lacking, and write records, picture, table and report.
 
@@ -62,9 +52,9 @@ def reproduce_table1(scale: str, output: Path, *, progress: bool = True, **choic
         raise ConfigurationError("an exponent needs two lengths or more (--lengths), and one k (--slots)")
     open_grid(output, "table1", scale, cells)
     measured = [*measured_cells(cells, names, scale, output), *_others(cells, scale, output, progress)]
-    found = sorted(_grown(measured), key=lambda one: list(STATED).index(one.key))
-    records = [_record(one, cells) for one in found]
-    table = Table(HEADS, growth_rows([record_row(record) for record in records]))
+    found = _by_architecture(measured)
+    records = [_record(name, rows, cells) for name, rows in found.items()]
+    table = Table(HEADS, growth_rows(list(map(vars, records))))
     _draw(found, cells[0], output / PICTURE)
     lead = [
         "How time and memory of a forward pass grow with the length of a text, measured, beside what the paper's "
@@ -72,13 +62,15 @@ def reproduce_table1(scale: str, output: Path, *, progress: bool = True, **choic
         f"{cells[-1].slots} for Linformer. The exponent is the slope of log(time) against log(n) over the "
         f"{min(FITTED, len(cells))} longest texts: 1 is linear, 2 quadratic. A pass has parts that are linear "
         "whatever the attention (feed-forward, projections), so that a quadratic architecture's exponent is below 2 "
-        "until attention outweighs them, and a linear one's may be below 1 while there are costs that do not grow.",
+        "until attention outweighs them, and a linear one's may be below 1 while there are costs that do not grow."
     ]
     notes = [
         "Sparse Transformer, which the paper lists with O(n√n), has no implementation to run here; Longformer and "
         "BigBird are its successors.",
-        *(f"{one.label}: {one.missing}." for one in found if one.missing),
     ]
+    for name, rows in found.items():
+        missing = [f"n = {one.settings['length']:,}: {why}" for one in rows if (why := one.metrics.get("missing"))]
+        notes += [f"{_label(name)}: {'; '.join(missing)}."] if missing else []
     pictures = [(PICTURE, "seconds and memory of a pass against tokens of a text, both logarithmic")]
     write_report(output, Report("Table 1: growth with length", lead, table, pictures, notes), records)
     return table
@@ -92,26 +84,14 @@ def exponent(points: Mapping[int, float]) -> float | None:
     return statistics.linear_regression(*zip(*kept, strict=True)).slope
 
 
-def _grown(records: Sequence[Record]) -> list[Grown]:
-    """What was measured, an architecture each."""
-    labels = {name: one.label for name, one in all_competitors().items()} | {
-        name: label for name, (label, _) in BUILDERS.items()
-    }
-    found: dict[str, list[Record]] = {}
-    for record in records:
-        found.setdefault(record.settings["competitor"], []).append(record)
-    return [
-        Grown(
-            name, labels[name], _numbers(rows, "seconds"), _numbers(rows, "peak_mib"),
-            "; ".join(f"n = {row.settings['length']:,}: {why}" for row in rows if (why := row.metrics.get("missing"))),
-        )
-        for name, rows in found.items()
-    ]  # fmt: skip
+def _by_architecture(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """What was measured of each, in the table's order."""
+    found = {name: [record for record in records if record.settings["competitor"] == name] for name in STATED}
+    return {name: rows for name, rows in found.items() if rows}
 
 
-def _numbers(rows: Sequence[Record], metric: str) -> dict[int, float]:
-    found = {row.settings["length"]: row.metrics.get(metric) for row in rows}
-    return {n: float(value) for n, value in found.items() if isinstance(value, int | float)}
+def _label(name: str) -> str:
+    return BUILDERS[name][0] if name in BUILDERS else all_competitors()[name].label
 
 
 def _others(cells: Sequence[Cell], scale: str, output: Path, progress: bool) -> list[Record]:
@@ -136,24 +116,20 @@ def _others(cells: Sequence[Cell], scale: str, output: Path, progress: bool) -> 
     return [one.record for one in finished]
 
 
-def _record(one: Grown, cells: Sequence[Cell]) -> Record:
-    longest = max(one.seconds, default=None)
+def _record(name: str, rows: Sequence[Record], cells: Sequence[Cell]) -> Record:
+    seconds, mib = by_length(rows, "seconds"), by_length(rows, "peak_mib")
+    longest = max(seconds, default=None)
     metrics = {
-        "time_exponent": exponent(one.seconds),
-        "memory_exponent": exponent(one.mib),
-        "seconds": None if longest is None else one.seconds[longest],
-        "peak_mib": None if longest is None else one.mib.get(longest),
+        "time_exponent": exponent(seconds),
+        "memory_exponent": exponent(mib),
+        "seconds": None if longest is None else seconds[longest],
+        "peak_mib": None if longest is None else mib.get(longest),
     }
     settings = {
-        "architecture": one.key, "label": one.label, "longest": longest, "slots": cells[-1].slots,
-        "lengths": sorted(one.seconds)[-FITTED:], **common_settings(cells[0]),
+        "architecture": name, "label": _label(name), "longest": longest, "slots": cells[-1].slots,
+        "lengths": sorted(seconds)[-FITTED:], **common_settings(cells[0]),
     }  # fmt: skip
     return Record(name=NAME, metrics=metrics, settings=settings, units={"seconds": "s", "peak_mib": "MiB"})
-
-
-def record_row(record: Record) -> dict[str, Any]:
-    """What tables are made of."""
-    return {"settings": dict(record.settings), "metrics": dict(record.metrics)}
 
 
 def growth_rows(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
@@ -177,24 +153,19 @@ def _shown(value: float | None, form: str, factor: float = 1) -> str:
     return "–" if value is None else format(factor * value, form)
 
 
-def _draw(found: Sequence[Grown], cell: Cell, path: Path) -> None:
-    figure = new_figure(13.0, 6.6)
-    left, right = figure.subplots(1, 2)
+def _draw(found: Mapping[str, Sequence[Record]], cell: Cell, path: Path) -> None:
     colours = {"unfused": "black", "sdpa": "dimgray", "ours-linear": "tab:blue", "ours-window": "tab:cyan"}
     others = iter(("tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive"))
     markers = iter("os^Dv<>pPX")
-    for one in found:
-        colour, marker = colours.get(one.key) or next(others), next(markers)
-        for axes, points in ((left, one.seconds), (right, one.mib)):
-            slope = exponent(points)
-            label = one.label if slope is None else f"{one.label}: n^{slope:.2f}"
-            shown = [(n, value) for n, value in sorted(points.items()) if value > 0]
-            if shown:
-                axes.plot(*zip(*shown, strict=True), color=colour, marker=marker, markersize=5, label=label)
-    for axes, up, title in (
-        (left, "seconds of a pass", f"Time; the exponent of the {FITTED} longest\n{described(cell)}"),
-        (right, "memory above the loaded model, MiB", "Memory of a pass"),
-    ):
-        finish_axes(axes, f"{up} (logarithmic)", title)
-        axes.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2, frameon=False)
-    save_figure(figure, path)
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "ncols": 2, "frameon": False}
+    with picture(path, 13.0, 6.6, 1, 2) as (left, right):
+        for name, rows in found.items():
+            colour, marker = colours.get(name) or next(others), next(markers)
+            for axes, metric in ((left, "seconds"), (right, "peak_mib")):
+                points = by_length(rows, metric)
+                slope = exponent(points)
+                label = _label(name) if slope is None else f"{_label(name)}: n^{slope:.2f}"
+                plot_by_length(axes, points, color=colour, marker=marker, label=label)
+        title = f"Time; the exponent of the {FITTED} longest\n{described(cell)}"
+        finish_axes(left, title, "seconds of a pass (logarithmic)", **below)
+        finish_axes(right, "Memory of a pass", "memory above the loaded model, MiB (logarithmic)", **below)

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from longform.data.bundled import encoder_source
 from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError
 from longform.runs.folder import open_run_folder
@@ -16,14 +17,7 @@ from longform.runs.locks import refuse_process_groups
 from longform.runs.records import Record
 from longform.runs.subject import model_identity
 from longform.studies.paper.parts import Finished, Part, work_through
-from longform.studies.paper.table2_models import (
-    LENGTH,
-    Variant,
-    heal,
-    source_of,
-    variants,
-    with_new_head,
-)
+from longform.studies.paper.table2_models import LENGTH, Variant, heal, variants, with_new_head
 from longform.studies.paper.table2_report import report_table2
 from longform.studies.paper.table2_tasks import TASKS, Amount, Task, chosen, read_task
 from longform.training.finetuning import finetune
@@ -105,7 +99,7 @@ class Table2:
             "learning_rate": scale.learning_rate, "batch_size": scale.batch_size,
             "healing_tokens": scale.healing if self.healing_text else 0,
             "healing_text": [Path(name).name for name in self.healing_text],
-            "original_key": model_identity(source_of(scale.model))["weights_key"],
+            "original_key": model_identity(encoder_source(scale.model))["weights_key"],
             "healing_key": corpus_key(self.healing_corpus) if self.healing_text else None,
         }  # fmt: skip
 
@@ -168,7 +162,7 @@ class Finetuning:
     def run(self) -> tuple[Record, Any]:
         """Heal the model if need be, fine-tune it, and measure it on the dev part."""
         request, scale = self.request, self.request.scale
-        source = source_of(scale.model)
+        source = encoder_source(scale.model)
         healed = None
         if request.healing_text and self.variant.options is not None:
             healed = heal(

@@ -8,14 +8,12 @@ from typing import Any
 from transformers import PreTrainedModel, set_seed
 
 from longform.conversion.convert import ConversionResult, convert
-from longform.data.bundled import bundled_encoder_folder
 from longform.data.token_store import CorpusFiles
 from longform.runs.locks import locked
 from longform.training.distillation import distill
 from longform.training.settings import DistillationSettings
 from longform.training.students import load_encoder, with_labels
 
-BUNDLED = "bundled"
 LENGTH = 512  # n, as in the paper
 SHARINGS = {"headwise": "", "key_value": ", shared kv", "layerwise": ", shared kv, layer"}
 
@@ -37,11 +35,6 @@ def variants(slots: tuple[int, ...] = (128, 256)) -> dict[str, Variant]:
             options = {"projection": "linear", "sharing": sharing, "projected_length": k, "sink_tokens": 0}
             made.append(Variant(f"linear-{k}-{sharing}", f"Linformer, {k}{said}", options))
     return {variant.key: variant for variant in made}
-
-
-def source_of(name: str) -> str:
-    """Where the original is: "bundled" is the demo's MiniLM."""
-    return str(bundled_encoder_folder()) if name == BUNDLED else name
 
 
 def converted(source: Any, variant: Variant, tokenizer: Any = None) -> ConversionResult:

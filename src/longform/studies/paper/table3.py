@@ -1,13 +1,21 @@
 """The paper's Table 3 and Figure 2: time and largest batch of Linformer for every n and k, over full attention's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import new_figure, save_figure
+from longform.runs.pictures import picture
 from longform.runs.records import Record
 from longform.runs.report import Report, Table, write_report
-from longform.studies.paper.grid_scales import chosen_cells, described, finish_axes, measured_cells, open_grid
+from longform.studies.paper.grid_scales import (
+    by_length,
+    chosen_cells,
+    described,
+    finish_axes,
+    measured_cells,
+    open_grid,
+    plot_by_length,
+)
 from longform.studies.speed.paper_table import MEMORY, TIME, published
 from longform.studies.speed.shapes import Cell
 
@@ -36,7 +44,7 @@ def reproduce_table3(scale: str, output: Path, **choices: Any) -> list[tuple[str
         "How many times less a forward pass of Linformer takes (learned E, layerwise sharing) than full attention: "
         f"{described(cells[0])}. In brackets the paper's, measured on a 16 GB V100 against unfused attention. Memory "
         "is the paper's sense of it: the ratio of the largest batches that 16 GiB hold beside the weights, reckoned "
-        "from the measured peak of a pass above the loaded model, for each text.",
+        "from the measured peak of a pass above the loaded model, for each text."
     ]
     report = Report(
         "Table 3 and Figure 2: time and memory of inference", lead, tables[0][1],
@@ -50,20 +58,16 @@ def reproduce_table3(scale: str, output: Path, **choices: Any) -> list[tuple[str
 
 def ratio(records: Sequence[Record], point: Point, what: str, baseline: str) -> float | None:
     """Baseline's time over ours, or our largest batch over the baseline's; None where one was not measured."""
-    found = {
+    found: dict[str, Mapping[str, Any]] = {
         record.settings["competitor"]: record.metrics
         for record in records
         if (record.settings["length"], record.settings["slots"]) == point
     }
     ours, other = found.get(OURS, {}), found.get(baseline, {})
     if what == "time":
-        return _number(ours.get(f"against_{baseline}"))
-    texts, others = _number(ours.get("texts_in_16_gib")), _number(other.get("texts_in_16_gib"))
+        return ours.get(f"against_{baseline}")
+    texts, others = ours.get("texts_in_16_gib"), other.get("texts_in_16_gib")
     return texts / others if texts and others else None
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 def ratio_table(records: Sequence[Record], what: str, baseline: str) -> Table:
@@ -98,40 +102,20 @@ def missing_cells(records: Sequence[Record]) -> list[str]:
 
 def draw_times(records: Sequence[Record], cell: Cell, path: Path) -> None:
     """Left: seconds against n, a line a k. Right: times as fast as unfused attention."""
-    figure = new_figure(13.0, 5.0)
-    left, right = figure.subplots(1, 2)
     slots = sorted({record.settings["slots"] for record in records})
     colours = ("tab:blue", "tab:cyan", "tab:green", "tab:olive", "tab:orange", "tab:red", "tab:purple")
-    for name, label, style in (("unfused", "unfused attention", "k--"), ("sdpa", "fused attention (SDPA)", "k-")):
-        _plot(left, _fastest(records, name), style, label=label, marker="s")
-    for place, k in enumerate(slots):
-        ours = [record for record in records if record.settings["slots"] == k]
-        colour = colours[place % len(colours)]
-        _plot(left, _fastest(ours, OURS), "-", label=f"Linformer, k = {k:,}", marker="o", color=colour)
-        for baseline, style in (("unfused", "-"), ("sdpa", ":")):
-            points = [
-                (n, ratio(records, (n, k), "time", baseline)) for n in sorted({r.settings["length"] for r in ours})
-            ]
-            kept = [(n, value) for n, value in points if value is not None]
-            label = f"k = {k:,}" if baseline == "unfused" else None
-            _plot(right, kept, style, label=label, marker="o", color=colour)
-    right.axhline(1, color="tab:gray", linewidth=1)
-    finish_axes(left, "seconds of a forward pass (logarithmic)", f"Time against length\n{described(cell)}")
-    finish_axes(right, "times as fast as full attention", "Solid: against unfused attention; dotted: against SDPA")
-    for axes in (left, right):
-        axes.legend(fontsize=9)
-    save_figure(figure, path)
-
-
-def _fastest(records: Sequence[Record], name: str) -> list[tuple[int, float]]:
-    found: dict[int, list[float]] = {}
-    for record in records:
-        seconds = _number(record.metrics.get("seconds"))
-        if record.settings["competitor"] == name and seconds is not None:
-            found.setdefault(record.settings["length"], []).append(seconds)
-    return [(n, min(seconds)) for n, seconds in sorted(found.items())]
-
-
-def _plot(axes: Any, points: Sequence[tuple[int, float]], style: str, **options: Any) -> None:
-    if points:
-        axes.plot(*zip(*points, strict=True), style, markersize=5, **options)
+    with picture(path, 13.0, 5.0, 1, 2) as (left, right):
+        for name, label, line in (("unfused", "unfused attention", "--"), ("sdpa", "fused attention (SDPA)", "-")):
+            theirs = [record for record in records if record.settings["competitor"] == name]
+            plot_by_length(left, by_length(theirs, "seconds"), color="k", linestyle=line, label=label, marker="s")
+        for place, k in enumerate(slots):
+            ours = [one for one in records if (one.settings["slots"], one.settings["competitor"]) == (k, OURS)]
+            style = {"marker": "o", "color": colours[place % len(colours)]}
+            plot_by_length(left, by_length(ours, "seconds"), label=f"Linformer, k = {k:,}", **style)
+            plot_by_length(right, by_length(ours, "against_unfused"), label=f"k = {k:,}", **style)
+            plot_by_length(right, by_length(ours, "against_sdpa"), linestyle=":", **style)
+        right.axhline(1, color="tab:gray", linewidth=1)
+        up = "seconds of a forward pass (logarithmic)"
+        finish_axes(left, f"Time against length\n{described(cell)}", up)
+        title = "Solid: against unfused attention; dotted: against SDPA"
+        finish_axes(right, title, "times as fast as full attention")

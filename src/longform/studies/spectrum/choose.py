@@ -20,15 +20,10 @@ def allowed_slots(length: int, *, pooled: bool) -> list[int]:
     return sorted({-(-length // size) for size in range(1, length + 1)}) if pooled else list(range(1, length + 1))
 
 
-def k_per_layer(cumulative: Tensor, share: float, *, pooled: bool) -> list[int]:
-    """The smallest k of each layer that keeps ``share`` of the mean over heads of ``cumulative`` (L, h, N)."""
-    return [_at_least(k, cumulative.shape[-1], pooled) for k in smallest_index(cumulative.mean(1), share).tolist()]
-
-
-def k_per_head(cumulative: Tensor, share: float, *, pooled: bool) -> list[list[int]]:
-    """The smallest k of each head of each layer that keeps ``share`` of ``cumulative`` (L, h, N)."""
-    found = smallest_index(cumulative, share).tolist()
-    return [[_at_least(k, cumulative.shape[-1], pooled) for k in layer] for layer in found]
+def smallest_slots(curves: Tensor, share: float, *, pooled: bool) -> Tensor:
+    """The smallest k that keeps ``share`` of each of ``curves`` (..., N): long (...)."""
+    allowed = torch.tensor(allowed_slots(curves.shape[-1], pooled=pooled))
+    return allowed[torch.searchsorted(allowed, smallest_index(curves, share))]
 
 
 def k_at_total(curves: Tensor, total: int, *, pooled: bool) -> list[int]:
@@ -63,13 +58,9 @@ def head_k_at_total(cumulative: Tensor, total: int, *, pooled: bool) -> list[lis
     """
     layers, heads, _ = cumulative.shape
     chosen = k_at_total(cumulative.flatten(0, 1), heads * total, pooled=pooled)
-    return [chosen[layer * heads : (layer + 1) * heads] for layer in range(layers)]
+    return torch.tensor(chosen).unflatten(0, (layers, heads)).tolist()
 
 
 def kept_share(curves: Tensor, chosen: Sequence[int]) -> list[float]:
     """What each row of ``curves`` (g, N) keeps with its k."""
     return curves[torch.arange(len(chosen)), torch.tensor(chosen) - 1].tolist()
-
-
-def _at_least(k: int, length: int, pooled: bool) -> int:
-    return next(allowed for allowed in allowed_slots(length, pooled=pooled) if allowed >= k)

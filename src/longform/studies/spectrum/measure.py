@@ -3,7 +3,6 @@
 Axes: B texts of a batch, n tokens, L layers, h heads, N the longest text, m valid tokens of a text.
 """
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -151,8 +150,3 @@ def _nothing(counts: TextCounts, settings: SpectrumSettings, name: str) -> str:
             "texts, or look at shorter ones with longform spectrum and a lower --min-tokens"
         )
     return f"{name}: the corpus has no text"
-
-
-def mean_tokens(spectrum: Spectrum) -> int:
-    """Tokens of a text, rounded."""
-    return math.floor(spectrum.tokens / spectrum.texts + 0.5)

@@ -6,14 +6,13 @@ from typing import Any
 
 from longform.runs.page import Block, Bullets, Heading, Picture, Table, write_page
 from longform.studies.spectrum.heads import inside_and_across
-from longform.studies.spectrum.measure import mean_tokens
-from longform.studies.spectrum.plots import KINDS
+from longform.studies.spectrum.plots import KINDS, plot_comparison
 from longform.studies.spectrum.results import HeadComparison, RunResult
 from longform.studies.spectrum.settings import SpectrumView
 from longform.studies.spectrum.views import (
     CHOSEN,
+    PLOTS,
     chosen_per_layer,
-    draw_comparison,
     plot_path,
     slots_below,
     uniform_share,
@@ -33,7 +32,9 @@ def write_report(results: Sequence[RunResult], view: SpectrumView, output: Path,
     blocks: list[Block] = [LEAD]
     if len(results) > 1:
         said = f"share of the sum in the first {view.indices[0]} singular values against depth, a line a run"
-        blocks += [Heading("Side by side"), Picture.read(draw_comparison(results, view, output), said)]
+        together = output / PLOTS / "comparison.png"
+        plot_comparison(results, view.indices[0], together)
+        blocks += [Heading("Side by side"), Picture.read(together, said)]
     blocks += [block for result in results for block in _run(result, view, output)]
     chosen = ", ".join(f"{name} {value}" for name, value in settings.items())
     write_page(output / "report.html", "How low is the rank of attention?", blocks, foot=f"Settings: {chosen}.")
@@ -45,8 +46,8 @@ def _run(result: RunResult, view: SpectrumView, output: Path) -> list[Block]:
     machine = f" on this machine and with these versions: {ran_on}" if ran_on else ""
     return [
         Heading(f"{result.model} on {result.corpus}"),
-        f"{spectrum.texts:,} texts, {mean_tokens(spectrum):,} tokens on average ({spectrum.shortest:,} to "
-        f"{spectrum.longest:,}); {spectrum.cut:,} were cut, {spectrum.passed_over:,} passed over as too short; "
+        f"{spectrum.texts:,} texts, {spectrum.tokens / spectrum.texts:,.0f} tokens on average ({spectrum.shortest:,} "
+        f"to {spectrum.longest:,}); {spectrum.cut:,} were cut, {spectrum.passed_over:,} passed over as too short; "
         f"measured in {result.seconds:,.0f} s{machine}.",
         *(f"{note}." for note in result.notes),
         _table(result, view),
@@ -119,14 +120,10 @@ def _fidelity_table(compared: HeadComparison) -> Table:
     heads = ["which heads share", "heads that use another's map", "cosine of the embedding",
              "relative error of hidden states"]  # fmt: skip
     rows = [
-        [
-            KINDS[row["pairs"]][0],
-            f"{row['replaced']} ({row['share']:.0%})",
-            f"{row['cosine']:.4f}",
-            f"{row['error']:.3f}",
-        ]
+        [KINDS[row["pairs"]][0], f"{row['replaced']} ({row['share']:.0%})", f"{row['cosine']:.4f}",
+         f"{row['error']:.3f}"]
         for row in compared.fidelity
-    ]
+    ]  # fmt: skip
     return Table(heads, rows)
 
 

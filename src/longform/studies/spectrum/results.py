@@ -104,7 +104,4 @@ def _result(rows: list[dict[str, Any]]) -> RunResult:
             torch.tensor(compared["cosines"], dtype=torch.float64), fidelity, compared["texts"],
             sharing[0]["texts"] if sharing else 0,
         )  # fmt: skip
-    return RunResult(
-        run["name"], run["model"], run["corpus"], spectrum, comparison, run["seconds"], run["notes"],
-        run.get("subject", {}), run.get("facts", {}),
-    )  # fmt: skip
+    return RunResult(**{name: run[name] for name in ABOUT if name in run}, spectrum=spectrum, heads=comparison)

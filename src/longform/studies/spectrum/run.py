@@ -6,14 +6,13 @@ sums so far; called again, only what is missing is measured, and pictures, k and
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from torch import Tensor
 from tqdm import tqdm
 
-from longform.data.text import Document
 from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError, require
 from longform.runs.facts import commit, environment, now
@@ -32,39 +31,22 @@ IDENTITY, RUNS, UNFINISHED = "spectrum.json", "runs", "unfinished"
 SHARED = (0.125, 0.25, 0.375, 0.5, 0.75)  # of all heads
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """Texts under a name; ``documents`` can be read from the beginning more than once."""
-
-    name: str
-    documents: Iterable[Document | str]
-
-
 def run_spectrum(
-    models: Sequence[str],
-    corpora: Sequence[Corpus],
-    settings: SpectrumSettings,
-    view: SpectrumView,
-    *,
-    output: Path,
-    opener: Opener,
-    progress: bool = False,
-) -> list[RunResult]:
-    """Measure each model on each corpus into ``output``; what the folder has already is not measured again.
+    models: Sequence[str], corpora: Sequence[CorpusFiles], settings: SpectrumSettings, view: SpectrumView, *,
+    output: Path, opener: Opener, progress: bool = False,
+) -> list[RunResult]:  # fmt: skip
+    """Measure each model on each corpus, of one source each, into ``output``; what the folder has already is not
+    measured again.
 
     ``opener``: model name -> OpenedModel. Raises ConfigurationError where the folder holds other settings, or another
     model or corpus under the same name, or ``view`` asks for what the texts cannot give, MissingDependencyError without
     matplotlib, and what ``measure_spectrum`` raises.
     """
-    if max(view.indices) > settings.max_length:
-        raise ConfigurationError(
-            f"index {max(view.indices)} is above max_length={settings.max_length}: maps have no more singular values "
-            "than tokens"
-        )
+    _check_view(view, settings.max_length, f"max_length={settings.max_length}")
     require("matplotlib", extra="train")  # before hours of measuring, not after
     commit()  # of the code that runs, whatever is checked out by the end
     open_run_folder(output, IDENTITY, asdict(settings), what="spectra")
-    planned = [(*pair, subject_identity(pair[0], pair[1].documents)) for pair in _planned(models, corpora, output)]
+    planned = [(*pair, subject_identity(pair[0], pair[1])) for pair in _planned(models, corpora, output)]
     for *_, path, subject in planned:  # all of them before the first is measured
         if path.exists():
             check_same(path, read_result(path).subject, subject)
@@ -74,7 +56,9 @@ def run_spectrum(
             write_result(path, _measure(model, corpus, path.stem, settings, opener, progress, sums))
             sums.path.unlink(missing_ok=True)
     results = [read_result(path) for path in sorted((output / RUNS).glob("*.jsonl"))]
-    _check_view(results, view)
+    for result in results:
+        longest = result.spectrum.longest
+        _check_view(view, longest, f"the {longest} tokens of the longest text of {result.corpus}")
     for result in results:
         draw(result, view, output)
         write_chosen(result, view, output)
@@ -83,12 +67,10 @@ def run_spectrum(
     return results
 
 
-def corpora_of(sources: Sequence[str], text_field: str = "text") -> list[Corpus]:
+def corpora_of(sources: Sequence[str], text_field: str = "text") -> list[CorpusFiles]:
     """Each file, folder or ``hf:`` data set as a corpus of its own. Raises ConfigurationError for standard input."""
-    return [
-        Corpus(source, CorpusFiles((source,), text_field).read_again("the next model or after an interruption"))
-        for source in sources
-    ]
+    again = "the next model or after an interruption"
+    return [CorpusFiles((source,), text_field).read_again(again) for source in sources]
 
 
 def short_name(name: str) -> str:
@@ -99,26 +81,34 @@ def short_name(name: str) -> str:
     return Path(last).stem if Path(last).suffix in (".jsonl", ".ndjson", ".parquet", ".txt", ".md", ".text") else last
 
 
-def _planned(models: Sequence[str], corpora: Sequence[Corpus], output: Path) -> Iterator[tuple[str, Corpus, Path]]:
+def _planned(
+    models: Sequence[str], corpora: Sequence[CorpusFiles], output: Path
+) -> Iterator[tuple[str, CorpusFiles, Path]]:
     """Every pair, the models in the outer loop, with its file."""
-    whole = (f"{short_name(model)}-{short_name(corpus.name)}" for model in models for corpus in corpora)
+    pairs = [(model, corpus) for model in models for corpus in corpora]
+    whole = (f"{short_name(model)}-{short_name(corpus.sources[0])}" for model, corpus in pairs)
     names = [re.sub(r"[^\w.-]+", "-", name) for name in whole]  # of files too
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise ConfigurationError(
             f"several models or corpora would be called {', '.join(doubled)} in the report: rename a folder or file"
         )
-    pairs = [(model, corpus) for model in models for corpus in corpora]
     for (model, corpus), name in zip(pairs, names, strict=True):
         yield model, corpus, output / RUNS / f"{name}.jsonl"
 
 
 def _measure(
-    model: str, corpus: Corpus, name: str, settings: SpectrumSettings, opener: Opener, progress: bool, sums: SumsFile
+    model: str,
+    corpus: CorpusFiles,
+    name: str,
+    settings: SpectrumSettings,
+    opener: Opener,
+    progress: bool,
+    sums: SumsFile,
 ) -> RunResult:
     began, resumed = time.perf_counter(), sums.path.exists()
     opened = opener(model)
-    spectrum, texts = measure_spectrum(opened, corpus.documents, settings, progress=progress, name=name, kept=sums)
+    spectrum, texts = measure_spectrum(opened, corpus, settings, progress=progress, name=name, kept=sums)
     heads, notes = None, ["it was interrupted, and the time is that since then"] if resumed else []
     if settings.head_texts and len(texts) < 2:
         notes.append("heads were not compared: that takes two texts")
@@ -132,8 +122,8 @@ def _measure(
         )
     seconds = time.perf_counter() - began
     facts = {"measured": now(), **environment(opened.model.device, opened.model.dtype)}
-    subject = dict(sums.subject)
-    return RunResult(name, short_name(model), short_name(corpus.name), spectrum, heads, seconds, notes, subject, facts)
+    titles, subject = (short_name(model), short_name(corpus.sources[0])), dict(sums.subject)
+    return RunResult(name, *titles, spectrum, heads, seconds, notes, subject, facts)
 
 
 def compare_heads(
@@ -163,10 +153,8 @@ def compare_heads(
     return HeadComparison(similarity, fidelity, len(compared), len(tried)), []
 
 
-def _check_view(results: Sequence[RunResult], view: SpectrumView) -> None:
-    for result in results:
-        if max(view.indices) > result.spectrum.longest:
-            raise ConfigurationError(
-                f"index {max(view.indices)} is above the {result.spectrum.longest} tokens of the longest text of "
-                f"{result.corpus}: maps have no more singular values than tokens"
-            )
+def _check_view(view: SpectrumView, most: int, said: str) -> None:
+    if max(view.indices) > most:
+        raise ConfigurationError(
+            f"index {max(view.indices)} is above {said}: maps have no more singular values than tokens"
+        )

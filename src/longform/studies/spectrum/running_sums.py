@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from longform.data.text import atomic_write
-from longform.errors import CheckpointError
+from longform.runs.files import DAMAGED, reading
 from longform.runs.folder import check_same
 from longform.studies.spectrum.singular_values import cumulative_spectrum, effective_rank
 
@@ -36,14 +36,11 @@ class RunningSums:
         """One text's singular values (h, m) of a layer."""
         curve = torch.ones(values.shape[0], self.length, dtype=torch.float64)
         curve[:, : values.shape[1]] = cumulative_spectrum(values).cpu()
-        rank = effective_rank(values).cpu()
-        if layer == len(self.curves):
-            self.curves.append(torch.zeros_like(curve))
-            self.squares.append(torch.zeros_like(curve))
-            self.ranks.append(torch.zeros_like(rank))
-        self.curves[layer] += curve
-        self.squares[layer] += curve**2
-        self.ranks[layer] += rank
+        added = curve, curve**2, effective_rank(values).cpu()
+        for sums, value in zip((self.curves, self.squares, self.ranks), added, strict=True):
+            if layer == len(sums):
+                sums.append(torch.zeros_like(value))
+            sums[layer] += value
 
 
 @dataclass
@@ -63,13 +60,14 @@ class SumsFile:
         sums = RunningSums(length)
         if not self.path.exists():
             return sums, 0
-        try:
-            with safe_open(self.path, "pt") as file:
-                about = file.metadata()
-                found = {name: file.get_tensor(name) for name in ("curves", "squares", "ranks")}
+        errors = (*DAMAGED, SafetensorError)
+        with (
+            reading(self.path, way_out="delete it to begin this model again", errors=errors),
+            safe_open(self.path, "pt") as file,
+        ):
+            about = file.metadata()
+            found = {name: file.get_tensor(name) for name in ("curves", "squares", "ranks")}
             subject, batches = json.loads(about["subject"]), int(about["batches"])
-        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f'"{self.path}" is damaged ({error}): delete it to begin this model again') from error
         check_same(self.path, subject, self.subject)
         for name, tensor in found.items():
             getattr(sums, name).extend(tensor.unbind())

@@ -9,12 +9,10 @@ from longform.studies.spectrum.choose import (
     allowed_slots,
     head_k_at_total,
     k_at_total,
-    k_per_head,
-    k_per_layer,
     kept_share,
+    smallest_slots,
 )
 from longform.studies.spectrum.plots import (
-    plot_comparison,
     plot_curves,
     plot_heat_map,
     plot_k,
@@ -44,19 +42,12 @@ def draw(result: RunResult, view: SpectrumView, output: Path) -> None:
             plot_sharing(result, result.heads, plot_path(output, result, "sharing"))
 
 
-def draw_comparison(results: Sequence[RunResult], view: SpectrumView, output: Path) -> Path:
-    """The picture of several runs together."""
-    path = output / PLOTS / "comparison.png"
-    plot_comparison(results, view.indices[0], path)
-    return path
-
-
 def chosen_per_layer(result: RunResult, view: SpectrumView) -> dict[str, list[int]]:
     """What was chosen -> k of each layer."""
-    cumulative = result.spectrum.cumulative
-    found = {f"k that keeps {view.keep:.0%}": k_per_layer(cumulative, view.keep, pooled=view.pooled)}
+    curves = result.spectrum.cumulative.mean(1)
+    found = {f"k that keeps {view.keep:.0%}": smallest_slots(curves, view.keep, pooled=view.pooled).tolist()}
     if view.total_k is not None:
-        found[f"k, {view.total_k} in all"] = k_at_total(cumulative.mean(1), view.total_k, pooled=view.pooled)
+        found[f"k, {view.total_k} in all"] = k_at_total(curves, view.total_k, pooled=view.pooled)
     return found
 
 
@@ -64,8 +55,7 @@ def write_chosen(result: RunResult, view: SpectrumView, output: Path) -> None:
     """The files that ``longform convert --projected-length FILE`` takes: per layer, per head, and at a given total."""
     cumulative = result.spectrum.cumulative
     curves = cumulative.mean(1)
-    layer = k_per_layer(cumulative, view.keep, pooled=view.pooled)
-    head = k_per_head(cumulative, view.keep, pooled=view.pooled)
+    layer, head = (smallest_slots(each, view.keep, pooled=view.pooled).tolist() for each in (curves, cumulative))
     files: dict[str, dict[str, Any]] = {
         "per-layer": {"projected_length": layer, "keep": view.keep, "kept": _rounded(kept_share(curves, layer))},
         "per-head": {"projected_length": head, "projection_sharing": "none", "keep": view.keep},
@@ -97,7 +87,7 @@ def write_records(results: Sequence[RunResult], view: SpectrumView, settings: Ma
 
 def _head_records(result: RunResult, view: SpectrumView) -> Iterator[dict[str, Any]]:
     spectrum = result.spectrum
-    chosen = k_per_head(spectrum.cumulative, view.keep, pooled=view.pooled)
+    chosen = smallest_slots(spectrum.cumulative, view.keep, pooled=view.pooled).tolist()
     for layer, curves in enumerate(spectrum.cumulative):
         for head, curve in enumerate(curves.tolist()):
             deviation = spectrum.deviation[layer, head].tolist()
