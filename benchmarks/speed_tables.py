@@ -186,6 +186,19 @@ SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {
         ),
         row=("settings.encoder", "settings.tokens"),
     ),
+    "checkouts": TableDefinition(
+        columns=(
+            Column(header="model, dtype, attention, tokens, work", value="settings.cell"),
+            Column(header="before", value="settings.before"),
+            Column(header="seconds before", value="metrics.before_seconds", form=".4f"),
+            Column(header="after", value="metrics.after_seconds", form=".4f"),
+            Column(header="times as fast", value="metrics.ratio", form=".3f"),
+            Column(header="median of turns", value="metrics.median_ratio", form=".3f"),
+            Column(header="peak before, MiB", value="metrics.before_peak_mib", form=",.0f"),
+            Column(header="after", value="metrics.after_peak_mib", form=",.0f"),
+        ),
+        row=("settings.cell", "settings.before"),
+    ),
     "int8": TableDefinition(
         columns=(
             Column(header="texts", value="settings.texts", form="d"),
