@@ -24,18 +24,15 @@ def with_amx():
         yield
 
 
-class Calls(list):
-    """Grows with each choice; true where the kernels were taken."""
-
-    def __bool__(self):
-        return any(choice[:2] == ("window", "amx_training") for choice in self)
-
-
 @pytest.fixture
-def calls(monkeypatch):
-    heard = Calls()
-    monkeypatch.setattr(dispatch, "_listeners", [heard])
-    return heard
+def heard():
+    """What was chosen so far."""
+    with dispatch.listening() as choices:
+        yield choices
+
+
+def served(heard):
+    return any(choice[:2] == ("window", "amx_training") for choice in heard)
 
 
 def given_text(lengths, *, heads=3, dim=32, slots=12, width=16, sinks=0, seed=0):
@@ -68,9 +65,9 @@ def outcome(given, bias, slots, mask, slope, dtype=HALF, **options):
     return [out, *torch.autograd.grad(out, [*own, weight], slope.to(dtype))]
 
 
-def check(text, calls, **options):
+def check(text, heard, **options):
     ours = outcome(*text, **options)
-    assert calls
+    assert served(heard)
     exact = outcome(*text, dtype=torch.float64, output_attentions=True, **options)
     for found, right in zip(ours, exact, strict=True):
         assert_close(found.to(HALF), right)
@@ -79,11 +76,11 @@ def check(text, calls, **options):
 
 @pytest.mark.parametrize("dim", [32, 64])
 @pytest.mark.parametrize(("length", "width"), [(40, 16), (130, 32), (200, 48), (257, 64), (300, 8)])
-def test_equals_autograd_in_float64(length, width, dim, calls):
-    check(given_text([length] * 2, width=width, dim=dim), calls, window=width)
+def test_equals_autograd_in_float64(length, width, dim, heard):
+    check(given_text([length] * 2, width=width, dim=dim), heard, window=width)
 
 
-def test_a_text_may_be_longer_than_what_a_query_sees(calls, monkeypatch):
+def test_a_text_may_be_longer_than_what_a_query_sees(heard, monkeypatch):
     """Only the window's keys and the slots count against the kernels' limit."""
     limit = window_amx.FEW_SEEN._replace(holds=lambda call: 3 * call.window + call.memory.key.shape[2] <= 128)
     tables = dispatch.OPERATIONS["window"]
@@ -92,7 +89,7 @@ def test_a_text_may_be_longer_than_what_a_query_sees(calls, monkeypatch):
         for kernel in tables
     ]
     monkeypatch.setitem(dispatch.OPERATIONS, "window", tuple(kernels))
-    check(given_text([200] * 2), calls, window=16)
+    check(given_text([200] * 2), heard, window=16)
 
 
 @settings(max_examples=15, deadline=None)
@@ -100,16 +97,17 @@ def test_a_text_may_be_longer_than_what_a_query_sees(calls, monkeypatch):
 def test_any_lengths(lengths, width, sinks, seed):
     lengths[0] = max(lengths[0], 20)
     text = given_text(lengths, width=width, sinks=sinks, seed=seed)
-    check(text, [1], window=width, sinks=sinks, memory_budget=30.0)
+    with dispatch.listening() as heard:
+        check(text, heard, window=width, sinks=sinks, memory_budget=30.0)
 
 
-def test_sinks_and_budget(calls):
-    check(given_text([150] * 2, sinks=2), calls, window=16, sinks=2, memory_budget=20.0)
+def test_sinks_and_budget(heard):
+    check(given_text([150] * 2, sinks=2), heard, window=16, sinks=2, memory_budget=20.0)
 
 
-def test_padding_has_neither_output_nor_gradient_and_may_hold_anything(calls):
+def test_padding_has_neither_output_nor_gradient_and_may_hold_anything(heard):
     text = given_text([90, 150, 17])
-    ours = check(text, calls, window=16)
+    ours = check(text, heard, window=16)
     given, _, _, mask, slope = text
     for x in ours[:4]:
         assert not x.transpose(1, 2)[~mask].any()
@@ -119,16 +117,16 @@ def test_padding_has_neither_output_nor_gradient_and_may_hold_anything(calls):
         assert torch.equal(x, y)
 
 
-def test_an_empty_document(calls):
+def test_an_empty_document(heard):
     text = given_text([0, 60])
     ours = outcome(*text, window=16)
-    assert calls
+    assert served(heard)
     for x in ours[:6]:
         assert not x[0].any()
         assert x[1].any()
 
 
-def test_a_document_alone_has_the_gradient_it_has_in_a_batch(calls):
+def test_a_document_alone_has_the_gradient_it_has_in_a_batch(heard):
     given, bias, slots, _, slope = given_text([150] * 2)
     together = outcome(given, bias, slots, None, slope, window=16)
     one = slots._replace(count=slots.count[:1], size=slots.size[:1])
@@ -137,7 +135,7 @@ def test_a_document_alone_has_the_gradient_it_has_in_a_batch(calls):
         assert torch.equal(x, y[:1])
 
 
-def test_where_other_ways_are_taken(calls):
+def test_where_other_ways_are_taken(heard):
     """Padding between tokens, other dtypes, long texts' windows that hold too many keys."""
     given, bias, slots, _, slope = given_text([150])
     holes = torch.ones(1, 150, dtype=torch.bool)
@@ -147,13 +145,13 @@ def test_where_other_ways_are_taken(calls):
     right = outcome(kept, bias, slots, holes, slope * holes[:, None, :, None], dtype=torch.float64, window=16)
     for x, y in zip(found, right, strict=True):
         assert_close(x.to(HALF), y)
-    calls.clear()
+    heard.clear()
     outcome(given, bias, slots, None, slope, dtype=torch.float32, window=16)
     outcome(given, bias, slots, None, slope, window=1376)
-    assert not calls
+    assert not served(heard)
 
 
-def test_a_layer_is_trained_through_it(calls):
+def test_a_layer_is_trained_through_it(heard):
     """Under autocast, with padding and sinks."""
     torch.manual_seed(0)
     layer = LinformerAttention(
@@ -171,7 +169,7 @@ def test_a_layer_is_trained_through_it(calls):
         return {name: x.grad.clone() for name, x in layer.named_parameters()}
 
     found = gradients(True)
-    assert calls
+    assert served(heard)
     for name, right in gradients(False).items():
         if name != "key.bias":  # moves all logits alike, so that its gradient is 0
             assert (found[name] - right).norm() < 0.05 * right.norm(), name
