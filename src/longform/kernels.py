@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
+from longform.errors import ConfigurationError
 from longform.functional.dispatch import OPERATIONS, Choice, listening, use
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
-__all__ = ["Explanation", "explain", "use"]
+__all__ = ["Explanation", "explain", "tables", "use"]
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,18 @@ def explain(model: torch.nn.Module, inputs: dict[str, Any] | None = None, *, len
     """Which kernel serves each operation of ``model`` (one of Longform's, or any module with its layers).
 
     ``inputs``: what the model is called with, as it is called there (gradients, autocast, compile); or ``length``: a
-    text of so many tokens, without gradients, for Longform's own models.
+    text of so many tokens, without gradients, for Longform's own models. Raises ConfigurationError for a length with
+    another module.
     """
     with listening() as choices:
         if inputs is not None:
             model(**inputs)
         else:
-            assert isinstance(model, LinformerPreTrainedModel)
+            if not isinstance(model, LinformerPreTrainedModel):
+                raise ConfigurationError(
+                    f"explain(length={length}) makes the inputs of Longform's own models alone, and this is a "
+                    f"{type(model).__name__}: give what it is called with, explain(model, inputs)"
+                )
             tokens = length or min(512, model.config.max_position_embeddings)
             with torch.inference_mode():
                 model(torch.zeros(1, tokens, dtype=torch.long, device=model.device))

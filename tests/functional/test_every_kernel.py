@@ -13,12 +13,12 @@ from window_cases import Inputs
 
 from longform.functional import dispatch
 from longform.functional.attention import slot_attention
-from longform.functional.attention.formula import attention as attention_formula
 from longform.functional.linear import feed_forward, linear, pack
 from longform.functional.norm import layer_norm as longform_norm
 from longform.functional.norm import norm_of_sum
 from longform.functional.slot_means import mean_pool
-from longform.functional.slots import make_slots
+from longform.functional.slots import Memory, make_slots
+from longform.functional.window import windowed_attention
 from strategies import Text, generator, normal
 from tolerances import assert_close
 
@@ -48,44 +48,22 @@ def attention_case(dtype: torch.dtype) -> Case:
     mask = torch.arange(50) < torch.tensor([[50], [30]])
 
     def exact(query, key, value):
-        return attention_formula(query, key, value, mask[:, None, None])[0]
+        logits = query @ key.transpose(-1, -2) / 32**0.5
+        return logits.masked_fill(~mask[:, None, None], -torch.inf).softmax(dim=-1) @ value
 
     return Case(leaves, lambda *x: slot_attention(*x, slot_mask=mask)[0], exact)
 
 
-def window_case(dtype: torch.dtype, *, single: bool = False) -> Case:
+def window_case(dtype: torch.dtype) -> Case:
+    """Held against the twin of tests/reference, key by key; the other cases of a window against its formula."""
     mask = (torch.arange(90) < torch.tensor([[90], [61]])).long()
     inputs = Inputs((8, 4, True, 23, Text(2, 90, mask)), 3, dtype, sinks=1)
-    inputs.heads, inputs.memory = ([x.detach() for x in some] for some in (inputs.heads, inputs.memory))
-    leaves = [*inputs.heads, *inputs.memory]
 
-    def call(*x):
+    def exact(*x):
         inputs.heads, inputs.memory = list(x[:3]), list(x[3:])
-        return inputs.fast("sdpa", 20.0)[0]
+        return torch.where(inputs.defined, inputs.twin(20.0), 0.0)
 
-    def exact(*x):
-        with only(window="formula"):
-            return call(*x)
-
-    return Case(leaves, call, exact)
-
-
-def single_tokens_case(dtype: torch.dtype) -> Case:
-    from longform.functional.slots import Memory
-    from longform.functional.window import windowed_attention
-
-    leaves = [normal(generator(2), 2, 2, 40, 32, dtype=dtype) for _ in range(3)]
-    slots = make_slots(None, batch=2, length=40, device=torch.device("cpu"), sizes=(1,), slots=40)
-    options = {"window": 8, "memory_budget": 5.0}
-
-    def call(*x):
-        return windowed_attention(*x, lambda: Memory(*x[1:], None, slots), slots_are_tokens=True, **options)[0]
-
-    def exact(*x):
-        with only(window="formula"):
-            return windowed_attention(*x, lambda: Memory(*x[1:], None, slots), **options)[0]
-
-    return Case(leaves, call, exact)
+    return Case([*inputs.heads, *inputs.memory], _windowed(inputs), exact)
 
 
 def document_case(dtype: torch.dtype) -> Case:
@@ -93,12 +71,28 @@ def document_case(dtype: torch.dtype) -> Case:
     shapes = [(2, 2, n, 32) for n in (200, 200, 200, 51, 51)]
     mask = (torch.arange(200) < torch.tensor([[200], [61]])).long()
     inputs = Inputs((16, 4, True, 50, Text(2, 200, mask)), 3, torch.float64, sinks=1)
-    leaves = [normal(source, *shape, dtype=dtype) for shape in shapes]
+    return _by_formula([normal(source, *shape, dtype=dtype) for shape in shapes], _windowed(inputs))
+
+
+def single_tokens_case(dtype: torch.dtype) -> Case:
+    source = generator(2)
+    leaves = [normal(source, 2, 2, 40, 32, dtype=dtype) for _ in range(3)]
+    slots = make_slots(None, batch=2, length=40, device=torch.device("cpu"), sizes=(1,), slots=40)
+    options = {"window": 8, "memory_budget": 5.0, "slots_are_tokens": True}
+    return _by_formula(leaves, lambda *x: windowed_attention(*x, lambda: Memory(*x[1:], None, slots), **options)[0])
+
+
+def _windowed(inputs: Inputs) -> Callable[..., Tensor]:
+    """Attention with a window of query, key, value, and the keys and values of slots; the rest as in ``inputs``."""
 
     def call(*x):
         inputs.heads, inputs.memory = list(x[:3]), list(x[3:])
         return inputs.fast("sdpa", 20.0)[0]
 
+    return call
+
+
+def _by_formula(leaves: list[Tensor], call: Callable[..., Tensor]) -> Case:
     def exact(*x):
         with only(window="formula"):
             return call(*x)

@@ -32,6 +32,11 @@ def test_a_forced_kernel_gives_the_same_and_is_left_with_the_block():
         made(**given)
 
 
+def test_a_length_alone_is_for_our_own_models():
+    with pytest.raises(ConfigurationError, match=r"this is a Linear: give what it is called with"):
+        longform.kernels.explain(torch.nn.Linear(2, 2), length=32)
+
+
 def test_tables_name_the_kernels_in_the_order_in_which_they_are_asked():
     tables = longform.kernels.tables()
     assert tables["window"][0] == "single_tokens"

@@ -77,7 +77,7 @@ def explanations(model: str | None, length: int, dtype: str) -> list[tuple[str, 
     kinds: dict[str, Any] = {"linear projection": {}, "window": {"projection": "mean", "attention_window": 64}}
     for kind, options in kinds.items():
         config = LinformerConfig(
-            vocab_size=100, max_position_embeddings=length, projected_length=length // 32, **SIZES, **options
+            vocab_size=100, max_position_embeddings=length, projected_length=max(1, length // 32), **SIZES, **options
         )
         small = LinformerModel(config).to(device)
         ids = {"input_ids": torch.zeros(1, length, dtype=torch.long, device=device)}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from longform.runs.files import write_text
 from longform.runs.page import Heading, Table, markdown
-from longform.runs.report import TABLE
+from longform.studies.paper.report import TABLE
 from longform.studies.spectrum.results import RunResult
 from longform.studies.spectrum.run import corpora_of, run_spectrum
 from longform.studies.spectrum.settings import Opener, SpectrumSettings, SpectrumView, texts_at

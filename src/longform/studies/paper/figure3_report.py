@@ -9,10 +9,10 @@ from typing import Any
 from longform.runs.files import write_lines
 from longform.runs.page import Table
 from longform.runs.records import Record
-from longform.runs.report import Report, mean_and_spread, write_report
 from longform.studies.paper.figure3_plan import FIGURES, Plan
 from longform.studies.paper.figure3_plots import draw_figure3
 from longform.studies.paper.parts import Finished
+from longform.studies.paper.report import Report, mean_and_spread, write_report
 
 CURVES, PICTURE = "curves.jsonl", "figure3.png"
 HEADS = [

@@ -10,7 +10,6 @@ from typing import Any
 from longform.errors import ConfigurationError
 from longform.runs.pictures import picture
 from longform.runs.records import Record
-from longform.runs.report import Report, Table, write_report
 from longform.studies.paper.grid_scales import (
     EFFORTS,
     by_length,
@@ -24,6 +23,7 @@ from longform.studies.paper.grid_scales import (
 )
 from longform.studies.paper.growth import BUILDERS, measured_apart
 from longform.studies.paper.parts import Part, work_through
+from longform.studies.paper.report import Report, Table, write_report
 from longform.studies.speed.competitors import all_competitors
 from longform.studies.speed.grid import may_have_passed
 from longform.studies.speed.shapes import Cell

@@ -6,8 +6,8 @@ from typing import Any
 
 from longform.runs.page import Table
 from longform.runs.pictures import finish, picture
-from longform.runs.report import Report, mean_and_spread, write_report
 from longform.studies.paper.parts import Finished
+from longform.studies.paper.report import Report, mean_and_spread, write_report
 
 PICTURE = "table2.png"
 ORIGINAL = "original"

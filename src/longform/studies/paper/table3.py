@@ -6,7 +6,6 @@ from typing import Any
 
 from longform.runs.pictures import picture
 from longform.runs.records import Record
-from longform.runs.report import Report, Table, write_report
 from longform.studies.paper.grid_scales import (
     by_length,
     chosen_cells,
@@ -16,6 +15,7 @@ from longform.studies.paper.grid_scales import (
     open_grid,
     plot_by_length,
 )
+from longform.studies.paper.report import Report, Table, write_report
 from longform.studies.speed.paper_table import MEMORY, TIME, published
 from longform.studies.speed.shapes import Cell
 

@@ -1,4 +1,4 @@
-"""What ``longform reproduce`` writes for every table and figure: records, tables as Markdown, and a page."""
+"""A page of ``longform reproduce``: records, tables as Markdown, and HTML, the same for every table and figure."""
 
 import statistics
 from collections.abc import Sequence
