@@ -21,7 +21,7 @@ from tqdm import tqdm
 from benchmarks.records import RECORDS, Record, append_record
 from longform.choices import POOLINGS
 from longform.data.batching import Batch
-from longform.data.text import atomic_write
+from longform.data.storage import atomic_write
 from longform.evaluation.classification import classification_scores, label_ids
 from longform.functional.pooling import pooled
 from longform.inference.encoders import load_encoder

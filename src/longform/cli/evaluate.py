@@ -28,7 +28,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure, print the table, write the records."""
-    from longform.data.text import atomic_write
+    from longform.data.storage import atomic_write
     from longform.evaluation import comparison
 
     task = settings[settings.task]

@@ -20,7 +20,7 @@ from longform.conversion.sentence_transformers_folder import SentenceFolder
 from longform.conversion.source import Source, open_source
 from longform.conversion.tasks import MODELS, check_task
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
-from longform.data.text import atomic_folder
+from longform.data.storage import atomic_folder
 from longform.errors import ConfigurationError, ConversionError, LongformError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel

@@ -1,14 +1,11 @@
-"""Documents from files, folders, standard input and records, one at a time; and files and folders written whole."""
+"""Documents from files, folders, standard input and records, one at a time."""
 
-import contextlib
-import os
 import re
-import shutil
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from longform.data.records import DATASET_PREFIX, Record, field, jsonl_records, read_records, string_field
 from longform.errors import ConfigurationError, DataError
@@ -16,7 +13,6 @@ from longform.errors import ConfigurationError, DataError
 TEXT_SUFFIXES = (".md", ".text", ".txt")
 RECORD_SUFFIXES = (".jsonl", ".ndjson", ".parquet")
 STANDARD_INPUT = "-"
-UNFINISHED = ".unfinished"  # how the name of a file ends that is being written
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _UNREADABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -162,50 +158,3 @@ class _Reader:
         cleaned, replaced = clean_text(text)
         self.report.replaced_characters += replaced
         return cleaned
-
-
-@contextlib.contextmanager
-def atomic_write(path: str | Path, mode: str = "w") -> Generator[IO[Any], None, None]:
-    """A file that appears whole or not at all: written beside ``path``, flushed to disk, renamed in the end.
-
-    ``mode`` is "w" (UTF-8) or "wb". Missing folders are made. On any error the old file stays, the unfinished one is
-    removed, and an OSError (a full disk) names ``path``.
-    """
-    if mode not in ("w", "wb"):
-        raise ConfigurationError(f'atomic_write has the modes "w" and "wb", not "{mode}"')
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
-    try:
-        encoding = None if mode == "wb" else "utf-8"
-        with open(unfinished, mode, encoding=encoding, newline=encoding and "\n") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except BaseException as error:
-        unfinished.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
-
-
-@contextlib.contextmanager
-def atomic_folder(path: Path) -> Generator[Path, None, None]:
-    """A folder that appears whole or not at all, in the place of an older one: filled beside ``path``, and renamed."""
-    path = path.absolute()
-    unfinished, older = (path.with_name(f".{path.name}.{os.getpid()}{end}") for end in (UNFINISHED, ".older"))
-    unfinished.mkdir(parents=True)
-    try:
-        yield unfinished
-        if path.exists():
-            path.rename(older)
-        try:
-            unfinished.rename(path)
-        except BaseException:
-            if older.exists():
-                older.rename(path)
-            raise
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.rmtree(older, ignore_errors=True)

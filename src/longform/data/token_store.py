@@ -17,7 +17,8 @@ import numpy as np
 from tqdm import tqdm
 
 from longform.data.special_tokens import content_ids
-from longform.data.text import STANDARD_INPUT, Document, atomic_folder, atomic_write, read_documents
+from longform.data.storage import atomic_folder, atomic_write
+from longform.data.text import STANDARD_INPUT, Document, read_documents
 from longform.errors import ConfigurationError, DataError
 
 TOKENS, ENDS, META = "tokens.bin", "document_ends.npy", "corpus.json"

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import atomic_write
+from longform.data.storage import atomic_write
 from longform.errors import ConfigurationError, require
 from longform.runs.folder import RunFile
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import UNFINISHED
+from longform.data.storage import UNFINISHED
 from longform.errors import ConfigurationError
 from longform.runs.files import read_json, write_json
 

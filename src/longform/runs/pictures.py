@@ -6,7 +6,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from longform.data.text import atomic_write
+from longform.data.storage import atomic_write
 from longform.errors import require
 
 

@@ -30,7 +30,7 @@ from transformers import (
 )
 
 from longform.data.batching import TokenizedText, batches_of, tokenize
-from longform.data.text import atomic_write
+from longform.data.storage import atomic_write
 from longform.errors import ConfigurationError
 from longform.evaluation import classification
 from longform.inference.loading import checked_limit, token_limit

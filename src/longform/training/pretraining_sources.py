@@ -12,7 +12,8 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from longform.data.records import DATASET_PREFIX
-from longform.data.text import Document, atomic_folder
+from longform.data.storage import atomic_folder
+from longform.data.text import Document
 from longform.data.token_store import Corpus, CorpusFiles, CorpusTexts, TokenStore, corpus_key, token_store
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from longform.training.students import load_tokenizer

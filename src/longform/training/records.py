@@ -11,7 +11,7 @@ from typing import Any
 from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from longform.data.text import atomic_write
+from longform.data.storage import atomic_write
 from longform.errors import InputError
 
 FILE = "records.jsonl"

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from benchmarks.tables import provenance
+from longform.data.storage import locked
 from longform.errors import ConfigurationError, DataError, InputError, MissingDependencyError
-from longform.runs.locks import locked
 from longform.runs.records import read_records
 from longform.studies.compare import run as module
 from longform.studies.compare.architectures import ARCHITECTURES, build

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from longform.data.storage import locked
 from longform.data.tokenizer_training import TokenizerSettings
 from longform.errors import ConfigurationError
-from longform.runs.locks import locked
 from longform.studies.paper import figure3 as module
 from longform.studies.paper.figure3 import reproduce_figure3
 from longform.studies.paper.figure3_plan import planned, preset_of

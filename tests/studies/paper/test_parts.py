@@ -2,8 +2,8 @@
 
 import pytest
 
+from longform.data.storage import locked
 from longform.errors import CheckpointError, ConfigurationError
-from longform.runs.locks import locked
 from longform.runs.records import Record
 from longform.studies.paper.parts import FINISHED, LOCKS, Part, work_through
 

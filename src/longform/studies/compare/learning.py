@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from longform.data.batching import group_by_length, padded
-from longform.data.text import atomic_write
+from longform.data.storage import atomic_write
 from longform.errors import InputError
 from longform.evaluation.classification import ClassificationScores, classification_scores
 from longform.studies.compare.sequences import LabelledSequences, SequenceTask

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import torch
 from safetensors.torch import save
 
-from longform.data.text import atomic_write
+from longform.data.storage import atomic_write, locked
 from longform.errors import ConfigurationError, InputError, MissingDependencyError, require
 from longform.inference.loading import pick_device
 from longform.runs.facts import commit, record_facts
 from longform.runs.folder import open_run_folder
-from longform.runs.locks import locked
 from longform.studies.compare.architectures import ARCHITECTURES, build
 from longform.studies.compare.learning import CHECKPOINT, Learner, LearningSettings
 from longform.studies.compare.memory import step_memory, texts_at_once

@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from longform.data.storage import locked
 from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError, DataError
 from longform.runs.folder import open_run_folder
-from longform.runs.locks import locked, refuse_process_groups
 from longform.runs.records import Record
 from longform.studies.paper.figure3_plan import Curve, Plan
 from longform.studies.paper.figure3_report import report_figure3
 from longform.studies.paper.parts import LOCKS, Finished, Part, work_through
+from longform.studies.paper.reproduce import refuse_process_groups
 from longform.training.pretraining import pretrain
 from longform.training.pretraining_sources import CorpusReader
 from longform.training.run_folder import current_process, read_run

@@ -7,10 +7,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from longform.data.storage import locked
 from longform.runs.facts import commit
 from longform.runs.files import read_json, reading, write_json
 from longform.runs.folder import check_same
-from longform.runs.locks import locked
 from longform.runs.records import Record
 
 FINISHED, LOCKS = "finished", "locks"

@@ -1,9 +1,9 @@
 """The tables and figures of the paper that ``longform reproduce`` can measure, with the time and options of each."""
 
+import os
 from dataclasses import dataclass
 
 from longform.errors import ConfigurationError
-from longform.runs.locks import refuse_process_groups
 
 SCALES = ("small", "paper")
 
@@ -46,6 +46,16 @@ SUBJECTS = {
         "time and largest batch against full attention", "20 minutes at most, reckoned from timed passes", (), _GRID
     ),
 }  # fmt: skip
+
+
+def refuse_process_groups() -> None:
+    """Raise ConfigurationError in one of several processes of torchrun, which would wait for each other's locks."""
+    size = os.environ.get("WORLD_SIZE", "1")
+    if size not in ("", "1"):
+        raise ConfigurationError(
+            f"longform reproduce takes one process a training, and this is one of WORLD_SIZE={size}: start it without "
+            "torchrun; the same command several times shares the trainings of a folder out"
+        )
 
 
 def check_options(name: str, given: frozenset[str], scale: str) -> None:

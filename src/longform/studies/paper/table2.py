@@ -13,10 +13,10 @@ from longform.data.bundled import encoder_source
 from longform.data.token_store import CorpusFiles, corpus_key
 from longform.errors import ConfigurationError
 from longform.runs.folder import open_run_folder
-from longform.runs.locks import refuse_process_groups
 from longform.runs.records import Record
 from longform.runs.subject import model_identity
 from longform.studies.paper.parts import Finished, Part, work_through
+from longform.studies.paper.reproduce import refuse_process_groups
 from longform.studies.paper.table2_models import LENGTH, Variant, heal, variants, with_new_head
 from longform.studies.paper.table2_report import report_table2
 from longform.studies.paper.table2_tasks import TASKS, Amount, Task, chosen, read_task

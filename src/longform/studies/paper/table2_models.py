@@ -8,8 +8,8 @@ from typing import Any
 from transformers import PreTrainedModel, set_seed
 
 from longform.conversion.convert import ConversionResult, convert
+from longform.data.storage import locked
 from longform.data.token_store import CorpusFiles
-from longform.runs.locks import locked
 from longform.training.distillation import distill
 from longform.training.settings import DistillationSettings
 from longform.training.students import load_encoder, with_labels

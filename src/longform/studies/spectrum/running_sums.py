@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from longform.data.text import atomic_write
+from longform.data.storage import atomic_write
 from longform.runs.files import DAMAGED, reading
 from longform.runs.folder import check_same
 from longform.studies.spectrum.singular_values import cumulative_spectrum, effective_rank

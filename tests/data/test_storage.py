@@ -2,11 +2,14 @@
 
 import contextlib
 import errno
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from longform.data.text import atomic_write
+from longform.data.storage import atomic_write, locked, only_writer
 from longform.errors import ConfigurationError
 
 
@@ -56,3 +59,47 @@ def test_full_disk_keeps_the_old_file_and_names_it(tmp_path: Path, monkeypatch: 
 def test_other_modes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="modes"), atomic_write(tmp_path / "a", "a"):
         pass
+
+
+def _start_holder(place: Path) -> subprocess.Popen[str]:
+    code = (
+        "import sys, time; from pathlib import Path; from longform.data.storage import only_writer\n"
+        "with only_writer(Path(sys.argv[1])): print('mine', flush=True); time.sleep(60)"
+    )
+    started = subprocess.Popen([sys.executable, "-c", code, str(place)], stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    assert started.stdout.readline() == "mine\n"
+    return started
+
+
+def test_second_writer_is_told_who_writes_and_a_killed_one_lets_go(tmp_path: Path) -> None:
+    place = tmp_path / "out.jsonl"
+    other = _start_holder(place)
+    try:
+        said = rf"out.jsonl\" is being written by process {other.pid} \(-c "
+        with pytest.raises(ConfigurationError, match=said), only_writer(place):
+            pass
+    finally:
+        other.kill()
+        other.communicate()
+    with only_writer(place):
+        assert [each.name for each in tmp_path.iterdir()] == [".out.jsonl.lock"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_lock_that_was_deleted_while_one_waited_is_taken_anew(tmp_path: Path) -> None:
+    path, order = tmp_path / "lock", []
+
+    def take() -> None:
+        with locked(path, wait=True) as mine:
+            order.append(mine)
+            assert path.exists()
+
+    with locked(path):
+        threads = [threading.Thread(target=take) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+    for thread in threads:
+        thread.join()
+    assert order == [True] * 8
+    assert not path.exists()
