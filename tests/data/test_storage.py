@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from longform.data.storage import atomic_write, locked, only_writer
+from longform.data.storage import atomic_write, locked, made_once, only_writer
 from longform.errors import ConfigurationError
 
 
@@ -103,3 +103,24 @@ def test_lock_that_was_deleted_while_one_waited_is_taken_anew(tmp_path: Path) ->
         thread.join()
     assert order == [True] * 8
     assert not path.exists()
+
+
+def test_a_folder_that_another_is_making_is_waited_for_and_taken(tmp_path: Path) -> None:
+    begun, made = threading.Barrier(2), []
+
+    def make(unfinished: Path) -> None:
+        made.append(unfinished)
+        (unfinished / "part").write_text("whole")
+
+    def take() -> None:
+        begun.wait()
+        made_once(tmp_path / "cache", make)
+
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+    assert (tmp_path / "cache" / "part").read_text() == "whole"

@@ -1,13 +1,14 @@
-"""The token cache: whole or absent, the corpus recognised by what it holds."""
+"""The token cache: whole or absent, and made once."""
 
-import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from longform.data.token_store import TOKENS, CorpusFiles, corpus_key, token_store
+from longform.data.token_store import TOKENS, token_store
 from longform.errors import DataError
 
 TEXTS = ["the good text is long", "  ", "a bad text", "near and far " * 200]
@@ -47,14 +48,34 @@ def test_an_empty_corpus(tiny_tokenizer: Any, tmp_path: Path) -> None:
         token_store(["", " \n"], tiny_tokenizer, tmp_path / "cache")
 
 
-def test_the_key_follows_the_content(tmp_path: Path) -> None:
-    lines = [json.dumps({"text": text}) for text in TEXTS]
-    for name, chosen in (("one", lines), ("two", lines[::-1])):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "texts.jsonl").write_text("\n".join(chosen))
-    one, two = (CorpusFiles((str(tmp_path / name),)) for name in ("one", "two"))
-    assert corpus_key(one) != corpus_key(two)
-    assert corpus_key(one) != corpus_key(one, limit=2)
-    (tmp_path / "two" / "texts.jsonl").write_text("\n".join(lines))
-    assert corpus_key(one) == corpus_key(two)
-    assert corpus_key(["a", "bc"]) != corpus_key(["ab", "c"])
+def test_processes_that_make_the_same_cache_make_it_once(tiny_tokenizer_folder: Path, tmp_path: Path) -> None:
+    code = """
+import sys, time
+from pathlib import Path
+from transformers import AutoTokenizer
+from longform.data.token_store import token_store
+
+def texts():
+    print("reads", flush=True)
+    time.sleep(0.3)  # so that the other one starts meanwhile
+    yield "the good text is long"
+
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.read()
+print(len(token_store(texts(), tokenizer, Path(sys.argv[2])).tokens))
+"""
+    arguments = [sys.executable, "-c", code, str(tiny_tokenizer_folder), str(tmp_path / "cache")]
+    pipe = subprocess.PIPE
+    both = [subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(2)]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.stdin = None
+    ended = [process.communicate() for process in both]
+    assert [process.returncode for process in both] == [0, 0], ended
+    assert sorted(said for said, _ in ended) == ["5\n", "reads\n5\n"]
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]

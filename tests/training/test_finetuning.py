@@ -1,11 +1,15 @@
 import json
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas
 import pytest
 import torch
+from datasets import Dataset
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertModel
 
@@ -235,6 +239,19 @@ def test_parts_that_do_not_fit_each_other(student_folder: Path) -> None:
         _run(student_folder, None, examples, validation=Examples(["x"], ["good"], ["y"]))
     with pytest.raises(DataError, match="the training part: no texts"):
         _run(student_folder, None, Examples([], []))
+
+
+@pytest.mark.parametrize("hold", [np.array, pandas.Series, lambda texts: Dataset.from_dict({"text": texts})["text"]])
+def test_a_run_on_texts_that_differ_in_one_is_refused_whatever_holds_them(
+    hold: Callable[[list[str]], Any], student_folder: Path, tmp_path: Path
+) -> None:
+    texts, labels = (list(part) * 15 for part in _texts()[:2])  # more than any library shows
+    texts, held = [f"{text} {number}" for number, text in enumerate(texts)], _texts(20)
+    settings, output = _changed(max_steps=1, max_length=8, batch_size=2), tmp_path / "run"
+    _run(student_folder, None, Examples(hold(texts), labels), settings, validation=held, output=output)
+    texts[600] = "the other text"
+    with pytest.raises(ConfigurationError, match="data: "):
+        _run(student_folder, None, Examples(hold(texts), labels), settings, validation=held, output=output)
 
 
 def test_a_run_on_other_texts_is_refused(student_folder: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -130,6 +130,16 @@ def holder(path: Path) -> str:
         return f"process {found['process']} ({found['command']}), since {found['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
+
+
+def made_once(folder: Path, make: Callable[[Path], None]) -> None:
+    """Fill ``folder`` by ``make`` where it does not exist yet: one process does, others wait for what it has made."""
+    if folder.exists():
+        return
+    with locked(folder.with_name(f".{folder.name}.lock"), wait=True):
+        if not folder.exists():
+            with atomic_folder(folder) as unfinished:
+                make(unfinished)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ The file holds the documents' content tokens one after the other, without specia
 length. A cache folder appears whole or not at all.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -17,13 +16,12 @@ import numpy as np
 from tqdm import tqdm
 
 from longform.data.special_tokens import content_ids
-from longform.data.storage import atomic_folder, atomic_write
-from longform.data.text import STANDARD_INPUT, Document, read_documents
+from longform.data.storage import atomic_write, made_once
+from longform.data.text import STANDARD_INPUT, Document, read_documents, text_of
 from longform.errors import ConfigurationError, DataError
 
 TOKENS, ENDS, META = "tokens.bin", "document_ends.npy", "corpus.json"
 DOCUMENTS_AT_ONCE = 128  # tokenised together
-PIECE_BYTES, PIECES = 65_536, 256  # of a file that are looked at to recognise it
 
 
 @dataclass(frozen=True)
@@ -54,41 +52,8 @@ class CorpusTexts:
     limit: int | None = None
 
     def __iter__(self) -> Iterator[str]:
-        texts = (document if isinstance(document, str) else document.text for document in self.corpus)
+        texts = map(text_of, self.corpus)
         return (text for text in islice(texts, self.limit) if text.strip())
-
-
-def corpus_key(corpus: Corpus, limit: int | None = None) -> str:
-    """A short name for what the corpus holds, in practice another for other documents.
-
-    Files by name, size and up to 256 pieces of 64 KiB spread over them; ``hf:`` data sets by name; texts in memory
-    whole. ``limit``: documents that count.
-    """
-    digest = hashlib.sha256(f"limit {limit}".encode())
-    if isinstance(corpus, CorpusFiles):
-        digest.update(corpus.text_field.encode())
-        for source in corpus.sources:
-            path = Path(source)
-            for file in sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path]:
-                _update(digest, file, source)
-    else:
-        for text in CorpusTexts(corpus, limit):
-            encoded = text.encode("utf-8", "surrogatepass")
-            digest.update(f"{len(encoded)} ".encode() + encoded)
-    return digest.hexdigest()[:16]
-
-
-def _update(digest: Any, file: Path, source: str) -> None:
-    if not file.is_file():
-        digest.update(source.encode())
-        return
-    size = file.stat().st_size
-    digest.update(f"{file.name} {size}".encode())
-    step = max(PIECE_BYTES, -(-size // PIECES))
-    with file.open("rb") as opened:
-        for start in range(0, size, step):
-            opened.seek(start)
-            digest.update(opened.read(PIECE_BYTES))
 
 
 class TokenStore(NamedTuple):
@@ -105,33 +70,32 @@ class TokenStore(NamedTuple):
 def token_store(
     corpus: Corpus, tokenizer: Any, folder: Path, *, limit: int | None = None, progress: bool = False
 ) -> TokenStore:
-    """The tokens of the corpus from ``folder``, written there first where it does not exist.
+    """The tokens of the corpus from ``folder``, written there first, by one process, where it does not exist.
 
     Raises DataError for an empty corpus, and where the folder's files were cut short.
     """
-    if not folder.exists():
-        _write(corpus, tokenizer, folder, limit=limit, progress=progress)
+    texts = CorpusTexts(corpus, limit)
+    made_once(folder, lambda unfinished: _write(texts, tokenizer, unfinished, progress=progress))
     return _open(folder)
 
 
-def _write(corpus: Corpus, tokenizer: Any, folder: Path, *, limit: int | None, progress: bool) -> None:
-    """Tokenise every document into ``folder``; only one part of them is in memory."""
+def _write(texts: Iterable[str], tokenizer: Any, folder: Path, *, progress: bool) -> None:
+    """Tokenise every text into ``folder``; only one part of them is in memory."""
     kind = np.dtype(np.uint16 if len(tokenizer) <= 2**16 else np.uint32)
     ends: list[int] = []
     total = 0
-    with atomic_folder(folder) as unfinished:
-        with (unfinished / TOKENS).open("wb") as file:
-            for ids in tokenized(CorpusTexts(corpus, limit), tokenizer, progress=progress):
-                np.asarray(ids, dtype=kind).tofile(file)
-                total += len(ids)
-                ends.append(total)
-            file.flush()
-            os.fsync(file.fileno())
-        if not total:
-            raise DataError("the corpus is empty: it has no document with text in it")
-        np.save(unfinished / ENDS, np.asarray(ends, dtype=np.int64))
-        with atomic_write(unfinished / META) as meta:
-            json.dump({"tokens": total, "documents": len(ends), "dtype": kind.name}, meta)
+    with (folder / TOKENS).open("wb") as file:
+        for ids in tokenized(texts, tokenizer, progress=progress):
+            np.asarray(ids, dtype=kind).tofile(file)
+            total += len(ids)
+            ends.append(total)
+        file.flush()
+        os.fsync(file.fileno())
+    if not total:
+        raise DataError("the corpus is empty: it has no document with text in it")
+    np.save(folder / ENDS, np.asarray(ends, dtype=np.int64))
+    with atomic_write(folder / META) as meta:
+        json.dump({"tokens": total, "documents": len(ends), "dtype": kind.name}, meta)
 
 
 def tokenized(texts: Iterable[str], tokenizer: Any, *, progress: bool = False) -> Iterator[list[int]]:

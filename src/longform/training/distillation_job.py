@@ -5,9 +5,8 @@ Axes: B batch, n tokens, D hidden, m masked tokens, V vocabulary.
 
 import contextlib
 import copy
-import hashlib
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from typing import Any, NamedTuple
 
 import torch
@@ -19,17 +18,19 @@ from transformers import PreTrainedModel
 from longform.data.batching import group_by_length
 from longform.data.special_tokens import special_tokens
 from longform.data.text import Document
-from longform.data.token_store import CorpusFiles, corpus_key
+from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError, DataError
 from longform.functional.masks import masked_mean
 from longform.inference.loading import position_limit
+from longform.runs.digest import content_key
+from longform.runs.subject import corpus_key, model_key
 from longform.training.crops import Crops, CropSource, stack, text_of
 from longform.training.job import Job, smallest_budget
 from longform.training.optimizers import muon_adamw
 from longform.training.records import RecordingCallback, show_measures
 from longform.training.run_folder import RunFolder
 from longform.training.settings import BUDGETS, DEFAULT_TOKENS, DistillationSettings
-from longform.training.students import Student, fingerprint, learning
+from longform.training.students import Student, learning
 from longform.training.teacher import Encoded, EncoderTap, Teacher
 from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, evaluations_apart, training_arguments
 
@@ -111,7 +112,7 @@ class DistillationJob(Job):
         self.trained = opened.model if self.with_logits else _encoder(opened.model)
         original = taught if self.with_logits else _encoder(taught)
         _check_pair(self.trained, original, settings)
-        self.taught, self.texts = fingerprint(original), _texts_key(documents)
+        self.taught, self.texts = model_key(original), _texts_key(documents)
         self.special = special_tokens(tokenizer)
         self.teacher = Teacher(
             copy.deepcopy(original).requires_grad_(False).eval().to(self.device, self.dtype), self.special,
@@ -152,8 +153,8 @@ class DistillationJob(Job):
 
     def subject(self) -> dict[str, Any]:
         """Student, teacher, and the texts to measure on and to learn from."""
-        digest = hashlib.sha256(repr(self.heldout).encode()).hexdigest()[:16]
-        return {"model": fingerprint(self.trained), "teacher": self.taught, "data": digest, "texts": self.texts}
+        data = content_key(self.heldout)
+        return {"model": model_key(self.trained), "teacher": self.taught, "data": data, "texts": self.texts}
 
     @contextlib.contextmanager
     def prepared(self) -> Generator[None]:
@@ -301,5 +302,5 @@ def _check_pair(student: PreTrainedModel, teacher: PreTrainedModel, settings: Di
 
 def _texts_key(documents: Iterable[str | Document]) -> str:
     """A short name for the texts; of a stream, which may be endless, for the first of them."""
-    whole = isinstance(documents, CorpusFiles | Sequence)
+    whole = isinstance(documents, CorpusFiles | Sized)
     return corpus_key(documents, limit=None if whole else STREAMED)

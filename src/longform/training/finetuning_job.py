@@ -3,7 +3,6 @@
 Axes: B texts, n tokens, L labels.
 """
 
-import hashlib
 import json
 import math
 import random
@@ -34,13 +33,15 @@ from longform.data.storage import atomic_write
 from longform.errors import ConfigurationError
 from longform.evaluation import classification
 from longform.inference.loading import checked_limit, token_limit
+from longform.runs.digest import content_key
+from longform.runs.subject import model_key
 from longform.training.job import Job, smallest_budget
 from longform.training.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme
 from longform.training.plots import confusion_matrix, learning_curve
 from longform.training.records import RecordingCallback
 from longform.training.run_folder import RunFolder
 from longform.training.settings import FinetuningSettings
-from longform.training.students import Student, fingerprint, learning
+from longform.training.students import Student, learning
 from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, training_arguments
 
 METRICS = {
@@ -109,7 +110,7 @@ class FinetuningJob(Job):
             )
         limit = token_limit(opened.model, opened.tokenizer)
         self.max_length = checked_limit(limit, settings.max_length, name="the model")
-        self.data = hashlib.sha256(repr((train, validation)).encode("utf-8", "replace")).hexdigest()[:16]
+        self.data = content_key(train, validation)
         self.trained = opened.model.to(self.device)
         self.progress = progress and process.is_main_process
         self.taught = self._prepare(train, "the training part")
@@ -130,7 +131,7 @@ class FinetuningJob(Job):
 
     def subject(self) -> dict[str, Any]:
         """The model, and both parts of the texts."""
-        return {"model": fingerprint(self.trained), "data": self.data}
+        return {"model": model_key(self.trained), "data": self.data}
 
     @property
     def steps_per_epoch(self) -> int:

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from longform.data.token_store import Corpus, corpus_key
+from longform.data.token_store import Corpus
 from longform.errors import ConfigurationError, require
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
 from longform.runs.facts import environment
+from longform.runs.subject import corpus_key
 from longform.training.job import Job, smallest_budget
 from longform.training.masking import MaskedBlocks
 from longform.training.pretraining_data import PretrainingData

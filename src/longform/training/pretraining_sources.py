@@ -1,7 +1,6 @@
 """The corpus of a pre-training, from files or memory, its tokenizer, and their cache on the disk."""
 
 import copy
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -12,10 +11,12 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from longform.data.records import DATASET_PREFIX
-from longform.data.storage import atomic_folder
+from longform.data.storage import made_once
 from longform.data.text import Document
-from longform.data.token_store import Corpus, CorpusFiles, CorpusTexts, TokenStore, corpus_key, token_store
+from longform.data.token_store import Corpus, CorpusFiles, CorpusTexts, TokenStore, token_store
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
+from longform.runs.digest import content_key
+from longform.runs.subject import corpus_key
 from longform.training.students import load_tokenizer
 
 Sources = CorpusFiles | str | Path | Sequence[str | Path] | Iterable[str | Document]
@@ -64,18 +65,20 @@ class CorpusReader:
         if isinstance(tokenizer, str | Path):
             return load_tokenizer(tokenizer)
         chosen = tokenizer or TokenizerSettings()
-        folder = self.cache / f"tokenizer-{_short(self.key, asdict(chosen))}"
+        folder = self.cache / f"tokenizer-{content_key(self.key, asdict(chosen))}"
+
+        def train(unfinished: Path) -> None:
+            trained = train_tokenizer(CorpusTexts(self.corpus, self.limit), chosen, progress=self.progress)
+            trained.save_pretrained(unfinished)
+
         with self.process.main_process_first():
-            if not folder.exists():
-                trained = train_tokenizer(CorpusTexts(self.corpus, self.limit), chosen, progress=self.progress)
-                with atomic_folder(folder) as unfinished:
-                    trained.save_pretrained(unfinished)
+            made_once(folder, train)
         return PreTrainedTokenizerFast.from_pretrained(folder)
 
     def tokens(self, other: Corpus | None = None) -> TokenStore:
         """The cached tokens of the corpus, or of another one."""
         key = self.key if other is None else corpus_key(other)
-        folder = self.cache / f"tokens-{_short(key, self.tokenizer_key)}"
+        folder = self.cache / f"tokens-{content_key(key, self.tokenizer_key)}"
         corpus, limit = (self.corpus, self.limit) if other is None else (other, None)
         with self.process.main_process_first():
             return token_store(corpus, self.tokenizer, folder, limit=limit, progress=self.progress)
@@ -87,8 +90,4 @@ def tokenizer_key(tokenizer: PreTrainedTokenizerBase) -> str:
     rules = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab()
     for passing in ("truncation", "padding"):
         rules.pop(passing, None)
-    return _short(rules, tokenizer.all_special_ids)
-
-
-def _short(*parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+    return content_key(rules, tokenizer.all_special_ids)

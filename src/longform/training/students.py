@@ -1,7 +1,6 @@
 """Models to train: opening them (from memory, a conversion or a folder), their state in training, saving them."""
 
 import contextlib
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Generator, Sequence
@@ -157,15 +156,6 @@ def _with_labels(source: str | Path, labels: int, config: dict[str, Any]) -> Pre
         return AutoModelForSequenceClassification.from_pretrained(
             source, num_labels=labels, dtype=torch.float32, use_safetensors=True, ignore_mismatched_sizes=True, **config
         )
-
-
-def fingerprint(model: PreTrainedModel) -> str:
-    """A short name for a model's weights: the same for the same model, in practice another for another."""
-    digest = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        digest.update(f"{name} {tuple(parameter.shape)}".encode())
-        digest.update(parameter.detach().flatten()[:256].cpu().float().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 @contextlib.contextmanager

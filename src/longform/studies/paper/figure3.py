@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from longform.data.storage import locked
-from longform.data.token_store import CorpusFiles, corpus_key
+from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError, DataError
 from longform.runs.folder import open_run_folder
 from longform.runs.records import Record
+from longform.runs.subject import corpus_key
 from longform.studies.paper.figure3_plan import Curve, Plan
 from longform.studies.paper.figure3_report import report_figure3
 from longform.studies.paper.parts import LOCKS, Finished, Part, work_through

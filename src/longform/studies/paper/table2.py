@@ -1,7 +1,5 @@
 """The paper's Table 2: fine-tuned accuracy of the original and of its Linformers, same texts, budget and seeds."""
 
-import hashlib
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from longform.data.bundled import encoder_source
-from longform.data.token_store import CorpusFiles, corpus_key
+from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
+from longform.runs.digest import content_key
 from longform.runs.folder import open_run_folder
 from longform.runs.records import Record
-from longform.runs.subject import model_identity
+from longform.runs.subject import corpus_key, model_identity
 from longform.studies.paper.parts import Finished, Part, work_through
 from longform.studies.paper.reproduce import refuse_process_groups
 from longform.studies.paper.table2_models import LENGTH, Variant, heal, variants, with_new_head
@@ -156,7 +155,7 @@ class Finetuning:
         return {
             **self.request.facts, "task": self.task.name, "model": self.variant.key, "seed": self.seed,
             "train": len(self.train.texts), "max_length": amount.max_length, "dev": len(self.dev.texts),
-            "texts_key": _texts_key(self.train, self.dev),
+            "texts_key": content_key(self.train, self.dev),
         }  # fmt: skip
 
     def run(self) -> tuple[Record, Any]:
@@ -194,9 +193,3 @@ class Finetuning:
     def clean(self) -> None:
         """Remove model and checkpoints: the result is kept elsewhere."""
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _texts_key(train: Examples, dev: Examples) -> str:
-    """A short name for what a task's two parts hold, with their labels."""
-    content = json.dumps([[*part.texts, *(part.pairs or []), *part.labels] for part in (train, dev)])
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
