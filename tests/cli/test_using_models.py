@@ -2,6 +2,10 @@
 
 import io
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +144,18 @@ def test_evaluate_retrieval_and_mlm(
 def test_evaluate_without_a_model(documents: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "mlm", "--data", documents]) == 2
     assert capsys.readouterr().err == "longform: error: nothing to evaluate: give longform, original, or both\n"
+
+
+def test_files_whose_names_are_not_utf8(encoder: str, documents: str, tmp_path: Path) -> None:
+    source, output = (Path(os.fsdecode(bytes(tmp_path) + name)) for name in (b"/caf\xe9.jsonl", b"/vectors\xe9.jsonl"))
+    shutil.copy(documents, source)
+    command = [sys.executable, "-m", "longform", "embed", encoder, str(source), "--output", str(output)]
+    as_in_a_terminal: Any = {"capture_output": True, "env": {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}}
+    ended = subprocess.run(command, check=False, **as_in_a_terminal)
+    assert (ended.returncode, b"Traceback" in ended.stderr) == (0, False), ended.stderr
+    assert rb"vectors\udce9.jsonl" in ended.stdout
+    assert [record["id"] for record in lines(output)] == [rf"{tmp_path}/caf\udce9.jsonl:{line}" for line in (1, 2, 3)]
+    source.write_text("{}")
+    failed = subprocess.run(command, check=False, **as_in_a_terminal)
+    assert (failed.returncode, b"Traceback" in failed.stderr) == (2, False), failed.stderr
+    assert rb"caf\udce9.jsonl:1: no field" in failed.stderr

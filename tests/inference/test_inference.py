@@ -1,11 +1,15 @@
 """Prediction and embedding over files: in order, resumable, and never silent."""
 
 import errno
+import io
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +17,11 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny_models import save_bert, save_longform
 
+from longform.data.text import written
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference import run as inference
 from longform.inference.encoders import load_encoder
@@ -183,12 +190,145 @@ def test_restart_begins_anew(longform_folder: Path, tmp_path: Path) -> None:
     assert (summary.resumed, summary.documents) == (0, 600)
 
 
-def test_changed_sources_are_refused(longform_folder: Path, tmp_path: Path) -> None:
+CHANGES: dict[str, tuple[Callable[[dict[str, str]], dict[str, str]], int]] = {
+    "first text": (lambda row: row | {"text": "far " + row["text"]}, 0),
+    "text in the middle": (lambda row: row | {"text": row["text"] + " "}, 40),
+    "pair": (lambda row: row | {"more": "good"}, 5),
+    "id": (lambda row: row | {"name": row["name"] + "x"}, 5),
+}
+
+
+@pytest.mark.parametrize(("change", "place"), CHANGES.values(), ids=CHANGES)
+def test_changed_documents_are_refused_though_the_last_is_the_same(
+    classifier_folder: Path, tmp_path: Path, change: Callable[[dict[str, str]], dict[str, str]], place: int
+) -> None:
+    rows = [{"name": str(number), "text": text, "more": "the"} for number, text in enumerate(texts(600))]
+    source, output = write(tmp_path / "a.jsonl", [*rows, {"body": ""}]), tmp_path / "out.jsonl"
+    settings = replace(SETTINGS, id_field="name", pair_field="more")
+    with pytest.raises(DataError, match="body"):
+        predict(classifier_folder, source, output, settings)
+    kept = (tmp_path / "out.jsonl.partial").read_text()
+    write(source, [change(row) if number == place else row for number, row in enumerate(rows)])
+    said = rf"number {place + 1} is another one \({place}x?\) in the sources: they have changed; restart"
+    with pytest.raises(DataError, match=said):
+        predict(classifier_folder, source, output, settings)
+    assert (tmp_path / "out.jsonl.partial").read_text() == kept
+    write(source, rows)
+    assert predict(classifier_folder, source, output, settings).resumed == len(kept.splitlines())
+    assert not (tmp_path / "out.jsonl.documents").exists()
+
+
+def test_a_shorter_source_is_refused(longform_folder: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
     interrupted(longform_folder, source, output)
     write(source, texts(100))
-    with pytest.raises(DataError, match="they have changed"):
+    with pytest.raises(DataError, match=r"number 101 is missing in the sources: they have changed"):
         embed(longform_folder, source, output, SETTINGS)
+
+
+def test_what_was_not_used_yet_may_change_and_grow(longform_folder: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
+    done = interrupted(longform_folder, source, output)
+    write(source, [*texts(done), *["other text"] * 300, *texts(200)])
+    assert embed(longform_folder, source, output, SETTINGS).resumed == done
+    embed(longform_folder, source, tmp_path / "whole.jsonl", SETTINGS)
+    assert_same(read(output), read(tmp_path / "whole.jsonl"))
+
+
+def test_standard_input_is_gone_on_with_and_compared(
+    longform_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def give(*rows: Any) -> None:
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+
+    output, settings = tmp_path / "out.jsonl", replace(SETTINGS, stdin_format="jsonl")
+    rows = [{"text": text} for text in texts(600)]
+    give(*rows, {"body": ""})
+    with pytest.raises(DataError, match="standard input:601"):
+        embed(longform_folder, "-", output, settings)
+    give({"text": "other"}, *rows[1:])
+    with pytest.raises(DataError, match=r"number 1 is another one \(standard input:1\)"):
+        embed(longform_folder, "-", output, settings)
+    give(*rows)
+    assert embed(longform_folder, "-", output, settings).resumed > 0
+    assert len(read(output)) == 600
+
+
+@pytest.mark.parametrize("suffix", [".partial", ".documents"])
+@pytest.mark.parametrize("lost", [1, 5, 1_000])
+def test_files_of_an_unfinished_output_that_lost_their_end(
+    longform_folder: Path, tmp_path: Path, suffix: str, lost: int
+) -> None:
+    source, output = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
+    done = interrupted(longform_folder, source, output)
+    write(source, texts(600))
+    with output.with_name(output.name + suffix).open("r+b") as file:
+        file.truncate(file.seek(0, 2) - lost)
+    assert 0 < embed(longform_folder, source, output, SETTINGS).resumed < done
+    embed(longform_folder, source, tmp_path / "whole.jsonl", SETTINGS)
+    assert_same(read(output), read(tmp_path / "whole.jsonl"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "out.jsonl", "whole.jsonl"]
+
+
+def test_a_changed_model_is_refused(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    folder = save_longform(tmp_path / "model", tiny_tokenizer)
+    source, output = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
+    interrupted(folder, source, output)
+    write(source, texts(600))
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x00")
+    with pytest.raises(ConfigurationError, match="weights_key: "):
+        embed(folder, source, output, SETTINGS)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_names_that_are_not_utf8_are_written_each_as_its_own(
+    classifier_folder: Path, tmp_path: Path, suffix: str
+) -> None:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    names = [b"caf\xe9.txt", b"caf\xe8.txt", b"caf\\udce9.txt", b"caf\\\xe9.txt", "café.txt".encode(), b"a\\b.txt"]
+    for name in names:
+        Path(os.fsdecode(bytes(folder) + b"/" + name)).write_text("the near text")
+    output = tmp_path / f"out{suffix}"
+    predict(classifier_folder, [folder, folder], output, SETTINGS)
+    records = read(output) if suffix == ".jsonl" else pyarrow.parquet.read_table(output).to_pylist()
+    found = [record["id"].removeprefix(f"{folder}/") for record in records]
+    assert found[: len(names)] == found[len(names) :]
+    assert set(found) == {
+        "caf\\udce9.txt", "caf\\udce8.txt", "caf\\\\udce9.txt", "caf\\\\\\udce9.txt", "café.txt", "a\\b.txt"
+    }  # fmt: skip
+
+
+def test_a_run_on_names_that_are_not_utf8_is_gone_on_with(longform_folder: Path, tmp_path: Path) -> None:
+    source = Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9.jsonl"))
+    output = tmp_path / "out.jsonl"
+    done = interrupted(longform_folder, source, output)
+    write(source, texts(600))
+    assert embed(longform_folder, source, output, SETTINGS).resumed == done
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_an_id_and_a_label_with_lone_surrogates(tiny_tokenizer: Any, tmp_path: Path, suffix: str) -> None:
+    labels = {"id2label": {0: "\ud800", 1: "good"}}
+    folder = save_longform(tmp_path / "model", tiny_tokenizer, head="classification", **labels)
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"text": "a", "name": "x\\ud83d"}\n{"text": "a", "name": "x"}\n')
+    output = tmp_path / f"out{suffix}"
+    predict(folder, source, output, replace(SETTINGS, id_field="name"))
+    records = read(output) if suffix == ".jsonl" else pyarrow.parquet.read_table(output).to_pylist()
+    assert [record["id"] for record in records] == ["x\\ud83d", "x"]
+    assert list(records[0]["scores"]) == ["\\ud800", "good"]
+
+
+@given(st.lists(st.text("\\ud8\ud8ff\udce9ea", max_size=8), unique=True))
+def test_written_names_are_utf8_and_stay_apart(names: list[str]) -> None:
+    found = [written(name) for name in names]
+    assert len(set(found)) == len(names)
+    assert all(name.encode() for name in found if name)
+    assert written("C:\\texts\\a.txt") == "C:\\texts\\a.txt"
 
 
 def test_full_disk_in_the_end_loses_nothing(

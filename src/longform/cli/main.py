@@ -5,6 +5,7 @@ A command is the module of its name in this package, listed in ``COMMANDS`` and 
 What computes is imported in ``run``, so that ``--help`` waits for neither torch nor transformers.
 """
 
+import io
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -36,6 +37,9 @@ COMMANDS = {  # what each does
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``longform`` with ``arguments`` (default: the process's own); returns the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files need not be UTF-8
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())

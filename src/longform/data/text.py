@@ -15,6 +15,7 @@ RECORD_SUFFIXES = (".jsonl", ".ndjson", ".parquet")
 STANDARD_INPUT = "-"
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _UNREADABLE = re.compile("[\x00\ud800-\udfff]")
+_ESCAPED = re.compile(r"[\ud800-\udfff]|\\ud[89a-f][0-9a-f]{2}")
 
 
 class Document(NamedTuple):
@@ -38,6 +39,15 @@ class ReadReport:
 def clean_text(text: str) -> tuple[str, int]:
     """The text with NUL -> space and lone surrogates -> U+FFFD, and how many there were (tokenizers refuse them)."""
     return _UNREADABLE.subn(lambda match: " " if match[0] == "\x00" else REPLACEMENT, text)
+
+
+def written(name: str) -> str:
+    """A name (of a document, a label) as files have it, in UTF-8: no two names become one.
+
+    Lone surrogates, as Python has the bytes of a file's name that are not UTF-8, become escapes ("\\udce9"); "\\" is
+    doubled in such a name, and in one that looks so.
+    """
+    return name.replace("\\", "\\\\").encode("utf-8", "backslashreplace").decode() if _ESCAPED.search(name) else name
 
 
 def text_of(document: str | Document | Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from longform.data.storage import atomic_write
 from longform.errors import ConfigurationError, require
 from longform.runs.folder import RunFile
 
+DOCUMENTS = ".documents"  # beside an output that is not finished
 OUTPUT_SUFFIXES = (".jsonl", ".parquet")
 ROWS_AT_A_TIME = 1024  # of a parquet row group
 
@@ -18,9 +19,10 @@ ROWS_AT_A_TIME = 1024  # of a parquet row group
 class ResumableOutput:
     """Appends records, in order, for ``output`` (.jsonl or .parquet); a second start goes on where the first ended.
 
-    Beside ``output`` stand, until it is finished, ``output.partial`` (one record a line) and ``output.settings``, the
-    run's identity (longform.runs.folder). ``done``: records that an earlier start left; ``last``: the last of them.
-    Raises ConfigurationError that names what changed; ``restart`` discards what was there.
+    Beside ``output`` stand, until it is finished, ``output.partial`` (one record a line), ``output.documents`` (the key
+    of each record's document, one a line) and ``output.settings``, the run's identity (longform.runs.folder). ``done``:
+    records that an earlier start left. Raises ConfigurationError that names what changed; ``restart`` discards what was
+    there.
     """
 
     def __init__(self, output: str | Path, settings: Mapping[str, Any], *, restart: bool = False) -> None:
@@ -29,16 +31,23 @@ class ResumableOutput:
             raise ConfigurationError(f'output is "{output}"; its suffix is one of {", ".join(OUTPUT_SUFFIXES)}')
         self.partial = self.output.with_name(self.output.name + ".partial")
         self._settings = self.output.with_name(self.output.name + ".settings")
-        self.done, self.last = 0, None
+        self.done = 0
         if restart:
             self.partial.unlink(missing_ok=True)
         run = RunFile(self._settings, self.partial, "run", "--restart true to begin anew")
         run.open(settings, begun=["documents"] if self.partial.exists() else [])
         self._file = self.partial.open("a+b")
+        self._documents = self.output.with_name(self.output.name + DOCUMENTS)
+        self._keys = self._documents.open("a+b")
         self._keep_whole_lines()
 
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record; it is kept even if the process is killed next. Raises OSError on a full disk."""
+    def append(self, record: Mapping[str, Any], document: str) -> None:
+        """Write the record of the document with the key ``document``; it is kept even if the process is killed next.
+
+        Raises OSError on a full disk.
+        """
+        self._keys.write(document.encode() + b"\n")
+        self._keys.flush()  # first: a record always has the key of its document
         self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n")
         self._file.flush()
 
@@ -46,6 +55,11 @@ class ResumableOutput:
         """What has been written so far, from the beginning."""
         with self.partial.open("rb") as lines:
             yield from map(json.loads, lines)
+
+    def documents(self) -> Iterator[str]:
+        """The keys of the documents whose records an earlier start left."""
+        with self._documents.open("rb") as lines:
+            yield from (line.decode().rstrip() for line in islice(lines, self.done))
 
     def finish(self) -> None:
         """The partial file becomes the output, which replaces an older one at once."""
@@ -57,28 +71,38 @@ class ResumableOutput:
             self.partial.unlink()
         else:
             self.partial.replace(self.output)
-        self._settings.unlink(missing_ok=True)
+        self._forget()
 
     def close(self) -> None:
         """Stop writing; what was written stays for the next start (nothing stays of nothing)."""
         self._file.close()
+        self._keys.close()
         if self.partial.exists() and self.partial.stat().st_size == 0:
             self.partial.unlink()
-            self._settings.unlink(missing_ok=True)
+            self._forget()
+
+    def _forget(self) -> None:
+        self._keys.close()
+        for path in (self._documents, self._settings):
+            path.unlink(missing_ok=True)
 
     def _keep_whole_lines(self) -> None:
-        """A kill in the middle of a line leaves a part of it: cut it off."""
-        whole = self._file.seek(0)
-        for line in self._file:
-            if not line.endswith(b"\n"):
+        """A kill in the middle of a line leaves a part of it, a lost disk other lengths: keep what both files have."""
+        whole, known = self._file.seek(0), self._keys.seek(0)
+        for line, key in zip(self._file, self._keys, strict=False):
+            if not _is_whole(line) or not key.endswith(b"\n"):
                 break
-            try:
-                self.last = json.loads(line)
-            except ValueError:
-                break
-            whole += len(line)
+            whole, known = whole + len(line), known + len(key)
             self.done += 1
         self._file.truncate(whole)
+        self._keys.truncate(known)
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        return line.endswith(b"\n") and isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def _write_parquet(records: Iterator[dict[str, Any]], file: Any) -> None:

@@ -1,5 +1,6 @@
 """Predictions and embeddings of whole collections, written to a file: the functions behind ``longform predict`` and
-``longform embed``. Documents are streamed in order, in constant memory, and an interrupted run is resumed.
+``longform embed``. Documents are streamed in order, in constant memory, and an interrupted run is resumed: the same
+settings, model and names of sources, and the same documents as far as they were used.
 """
 
 import time
@@ -12,12 +13,13 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from longform.data.text import Document, ReadReport, read_documents
+from longform.data.text import Document, ReadReport, read_documents, written
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
 from longform.inference.encoders import load_encoder
 from longform.inference.resumable import ResumableOutput
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
+from longform.runs.digest import content_key
 from longform.runs.subject import model_identity
 
 Sources = str | Path | Sequence[str | Path]
@@ -128,14 +130,14 @@ def _run(
     started, resumed, tokens_now = time.perf_counter(), result.done, 0
     try:
         _skip_done(documents, result)
-        for document, outcome in _paired(runner, documents, settings, initial=resumed):
+        for document, key, outcome in _paired(runner, documents, settings, initial=resumed):
             if not np.isfinite(outcome.values).all():
                 raise InputError(
                     f"document {document}: the model's result is NaN or infinite; nothing is written for it"
                 )
             tokens_now += outcome.tokens
             counts = {"tokens": outcome.tokens, "truncated": outcome.truncated}
-            result.append({"id": document, **format_record(outcome.values), **counts})
+            result.append({"id": written(document), **format_record(outcome.values), **counts}, key)
         seconds = time.perf_counter() - started
         totals = _totals(result)
         result.finish()
@@ -149,39 +151,48 @@ def _run(
 
 def _paired(
     runner: TextModel, documents: Iterator[Document], settings: InferenceSettings, *, initial: int
-) -> Iterator[tuple[str, Outcome]]:
-    """Each document's id and its outcome; a model's error names the documents that it may have come from."""
-    waiting: deque[str] = deque()  # ids of documents that were read, and have no outcome yet: a batch and more
+) -> Iterator[tuple[str, str, Outcome]]:
+    """Each document's id, its key and its outcome; a model's error names the documents that it may have come from."""
+    waiting: deque[tuple[str, str]] = deque()  # of documents that were read, and have no outcome yet: a batch and more
 
     def remembered() -> Iterator[Document]:
         for document in documents:
-            waiting.append(document.id)
+            waiting.append((document.id, _key(document)))
             yield document
 
     options = _chosen(settings, "strategy", "overlap", "on_long")
     outcomes = runner.outcomes(remembered(), max_tokens_per_batch=settings.batch_tokens, **options)
     try:
         for outcome in tqdm(outcomes, initial=initial, unit=" documents", disable=not settings.progress):
-            yield waiting.popleft(), outcome
+            yield *waiting.popleft(), outcome
     except (RuntimeError, IndexError) as error:
         if not waiting:
             raise
         raise InputError(
-            f"one of the {len(waiting)} documents from {waiting[0]} to {waiting[-1]} failed: "
+            f"one of the {len(waiting)} documents from {waiting[0][0]} to {waiting[-1][0]} failed: "
             f"{str(error).strip().splitlines()[0]}; all before them are kept, and a new start goes on there"
         ) from error
 
 
+def _key(document: Document) -> str:
+    """A short name for all of a document that its record is made from."""
+    return content_key(document.id, document.text, document.pair)
+
+
 def _skip_done(documents: Iterator[Document], result: ResumableOutput) -> None:
-    """Read past the documents that an interrupted run has written; raises DataError if the last is another one now."""
-    last = None
-    for _ in range(result.done):
-        last = next(documents, None)
-    if result.last is not None and (last is None or last.id != result.last["id"]):
-        raise DataError(
-            f"{result.partial} holds {result.done} documents, the last of them {result.last['id']}, but the sources' "
-            f"document there is {last.id if last else 'missing'}: they have changed; restart (--restart true)"
-        )
+    """Read past the documents that an interrupted run has written; raises DataError at the first that is another now.
+
+    They are compared here, where they are read anyway, so that no source is read twice before the work begins, and
+    standard input can be gone on with. What comes after them may have changed or grown: it was not used yet.
+    """
+    for place, key in enumerate(result.documents(), start=1):
+        document = next(documents, None)
+        if document is None or _key(document) != key:
+            now = "missing" if document is None else f"another one ({document.id})"
+            raise DataError(
+                f"{result.partial} holds {result.done} documents, but number {place} is {now} in the sources: "
+                "they have changed; restart (--restart true)"
+            )
 
 
 def _totals(result: ResumableOutput) -> dict[str, int]:
@@ -202,7 +213,7 @@ def _identity(model: str | Path, sources: Sources, settings: InferenceSettings, 
 
 def _prediction_format(classifier: TextClassifier, threshold: float) -> Callable[[np.ndarray], dict[str, Any]]:
     """The function that makes a record of one text's logits: one label, several labels, or values."""
-    labels, problem = classifier.labels, classifier.problem_type
+    labels, problem = [written(label) for label in classifier.labels], classifier.problem_type
 
     def one_label(logits: np.ndarray) -> dict[str, Any]:
         exponentials = np.exp(logits.astype(np.float64) - logits.max())  # softmax
