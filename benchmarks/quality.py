@@ -143,7 +143,7 @@ def heal(options: argparse.Namespace) -> None:
 def retrieval(options: argparse.Namespace) -> None:
     """nDCG@10 of the original cut at 512, chunk-and-average, and of a Longform on the whole text."""
     queries, documents, relevant = retrieval_set(options.set, options.data)
-    original = load_encoder(bundled_encoder_folder())
+    original = load_encoder(bundled_encoder_folder(), max_length=512)
     runs = {"original, cut at 512": (original, "cut"), "original, chunks averaged": (original, "chunk-average")}
     if options.model:
         runs = {options.label: (load_encoder(options.model), "whole")} | (runs if options.baselines else {})

@@ -23,7 +23,7 @@ SIZES = {
 
 def save_bert(folder: Path, tokenizer: Any, *, head: str | None = None, **settings: Any) -> Path:
     """A random BERT of 32 positions, with its tokenizer."""
-    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, **SIZES, **settings)
+    config = BertConfig(vocab_size=len(tokenizer), **{"max_position_embeddings": 32, **SIZES, **settings})
     return _save(folder, tokenizer, config, head)
 
 
@@ -33,14 +33,16 @@ def save_longform(folder: Path, tokenizer: Any, *, head: str | None = None, **se
     return _save(folder, tokenizer, LinformerConfig(vocab_size=len(tokenizer), **settings), head)
 
 
-def make_sentence_transformer(folder: Path, *, pooling: dict[str, Any], normalise: bool) -> Path:
-    """Add the files that make a folder with a model a sentence-transformers folder."""
+def make_sentence_transformer(folder: Path, *, pooling: dict[str, Any], normalise: bool, **files: Any) -> Path:
+    """Add the files that make a folder with a model a sentence-transformers folder; ``files``: others, by name."""
     kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), *([("2_Normalize", "Normalize")] if normalise else [])]
     modules = [
         {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for at, (path, kind) in enumerate(kinds)
     ]
     (folder / "modules.json").write_text(json.dumps(modules))
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     return folder

@@ -1,5 +1,6 @@
 """docs/tutorial.md from beginning to end, Python and commands in order, with a tiny encoder and made-up licences."""
 
+import copy
 import re
 import shlex
 from pathlib import Path
@@ -31,7 +32,9 @@ def licences(count: int) -> list[Document]:
 @pytest.fixture
 def _small_material(tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = save_bert(tmp_path / "package", tiny_tokenizer)
+    tokenizer = copy.deepcopy(tiny_tokenizer)
+    tokenizer.model_max_length = 512
+    folder = save_bert(tmp_path / "package", tokenizer, max_position_embeddings=512)
     pooling = {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True}
     make_sentence_transformer(folder, pooling=pooling, normalise=True)
     texts = bundled.LicenceTexts(

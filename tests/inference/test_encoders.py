@@ -1,5 +1,6 @@
 """Embeddings are those of the plain model, however texts are batched, cut or chunked."""
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -7,16 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 from tiny_models import make_sentence_transformer, save_bert
+from tokenizers.normalizers import BertNormalizer
 from transformers import AutoModel
 
 from longform.data.special_tokens import special_tokens
+from longform.data.text import Document
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.evaluation.embeddings import agreement
 from longform.inference.encoders import load_encoder
 from longform.inference.strategies import chunks
 from tolerances import TOLERANCES
 
+MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}  # as sentence-transformers' folders say
 TEXTS = ["the near text", "", "a " * 11, "x", "good bad long short", "of " * 25, "far"]
 LONG = "the long text is far and near for it in a " * 5  # 57 tokens: over 32, under 64
 
@@ -122,6 +127,59 @@ def test_sentence_transformers_folder_gives_pooling_and_normalisation(
     first = plain_states(sentence_transformer_folder, tiny_tokenizer, tiny_tokenizer("the near text")["input_ids"])[0]
     assert_near(vector, first / np.linalg.norm(first))
     assert not load_encoder(sentence_transformer_folder, normalise=False).normalise
+
+
+PROMPTS = {"prompts": {"query": "good: ", "passage": "bad "}}
+FOLDERS: dict[str, dict[str, Any]] = {
+    "default prompt": {"config_sentence_transformers": {**PROMPTS, "default_prompt_name": "passage"}},
+    "no default prompt": {"config_sentence_transformers": PROMPTS},
+    "prompt of a name that any folder has": {"config_sentence_transformers": {"default_prompt_name": "document"}},
+    "lower case": {"sentence_bert_config": {"do_lower_case": True, "max_seq_length": None}},
+    "shorter": {"sentence_bert_config": {"max_seq_length": 9}},
+    "longer than the tokenizer": {"sentence_bert_config": {"max_seq_length": 30}},
+    "all": {
+        "config_sentence_transformers": {"prompts": {"passage": "BAD "}, "default_prompt_name": "passage"},
+        "sentence_bert_config": {"do_lower_case": True, "max_seq_length": 12},
+    },
+}
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("files", FOLDERS.values(), ids=FOLDERS)
+def test_vectors_are_those_of_sentence_transformers(
+    files: dict[str, Any], pooling: str, tiny_tokenizer: Any, tmp_path: Path
+) -> None:
+    tokenizer = copy.deepcopy(tiny_tokenizer)
+    tokenizer.backend_tokenizer.normalizer = BertNormalizer(lowercase=False)
+    tokenizer.model_max_length = 24
+    modes = {"pooling_mode_mean_tokens": False, f"pooling_mode_{MODES[pooling]}": True, "word_embedding_dimension": 24}
+    folder = make_sentence_transformer(save_bert(tmp_path, tokenizer), pooling=modes, normalise=True, **files)
+    texts = ["The NEAR text", "", "x", "good bad " * 4, LONG, "GOOD: Bad"]
+    expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    found = load_encoder(folder).embed(texts)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)  # of length 1, two layers in float32
+    documents = [Document(str(number), text, {}) for number, text in enumerate(texts)]
+    assert_near(load_encoder(folder).embed(documents), expected)
+
+
+def test_a_chosen_length_may_be_more_than_the_folders(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    files = {"sentence_bert_config": {"max_seq_length": 9}}
+    folder = make_sentence_transformer(save_bert(tmp_path, tiny_tokenizer), pooling={}, normalise=False, **files)
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
+    assert [load_encoder(folder, max_length=length).limit for length in (None, 5, 32)] == [9, 5, 32]
+
+
+def test_prompts_that_cannot_be_used(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    prompts = {"prompts": {"passage": "bad "}, "default_prompt_name": "passage"}
+    folder = make_sentence_transformer(
+        save_bert(tmp_path, tiny_tokenizer), pooling={"pooling_mode": "mean", "include_prompt": False}, normalise=False,
+        config_sentence_transformers=prompts,
+    )  # fmt: skip
+    with pytest.raises(CheckpointError, match=r'pools without its prompt \("bad "\).*encode\(texts\)'):
+        load_encoder(folder)
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts | {"default_prompt_name": "other"}))
+    with pytest.raises(CheckpointError, match='has no prompt "other", its default_prompt_name; its prompts: passage'):
+        load_encoder(folder)
 
 
 def test_new_pooling_key_and_unsupported_poolings(tmp_path: Path, tiny_tokenizer: Any) -> None:

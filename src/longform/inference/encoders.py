@@ -7,10 +7,12 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Sequence as Normalizers
 from torch import Tensor
 from torch.nn.functional import normalize
 from transformers import AutoModel
@@ -18,22 +20,28 @@ from transformers.utils import cached_file
 
 from longform.choices import POOLINGS
 from longform.data.batching import Batch
+from longform.data.text import Document
 from longform.errors import CheckpointError, ConfigurationError
 from longform.functional.pooling import pooled, pooled_width
-from longform.inference.loading import load_limited
+from longform.inference.loading import load_limited, position_limit
 from longform.inference.strategies import Outcome, Text, TextModel
 
 SAVED_POOLINGS = ("mean", "cls", "max")  # what a sentence-transformers folder may ask for
 KINDS = (*POOLINGS, "max")
+SETTINGS_OF = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")  # names of their files
 _SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
 
 
 @dataclass(frozen=True)
 class TextEncoder(TextModel):
-    """A model, its tokenizer, and how hidden states become one vector; ``normalise``: to length 1."""
+    """A model, its tokenizer, and how hidden states become one vector; ``normalise``: to length 1.
+
+    ``prompt`` comes before each text (of a pair, before the first), as a sentence-transformers folder may ask.
+    """
 
     pooling: str
     normalise: bool
+    prompt: str = ""
     verb = "embed"
 
     def __post_init__(self) -> None:
@@ -57,11 +65,16 @@ class TextEncoder(TextModel):
 
     def outcomes(self, texts: Iterable[Text], **options: Any) -> Iterator[Outcome]:
         """Embeddings in order, streamed; ``options`` are those of ``run_texts``."""
-        for outcome in super().outcomes(texts, **options):
+        for outcome in super().outcomes(map(self._prompted, texts) if self.prompt else texts, **options):
             if self.normalise:
                 unit = normalize(torch.from_numpy(outcome.values), dim=0).numpy()
                 outcome = outcome._replace(values=unit)
             yield outcome
+
+    def _prompted(self, text: Text) -> Text:
+        if isinstance(text, Document):
+            return text._replace(text=self.prompt + text.text)
+        return self.prompt + text if isinstance(text, str) else (self.prompt + text[0], text[1])
 
     def embed(self, texts: Sequence[Text], *, progress: bool = False, **options: Any) -> np.ndarray:
         """Embeddings float32 (N, D) of ``texts``; ``options`` are those of ``run_texts``."""
@@ -80,22 +93,45 @@ def load_encoder(
 ) -> TextEncoder:
     """A TextEncoder of a folder or hub name.
 
-    ``pooling`` and ``normalise`` default to what a sentence-transformers folder says, else to "mean" and no.
-    ``max_length`` (tokens) may shorten the model's limit, not extend it. ``dtype``, ``device`` and ``compile`` as in
-    ``load_pretrained``. Raises CheckpointError, ConfigurationError.
+    A sentence-transformers folder says ``pooling`` and ``normalise`` where they are None (another: "mean" and no), and
+    has its default prompt, lower case and maximal length. ``max_length`` (tokens) may shorten the model's limit, not
+    extend it. ``dtype``, ``device`` and ``compile`` as in ``load_pretrained``.
+
+    Raises CheckpointError, ConfigurationError.
     """
-    saved_pooling, saved_normalise = _sentence_transformers_settings(source)
+    saved = _sentence_transformers_settings(source)
     options: Any = {"max_length": max_length, "dtype": dtype, "device": device, "compile": compile}
     model, tokenizer, limit = load_limited(AutoModel, source, **options)
-    normalise = saved_normalise if normalise is None else normalise
-    return TextEncoder(model, tokenizer, limit, pooling or saved_pooling, normalise)
+    if max_length is None and saved.max_length is not None:
+        limit = min(saved.max_length, position_limit(model.config))
+    if saved.lower_case:
+        _lower_case(tokenizer)
+    normalise = saved.normalise if normalise is None else normalise
+    return TextEncoder(model, tokenizer, limit, pooling or saved.pooling, normalise, saved.prompt)
 
 
-def _sentence_transformers_settings(source: str | Path) -> tuple[str, bool]:
-    """Pooling and normalisation that a sentence-transformers folder asks for; ("mean", False) for other folders."""
+def _lower_case(tokenizer: Any) -> None:
+    if tokenizer.is_fast:
+        rules = tokenizer.backend_tokenizer
+        rules.normalizer = Normalizers([Lowercase(), *filter(None, [rules.normalizer])])
+    else:
+        tokenizer.do_lower_case = True
+
+
+class _Saved(NamedTuple):
+    """What a sentence-transformers folder asks for, and what other folders get; ``max_length`` in tokens."""
+
+    pooling: str = "mean"
+    normalise: bool = False
+    prompt: str = ""
+    lower_case: bool = False
+    max_length: int | None = None
+
+
+def _sentence_transformers_settings(source: str | Path) -> _Saved:
     modules = _read_json(source, "modules.json")
     if modules is None:
-        return "mean", False
+        return _Saved()
     kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
     unsupported = [kind for kind in kinds if kind not in _SUPPORTED_MODULES]
     if unsupported:
@@ -110,11 +146,28 @@ def _sentence_transformers_settings(source: str | Path) -> tuple[str, bool]:
             "folder itself. Give pooling and the transformer's own folder instead; what longform convert makes of it "
             "has it there"
         )
+    prompt = _default_prompt(source)
     pooling = "mean"
     if "Pooling" in kinds:
         settings = _read_json(source, f"{modules[kinds.index('Pooling')]['path']}/config.json") or {}
         pooling = _pooling_mode(settings, source)
-    return pooling, "Normalize" in kinds
+        if prompt and not settings.get("include_prompt", True):
+            raise CheckpointError(
+                f'"{source}" pools without its prompt ("{prompt}"), which is not done here: its vectors come from '
+                f'sentence-transformers, SentenceTransformer("{source}").encode(texts)'
+            )
+    encoder = next(filter(None, (_read_json(source, f"sentence_{kind}_config.json") for kind in SETTINGS_OF)), {})
+    lower_case, max_length = bool(encoder.get("do_lower_case")), encoder.get("max_seq_length")
+    return _Saved(pooling, "Normalize" in kinds, prompt, lower_case, max_length)
+
+
+def _default_prompt(source: str | Path) -> str:
+    settings = _read_json(source, "config_sentence_transformers.json") or {}
+    name, prompts = settings.get("default_prompt_name"), settings.get("prompts") or {}
+    if name is not None and name not in ("query", "document", *prompts):  # these two are there in any folder
+        there = ", ".join(prompts) or "none"
+        raise CheckpointError(f'"{source}" has no prompt "{name}", its default_prompt_name; its prompts: {there}')
+    return prompts.get(name) or ""
 
 
 def _pooling_mode(settings: dict[str, Any], source: str | Path) -> str:
