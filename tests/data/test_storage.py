@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import subprocess
 import sys
 import threading
@@ -21,6 +22,12 @@ def test_text_and_bytes_in_a_new_folder(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "a.txt").read_bytes() == "é\n".encode()
     assert (tmp_path / "new" / "b.bin").read_bytes() == b"\x00\r\n"
     assert len(list((tmp_path / "new").iterdir())) == 2
+
+
+def test_names_that_are_not_utf8_are_written_as_escapes(tmp_path: Path) -> None:
+    with atomic_write(tmp_path / "a.json") as file:
+        json.dump(["é", "caf\udce9.txt"], file, ensure_ascii=False)
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == ["é", "caf\udce9.txt"]
 
 
 def test_target_is_untouched_until_the_end(tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ def atomic_write(path: str | Path, mode: str = "w") -> Generator[IO[Any], None, 
     unfinished = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
     try:
         encoding = None if mode == "wb" else "utf-8"
-        with open(unfinished, mode, encoding=encoding, newline=encoding and "\n") as file:
+        escapes = encoding and "backslashreplace"  # names of files, and labels, need not be UTF-8
+        with open(unfinished, mode, encoding=encoding, newline=encoding and "\n", errors=escapes) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
