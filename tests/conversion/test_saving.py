@@ -46,6 +46,14 @@ def test_nothing_is_overwritten_unasked(bert_folder, tmp_path):
     assert tree(folder) == before
 
 
+@pytest.mark.parametrize("name", [".mine.lock", ".mine.unfinished", f".mine.{os.getppid()}.ab.unfinished"])
+def test_a_hidden_file_makes_a_folder_not_empty(bert_folder, tmp_path, name):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).touch()
+    with pytest.raises(ConfigurationError, match="is not empty"):
+        longform.convert(bert_folder, max_length=96).save_pretrained(tmp_path / "out")
+
+
 def test_overwriting_replaces_an_earlier_result(bert_folder, tmp_path):
     folder = longform.convert(bert_folder, max_length=96).save_pretrained(tmp_path / "out")
     longform.convert(bert_folder, max_length=80).save_pretrained(folder, overwrite=True)

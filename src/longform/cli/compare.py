@@ -54,9 +54,10 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Compare, and print the table."""
+    from longform.runs.folder import check_begun
     from longform.runs.output import check_output
     from longform.studies.compare.report import left_out
-    from longform.studies.compare.run import EVERY, compare
+    from longform.studies.compare.run import EVERY, IDENTITY, compare
     from longform.studies.compare.tasks import open_task
 
     names = (
@@ -64,6 +65,7 @@ def run(settings: Any) -> None:
         "test_texts", "patch", "seed", "steps", "batch_size", "learning_rate", "dtype",
     )  # fmt: skip
     output = check_output(settings.output, inputs=(settings.data,), folder=True)
+    check_begun(output, IDENTITY, what="comparison")
     opened = open_task(settings.task, settings.scale, **{name: getattr(settings, name) for name in names})
     chosen = EVERY if settings.architectures == ["all"] else settings.architectures
     results = compare(

@@ -65,6 +65,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Do what is lacking, and print the table."""
+    from longform.runs.folder import check_begun
     from longform.runs.output import check_output
     from longform.studies.paper.reproduce import check_options
 
@@ -77,6 +78,8 @@ def run(settings: Any) -> None:
     output = settings.output or Path("runs") / settings.subject
     for place in filter(None, (settings.shared, output)):
         output = check_output(place, inputs=(settings.text, settings.data, settings.model), folder=True)
+    if settings.subject != "figure1":  # whose folder is that of longform spectrum
+        check_begun(output, "reproduce.json", what=settings.subject)
     tables, lacking = DOERS[settings.subject.rstrip("abcd")](settings, output)
     for title, table in tables:
         if table.rows:

@@ -7,7 +7,7 @@ from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.runs.files import read_json
-from longform.runs.output import entries, foreign, sole_output, some
+from longform.runs.output import foreign, sole_output, some
 
 OWN_FILE = "conversion_report.json"
 
@@ -20,7 +20,7 @@ def conversion_folder(folder: Path, source: Any, *, overwrite: bool) -> Generato
     ``overwrite`` an earlier conversion and has nothing else.
     """
     with sole_output(folder, inputs=(source,), folder=True) as place:
-        if entries(place):
+        if place.is_dir() and any(place.iterdir()):
             if not overwrite:
                 raise ConfigurationError(
                     f'"{folder}" is not empty: give another folder, or overwrite=True (--overwrite)'

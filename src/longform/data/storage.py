@@ -115,9 +115,15 @@ def clear_leftovers(folder: Path) -> None:
 
     Folders stay, which may take a process of another machine hours, until ``recover`` for the folder that they become.
     """
-    for path in [*folder.rglob(f".*{UNFINISHED}")]:
-        if _abandoned(path) and path.is_file():
-            path.unlink(missing_ok=True)
+    for place, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(UNFINISHED) and _abandoned(Path(place, name)):
+                Path(place, name).unlink(missing_ok=True)
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file or folder of this name is one that a process is writing, or left unfinished."""
+    return _LEFTOVER.fullmatch(name) is not None
 
 
 def _abandoned(path: Path) -> re.Match[str] | None:

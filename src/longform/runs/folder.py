@@ -81,6 +81,11 @@ class RunFile:
             check_same(self.place, before, identity, otherwise=self.otherwise)
 
 
+def check_begun(folder: Path, name: str, *, what: str) -> None:
+    """Raise ConfigurationError for a folder of something else: what opening it would say, before all is known."""
+    RunFile(folder / name, folder, what).read(begun=entries(folder, but=(name,)))
+
+
 def open_run_folder(
     folder: Path, name: str, identity: Mapping[str, Any], *, what: str, otherwise: str = "another --output"
 ) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.data.records import DATASET_PREFIX
-from longform.data.storage import LOCK, UNFINISHED, followed, only_writer, recover
+from longform.data.storage import LOCK, followed, is_unfinished, only_writer, recover
 from longform.data.text import STANDARD_INPUT
 from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
@@ -33,9 +33,7 @@ def check_output(
     """
     place, given = followed(Path(output).expanduser()), list(_paths(inputs))
     for path in (place, *(place.with_name(place.name + end) for end in beside)):
-        for source in given:
-            if said := _relation(path, source):
-                raise ConfigurationError(f'the output "{path}" {said} "{source}", which is read: give another output')
+        _check_apart(path, given)
         _check_kind(path, folder=folder)
     return place
 
@@ -65,18 +63,21 @@ def _paths(inputs: Iterable[Any]) -> Iterator[Path]:
             yield Path(given).expanduser()
 
 
-def _relation(place: Path, given: Path) -> str | None:
-    """How an output is to an input that it would destroy or that would hold it; None where they are apart."""
-    source, target = _same(given), _same(place)
-    if source is None:
-        return None
-    if source == target:
-        return "is"
-    if any(_same(parent) == source for parent in Path(os.path.realpath(place)).parents):
-        return "is inside"
-    if target and any(_same(parent) == target for parent in Path(os.path.realpath(given)).parents):
-        return "holds"
-    return None
+def _check_apart(place: Path, given: Iterable[Path]) -> None:
+    """Raise ConfigurationError where writing ``place`` would destroy an input, or what is written be one next time."""
+    target, around = _same(place), _around(place)
+    for path in given:
+        source = _same(path)
+        if source is None:
+            continue
+        holds = target is not None and place.is_dir() and target in _around(path)
+        if said := "is" if source == target else "is inside" if source in around else "holds" if holds else "":
+            raise ConfigurationError(f'the output "{place}" {said} "{path}", which is read: give another output')
+
+
+def _around(path: Path) -> set[tuple[int, int] | None]:
+    """The folders that a path is in, at any height."""
+    return {_same(parent) for parent in Path(os.path.realpath(path)).parents}
 
 
 def _same(path: Path) -> tuple[int, int] | None:
@@ -100,7 +101,7 @@ def _check_kind(place: Path, *, folder: bool) -> None:
 def entries(folder: Path, *, but: Collection[str] = ()) -> list[str]:
     """The names of what ``folder`` holds, ``but`` these and what is being written or locked."""
     found = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
-    return [name for name in found if name not in but and not (name[0] == "." and name.endswith((UNFINISHED, LOCK)))]
+    return [name for name in found if name not in but and name != f".{folder.name}{LOCK}" and not is_unfinished(name)]
 
 
 def some(names: Iterable[str]) -> str:

@@ -78,7 +78,7 @@ def distill(
     return DistillationResult(
         opened.model, opened.tokenizer, _agreement(measured[0]), _agreement(measured[-1]), steps=end["step"],
         tokens=end["tokens"], seconds=time.perf_counter() - began, records=run.records.rows,
-        output=None if output is None else Path(output),
+        output=None if output is None else Path(output).expanduser(),
     )  # fmt: skip
 
 

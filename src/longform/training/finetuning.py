@@ -96,7 +96,7 @@ def finetune(
     return FinetuningResult(
         opened.model, opened.tokenizer, scheme.task, scheme.names, metrics, steps=end["step"],
         truncated=job.truncated, seconds=time.perf_counter() - began, records=run.records.rows,
-        output=None if output is None else Path(output),
+        output=None if output is None else Path(output).expanduser(),
     )  # fmt: skip
 
 

@@ -109,7 +109,7 @@ def pretrain(
     return PretrainingResult(
         job.model, reader.tokenizer, curve[-1]["loss"], curve[-1]["perplexity"], first["unigram_loss"], curve,
         steps=end["step"], tokens=end["tokens"], seconds=time.perf_counter() - began, records=run.records.rows,
-        folder=None if output is None else Path(output),
+        folder=None if output is None else Path(output).expanduser(),
     )  # fmt: skip
 
 
