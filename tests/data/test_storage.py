@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -10,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from longform.data.storage import atomic_write, locked, made_once, only_writer
+from longform.data.storage import (
+    atomic_folder,
+    atomic_write,
+    clear_leftovers,
+    locked,
+    made_once,
+    only_writer,
+    recover,
+)
 from longform.errors import ConfigurationError
 
 
@@ -131,3 +140,91 @@ def test_a_folder_that_another_is_making_is_waited_for_and_taken(tmp_path: Path)
     assert len(made) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
     assert (tmp_path / "cache" / "part").read_text() == "whole"
+
+
+def test_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "a.txt").write_text("old")
+    (tmp_path / "a.txt").symlink_to("disk/a.txt")
+    with atomic_write(tmp_path / "a.txt") as file:
+        file.write("new")
+    (tmp_path / "b").symlink_to("disk/b")  # which is not there yet
+    with atomic_folder(tmp_path / "b") as folder:
+        (folder / "c").touch()
+    assert (os.readlink(tmp_path / "a.txt"), os.readlink(tmp_path / "b")) == ("disk/a.txt", "disk/b")
+    assert (tmp_path / "disk" / "a.txt").read_text() == "new"
+    assert (tmp_path / "disk" / "b" / "c").exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from longform.data import storage
+
+moment, place = sys.argv[1], Path(sys.argv[2])
+renamed, removed = Path.rename, storage.shutil.rmtree
+
+def rename(self, target):
+    found = renamed(self, target)
+    if moment == ("aside" if str(target).endswith(".older") else "in place"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return found
+
+Path.rename = rename
+with storage.atomic_folder(place) as folder:
+    (folder / "new").write_text("new")
+    if moment == "writing":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("moment", ["writing", "aside", "in place"])
+@pytest.mark.parametrize("again", ["recovered", "written"])
+def test_folder_survives_a_kill_at_any_moment(tmp_path: Path, moment: str, again: str) -> None:
+    place = tmp_path / "a"
+    place.mkdir()
+    (place / "old").write_text("old")
+    assert subprocess.run([sys.executable, "-c", KILLED, moment, str(place)]).returncode == -9
+    assert len(list(tmp_path.iterdir())) == 2
+    if again == "recovered":
+        recover(place)
+        assert [path.name for path in place.iterdir()] == ["new" if moment == "in place" else "old"]
+    else:
+        with atomic_folder(place) as folder:
+            assert [path.name for path in place.iterdir()] == ["new" if moment == "in place" else "old"]
+            (folder / "newest").touch()
+        assert [path.name for path in place.iterdir()] == ["newest"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_is_being_written_is_no_leftover(tmp_path: Path) -> None:
+    with atomic_folder(tmp_path / "a") as folder, atomic_write(folder / "b") as file:
+        recover(tmp_path / "a")
+        clear_leftovers(tmp_path)
+        file.write("whole")
+    assert (tmp_path / "a" / "b").read_text() == "whole"
+
+
+def test_leftovers_of_the_dead_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    (tmp_path / "deep").mkdir()
+    left = [f".a.{ended.pid}.12ab.unfinished", f"deep/.b.{os.getpid()}.12ab.unfinished"]
+    kept = [
+        f".a.{os.getppid()}.12ab.unfinished", f"a.{ended.pid}.12ab.unfinished", ".a.unfinished", ".a.x.12ab.unfinished",
+        f".a.{ended.pid}.12ab.older",
+    ]  # fmt: skip
+    for name in (*left, *kept):
+        (tmp_path / name).touch()
+    clear_leftovers(tmp_path)
+    assert not any((tmp_path / name).exists() for name in left)
+    assert all((tmp_path / name).exists() for name in kept)
+
+
+def test_disk_without_locks_is_written_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    with locked(tmp_path / "lock") as mine:
+        assert mine

@@ -166,6 +166,64 @@ def interrupted(folder: Path, source: Path, output: Path, settings: InferenceSet
     return done
 
 
+@pytest.mark.parametrize("link", [None, os.symlink, os.link])
+@pytest.mark.parametrize("command", [embed, predict])
+def test_an_input_is_no_output_under_any_name(command: Any, link: Any, tmp_path: Path, classifier_folder: Path) -> None:
+    source = output = write(tmp_path / "a.jsonl", texts(5))
+    if link is not None:
+        output = tmp_path / "other.jsonl"
+        link(source, output)
+    before = source.read_bytes()
+    for read in (source, str(source), [tmp_path / "none", source]):
+        with pytest.raises(ConfigurationError, match=r"a\.jsonl\", which is read: give another output"):
+            command(classifier_folder, read, output, SETTINGS)
+    with pytest.raises(ConfigurationError, match="is inside"):
+        command(classifier_folder, tmp_path, tmp_path / "out.jsonl", SETTINGS)
+    with pytest.raises(ConfigurationError, match="is inside"):
+        command(classifier_folder, source, classifier_folder / "out.jsonl", SETTINGS)
+    assert source.read_bytes() == before
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_what_an_unfinished_output_would_append_to_is_no_input(longform_folder: Path, tmp_path: Path) -> None:
+    source = write(tmp_path / "out.jsonl.partial", texts(5))
+    with pytest.raises(ConfigurationError, match="which is read"):
+        embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS)
+
+
+def test_a_folder_as_output_is_noticed_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "out.jsonl").mkdir()
+    for command in (embed, predict):
+        with pytest.raises(ConfigurationError, match=r'out\.jsonl" is a folder: give a file'):
+            command("no such model", write(tmp_path / "a.jsonl", texts(1)), tmp_path / "out.jsonl", SETTINGS)
+
+
+def test_a_second_run_with_the_same_output_is_told_who_writes(longform_folder: Path, tmp_path: Path) -> None:
+    source, outputs = write(tmp_path / "a.jsonl", texts(5)), [tmp_path / "out.jsonl", tmp_path / "link.jsonl"]
+    outputs[1].symlink_to("out.jsonl")
+    read_documents = inference.read_documents
+
+    def meanwhile(*arguments: Any, **options: Any) -> Any:
+        for output in outputs:
+            with pytest.raises(ConfigurationError, match=f"is being written by process {os.getpid()}"):
+                embed(longform_folder, source, output, SETTINGS)
+        return read_documents(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(inference, "read_documents", meanwhile)
+        embed(longform_folder, source, outputs[0], SETTINGS)
+    assert len(read(outputs[0])) == 5
+
+
+def test_a_linked_output_stays_a_link(longform_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    for name in ("out.jsonl", "out.parquet"):
+        (tmp_path / name).symlink_to(f"disk/{name}")
+        embed(longform_folder, write(tmp_path / "a.jsonl", texts(5)), tmp_path / name, SETTINGS)
+        assert (tmp_path / name).is_symlink()
+    assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == ["out.jsonl", "out.parquet"]
+
+
 def test_changed_settings_are_refused_by_name(longform_folder: Path, bert_folder: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
     done = interrupted(longform_folder, source, output)

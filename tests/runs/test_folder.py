@@ -1,6 +1,7 @@
 """Which run a folder or an unfinished output belongs to, also where several processes begin it at once."""
 
 import json
+import os
 
 import pytest
 
@@ -25,13 +26,13 @@ def test_what_differs_and_the_way_out_are_said(tmp_path):
 
 
 def test_what_another_process_is_writing_does_not_make_a_folder_foreign(tmp_path):
-    (tmp_path / f".{NAME}.123.unfinished").write_text("{")
+    (tmp_path / f".{NAME}.{os.getppid()}.ab12.unfinished").write_text("{")
     open_run_folder(tmp_path, NAME, WANTED, what="trainings")
     assert json.loads((tmp_path / NAME).read_text()) == WANTED
 
 
 def test_a_folder_that_another_process_begins_now_is_shared(tmp_path, monkeypatch):
-    def begun_meanwhile(output, wanted):
+    def begun_meanwhile(folder, *, but):
         (tmp_path / "locks").mkdir()
         (tmp_path / NAME).write_text(json.dumps(WANTED))
         return ["locks"]

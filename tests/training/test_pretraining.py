@@ -150,7 +150,7 @@ def test_other_settings_are_refused(
 ) -> None:
     output = tmp_path / "run"
     with monkeypatch.context() as patched:
-        _interrupt_at(patched, 1)
+        _interrupt_at(patched, 5)
         with pytest.raises(KeyboardInterrupt):
             _run(file, output=output)
     with pytest.raises(ConfigurationError, match=r"settings.learning_rate: 0.003 there, 0.0001 now"):

@@ -50,11 +50,10 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure what is lacking, write the report, and say where it is."""
+    from longform.runs.output import check_output, sole_output
     from longform.studies.speed.cell_run import Effort
     from longform.studies.speed.competitors import chosen_competitors
-    from longform.studies.speed.grid import key_of, run_grid, set_aside
     from longform.studies.speed.presets import chosen_stages
-    from longform.studies.speed.report import write_report
     from longform.studies.speed.selection import cells_of, chosen_device, chosen_threads
 
     names = ("lengths", "sizes", "dtypes", "modes", "passes", "batches", "batch_tokens", "slots", "competitors")
@@ -67,13 +66,24 @@ def run(settings: Any) -> None:
         cells = cells_of(selection, device=device, threads=threads)
         stages.append((cells, chosen_competitors(selection.competitors), effort))
     require("matplotlib", extra="train")  # all of this is better known before the first hour
-    settings.output.mkdir(parents=True, exist_ok=True)
-    if settings.restart and (aside := set_aside(settings.output)):
+    if settings.records is not None:
+        check_output(settings.records)
+    with sole_output(settings.output, folder=True) as output:
+        _measure(stages, settings, output)
+    print(f"saved  {output} (report.html, tables.md, pictures, records.jsonl)")
+
+
+def _measure(stages: Any, settings: Any, output: Path) -> None:
+    from longform.studies.speed.competitors import chosen_competitors
+    from longform.studies.speed.grid import key_of, open_grid, run_grid, set_aside
+    from longform.studies.speed.report import write_report
+
+    open_grid(output)
+    if settings.restart and (aside := set_aside(output)):
         print(f"set aside  {aside}")
     shown = chosen_competitors(["all"])
     records: dict[str, Any] = {}
     for cells, competitors, effort in stages:
-        rows = run_grid(cells, competitors, effort, output=settings.output, also=settings.records)
+        rows = run_grid(cells, competitors, effort, output=output, also=settings.records)
         records |= {key_of(row.settings): row for row in rows}
-        write_report(list(records.values()), shown, settings.output, {"at most": f"{settings.repeats} rounds"})
-    print(f"saved  {settings.output} (report.html, tables.md, pictures, records.jsonl)")
+        write_report(list(records.values()), shown, output, {"at most": f"{settings.repeats} rounds"})

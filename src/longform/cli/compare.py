@@ -54,18 +54,22 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Compare, and print the table."""
+    from longform.runs.folder import check_begun
+    from longform.runs.output import check_output
     from longform.studies.compare.report import left_out
-    from longform.studies.compare.run import EVERY, compare
+    from longform.studies.compare.run import EVERY, IDENTITY, compare
     from longform.studies.compare.tasks import open_task
 
     names = (
         "data", "text_field", "label_field", "pair_field", "vocabulary", "length", "pooling", "projection_init",
         "test_texts", "patch", "seed", "steps", "batch_size", "learning_rate", "dtype",
     )  # fmt: skip
+    output = check_output(settings.output, inputs=(settings.data,), folder=True)
+    check_begun(output, IDENTITY, what="comparison")
     opened = open_task(settings.task, settings.scale, **{name: getattr(settings, name) for name in names})
     chosen = EVERY if settings.architectures == ["all"] else settings.architectures
     results = compare(
-        opened.task, opened.sizes, opened.learning, settings.output, architectures=chosen, device=settings.device,
+        opened.task, opened.sizes, opened.learning, output, architectures=chosen, device=settings.device,
         described={"kind": settings.task, "scale": settings.scale},
     )  # fmt: skip
     rows = [

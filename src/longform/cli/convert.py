@@ -7,7 +7,7 @@ from longform.choices import EXTENSIONS, POOLED, POOLINGS, PROJECTION_INITS, PRO
 from longform.cli.arguments import command_parser
 from longform.cli.lengths_file import read_lengths
 from longform.conversion import defaults
-from longform.conversion.saving import check_output
+from longform.conversion.saving import conversion_folder
 
 Lengths = int | Literal["auto"] | list[int] | list[list[int]] | str
 
@@ -20,7 +20,8 @@ def parser() -> Any:
     )  # fmt: skip
     made.add_argument("source", type=str, help="folder of a saved model, sentence-transformers folder, or hub name")
     made.add_argument("output", type=str, help="folder for the result")
-    made.add_argument("--overwrite", action="store_true", help="replace the result of an earlier conversion")
+    made.add_argument("--overwrite", action="store_true", help="replace an earlier conversion that nothing was "
+                      "changed in since")  # fmt: skip
     _add_length(made)
     _add_attention(made)
     _add_task(made)
@@ -91,7 +92,8 @@ def run(settings: Any) -> None:
     from longform.conversion.convert import convert
 
     output = Path(settings.output).expanduser()
-    check_output(output, overwrite=settings.overwrite)
+    with conversion_folder(output, settings.source, overwrite=settings.overwrite):
+        pass  # what is refused in the end is better refused now
     k = read_lengths(settings.projected_length)
     sharing = (k.sharing or defaults.SHARING) if settings.sharing == "auto" else settings.sharing
     if said := k.measured_elsewhere(settings.max_length):

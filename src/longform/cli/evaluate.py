@@ -30,6 +30,7 @@ def run(settings: Any) -> None:
     """Measure, print the table, write the records."""
     from longform.data.storage import atomic_write
     from longform.evaluation import comparison
+    from longform.runs.output import check_output
 
     task = settings[settings.task]
     models = comparison.contenders(
@@ -44,13 +45,15 @@ def run(settings: Any) -> None:
         "classification": (comparison.compare_classification, ("data",), ("text_field", "label_field", "pair_field")),
         "mlm": (comparison.compare_masked_lm, ("data",), ("text_field", "probability", "seed", "max_tokens")),
     }[settings.task]
+    inputs = (task.longform, task.original, *(task[name] for name in sources))
+    output = None if task.output is None else check_output(task.output, inputs=inputs)
     records = measure(models, *(task[name] for name in sources), run_settings, **{name: task[name] for name in names})
     print_table(settings.task, [{k: v for k, v in record.items() if k not in NOT_IN_TABLE} for record in records])
     for record in records:
         if "confusion" in record:
             _print_confusion(record)
-    if task.output is not None:  # last: should writing fail, the scores are on the screen
-        with atomic_write(task.output) as file:
+    if output is not None:  # last: should writing fail, the scores are on the screen
+        with atomic_write(output) as file:
             file.writelines(json.dumps(record) + "\n" for record in records)
 
 

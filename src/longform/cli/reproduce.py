@@ -65,6 +65,8 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Do what is lacking, and print the table."""
+    from longform.runs.folder import check_begun
+    from longform.runs.output import check_output
     from longform.studies.paper.reproduce import check_options
 
     given = frozenset(
@@ -73,7 +75,11 @@ def run(settings: Any) -> None:
     )  # fmt: skip
     check_options(settings.subject, given, settings.scale)
     require("matplotlib", extra="train")  # before hours of work, not after
-    output = (settings.output or Path("runs") / settings.subject).expanduser()
+    output = settings.output or Path("runs") / settings.subject
+    for place in filter(None, (settings.shared, output)):
+        output = check_output(place, inputs=(settings.text, settings.data, settings.model), folder=True)
+    if settings.subject != "figure1":  # whose folder is that of longform spectrum
+        check_begun(output, "reproduce.json", what=settings.subject)
     tables, lacking = DOERS[settings.subject.rstrip("abcd")](settings, output)
     for title, table in tables:
         if table.rows:

@@ -15,7 +15,7 @@ from longform.conversion.families import family_of
 from longform.conversion.family import Family
 from longform.conversion.head_plan import HeadPlan, plan_head
 from longform.conversion.report import ConversionReport
-from longform.conversion.saving import OWN_FILE, check_output
+from longform.conversion.saving import OWN_FILE, conversion_folder
 from longform.conversion.sentence_transformers_folder import SentenceFolder
 from longform.conversion.source import Source, open_source
 from longform.conversion.tasks import MODELS, check_task
@@ -24,6 +24,7 @@ from longform.data.storage import atomic_folder
 from longform.errors import ConfigurationError, ConversionError, LongformError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.runs.output import digests
 
 Lengths = int | list[int] | list[list[int]]
 Auto = Literal["auto"]
@@ -47,22 +48,26 @@ class ConversionResult:
     def save_pretrained(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write model, tokenizer and conversion_report.json; a sentence-transformers folder where the source was one.
 
-        The folder appears whole or not at all. Raises ConversionError where it is not empty (``overwrite`` replaces
-        an earlier conversion), where it holds the source, and where it cannot be written.
+        The folder appears whole or not at all. Raises ConfigurationError where it is not empty (``overwrite`` replaces
+        an earlier conversion in which nothing was changed or added since), where it is or holds the source or is inside
+        it, and where another process writes it; ConversionError where it cannot be written.
         """
         path = Path(folder).expanduser()
-        check_output(path, overwrite=overwrite, source=self.source_folder)
         try:
-            with atomic_folder(path) as unfinished:
-                self.model.save_pretrained(unfinished)
-                if self.tokenizer is not None:
-                    self.tokenizer.save_pretrained(unfinished)
-                if self.sentence_folder is not None:
-                    self.sentence_folder.write(unfinished, max_length=self.report.max_length)
-                (unfinished / OWN_FILE).write_text(self.report.to_json(), encoding="utf-8")
+            chosen = conversion_folder(path, self.source_folder, overwrite=overwrite)
+            with chosen as place, atomic_folder(place) as unfinished:
+                self._write(unfinished)
         except (OSError, SafetensorError) as error:
             raise ConversionError(f"{path} could not be written ({error}); nothing there was changed") from error
         return path
+
+    def _write(self, folder: Path) -> None:
+        self.model.save_pretrained(folder)
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(folder)
+        if self.sentence_folder is not None:
+            self.sentence_folder.write(folder, max_length=self.report.max_length)
+        (folder / OWN_FILE).write_text(self.report.to_json(digests(folder)), encoding="utf-8")
 
 
 def convert(

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -68,9 +68,10 @@ class ConversionReport:
         lines += [f"  new         {said}" for said in _by_reason((tensor.reason, tensor.name) for tensor in self.new)]
         return "\n".join([*lines, *(f"  note        {note}" for note in self.notes)])
 
-    def to_json(self) -> str:
-        """The whole report as JSON text."""
-        return json.dumps(asdict(self) | {"counts": self.counts()}, indent=2, ensure_ascii=False) + "\n"
+    def to_json(self, files: Mapping[str, str] | None = None) -> str:
+        """The whole report as JSON text; ``files``: what was written with it (longform.runs.output.digests)."""
+        found = asdict(self) | {"counts": self.counts()} | ({} if files is None else {"files": dict(files)})
+        return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
     def _attention(self) -> str:
         given = self.options

@@ -1,27 +1,45 @@
-"""The check before a converted model is saved: its folder is empty, or holds an earlier conversion to overwrite."""
+"""The folder of a converted model: new, empty, or an earlier conversion that is to be replaced."""
 
+import contextlib
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
-from longform.errors import ConversionError
+from longform.errors import ConfigurationError
+from longform.runs.files import read_json
+from longform.runs.output import foreign, sole_output, some
 
 OWN_FILE = "conversion_report.json"
 
 
-def check_output(folder: Path, *, overwrite: bool, source: Path | None = None) -> None:
-    """Raise ConversionError where writing ``folder`` would destroy something.
+@contextlib.contextmanager
+def conversion_folder(folder: Path, source: Any, *, overwrite: bool) -> Generator[Path]:
+    """``folder`` while it alone is written, its link followed.
 
-    A folder that holds files is refused, unless ``overwrite`` is given and it is the result of an earlier conversion.
+    Raises ConfigurationError as ``sole_output`` does, and where the folder holds anything, unless it is to
+    ``overwrite`` an earlier conversion and has nothing else.
     """
-    if folder.exists() and not folder.is_dir():
-        raise ConversionError(f"{folder} is a file; give a folder")
-    if source is not None and source.resolve().is_relative_to(folder.resolve()):
-        raise ConversionError(f"{folder} holds the source; give another folder for the result")
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return
-    if not overwrite:
-        raise ConversionError(f"{folder} is not empty; give another folder, or overwrite=True (--overwrite)")
-    if not (folder / OWN_FILE).is_file():
-        raise ConversionError(
-            f"{folder} is not empty and not the result of a conversion (it has no {OWN_FILE}), so it is not "
-            "overwritten; give another folder"
+    with sole_output(folder, inputs=(source,), folder=True) as place:
+        if place.is_dir() and any(place.iterdir()):
+            if not overwrite:
+                raise ConfigurationError(
+                    f'"{folder}" is not empty: give another folder, or overwrite=True (--overwrite)'
+                )
+            _check_is_conversion(place)
+        yield place
+
+
+def _check_is_conversion(folder: Path) -> None:
+    """Raise ConfigurationError unless the folder is as a conversion left it."""
+    report = folder / OWN_FILE
+    if not report.is_file():
+        raise ConfigurationError(
+            f'"{folder}" is not empty and not the result of a conversion (it has no {OWN_FILE}), so it is not '
+            "overwritten: give another folder"
+        )
+    written = read_json(report, way_out="give another folder").get("files", {})
+    if others := foreign(folder, written, but=(OWN_FILE,)):
+        raise ConfigurationError(
+            f'"{folder}" is not overwritten, since not all in it is as the conversion left it ({some(others)}): move '
+            "that away, or give another folder"
         )

@@ -2,8 +2,12 @@
 
 import contextlib
 import datetime
+import errno
+import glob
 import json
 import os
+import re
+import secrets
 import shutil
 import sys
 from collections.abc import Callable, Generator
@@ -13,64 +17,153 @@ from typing import IO, Any
 
 from longform.errors import ConfigurationError
 
-UNFINISHED = ".unfinished"  # how the name of a file ends that is being written
+UNFINISHED, OLDER = ".unfinished", ".older"  # how names end of what is being written, of what it replaces
+LOCK = ".lock"  # of what one process alone may write
+WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+_LEFTOVER = re.compile(rf"\.(.+)\.(\d+)\.[0-9a-f]+({UNFINISHED}|{OLDER})")
+_being_written: set[str] = set()  # by this process
 
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path, mode: str = "w") -> Generator[IO[Any], None, None]:
     """A file that appears whole or not at all: written beside ``path``, flushed to disk, renamed in the end.
 
-    ``mode`` is "w" (UTF-8) or "wb". Missing folders are made. On any error the old file stays, the unfinished one is
-    removed, and an OSError (a full disk) names ``path``.
+    ``mode`` is "w" (UTF-8) or "wb". Missing folders are made; a symbolic link stays, and its target is written. On any
+    error the old file stays, the unfinished one is removed, and an OSError (a full disk) names ``path``.
     """
     if mode not in ("w", "wb"):
         raise ConfigurationError(f'atomic_write has the modes "w" and "wb", not "{mode}"')
-    path = Path(path)
+    path = followed(Path(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
-    try:
-        encoding = None if mode == "wb" else "utf-8"
-        escapes = encoding and "backslashreplace"  # names of files, and labels, need not be UTF-8
-        with open(unfinished, mode, encoding=encoding, newline=encoding and "\n", errors=escapes) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-        flush_folder(path.parent)
-    except BaseException as error:
-        unfinished.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
+    encoding = None if mode == "wb" else "utf-8"
+    escapes = encoding and "backslashreplace"  # names of files, and labels, need not be UTF-8
+    with _beside(path) as (unfinished, _):
+        try:
+            with open(unfinished, mode, encoding=encoding, newline=encoding and "\n", errors=escapes) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+            flush_folder(path.parent)
+        except BaseException as error:
+            unfinished.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None and error.errno is not None:
+                raise OSError(error.errno, error.strerror, str(path)) from error
+            raise
 
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Generator[Path, None, None]:
-    """A folder that appears whole or not at all, in the place of an older one: filled beside ``path``, and renamed."""
-    path = path.absolute()
-    unfinished, older = (path.with_name(f".{path.name}.{os.getpid()}{end}") for end in (UNFINISHED, ".older"))
-    unfinished.mkdir(parents=True)
-    try:
-        yield unfinished
-        if path.exists():
-            path.rename(older)
+    """A folder that appears whole or not at all, in the place of an older one: filled beside ``path``, and renamed.
+
+    Killed between the two renames, the older one is put back by the next ``recover``, and so at the next start.
+    """
+    path = followed(path.absolute())
+    recover(path)
+    with _beside(path) as (unfinished, older):
+        unfinished.mkdir(parents=True)
         try:
-            unfinished.rename(path)
-        except BaseException:
-            if older.exists():
-                older.rename(path)
-            raise
+            yield unfinished
+            flush_files(unfinished)
+            if path.exists():
+                path.rename(older)
+            try:
+                unfinished.rename(path)
+            except BaseException:
+                if older.exists():
+                    older.rename(path)
+                raise
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        flush_folder(path.parent)
+        shutil.rmtree(older, ignore_errors=True)
+
+
+def followed(path: Path) -> Path:
+    """Where a symbolic link leads, so that it stays when its target is replaced; another path that has a name as is."""
+    return Path(os.path.realpath(path)) if path.is_symlink() or path.name in ("", "..") else path
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Generator[tuple[Path, Path]]:
+    """The hidden names beside ``path`` of what is being written and of what it replaces; they say which process."""
+    mark = f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
+    unfinished, older = path.with_name(mark + UNFINISHED), path.with_name(mark + OLDER)
+    names = {unfinished.name, older.name}
+    _being_written.update(names)
+    try:
+        yield unfinished, older
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    flush_folder(path.parent)
-    shutil.rmtree(older, ignore_errors=True)
+        _being_written.difference_update(names)
+
+
+def recover(place: Path) -> None:
+    """Remove what killed processes left beside ``place``, and put back the folder that one had moved aside."""
+    for path in [*place.parent.glob(f".{glob.escape(place.name)}.*")]:
+        found = _abandoned(path)
+        if found is None or found[1] != place.name:
+            continue
+        if found[3] == OLDER and not os.path.lexists(place):
+            path.rename(place)
+        elif path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Remove the files at any depth of ``folder`` that killed processes had not finished.
+
+    Folders stay, which may take a process of another machine hours, until ``recover`` for the folder that they become.
+    """
+    for place, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(UNFINISHED) and _abandoned(Path(place, name)):
+                Path(place, name).unlink(missing_ok=True)
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file or folder of this name is one that a process is writing, or left unfinished."""
+    return _LEFTOVER.fullmatch(name) is not None
+
+
+def _abandoned(path: Path) -> re.Match[str] | None:
+    """The parts of the name of what a process that has ended was writing; None for anything else."""
+    found = _LEFTOVER.fullmatch(path.name)
+    return None if found is None or path.name in _being_written or _runs(int(found[2])) else found
+
+
+def _runs(process: int) -> bool:
+    """Whether another process of this number is running; this one knows what it writes."""
+    if process == os.getpid():
+        return False
+    if os.name == "nt":  # where asking would end it
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def flush_folder(folder: Path) -> None:
     """Put the names in ``folder`` on the disk, so that a rename survives a loss of power too."""
     if os.name == "nt":  # where folders cannot be opened
         return
-    handle = os.open(folder, os.O_RDONLY)
+    _flush(folder)
+
+
+def flush_files(folder: Path) -> None:
+    """Put every file of ``folder``, at any depth, on the disk."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            _flush(path)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -82,7 +175,7 @@ def locked(path: Path, *, wait: bool = False) -> Generator[bool]:
     """True while no other process holds ``path``, which the system releases when this process ends, even if killed.
 
     ``wait``: until the other has let go. The file says who holds it (``holder``), and goes when it is let go. Where the
-    system has no such locks (Windows), always True.
+    system or the disk has no such locks (Windows, some network file systems), always True.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if find_spec("fcntl") is None:
@@ -109,10 +202,11 @@ def _acquire(path: Path, *, wait: bool) -> int | None:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BaseException as error:
-            os.close(handle)
-            if isinstance(error, BlockingIOError):
-                return None
-            raise
+            if getattr(error, "errno", None) not in WITHOUT_LOCKS:
+                os.close(handle)
+                if isinstance(error, BlockingIOError):
+                    return None
+                raise
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), path.stat()):
                 return handle
@@ -147,10 +241,12 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> None:
 def only_writer(place: Path) -> Generator[None]:
     """Keep other processes from writing ``place``, a file or folder, meanwhile; the lock is ".NAME.lock" beside it.
 
-    Raises ConfigurationError, which says who writes there, where another process does.
+    In a folder itself where nothing can be written beside it. Raises ConfigurationError, which says who writes there,
+    where another process does.
     """
-    place = place.absolute()
-    lock = place.with_name(f".{place.name}.lock")
+    place = Path(os.path.realpath(place))
+    beside = not place.is_dir() or os.access(place.parent, os.W_OK)
+    lock = (place.parent if beside else place) / f".{place.name}{LOCK}"
     with locked(lock) as mine:
         if not mine:
             raise ConfigurationError(

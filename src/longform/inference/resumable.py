@@ -7,11 +7,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from longform.data.storage import atomic_write
+from longform.data.storage import atomic_write, flush_folder
 from longform.errors import ConfigurationError, require
 from longform.runs.folder import RunFile
 
-DOCUMENTS = ".documents"  # beside an output that is not finished
+PARTIAL, SETTINGS, DOCUMENTS = BESIDE = (".partial", ".settings", ".documents")  # while it is not finished
 OUTPUT_SUFFIXES = (".jsonl", ".parquet")
 ROWS_AT_A_TIME = 1024  # of a parquet row group
 
@@ -29,8 +29,8 @@ class ResumableOutput:
         self.output = Path(output)
         if self.output.suffix not in OUTPUT_SUFFIXES:
             raise ConfigurationError(f'output is "{output}"; its suffix is one of {", ".join(OUTPUT_SUFFIXES)}')
-        self.partial = self.output.with_name(self.output.name + ".partial")
-        self._settings = self.output.with_name(self.output.name + ".settings")
+        self.partial = self.output.with_name(self.output.name + PARTIAL)
+        self._settings = self.output.with_name(self.output.name + SETTINGS)
         self.done = 0
         if restart:
             self.partial.unlink(missing_ok=True)
@@ -71,6 +71,7 @@ class ResumableOutput:
             self.partial.unlink()
         else:
             self.partial.replace(self.output)
+            flush_folder(self.output.parent)
         self._forget()
 
     def close(self) -> None:

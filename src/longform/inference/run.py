@@ -17,9 +17,10 @@ from longform.data.text import Document, ReadReport, read_documents, written
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
 from longform.inference.encoders import load_encoder
-from longform.inference.resumable import ResumableOutput
+from longform.inference.resumable import BESIDE, ResumableOutput
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
 from longform.runs.digest import content_key
+from longform.runs.output import sole_output
 from longform.runs.subject import model_identity
 
 Sources = str | Path | Sequence[str | Path]
@@ -87,10 +88,11 @@ def predict(
     settings = settings or InferenceSettings()
     if not 0 <= threshold <= 1:
         raise ConfigurationError(f"threshold is {threshold}; it is a probability")
-    classifier = load_classifier(model, **_chosen(settings, *LOADING))
-    format_record = _prediction_format(classifier, threshold)
-    identity = {"command": "predict", "threshold": threshold}
-    return _run(classifier, format_record, model, sources, output, settings, identity)
+    with sole_output(output, inputs=(model, sources), beside=BESIDE) as place:
+        classifier = load_classifier(model, **_chosen(settings, *LOADING))
+        format_record = _prediction_format(classifier, threshold)
+        identity = {"command": "predict", "threshold": threshold}
+        return _run(classifier, format_record, model, sources, place, settings, identity)
 
 
 def embed(
@@ -108,9 +110,10 @@ def embed(
     ``pooling`` and ``normalise`` as in ``load_encoder``. Raises the errors of ``longform.errors``.
     """
     settings = settings or InferenceSettings()
-    encoder = load_encoder(model, pooling=pooling, normalise=normalise, **_chosen(settings, *LOADING))
-    identity = {"command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise}
-    return _run(encoder, _embedding_record, model, sources, output, settings, identity)
+    with sole_output(output, inputs=(model, sources), beside=BESIDE) as place:
+        encoder = load_encoder(model, pooling=pooling, normalise=normalise, **_chosen(settings, *LOADING))
+        identity = {"command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise}
+        return _run(encoder, _embedding_record, model, sources, place, settings, identity)
 
 
 def _chosen(settings: InferenceSettings, *names: str) -> dict[str, Any]:
@@ -119,7 +122,7 @@ def _chosen(settings: InferenceSettings, *names: str) -> dict[str, Any]:
 
 def _run(
     runner: TextModel, format_record: Callable[[np.ndarray], dict[str, Any]], model: str | Path, sources: Sources,
-    output: str | Path, settings: InferenceSettings, identity: dict[str, Any],
+    output: Path, settings: InferenceSettings, identity: dict[str, Any],
 ) -> InferenceSummary:  # fmt: skip
     """Write a record of each document; ``identity``: what, beside ``settings``, a resumed run must have in common."""
     report = ReadReport()

@@ -5,14 +5,15 @@ at every start.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longform.data.storage import UNFINISHED
+from longform.data.storage import clear_leftovers
 from longform.errors import ConfigurationError
 from longform.runs.files import read_json, write_json
+from longform.runs.output import entries, some
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -62,10 +63,9 @@ class RunFile:
         if self.path.exists():
             return read_json(self.path, way_out=f"give {self.otherwise}")
         if begun:
-            named = ", ".join([*begun[:3], *(["..."] if begun[3:] else [])])
             raise ConfigurationError(
-                f'"{self.place}" is not empty ({named}), and holds no {self.what} ({self.path.name} is missing): give '
-                "another output folder (--output)"
+                f'"{self.place}" is not empty ({some(begun)}), and holds no {self.what} ({self.path.name} is missing): '
+                "give another output folder (--output)"
             )
         return None
 
@@ -81,15 +81,14 @@ class RunFile:
             check_same(self.place, before, identity, otherwise=self.otherwise)
 
 
+def check_begun(folder: Path, name: str, *, what: str) -> None:
+    """Raise ConfigurationError for a folder of something else: what opening it would say, before all is known."""
+    RunFile(folder / name, folder, what).read(begun=entries(folder, but=(name,)))
+
+
 def open_run_folder(
     folder: Path, name: str, identity: Mapping[str, Any], *, what: str, otherwise: str = "another --output"
 ) -> None:
     """Begin a run in ``folder``, whose file ``name`` holds its identity, or go on with it. Raises as RunFile.open."""
-    path = folder / name
-    RunFile(path, folder, what, otherwise).open(identity, begun=entries(folder, lambda entry: entry != path))
-
-
-def entries(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:
-    """The names of what ``folder`` holds that are ``wanted``; files that are being written do not count."""
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted(entry.name for entry in found if wanted(entry) and not entry.name.endswith(UNFINISHED))
+    RunFile(folder / name, folder, what, otherwise).open(identity, begun=entries(folder, but=(name,)))
+    clear_leftovers(folder)

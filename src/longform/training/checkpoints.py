@@ -6,7 +6,6 @@ schedule and random states are read by torch.load(weights_only=True), which refu
 """
 
 import contextlib
-import os
 import pickle
 import re
 import shutil
@@ -15,8 +14,10 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from longform.data.storage import flush_files, flush_folder
 from longform.errors import CheckpointError
 from longform.runs import files
+from longform.runs.output import files_in
 
 MANIFEST = "complete.json"
 WEIGHTS = "model.safetensors"
@@ -47,11 +48,8 @@ def newest_checkpoint(output: Path) -> Path | None:
 
 def write_manifest(folder: Path) -> None:
     """Write down the size in bytes of each file, after all of them have reached the disk."""
-    sizes = {}
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
-        sizes[file.relative_to(folder).as_posix()] = file.stat().st_size
+    flush_files(folder)
+    sizes = {name: (folder / name).stat().st_size for name in files_in(folder)}
     files.write_json(folder / MANIFEST, sizes)
 
 
@@ -88,6 +86,7 @@ def publish(incomplete: Path, final: Path) -> None:
     write_manifest(incomplete)
     remove(final)
     incomplete.rename(final)
+    flush_folder(final.parent)
 
 
 def remove(folder: Path) -> None:

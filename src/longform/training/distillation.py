@@ -14,11 +14,12 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from longform.data.text import Document
+from longform.data.token_store import CorpusFiles
 from longform.training.distillation_job import Agreement, DistillationJob
-from longform.training.run_folder import current_process
+from longform.training.run_folder import current_process, place_of_run
 from longform.training.settings import DistillationSettings
 from longform.training.students import load_encoder, open_student
-from longform.training.trainer import carry_out, folder_of
+from longform.training.trainer import carry_out
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,19 @@ def distill(
     text), CheckpointError (a damaged checkpoint, a full disk).
     """
     began = time.perf_counter()
-    opened = open_student(student, tokenizer)
-    job = DistillationJob(
-        opened, load_encoder(teacher), documents, settings or DistillationSettings(), heldout, current_process()
-    )
-    with folder_of(output) as folder:
+    process, texts = current_process(), [each for each in (documents, heldout) if isinstance(each, CorpusFiles)]
+    inputs = (student, getattr(student, "source_folder", None), teacher, *texts)
+    with place_of_run(output, inputs, process) as folder:
+        opened = open_student(student, tokenizer)
+        job = DistillationJob(
+            opened, load_encoder(teacher), documents, settings or DistillationSettings(), heldout, process
+        )
         run = carry_out(job, folder, kept=output is not None, resume=resume, shown=progress)
     measured, end = run.records.of("agreement"), run.records.last("end") or {}
     return DistillationResult(
         opened.model, opened.tokenizer, _agreement(measured[0]), _agreement(measured[-1]), steps=end["step"],
         tokens=end["tokens"], seconds=time.perf_counter() - began, records=run.records.rows,
-        output=None if output is None else folder,
+        output=None if output is None else Path(output).expanduser(),
     )  # fmt: skip
 
 

@@ -21,10 +21,10 @@ from longform.training.labels import (
     read_examples,
     split,
 )
-from longform.training.run_folder import current_process
+from longform.training.run_folder import current_process, place_of_run
 from longform.training.settings import FinetuningSettings
 from longform.training.students import with_labels
-from longform.training.trainer import carry_out, folder_of
+from longform.training.trainer import carry_out
 
 PROBLEMS = {SINGLE: classifiers.SINGLE_LABEL, MULTI: classifiers.MULTI_LABEL, REGRESSION: classifiers.REGRESSION}
 
@@ -76,26 +76,27 @@ def finetune(
     """
     began = time.perf_counter()
     settings = settings or FinetuningSettings()
-    fields: Any = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
-    labelled = train if isinstance(train, Examples) else read_examples(train, **fields)
-    if validation is not None and not isinstance(validation, Examples):
-        validation = read_examples(validation, **fields)
-    scheme, taught, held = _split(labelled, validation, settings)
-    set_seed(settings.seed)
-    opened = with_labels(
-        model, len(scheme.names), tokenizer, problem_type=PROBLEMS[scheme.task],
-        pooling=settings.classifier_pooling,
-        id2label=dict(enumerate(scheme.names)), label2id={name: i for i, name in enumerate(scheme.names)},
-    )  # fmt: skip
-    job = FinetuningJob(opened, scheme, taught, held, settings, current_process(), progress=progress)
-    with folder_of(output) as folder:
+    process = current_process()
+    with place_of_run(output, (model, train, validation), process) as folder:
+        fields: Any = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
+        labelled = train if isinstance(train, Examples) else read_examples(train, **fields)
+        if validation is not None and not isinstance(validation, Examples):
+            validation = read_examples(validation, **fields)
+        scheme, taught, held = _split(labelled, validation, settings)
+        set_seed(settings.seed)
+        opened = with_labels(
+            model, len(scheme.names), tokenizer, problem_type=PROBLEMS[scheme.task],
+            pooling=settings.classifier_pooling,
+            id2label=dict(enumerate(scheme.names)), label2id={name: i for i, name in enumerate(scheme.names)},
+        )  # fmt: skip
+        job = FinetuningJob(opened, scheme, taught, held, settings, process, progress=progress)
         run = carry_out(job, folder, kept=output is not None, resume=resume, shown=progress)
     end = run.records.last("end") or {}
     metrics = {name: value for name, value in end.items() if name not in ("event", "step")}
     return FinetuningResult(
         opened.model, opened.tokenizer, scheme.task, scheme.names, metrics, steps=end["step"],
         truncated=job.truncated, seconds=time.perf_counter() - began, records=run.records.rows,
-        output=None if output is None else folder,
+        output=None if output is None else Path(output).expanduser(),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from longform.data.token_store import Corpus
+from longform.data.token_store import Corpus, CorpusFiles
 from longform.errors import ConfigurationError, require
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
@@ -25,18 +25,15 @@ from longform.training.pretraining_report import write_report
 from longform.training.pretraining_settings import PretrainingSettings
 from longform.training.pretraining_sources import CorpusReader, Sources, Tokenizers, as_corpus
 from longform.training.records import RecordingCallback
-from longform.training.run_folder import RunFolder, current_process
+from longform.training.run_folder import CACHE, RunFolder, current_process, place_of_run
 from longform.training.students import Student, learning
 from longform.training.trainer import (
     NumberedStepsTrainer,
     carry_out,
     checkpoints_apart,
     evaluations_apart,
-    folder_of,
     training_arguments,
 )
-
-CACHE = "cache"  # inside the output folder, where no other place is given
 
 
 @dataclass(frozen=True)
@@ -94,23 +91,26 @@ def pretrain(
     settings = settings or PretrainingSettings()
     require("matplotlib", extra="train")  # now rather than when the learning curve is drawn
     process = current_process()
-    with folder_of(output) as folder:
+    texts, held = as_corpus(corpus, text_field), None if validation is None else as_corpus(validation, text_field)
+    inputs = (tokenizer, *(each for each in (texts, held) if isinstance(each, CorpusFiles)))
+    with place_of_run(output, inputs, process) as folder:
         reader = CorpusReader(
-            as_corpus(corpus, text_field), tokenizer, folder / CACHE if cache is None else Path(cache),
+            texts, tokenizer, folder / CACHE if cache is None else Path(cache),
             limit=settings.max_documents, process=process, progress=progress,
         )  # fmt: skip
-        held = None if validation is None else as_corpus(validation, text_field)
         job = PretrainingJob(reader, config, settings, held, process)
         run = carry_out(job, folder, kept=output is not None, resume=resume, shown=progress)
         if cache is None and process.is_main_process:
-            for tokens in (folder / CACHE).glob("tokens-*"):  # the finished folder needs none; they can be made again
+            for tokens in (folder / CACHE).glob(
+                "*tokens-*"
+            ):  # also unfinished: the finished folder needs none; they can be made again
                 shutil.rmtree(tokens)
     curve, end = run.records.of("validation"), run.records.last("end") or {}
     first = run.records.last("run") or {}
     return PretrainingResult(
         job.model, reader.tokenizer, curve[-1]["loss"], curve[-1]["perplexity"], first["unigram_loss"], curve,
         steps=end["step"], tokens=end["tokens"], seconds=time.perf_counter() - began, records=run.records.rows,
-        folder=None if output is None else folder,
+        folder=None if output is None else Path(output).expanduser(),
     )  # fmt: skip
 
 

@@ -1,31 +1,45 @@
 """The folder of a training: which run it is, how far it has come, what it has written down."""
 
 import contextlib
+import os
 import shutil
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from longform.errors import CheckpointError, MissingDependencyError, require
+from longform.data.storage import clear_leftovers, flush_files, flush_folder
+from longform.errors import CheckpointError, ConfigurationError, MissingDependencyError, require
 from longform.runs.files import write_json
-from longform.runs.folder import RunFile, check_same, entries
-from longform.training.checkpoints import WEIGHTS, checkpoint_step, keep_only, newest_checkpoint
+from longform.runs.folder import RunFile, check_same, differences
+from longform.runs.output import check_names, entries, files_in, sole_output, some
+from longform.training.checkpoints import checkpoint_step, keep_only, newest_checkpoint
 from longform.training.records import Records
 
 RUN_FILE = "run.json"
+CACHE = "cache"  # of a pre-training, where no other place is given; made before it is known which run this is
 UNFINISHED = "incomplete-checkpoint-final"  # where the finished model is written before it gets its place
-WRITTEN = (WEIGHTS, "config.json", "README.md", "records.jsonl", "report.html")  # of what a run writes, the likely ones
 OTHERWISE = "another output folder, or resume=False (--resume false) to begin anew"
 
 
 @contextlib.contextmanager
-def temporary_folder() -> Generator[Path]:
-    """A folder for a run that leaves nothing behind."""
-    with tempfile.TemporaryDirectory(prefix="longform-") as folder:
-        yield Path(folder)
+def place_of_run(output: str | Path | None, inputs: Iterable[Any], process: Any) -> Generator[Path]:
+    """The output folder, which one run alone writes meanwhile, or one that leaves nothing behind.
+
+    ``inputs``: models and texts, by name. ``process``: of several, the main one looks after the folder. Raises
+    ConfigurationError where the folder is not for this run to write: an input's, another process's or another's.
+    """
+    if output is None:
+        with tempfile.TemporaryDirectory(prefix="longform-") as folder:
+            yield Path(folder)
+    elif process.is_main_process:
+        with sole_output(output, inputs=inputs, folder=True) as folder:
+            read_run(folder)
+            yield folder
+    else:
+        yield Path(output).expanduser()
 
 
 def current_process() -> Any:
@@ -36,11 +50,17 @@ def current_process() -> Any:
 def read_run(folder: Path) -> dict[str, Any] | None:
     """What the folder says about its run: identity, steps, status, files; None where it says nothing.
 
-    Raises ConfigurationError where a folder of no run has files that a run would replace or delete, CheckpointError
-    for a damaged file.
+    Raises ConfigurationError for a folder of something else, CheckpointError for a damaged file.
     """
-    found = entries(folder, lambda path: path.name in WRITTEN or checkpoint_step(path) is not None)
-    return RunFile(folder / RUN_FILE, folder, "training", OTHERWISE).read(begun=found)
+    path = folder / RUN_FILE
+    found = RunFile(path, folder, "training", "another output folder").read(begun=entries(folder, but=(CACHE,)))
+    if found is None:
+        return None
+    if "status" not in found:
+        held = found.get("kind", f"{RUN_FILE} of something else")
+        raise ConfigurationError(f'"{folder}" holds no training, but a {held}: give another output folder')
+    check_names(found.setdefault("files", []), path)
+    return found
 
 
 class RunFolder:
@@ -63,32 +83,30 @@ class RunFolder:
         Raises ConfigurationError when the folder holds another run or another's files, CheckpointError when it is
         damaged.
         """
-        before = self._before(resume)
-        if before is not None and resume:
-            there = {name: before.get(name) for name in self.identity}
-            check_same(self.folder, there, self.identity, otherwise=OTHERWISE)
-            self.steps = before.get("steps")
-            self.complete = before.get("status") == "complete"
-            self.checkpoint = None if self.complete else newest_checkpoint(self.folder)
+        before = read_run(self.folder) if self.kept else None
+        going_on = resume and before is not None and self._take_up(before)
+        self.files = (before or {}).get("files", [])
         wait()
         try:
-            self._open_records(anew=before is None or not resume)
+            self._open_records(anew=not going_on)
         except OSError as error:
             raise CheckpointError(f'the output folder "{self.folder}" cannot be written: {error}') from error
         wait()
 
-    def _before(self, resume: bool) -> dict[str, Any] | None:
-        """What the folder says about its run; None where that cannot be read and is not needed."""
-        try:
-            before = read_run(self.folder) if self.kept else None
-        except CheckpointError:
-            if resume:
-                raise
-            return None
-        self.files = (before or {}).get("files", [])
-        return before
+    def _take_up(self, before: dict[str, Any]) -> bool:
+        """Where the run stands; False where it is another one, which came to nothing that could be lost."""
+        complete = before["status"] == "complete"
+        checkpoint = None if complete else newest_checkpoint(self.folder)
+        there = {name: before.get(name) for name in self.identity}
+        if not (complete or before["files"] or checkpoint) and differences(there, self.identity):
+            return False
+        check_same(self.folder, there, self.identity, otherwise=OTHERWISE)
+        self.steps, self.complete, self.checkpoint = before.get("steps"), complete, checkpoint
+        return True
 
     def _open_records(self, *, anew: bool) -> None:
+        if self.main:
+            clear_leftovers(self.folder)
         if anew:
             if self.main:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -125,9 +143,7 @@ class RunFolder:
             try:
                 unfinished.mkdir(parents=True)
                 save(unfinished)
-                earlier, self.files = self.files, _move_all(unfinished, self.folder)
-                for name in set(earlier).difference(self.files):
-                    (self.folder / name).unlink(missing_ok=True)
+                self._place(unfinished)
             except MissingDependencyError:
                 raise
             except Exception as error:  # of a full disk safetensors and tokenizers make errors of their own
@@ -141,12 +157,20 @@ class RunFolder:
             keep_only(self.folder)
         wait()
 
-
-def _move_all(source: Path, target: Path) -> list[str]:
-    """Each file to its place in ``target``, over an older one. Returns their names there."""
-    names = sorted(path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file())
-    for name in names:
-        place = target / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        (source / name).replace(place)
-    return names
+    def _place(self, unfinished: Path) -> None:
+        """Each file to its place, over ours of an earlier run, whose other files go."""
+        names = files_in(unfinished)
+        flush_files(unfinished)
+        check_names(names, self.folder / RUN_FILE)
+        if others := [name for name in names if name not in self.files and os.path.lexists(self.folder / name)]:
+            raise ConfigurationError(f"{some(others)} there is not of this run and would be replaced: move it away")
+        earlier, self.files = self.files, sorted({*names, *self.files})
+        self._write("running")  # killed from here on, these files are known as ours
+        for name in names:
+            place = self.folder / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            (unfinished / name).replace(place)
+        for name in set(earlier).difference(names):
+            (self.folder / name).unlink(missing_ok=True)
+        self.files = names
+        flush_folder(self.folder)

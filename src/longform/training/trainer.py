@@ -18,7 +18,7 @@ from longform.training.checkpoints import WEIGHTS, checkpoint_step, keep_only, p
 from longform.training.job import Job, Part
 from longform.training.kept_memory import kept_memory
 from longform.training.pretraining_settings import PretrainingSettings
-from longform.training.run_folder import RunFolder, temporary_folder
+from longform.training.run_folder import RunFolder
 from longform.training.settings import DistillationSettings
 
 LOGS = 100  # how many records of the loss a run writes at least
@@ -248,8 +248,3 @@ def carry_out(job: Job, folder: Path, *, kept: bool, resume: bool, shown: bool) 
         with quiet_transformers():
             run.finish(lambda place: job.save(run, place), wait=process.wait_for_everyone)
     return run
-
-
-def folder_of(output: str | Path | None) -> contextlib.AbstractContextManager[Path]:
-    """The output folder, or one that leaves nothing behind."""
-    return temporary_folder() if output is None else contextlib.nullcontext(Path(output))

@@ -174,8 +174,10 @@ def test_without_matplotlib_nothing_is_measured(models, corpus, tmp_path, monkey
 def test_two_models_of_one_name_and_a_folder_of_something_else(models, corpus, tmp_path, capsys):
     assert main(arguments([models[0], models[0]], corpus, tmp_path / "out")) == 2
     assert "would be called tinybert-corpus" in capsys.readouterr().err
-    assert main(arguments(models[:1], corpus, tmp_path)) == 2
-    assert "is not empty" in capsys.readouterr().err
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "thesis.txt").touch()
+    assert main(arguments(models[:1], corpus, tmp_path / "papers")) == 2
+    assert "is not empty (thesis.txt)" in capsys.readouterr().err
 
 
 def test_files_that_hold_no_k(tmp_path, models, capsys):

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from longform.errors import CheckpointError
-from longform.runs.records import Record, read_records
+from longform.errors import CheckpointError, ConfigurationError
+from longform.runs.records import Record, append_record, read_records
 from longform.studies.speed.cell_run import Effort
 from longform.studies.speed.competitors import chosen_competitors
-from longform.studies.speed.grid import RECORDS, run_grid, set_aside
+from longform.studies.speed.grid import LOG, RECORDS, open_grid, run_grid, set_aside
 from longform.studies.speed.guards import Probe, fitting_repeats, memory_groups, predicted_seconds
 from longform.studies.speed.shapes import Cell
 
@@ -249,3 +249,20 @@ def test_records_are_lines_of_json(tmp_path: Path, fake_children) -> None:
     measured(tmp_path, 64)
     lines = (tmp_path / RECORDS).read_text().splitlines()
     assert [json.loads(line)["settings"]["competitor"] for line in lines] == ["ours-linear", "sdpa"]
+
+
+def test_a_benchmark_is_known_by_its_file_or_its_records_and_goes_on(tmp_path: Path) -> None:
+    open_grid(tmp_path / "new")
+    (tmp_path / "new" / LOG).touch()  # killed before its first record
+    open_grid(tmp_path / "new")
+    append_record(tmp_path / "earlier" / RECORDS, Record(name="speed", metrics={}))
+    (tmp_path / "earlier" / "report.html").touch()
+    open_grid(tmp_path / "earlier")
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "report.html").touch()
+    with pytest.raises(ConfigurationError, match=r"is not empty \(report.html\), and holds no benchmark"):
+        open_grid(tmp_path / "papers")
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / RECORDS).write_text('{"event": "run", "step": 0}\n')
+    with pytest.raises(CheckpointError, match="not a benchmark record"):
+        open_grid(tmp_path / "training")

@@ -19,6 +19,7 @@ from longform.data.text import Document
 from longform.errors import ConfigurationError, require
 from longform.runs.facts import environment
 from longform.runs.folder import open_run_folder
+from longform.runs.output import sole_output
 from longform.runs.subject import subject_identity
 from longform.studies.bounds.attention_samples import (
     AttentionSample,
@@ -92,8 +93,14 @@ def run_bound(
     Raises ConfigurationError where the folder holds something else (other settings, another model or corpus),
     DataError where there are too few texts of n tokens, MissingDependencyError without matplotlib.
     """
-    model, texts = (None, None) if subject is None else (subject.model, subject.texts)
     require("matplotlib", extra="train")
+    inputs = () if subject is None else (subject.source, subject.documents)
+    with sole_output(output, inputs=inputs, folder=True) as folder:
+        return _run(subject, settings, folder, progress)
+
+
+def _run(subject: BoundSubject | None, settings: BoundSettings, output: Path, progress: bool) -> BoundResult:
+    model, texts = (None, None) if subject is None else (subject.model, subject.texts)
     about = {"texts": texts, **asdict(settings), "model": None}
     if subject is not None:
         about |= subject_identity(subject.source, subject.documents)

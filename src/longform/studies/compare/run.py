@@ -26,7 +26,7 @@ from longform.studies.compare.sizes import Sizes
 from longform.studies.compare.tfidf_baseline import logistic_regression
 from longform.studies.speed.memory import is_out_of_memory
 
-BASELINE = "tfidf"
+BASELINE, IDENTITY = "tfidf", "run.json"
 LOCK = "lock"  # of the process that is at an architecture
 WEIGHTS = "model.safetensors"  # of an architecture, the tested ones: state dict of architectures.build
 EVERY = (*ARCHITECTURES, BASELINE)
@@ -81,7 +81,7 @@ def compare(
         **asdict(learning),
     }  # fmt: skip
     identity = {"kind": "comparison", "settings": settings, "data": task.digest()}
-    open_run_folder(setup.output, "run.json", identity, what="comparison")
+    open_run_folder(setup.output, IDENTITY, identity, what="comparison")
     asked: dict[str, Result] = {}
     for wait, name in product((False, True), architectures):  # in the end, what another process was at
         if name in asked:

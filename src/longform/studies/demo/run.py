@@ -8,6 +8,7 @@ from typing import Any
 from longform.errors import ConfigurationError
 from longform.runs.facts import environment
 from longform.runs.files import write_lines
+from longform.runs.output import entries, sole_output
 from longform.studies.demo import steps
 from longform.studies.demo.comparing import compare
 from longform.studies.demo.pipeline import IDENTITY, RESULTS, WORK, Pipeline
@@ -28,24 +29,30 @@ def run_demo(
     stopped; a finished demo is only summed up. ``fresh``: forget what is there. Returns the results of the steps.
     Raises ConfigurationError when the folder holds something else.
     """
-    folder = Path(output)
     chosen = scale_named(scale, seed=seed)
+    with sole_output(output, folder=True) as folder:
+        return _run(folder, chosen, {"seed": seed, "scale": scale}, fresh=fresh, say=say)
+
+
+def _run(
+    folder: Path, chosen: Scale, identity: dict[str, Any], *, fresh: bool, say: Callable[[str], None]
+) -> dict[str, dict[str, Any]]:
     if fresh:
         _clear(folder)
-    pipeline = Pipeline(folder, {"seed": seed, "scale": scale})
+    pipeline = Pipeline(folder, identity)
     pipeline.open()
     if "finish" in pipeline.results:
         say(f"This demo is finished (--fresh true does it again). {folder}/report.html has everything.\n")
     else:
         if pipeline.results:
             say(f"Going on where it was interrupted: {len(pipeline.results)} results are in {folder}.")
-        _all_steps(pipeline, chosen, seed, folder, say)
+        _all_steps(pipeline, chosen, identity["seed"], folder, say)
     say(summary(pipeline.results, folder))
     return pipeline.results
 
 
 def _clear(folder: Path) -> None:
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / IDENTITY).is_file():
+    if entries(folder) and not (folder / IDENTITY).is_file():
         raise ConfigurationError(f'"{folder}" was not made by the demo, so it is not cleared: give another --output')
     for name in reversed(OWN):  # the file that says whose folder it is goes last
         path = folder / name

@@ -17,6 +17,7 @@ from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError, require
 from longform.runs.facts import commit, environment, now
 from longform.runs.folder import check_same, open_run_folder
+from longform.runs.output import sole_output
 from longform.runs.subject import subject_identity
 from longform.studies.spectrum.heads import followers, head_similarity, leaders_of, random_followers
 from longform.studies.spectrum.measure import measure_spectrum
@@ -45,6 +46,14 @@ def run_spectrum(
     _check_view(view, settings.max_length, f"max_length={settings.max_length}")
     require("matplotlib", extra="train")  # before hours of measuring, not after
     commit()  # of the code that runs, whatever is checked out by the end
+    with sole_output(output, inputs=(*models, *corpora), folder=True) as folder:
+        return _run(models, corpora, settings, view, output=folder, opener=opener, progress=progress)
+
+
+def _run(
+    models: Sequence[str], corpora: Sequence[CorpusFiles], settings: SpectrumSettings, view: SpectrumView, *,
+    output: Path, opener: Opener, progress: bool,
+) -> list[RunResult]:  # fmt: skip
     open_run_folder(output, IDENTITY, asdict(settings), what="spectra")
     planned = [(*pair, subject_identity(pair[0], pair[1])) for pair in _planned(models, corpora, output)]
     for *_, path, subject in planned:  # all of them before the first is measured

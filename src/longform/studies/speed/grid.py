@@ -9,15 +9,18 @@ from typing import Any
 
 from tqdm import tqdm
 
+from longform.data.storage import clear_leftovers
 from longform.runs.facts import commit
 from longform.runs.files import reading
+from longform.runs.folder import RunFile
+from longform.runs.output import entries
 from longform.runs.records import Record, append_records, read_records
 from longform.studies.speed.cell_run import CellRun, Effort
 from longform.studies.speed.competitor import Competitor
 from longform.studies.speed.rows import say
 from longform.studies.speed.shapes import Cell
 
-RECORDS = "records.jsonl"
+IDENTITY, RECORDS = "benchmark.json", "records.jsonl"
 LOG = "children.log"
 PASSING = ("not installed", "out of memory", "torch.compile needs")  # reasons begin so that may not hold next time
 TOO_LONG = ("a pass takes", "stopped after")  # those that may not hold when more time is allowed
@@ -37,8 +40,7 @@ def run_grid(
     """
     commit()  # of the code that runs, whatever is checked out by the end
     path = output / RECORDS
-    with reading(path, way_out="remove the line, or give another --output"):
-        records = read_records([path]) if path.exists() else []
+    records = _records_in(output)
     if also is not None:  # an error now is better than one after the first cell
         append_records(also, [])
     there = {key_of(record.settings): record for record in records}
@@ -62,6 +64,22 @@ def run_grid(
                 tell(f"  {say(row)}")
             bar.update(len(lacking))
     return [record for key, record in there.items() if key in set(wanted)]
+
+
+def open_grid(output: Path) -> None:
+    """Begin a benchmark in ``output``, or go on with one, that of an earlier version included, which has records alone.
+
+    Raises ConfigurationError where the folder holds something else, CheckpointError where its records cannot be read.
+    """
+    begun = [] if _records_in(output) else entries(output, but=(IDENTITY,))
+    RunFile(output / IDENTITY, output, "benchmark").open({"kind": "benchmark"}, begun=begun)
+    clear_leftovers(output)
+
+
+def _records_in(output: Path) -> list[Record]:
+    path = output / RECORDS
+    with reading(path, way_out="remove the line, or give another --output"):
+        return read_records([path]) if path.exists() else []
 
 
 def worth_another_try(record: Record, effort: Effort, competitors: Mapping[str, Competitor]) -> bool:

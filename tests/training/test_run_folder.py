@@ -1,0 +1,209 @@
+"""The folder of a training: whose files it may replace, who may write it, and what a failed start leaves behind."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from transformers import BertModel
+
+from longform.data.storage import only_writer
+from longform.data.token_store import CorpusFiles
+from longform.errors import CheckpointError, ConfigurationError, DataError
+from longform.training.distillation import distill
+from longform.training.finetuning import finetune
+from longform.training.labels import Examples
+from longform.training.pretraining import pretrain
+from longform.training.run_folder import RunFolder, place_of_run
+from longform.training.settings import DistillationSettings, FinetuningSettings
+
+MAIN = SimpleNamespace(is_main_process=True)
+LABELLED = Examples([f"the text {'good' if i % 2 else 'bad'} {i}" for i in range(16)], [str(i % 2) for i in range(16)])
+FINETUNING = FinetuningSettings(max_steps=1, batch_size=4, max_length=16, dtype="float32")
+HEALING = DistillationSettings(
+    length=48, min_length=12, tokens_per_step=200, max_steps=1, heldout_documents=6, evaluations=0, dtype="float32"
+)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def _opened(folder: Path, identity: dict[str, Any], *, resume: bool = True) -> RunFolder:
+    run = RunFolder(folder, identity, kept=True, main=True)
+    run.open(resume=resume, wait=lambda: None)
+    return run
+
+
+def _saves(*names: str) -> Callable[[Path], None]:
+    def save(folder: Path) -> None:
+        for name in names:
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text("made")
+
+    return save
+
+
+def _finish(run: RunFolder, *names: str) -> None:
+    run.finish(_saves(*names), wait=lambda: None)
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "tokenizer.json", "papers/thesis.txt", "run.json"])
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_folder_of_something_else_is_refused_before_any_work(name: str, resume: bool, tmp_path: Path) -> None:
+    (tmp_path / "out" / name).parent.mkdir(parents=True)
+    (tmp_path / "out" / name).write_text("{}")
+    before = tree(tmp_path)
+    with pytest.raises(ConfigurationError, match="holds no training"):
+        finetune("no such model", None, "no such texts", output=tmp_path / "out", resume=resume)
+    assert tree(tmp_path) == before
+
+
+def test_a_comparisons_folder_is_no_trainings(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"kind": "comparison", "settings": {}}))
+    with pytest.raises(ConfigurationError, match="holds no training, but a comparison"):
+        _opened(tmp_path, {"kind": "x"}, resume=False)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("output", ["", "below", ".."])
+def test_the_model_is_never_the_output(output: str, resume: bool, student_folder: Path, tmp_path: Path) -> None:
+    before = tree(tmp_path)
+    options: Any = {"output": student_folder / output, "resume": resume, "progress": False}
+    for call in (
+        lambda: finetune(student_folder, None, LABELLED, FINETUNING, **options),
+        lambda: distill(student_folder, "teacher", None, ["text"], HEALING, **options),
+        lambda: distill("student", student_folder, None, ["text"], HEALING, **options),
+        lambda: pretrain(["a text"], tokenizer=student_folder, **options),
+    ):
+        with pytest.raises(ConfigurationError, match="which is read: give another output"):
+            call()
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("output", ["texts", "texts/run", "."])
+def test_the_texts_are_never_the_output(output: str, tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.jsonl").write_text('{"text": "a"}\n')
+    before, corpus, place = tree(tmp_path), CorpusFiles((str(tmp_path / "texts"),)), tmp_path / output
+    for call in (
+        lambda: finetune("model", None, LABELLED, validation=tmp_path / "texts", output=place),
+        lambda: distill("student", "teacher", None, corpus, output=place),
+        lambda: pretrain(corpus, output=place),
+        lambda: pretrain(["a text"], validation=corpus, output=place),
+    ):
+        with pytest.raises(ConfigurationError, match="which is read: give another output"):
+            call()
+    assert tree(tmp_path) == before
+
+
+def test_two_trainings_do_not_share_a_folder(student_folder: Path, tmp_path: Path) -> None:
+    refused = pytest.raises(ConfigurationError, match=f"is being written by process {os.getpid()}")
+    with only_writer(tmp_path / "run"), refused:
+        finetune(student_folder, None, LABELLED, FINETUNING, output=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_only_the_main_process_looks_after_the_folder(tmp_path: Path) -> None:
+    with (
+        place_of_run(tmp_path / "run", (), MAIN),
+        place_of_run(tmp_path / "run", (), SimpleNamespace(is_main_process=False)) as folder,
+    ):
+        assert folder == tmp_path / "run"
+
+
+@pytest.mark.parametrize("files", [["../precious.txt"], ["/precious.txt"], ["link/precious.txt"], "model", None])
+@pytest.mark.parametrize("resume", [True, False])
+def test_files_elsewhere_are_not_deleted(files: Any, resume: bool, tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("years of work")
+    _finish(_opened(tmp_path / "run", {"kind": "x"}), "model.safetensors")
+    (tmp_path / "run" / "link").symlink_to(tmp_path)
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(json.dumps({**run, "files": files}))
+    with pytest.raises(CheckpointError, match=r"run\.json.* is damaged"):
+        _opened(tmp_path / "run", {"kind": "x"}, resume=resume)
+    assert (tmp_path / "precious.txt").exists()
+
+
+def test_a_file_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    run = _opened(tmp_path, {"kind": "x"})
+    (tmp_path / "README.md").write_text("my notes")
+    with pytest.raises(CheckpointError, match=r"README\.md there is not of this run"):
+        _finish(run, "README.md", "model.safetensors")
+    assert (tmp_path / "README.md").read_text() == "my notes"
+    (tmp_path / "README.md").rename(tmp_path / "notes.md")
+    _finish(_opened(tmp_path, {"kind": "x"}), "README.md", "model.safetensors")
+    assert (tmp_path / "README.md").read_text() == "made"
+    _finish(_opened(tmp_path, {"kind": "y"}, resume=False), "model.safetensors")
+    assert sorted(tree(tmp_path)) == ["model.safetensors", "notes.md", "records.jsonl", "run.json"]
+
+
+def test_a_run_killed_while_its_model_was_put_in_place_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = Path.replace
+
+    def killed(self: Path, target: Path) -> Path:
+        if Path(target).name == "b":
+            raise KeyboardInterrupt
+        return moved(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            _finish(_opened(tmp_path, {"kind": "x"}), "a", "b")
+    assert (tmp_path / "a").exists()
+    _finish(_opened(tmp_path, {"kind": "x"}), "a", "b")
+    assert sorted(tree(tmp_path)) == ["a", "b", "records.jsonl", "run.json"]
+
+
+def test_a_start_that_failed_does_not_block_the_corrected_call(
+    student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_arguments: Any, **_options: Any) -> None:
+        raise DataError("no text")
+
+    output = tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr("longform.training.distillation_job.DistillationJob.train", failing)
+        with pytest.raises(DataError):
+            distill(student_folder, teacher, None, texts, HEALING, output=output, progress=False)
+    corrected = replace(HEALING, length=32)
+    assert distill(student_folder, teacher, None, texts, corrected, output=output, progress=False).steps == 1
+    with pytest.raises(ConfigurationError, match="length: 32 there, 48 now"):
+        distill(student_folder, teacher, None, texts, HEALING, output=output, progress=False)
+
+
+def test_a_distilled_model_is_no_conversion_to_overwrite(
+    student_folder: Path, teacher: BertModel, texts: list[str], tiny_tokenizer: Any, tmp_path: Path
+) -> None:
+    import longform
+
+    result = longform.convert(teacher, tokenizer=tiny_tokenizer, max_length=64)
+    for student, name in ((student_folder, "from_folder"), (result, "from_memory")):
+        distill(student, teacher, None, texts, HEALING, output=tmp_path / name, progress=False)
+        assert (tmp_path / name / "conversion_report.json").exists()
+        before = tree(tmp_path / name)
+        with pytest.raises(ConfigurationError, match=r"not all in it is as the conversion left it \(.*records\.jsonl"):
+            result.save_pretrained(tmp_path / name, overwrite=True)
+        assert tree(tmp_path / name) == before
+
+
+def test_what_killed_processes_had_not_finished_is_removed(tmp_path: Path) -> None:
+    _finish(_opened(tmp_path / "run", {"kind": "x"}), "model.safetensors")
+    left = [f"run/.report.html.{os.getpid()}.ab12.unfinished", f".run.{os.getpid()}.ab12.unfinished"]
+    kept = [f"run/.report.html.{os.getppid()}.ab12.unfinished", "run/.mine.unfinished"]  # a living one's, a user's
+    for name in (*left, *kept):
+        (tmp_path / name).write_text("half")
+    with place_of_run(tmp_path / "run", (), MAIN):
+        _opened(tmp_path / "run", {"kind": "x"})
+    assert not any((tmp_path / name).exists() for name in left)
+    assert all((tmp_path / name).exists() for name in kept)
+
+
+def test_tokens_that_a_killed_pretraining_left_do_not_block_it(tmp_path: Path) -> None:
+    (tmp_path / "run" / "cache" / "tokenizer-1").mkdir(parents=True)
+    with place_of_run(tmp_path / "run", (), MAIN) as folder:
+        _opened(folder, {"kind": "pretraining"})
