@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerState
 from transformers.trainer_callback import ExportableState
 
 from longform.errors import CheckpointError, require
-from longform.inference.loading import quiet_transformers
+from longform.inference.weights import check_weights, quiet_transformers
 from longform.training.checkpoints import WEIGHTS, checkpoint_step, keep_only, publish, reading, remove
 from longform.training.job import Job, Part
 from longform.training.kept_memory import kept_memory
@@ -227,9 +227,9 @@ def load_weights(model: PreTrainedModel, folder: Path) -> None:
             weights = next(iter(sorted(folder.glob(f"*/{WEIGHTS}"))), weights)
         result = model.load_state_dict(load_file(weights), strict=False)
     tied = set(getattr(model, "all_tied_weights_keys", None) or {})
-    wrong = [*result.unexpected_keys, *(name for name in result.missing_keys if name not in tied)]
-    if wrong:
-        raise CheckpointError(f'"{folder}" is of another model: {len(wrong)} weights do not fit, such as {wrong[:3]}')
+    missing = [name for name in result.missing_keys if name not in tied]
+    found = {"missing_keys": missing, "mismatched_keys": (), "unexpected_keys": result.unexpected_keys}
+    check_weights(model, found, folder)
     model.tie_weights()
 
 
