@@ -13,6 +13,7 @@ from longform.training.labels import Examples, LabelScheme, check_examples, lear
     [
         (["b", "a", "b"], LabelScheme("single-label", ["a", "b"])),
         ([10, 2, 1], LabelScheme("single-label", ["1", "2", "10"])),
+        (["--5", "-5", "3", "-"], LabelScheme("single-label", ["-5", "3", "-", "--5"])),
         ([True, False], LabelScheme("single-label", ["False", "True"])),
         ([["b", "a"], [], ["c"]], LabelScheme("multi-label", ["a", "b", "c"])),
         ([0.5, 1.5], LabelScheme("regression", ["score"])),
@@ -32,7 +33,7 @@ def test_the_task_follows_from_the_labels(labels: list[Any], expected: LabelSche
         ([0.5, 0.5], "auto", "same value"),
         ([[], []], "auto", "no training text has any label"),
         ([["a"], ["b"]], "single-label", 'use task="multi-label"'),
-        (["x", "y"], "regression", "'x' is not a number"),
+        (["x", "y"], "regression", "the label 'x' of text 0 is not a number"),
     ],
 )
 def test_labels_that_nothing_can_be_learned_from(labels: list[Any], task: str, named: str) -> None:
@@ -70,7 +71,13 @@ def test_too_few_texts_to_split() -> None:
 
 
 @pytest.mark.parametrize(
-    ("examples", "named"), [(Examples([], []), "no texts"), (Examples(["a"], [1, 2]), "1 texts but 2 labels")]
+    ("examples", "named"),
+    [
+        (Examples([], []), "no texts"),
+        (Examples(["a"], [1, 2]), "1 texts but 2 labels"),
+        (Examples(["a", None], [1, 2]), "the training part: text 1 is NoneType, not text"),
+        (Examples(["a", "b"], [1, 2], ["c", 3.5]), "second text 1 is float, not text"),
+    ],
 )
 def test_nothing_to_train_on(examples: Examples, named: str) -> None:
     with pytest.raises(DataError, match=named):

@@ -24,6 +24,7 @@ from longform.errors import ConfigurationError, DataError
 from longform.functional.masks import masked_mean
 from longform.inference.loading import position_limit
 from longform.training.crops import Crops, CropSource, stack, text_of
+from longform.training.finiteness import check_start
 from longform.training.job import Job, smallest_budget
 from longform.training.optimizers import muon_adamw
 from longform.training.records import RecordingCallback, show_measures
@@ -111,6 +112,7 @@ class DistillationJob(Job):
         self.trained = opened.model if self.with_logits else _encoder(opened.model)
         original = taught if self.with_logits else _encoder(taught)
         _check_pair(self.trained, original, settings)
+        check_start(original, "the teacher")
         self.taught, self.texts = fingerprint(original), _texts_key(documents)
         self.special = special_tokens(tokenizer)
         self.teacher = Teacher(

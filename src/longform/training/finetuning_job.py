@@ -31,7 +31,7 @@ from transformers import (
 
 from longform.data.batching import TokenizedText, batches_of, tokenize
 from longform.data.storage import atomic_write
-from longform.errors import ConfigurationError
+from longform.errors import ConfigurationError, InputError
 from longform.evaluation import classification
 from longform.inference.loading import checked_limit, token_limit
 from longform.training.job import Job, smallest_budget
@@ -200,6 +200,11 @@ class FinetuningJob(Job):
     def scores(self) -> dict[str, Any]:
         """Metrics on the validation part, with ``confusion`` and ``labels`` for single labels."""
         logits, targets = self.predict(), np.array(self.validation.targets)
+        if not np.isfinite(logits).all():
+            raise InputError(
+                "what the model says of the validation part is NaN or infinite: "
+                f"lower learning_rate ({self.learning_rate})"
+            )
         wanted = torch.from_numpy(targets).to(torch.long if self.scheme.task == SINGLE else torch.float32)
         loss = float(self._loss(torch.from_numpy(logits), wanted))
         if self.scheme.task == SINGLE:

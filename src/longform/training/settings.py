@@ -1,5 +1,6 @@
 """Settings of distillation and fine-tuning, with units, checked when made; and the checks of all settings."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,11 @@ DTYPES = ("auto", "float32", "bfloat16")
 
 
 def check_positive(settings: Any, *names: str) -> None:
-    """Raise ConfigurationError unless each is None or more than 0."""
+    """Raise ConfigurationError unless each is None or a finite number of more than 0."""
     for name in names:
         value = getattr(settings, name)
-        if value is not None and not value > 0:
-            raise ConfigurationError(f"{name}={value} must be more than 0")
+        if value is not None and not 0 < value < math.inf:
+            raise ConfigurationError(f"{name}={value} must be more than 0, and finite")
 
 
 def check_least(settings: Any, **lowest: float) -> None:
@@ -141,7 +142,7 @@ class DistillationSettings:
         if self.min_length > self.length:
             raise ConfigurationError(f"min_length={self.min_length} is more than length={self.length}")
         weights = {name: getattr(self, name) for name in ("hidden_weight", "pooled_weight", "logits_weight")}
-        if min(weights.values()) < 0 or not any(weights.values()):
+        if not all(0 <= weight < math.inf for weight in weights.values()) or not any(weights.values()):
             raise ConfigurationError(f"weights must be 0 or more, and one of them more than 0: {weights}")
 
 
