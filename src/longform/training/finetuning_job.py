@@ -34,9 +34,10 @@ from longform.data.storage import atomic_write
 from longform.errors import ConfigurationError, InputError
 from longform.evaluation import classification
 from longform.inference.loading import checked_limit, token_limit
+from longform.runs.pictures import optional
 from longform.training.job import Job, smallest_budget
 from longform.training.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme
-from longform.training.plots import confusion_matrix, learning_curve
+from longform.training.plots import confusion_matrix, confusion_table, learning_curve
 from longform.training.records import RecordingCallback
 from longform.training.run_folder import RunFolder
 from longform.training.settings import FinetuningSettings
@@ -280,6 +281,9 @@ class FinetuningJob(Job):
         end = run.records.last("end") or {}
         with atomic_write(folder / "metrics.json") as file:
             json.dump({name: value for name, value in end.items() if name != "event"}, file, indent=1)
-        learning_curve(run.records.rows, self.metric, folder / "learning_curve.png")
+        with optional("learning_curve.png"):
+            learning_curve(run.records.rows, self.metric, folder / "learning_curve.png")
         if "confusion" in end:
-            confusion_matrix(end["confusion"], end["labels"], folder / "confusion_matrix.png")
+            confusion_table(end["confusion"], end["labels"], folder / "confusion.csv")
+            with optional("confusion_matrix.png"):
+                confusion_matrix(end["confusion"], end["labels"], folder / "confusion_matrix.png")
