@@ -5,7 +5,7 @@
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,11 @@ class InferenceSettings:
     Lengths are in tokens. ``strategy``: "whole" (up to ``max_length``; None: the model's limit) or "chunk-average" (the
     mean over chunks that share ``overlap`` tokens). ``on_long``, of texts that are longer: "truncate" (counted) or
     "error". ``batch_tokens``: of a batch, padding included. ``compile``: by torch.compile, Longforms only; it costs
-    tens of seconds at the start of a run. ``restart``: begin anew instead of resuming an interrupted run.
+    tens of seconds at the start of a run. ``restart``: begin anew instead of resuming an interrupted run. For a
+    classifier, None of a length or field means that of its fine-tuning, where its folder says so.
     """
 
-    text_field: str = "text"
+    text_field: str | None = None  # "text"
     pair_field: str | None = None
     id_field: str | None = None
     stdin_format: str = "lines"
@@ -87,6 +88,8 @@ def predict(
         raise ConfigurationError(f"threshold is {threshold}; it is a probability")
     classifier = load_classifier(model, **_chosen(settings, *LOADING))
     format_record = _prediction_format(classifier, threshold)
+    fields = classifier.fine_tuning.fields(model, **_chosen(settings, "text_field", "pair_field"))
+    settings = replace(settings, **fields)
     identity = {"command": "predict", "threshold": threshold}
     return _run(classifier, format_record, model, sources, output, settings, identity)
 
@@ -107,6 +110,7 @@ def embed(
     """
     settings = settings or InferenceSettings()
     encoder = load_encoder(model, pooling=pooling, normalise=normalise, **_chosen(settings, *LOADING))
+    settings = replace(settings, text_field=settings.text_field or "text")
     identity = {"command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise}
     return _run(encoder, _embedding_record, model, sources, output, settings, identity)
 
