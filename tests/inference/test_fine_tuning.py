@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification
 from longform.errors import DataError
 from longform.evaluation.comparison import Contender, RunSettings, compare_classification
 from longform.inference.classifiers import load_classifier
+from longform.inference.fine_tuning import FineTuning, of_config
 from longform.inference.run import InferenceSettings, predict
 from longform.training.finetuning import finetune
 from longform.training.labels import Examples
@@ -130,3 +131,8 @@ def test_a_regression_is_a_cross_encoder_without_sigmoid(
     expected = load_classifier(tmp_path / "model").logits(pairs)[:, 0]
     found = CrossEncoder(str(tmp_path / "model"), device="cpu").predict(pairs)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("found", [3, "x", [1], {"max_length": "12", "pairs": 1, "text_field": 3}, {"new": 1}, None])
+def test_what_no_fine_tuning_wrote_says_nothing(found: Any) -> None:
+    assert of_config({"fine_tuning": found}) == FineTuning()

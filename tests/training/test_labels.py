@@ -2,7 +2,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from longform.errors import DataError
 from longform.training.labels import Examples, LabelScheme, check_examples, learn_scheme, read_examples, split
@@ -127,3 +129,12 @@ def test_decimals_of_a_csv_file_are_values(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.csv"
         path.write_text("text,label\n" + "".join(f"some text,{label}\n" for label in labels))
         assert learn_scheme(read_examples(path, text_field="text", label_field="label").labels, "auto").task == task
+
+
+@hypothesis.given(st.lists(st.text() | st.from_regex(r"-{0,3}\d{1,4}", fullmatch=True), min_size=2, unique=True))
+@hypothesis.example(["--5", "5"])
+@hypothesis.example(["9" * 5000, "٣"])
+def test_any_different_texts_are_names_of_classes(names: list[str]) -> None:
+    scheme = learn_scheme(names, "single-label")
+    assert sorted(scheme.names) == sorted(names)
+    assert scheme.encode(names, where="here") == [scheme.names.index(name) for name in names]

@@ -100,5 +100,6 @@ def load_classifier(
     limit, known = token_limit(model, tokenizer), of_config(model.config)
     if max_length is not None:
         known.warn(source, max_length=max_length)
-    taught = limit if known.max_length is None else min(known.max_length, limit)
-    return TextClassifier(model, tokenizer, checked_limit(limit, max_length or taught, name=str(source)))
+    else:
+        max_length = limit if known.max_length is None else min(known.max_length, limit)
+    return TextClassifier(model, tokenizer, checked_limit(limit, max_length, name=str(source)))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from transformers.configuration_utils import PreTrainedConfig
 
 FIELD = "fine_tuning"  # of the config
+KINDS = {"max_length": int, "pairs": bool} | dict.fromkeys(("task", "text_field", "label_field", "pair_field"), str)
 USUAL = {"text_field": "text", "label_field": "label", "pair_field": None}
 
 
@@ -39,9 +40,10 @@ class FineTuning(NamedTuple):
 
 
 def of_config(config: Any) -> FineTuning:
-    """What a config (an object, or its fields) says."""
+    """What a config (an object, or its fields) says; a value of another kind, as of an edited file, says nothing."""
     found = config.get(FIELD) if isinstance(config, dict) else getattr(config, FIELD, None)
-    return FineTuning(**{name: found[name] for name in FineTuning._fields if name in found}) if found else FineTuning()
+    known = found if isinstance(found, dict) else {}
+    return FineTuning(**{name: known[name] for name in FineTuning._fields if type(known.get(name)) is KINDS[name]})
 
 
 def of_source(source: str | Path) -> FineTuning:

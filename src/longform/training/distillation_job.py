@@ -256,9 +256,8 @@ class DistillationJob(Job):
                 measured(steps)
             # A run that lacked only its end has read nothing now.
             said = (row.get("tokens", 0) for row in records.rows if row["event"] != "agreement")
-            first, last = (Agreement.of(row) for row in (records.of("agreement")[0], records.last("agreement")))
-            worse = last.worse_than(first)
-            records.add("end", steps, tokens=max(self.source.tokens, *said, 0), worse=worse)
+            found = [Agreement.of(row) for row in records.of("agreement")]
+            records.add("end", steps, tokens=max(self.source.tokens, *said, 0), worse=found[-1].worse_than(found[0]))
 
     def _steps(self, seconds_to_measure: float, *, shown: bool) -> int:
         """Optimiser steps of the smallest budget."""
