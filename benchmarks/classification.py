@@ -20,7 +20,7 @@ import pandas as pd
 
 from benchmarks.records import Record, append_record
 from longform.data.bundled import bundled_encoder_folder
-from longform.inference.loading import quiet_transformers
+from longform.inference.weights import quiet_transformers
 from longform.studies.demo import steps
 from longform.studies.demo.material import Material, make_material
 from longform.studies.demo.pipeline import Pipeline

@@ -56,6 +56,18 @@ def test_distill_then_finetune(files: Path, capsys: pytest.CaptureFixture[str]) 
     assert model.config.classifier_pooling == "lead"
 
 
+def test_distill_says_where_it_did_harm(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    places = [str(files / name) for name in ("long", "original", "texts.jsonl")]
+    options = ["--max-steps", "2", "--learning-rate", "0.5", "--heldout-documents", "4", "--tokens-per-step", "200"]
+    assert main(["distill", *places, "--output", str(files / "out"), *options]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "tokens in crops of up to 64; measured on 4 documents" in said[-3]
+    assert said[-1].startswith("worse    the cosine and the error of the layers after training is worse than before")
+    assert main(["distill", places[1], places[0], places[2], "--output", str(files / "swapped")]) == 2
+    assert "student and teacher are swapped" in capsys.readouterr().err
+    assert not (files / "swapped").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [

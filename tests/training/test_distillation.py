@@ -17,7 +17,7 @@ import longform
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.training.distillation import DistillationResult, distill
 from longform.training.run_folder import RunFolder
-from longform.training.settings import DistillationSettings
+from longform.training.settings import DistillationSettings, fitted
 from longform.training.trainer import NumberedStepsTrainer
 
 SETTINGS = DistillationSettings(
@@ -338,3 +338,48 @@ def test_wrong_students(teacher: BertModel, texts: list[str], tmp_path: Path) ->
 def test_no_text_held_out(student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
     with pytest.raises(DataError, match="held-out documents are empty"):
         _run(student_folder, teacher, texts, heldout=["", "a"])
+
+
+def test_only_a_longform_is_a_student(
+    student_folder: Path, teacher: BertModel, tiny_tokenizer: Any, texts: list[str], tmp_path: Path
+) -> None:
+    before = {name: value.clone() for name, value in teacher.state_dict().items()}
+    student = AutoModel.from_pretrained(student_folder)
+    with pytest.raises(ConfigurationError, match=r"student and teacher are swapped.*give the Longform first"):
+        distill(teacher, student, tiny_tokenizer, texts, SETTINGS, output=tmp_path / "run", progress=False)
+    with pytest.raises(ConfigurationError, match=r'the student is of type "bert".*convert it first'):
+        distill(teacher, copy.deepcopy(teacher), tiny_tokenizer, texts, SETTINGS, progress=False)
+    assert _same(dict(teacher.state_dict()), before)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (64, (64, 64)),
+        (512, (512, 128)),
+        (1000, (512, 128)),
+        (4096, (2048, 128)),
+        (8192, (4096, 128)),
+        (65536, (4096, 128)),
+    ],
+)
+def test_the_length_of_crops_follows_from_the_student(limit: int, expected: tuple[int, int]) -> None:
+    found = fitted(DistillationSettings(), limit)
+    assert (found.length, found.min_length) == expected
+    chosen = DistillationSettings(length=200)
+    assert fitted(chosen, limit) is chosen
+
+
+def test_a_student_worse_than_before_is_said(
+    student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path
+) -> None:
+    settings = DistillationSettings(
+        max_steps=2, learning_rate=0.5, tokens_per_step=200, heldout_documents=4, dtype="float32"
+    )
+    result = _run(student_folder, teacher, texts, settings=settings, output=tmp_path / "run")
+    assert result.length == 64
+    assert result.worse == ["cosine", "layer_error"]
+    assert result.records[-1]["worse"] == result.worse
+    assert result.before.worse_than(result.after) == []
+    assert result.after.worse_than(result.after._replace(cosine=result.after.cosine + 1e-6)) == []

@@ -258,3 +258,27 @@ def test_a_run_on_other_texts_is_refused(student_folder: Path, tmp_path: Path) -
     _run(student_folder, None, _texts(), _changed(max_steps=1), output=tmp_path / "run")
     with pytest.raises(ConfigurationError, match="data: "):
         _run(student_folder, None, _texts(79), _changed(max_steps=1), output=tmp_path / "run")
+
+
+def test_many_classes_with_odd_names_are_trained_to_the_end(student_folder: Path, tmp_path: Path) -> None:
+    names = [f"class {i}" for i in range(40)] + ["\ud800", "$a$", "中文"]
+    examples = Examples([f"text {i}" for i in range(3 * len(names))], names * 3)
+    result = _run(student_folder, None, examples, _changed(max_steps=1), validation=examples, output=tmp_path / "run")
+    assert len(result.labels) == 43
+    assert (tmp_path / "run" / "confusion_matrix.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "run" / "confusion.csv").read_text(encoding="utf-8").startswith("true,predicted,texts\n")
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "run").config.id2label[42] in names
+
+
+def test_a_run_whose_pictures_fail_is_finished(
+    student_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("longform.runs.pictures.save_figure", failing)
+    with pytest.warns(UserWarning, match="could not be drawn") as said:
+        _run(student_folder, None, _texts(), _changed(max_steps=1), output=tmp_path / "run")
+    assert [str(each.message).split(" could")[0] for each in said] == ["learning_curve.png", "confusion_matrix.png"]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "complete"
+    AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")

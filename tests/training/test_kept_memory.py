@@ -4,9 +4,13 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from longform.training import kept_memory
 from longform.training.kept_memory import _glibc
 
 SCRIPT = """
@@ -67,3 +71,29 @@ def test_memory_is_kept_inside_and_given_back_at_the_end():
 def test_other_devices_other_systems_and_what_the_user_set_are_left_alone(case):
     found = _found(**case)
     assert max(found.values()) < 0.2
+
+
+def test_the_last_one_out_gives_the_memory_back(monkeypatch):
+    set_to = []
+    monkeypatch.setattr(kept_memory, "_set", lambda library, values: set_to.append(values))
+    monkeypatch.setattr(kept_memory, "_glibc", lambda: SimpleNamespace(malloc_trim=lambda kept: set_to.append("trim")))
+    for name in [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_"))]:
+        monkeypatch.delenv(name)
+    entered, leave = threading.Event(), threading.Event()
+
+    def other_training():
+        with kept_memory.kept_memory(torch.device("cpu")):
+            entered.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=other_training)
+    with kept_memory.kept_memory(torch.device("cpu")):
+        with pytest.raises(KeyError), kept_memory.kept_memory(torch.device("cpu")):
+            raise KeyError
+        thread.start()
+        assert entered.wait(60)
+        assert set_to == [kept_memory.KEPT]
+    assert set_to == [kept_memory.KEPT]  # the thread is inside still
+    leave.set()
+    thread.join()
+    assert set_to == [kept_memory.KEPT, kept_memory.USUAL, "trim"]

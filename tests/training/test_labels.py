@@ -2,7 +2,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from longform.errors import DataError
 from longform.training.labels import Examples, LabelScheme, check_examples, learn_scheme, read_examples, split
@@ -13,6 +15,7 @@ from longform.training.labels import Examples, LabelScheme, check_examples, lear
     [
         (["b", "a", "b"], LabelScheme("single-label", ["a", "b"])),
         ([10, 2, 1], LabelScheme("single-label", ["1", "2", "10"])),
+        (["--5", "-5", "3", "-"], LabelScheme("single-label", ["-5", "3", "-", "--5"])),
         ([True, False], LabelScheme("single-label", ["False", "True"])),
         ([["b", "a"], [], ["c"]], LabelScheme("multi-label", ["a", "b", "c"])),
         ([0.5, 1.5], LabelScheme("regression", ["score"])),
@@ -32,7 +35,7 @@ def test_the_task_follows_from_the_labels(labels: list[Any], expected: LabelSche
         ([0.5, 0.5], "auto", "same value"),
         ([[], []], "auto", "no training text has any label"),
         ([["a"], ["b"]], "single-label", 'use task="multi-label"'),
-        (["x", "y"], "regression", "'x' is not a number"),
+        (["x", "y"], "regression", "the label 'x' of text 0 is not a number"),
     ],
 )
 def test_labels_that_nothing_can_be_learned_from(labels: list[Any], task: str, named: str) -> None:
@@ -70,7 +73,13 @@ def test_too_few_texts_to_split() -> None:
 
 
 @pytest.mark.parametrize(
-    ("examples", "named"), [(Examples([], []), "no texts"), (Examples(["a"], [1, 2]), "1 texts but 2 labels")]
+    ("examples", "named"),
+    [
+        (Examples([], []), "no texts"),
+        (Examples(["a"], [1, 2]), "1 texts but 2 labels"),
+        (Examples(["a", None], [1, 2]), "the training part: text 1 is NoneType, not text"),
+        (Examples(["a", "b"], [1, 2], ["c", 3.5]), "second text 1 is float, not text"),
+    ],
 )
 def test_nothing_to_train_on(examples: Examples, named: str) -> None:
     with pytest.raises(DataError, match=named):
@@ -120,3 +129,12 @@ def test_decimals_of_a_csv_file_are_values(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.csv"
         path.write_text("text,label\n" + "".join(f"some text,{label}\n" for label in labels))
         assert learn_scheme(read_examples(path, text_field="text", label_field="label").labels, "auto").task == task
+
+
+@hypothesis.given(st.lists(st.text() | st.from_regex(r"-{0,3}\d{1,4}", fullmatch=True), min_size=2, unique=True))
+@hypothesis.example(["--5", "5"])
+@hypothesis.example(["9" * 5000, "٣"])
+def test_any_different_texts_are_names_of_classes(names: list[str]) -> None:
+    scheme = learn_scheme(names, "single-label")
+    assert sorted(scheme.names) == sorted(names)
+    assert scheme.encode(names, where="here") == [scheme.names.index(name) for name in names]

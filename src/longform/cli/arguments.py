@@ -6,6 +6,8 @@ from typing import Any
 
 from longform.errors import require
 
+REMEMBERED = "null: as in the model's fine-tuning"
+
 
 def command_parser(command: str, description: str) -> Any:
     """A jsonargparse.ArgumentParser for ``longform COMMAND``; options given after ``--config`` override the file."""
@@ -24,7 +26,8 @@ def add_model_options(parser: Any, *, lengths: bool = True, compiling: bool = Fa
                             help="torch.compile, Longforms only: tens of seconds once, for long runs")  # fmt: skip
     parser.add_argument("--batch-tokens", type=int, default=8192, help="tokens in a batch, padding included")
     if lengths:
-        parser.add_argument("--max-length", type=int | None, default=None, help="tokens taken of a text; null: all fit")
+        parser.add_argument("--max-length", type=int | None, default=None,
+                            help=f"tokens taken of a text; {REMEMBERED}, else all that fit")  # fmt: skip
 
 
 def parse(parser: Any, arguments: Sequence[str]) -> Any:
@@ -76,8 +79,10 @@ def add_input_options(parser: Any) -> None:
     places = "text, .jsonl or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT, or - (one document a line)"
     parser.add_argument("sources", nargs="+", help=places)
     parser.add_argument("--output", required=True, help=".jsonl or .parquet file to write")
-    parser.add_argument("--text-field", default="text", help="field of a record that holds its text")
-    parser.add_argument("--pair-field", type=str | None, default=None, help="field with the second text of a pair")
+    parser.add_argument("--text-field", type=str | None, default=None,
+                        help=f'field of a record that holds its text; {REMEMBERED}, else "text"')  # fmt: skip
+    parser.add_argument("--pair-field", type=str | None, default=None,
+                        help=f"field with the second text of a pair; {REMEMBERED}")  # fmt: skip
     parser.add_argument("--id-field", type=str | None, default=None, help="field with the id; null: file and line")
     parser.add_argument("--stdin-format", default="lines", help="what - is: lines or jsonl")
     parser.add_argument("--on-long", default="truncate", help="a text over the limit: truncate (and count), or error")

@@ -39,5 +39,12 @@ def run(settings: Any) -> None:
     for name, found in (("before", result.before), ("after", result.after)):
         error = sum(found.layer_errors) / max(1, len(found.layer_errors))
         print(f"{name:<8} cosine to the teacher {found.cosine:.4f}, relative error of the layers {error:.4f}")
-    print(f"trained  {result.steps:,} steps, {result.tokens:,} tokens; measured on {result.after.documents} documents")
+    trained = f"{result.steps:,} steps, {result.tokens:,} tokens in crops of up to {result.length:,}"
+    print(f"trained  {trained}; measured on {result.after.documents} documents")
     print(f"saved    {settings.output} (measurements: records.jsonl)")
+    if result.worse:
+        said = " and ".join({"cosine": "the cosine", "layer_error": "the error of the layers"}[x] for x in result.worse)
+        print(
+            f"worse    {said} after training is worse than before: keep {settings.student}, or train on more text "
+            "(--max-tokens) or at a lower --learning-rate"
+        )

@@ -6,7 +6,7 @@ The original is run twice: on texts cut at its limit, and on chunks of that leng
 import json
 from typing import Any
 
-from longform.cli.arguments import add_model_options, command_parser
+from longform.cli.arguments import REMEMBERED, add_model_options, command_parser
 from longform.cli.printing import print_table
 
 NOT_IN_TABLE = ("task", "model", "strategy", "max_length", "labels", "f1", "confusion")  # fields of the records alone
@@ -105,9 +105,13 @@ def _retrieval() -> Any:
 def _classification() -> Any:
     made = _task_parser("classification", "Score fine-tuned models on labelled documents.")
     made.add_argument("--data", required=True, help=".jsonl, .parquet or hf:NAME[:CONFIG]:SPLIT")
-    made.add_argument("--text-field", default="text", help="a document's text")
-    made.add_argument("--label-field", default="label", help="name or number; a list for multi-label models")
-    made.add_argument("--pair-field", type=str | None, default=None, help="the second text of a pair (no chunks then)")
+    made.add_argument(
+        "--text-field", type=str | None, default=None, help=f'a document\'s text; {REMEMBERED}, else "text"'
+    )
+    made.add_argument("--label-field", type=str | None, default=None,
+                      help=f'name or number; a list for multi-label models; {REMEMBERED}, else "label"')  # fmt: skip
+    made.add_argument("--pair-field", type=str | None, default=None,
+                      help=f"the second text of a pair (no chunks then); {REMEMBERED}")  # fmt: skip
     return made
 
 

@@ -50,7 +50,7 @@ def open_source(source: str | Path | PreTrainedModel, *, tokenizer: Any = None) 
     config = _read_config(encoder)
     return Source(
         name=str(source), config=config, architectures=list(config.architectures or []),
-        tensors=_read_weights(encoder), tokenizer=_read_tokenizer(encoder) if tokenizer is None else tokenizer,
+        tensors=read_weights(encoder), tokenizer=_read_tokenizer(encoder) if tokenizer is None else tokenizer,
         sentence_folder=sentence_folder, folder=folder,
     )  # fmt: skip
 
@@ -98,7 +98,8 @@ def _read_config(folder: Path) -> PreTrainedConfig:
         raise ConversionError(f"{path} is not a valid configuration: {error}") from error
 
 
-def _read_weights(folder: Path) -> dict[str, Tensor]:
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a folder's safetensors files by name. Raises ConversionError where there are none to read."""
     if (folder / INDEX).is_file():
         index = read_json(folder / INDEX)
         names = sorted(set(index.get("weight_map", {}).values()))

@@ -48,7 +48,7 @@ def label_ids(labels: Sequence[Any], label2id: Mapping[str, int]) -> np.ndarray:
     if len(kinds) > 1:
         examples = {type(label).__name__: label for label in labels}
         raise DataError(f"labels of mixed types ({', '.join(kinds)}), such as {examples}: use names or integers only")
-    numbered = any(name.lstrip("-").isdecimal() for name in label2id)  # then a number is a name, not a place
+    numbered = any(name.removeprefix("-").isdecimal() for name in label2id)  # then a number is a name, not a place
     known = {**({} if numbered else {str(place): place for place in label2id.values()}), **label2id}
     unseen = sorted({str(label) for label in labels} - known.keys())
     if unseen:

@@ -24,6 +24,7 @@ from longform.evaluation.embeddings import retrieval_scores, similarity_spearman
 from longform.evaluation.masked_lm import mask_texts, masked_lm_scores
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
 from longform.inference.encoders import load_encoder
+from longform.inference.fine_tuning import FineTuning, of_source
 from longform.inference.loading import load_limited
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected
 
@@ -106,11 +107,19 @@ def compare_retrieval(
 
 
 def compare_classification(
-    models: Sequence[Contender], data: str | Path, settings: RunSettings, *, text_field: str = "text",
-    label_field: str = "label", pair_field: str | None = None,
+    models: Sequence[Contender], data: str | Path, settings: RunSettings, *, text_field: str | None = None,
+    label_field: str | None = None, pair_field: str | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Scores of fine-tuned models by their problem type; pairs are not run in chunks."""
-    documents = list(read_documents(data, text_field=text_field, pair_field=pair_field))
+    """Scores of fine-tuned models by their problem type; pairs are not run in chunks.
+
+    None of a field: that which the first model was fine-tuned with that says so, else "text", "label", and no pairs.
+    """
+    source, known = next(
+        ((model.model, found) for model in models if (found := of_source(model.model)).task), ("", FineTuning())
+    )
+    fields = known.fields(source, text_field=text_field, label_field=label_field, pair_field=pair_field)
+    label_field, pair_field = fields.pop("label_field"), fields["pair_field"]
+    documents = list(read_documents(data, **fields))
     labels = [field(Record(document.id, document.fields), label_field) for document in documents]
 
     def measure(model: Contender) -> dict[str, Any]:

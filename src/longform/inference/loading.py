@@ -1,22 +1,18 @@
-"""Pretrained models from a folder or hub name, on a device, with errors that say what is wrong with the checkpoint."""
+"""Pretrained models from a folder or hub name, on a device, with the most tokens that they take."""
 
-import re
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoTokenizer
-from transformers.utils import logging
 
-from longform.errors import CheckpointError, ConfigurationError
+from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
 from longform.inference.compiling import compile_in_place
+from longform.inference.weights import load_whole, reading
 from longform.models.inference import pack_weights
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
-MISSING = " (there is no such folder)"
 OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "roberta-prelayernorm")
 
 
@@ -62,28 +58,15 @@ def load_pretrained(
     ``compile``: Longforms, by torch.compile, when first called. Other Longforms on a CPU come with packed weights
     (``longform.pack_weights``): for inference alone. Raises ConfigurationError for what cannot be had of these.
 
-    Raises CheckpointError for what is not there, is cut off, is a pickle, is another architecture, or lacks the
-    weights of the head that ``auto_class`` asks for.
+    Raises CheckpointError for what is not there, is cut off, is a pickle, is another architecture, or lacks weights
+    (see ``check_weights``), those of the head that ``auto_class`` asks for among them.
     """
     chosen = pick_device(device)
     wanted = pick_dtype(dtype, chosen)
-    try:
-        with quiet_transformers():
-            model, info = auto_class.from_pretrained(
-                source, output_loading_info=True, use_safetensors=True, dtype=wanted
-            )
-            tokenizer = AutoTokenizer.from_pretrained(source)
-    except Exception as error:  # OSError, ValueError, KeyError, SafetensorError, RuntimeError: one for each fault
-        raise unreadable(f'"{source}"', source, error) from error
-    # The pooler is not used for embeddings, and encoders saved without it are whole.
-    missing = sorted(key for key in info["missing_keys"] if not key.startswith("pooler.") and ".pooler." not in key)
-    if missing:
-        raise CheckpointError(
-            f'"{source}" lacks the weights {", ".join(missing[:6])}{" ..." if len(missing) > 6 else ""} that '
-            f"{type(model).__name__} needs; it was saved as {model.config.architectures}. "
-            "A head must be trained (longform finetune) before it is used"
-        )
-    model = model.to(chosen).eval()
+    whole = load_whole(auto_class, source, f'"{source}"', dtype=wanted)
+    with reading(f'"{source}"', source):
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    model: Any = whole.to(chosen).eval()
     if isinstance(model, LinformerPreTrainedModel) and not compile:
         pack_weights(model)
     return compile_in_place(model) if compile else model, tokenizer
@@ -115,35 +98,3 @@ def checked_limit(limit: int, max_length: int | None, *, name: str) -> int:
             "(model.resize_sequence_length) or convert it (longform convert) to that length"
         )
     return max_length or limit
-
-
-@contextmanager
-def quiet_transformers() -> Generator[None]:
-    """No bars of transformers for weights and files, no table of weights: what is missing is raised as an error."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
-
-
-def unreadable(what: str, source: str | Path, error: Exception) -> CheckpointError:
-    """The error to raise where ``what``, read from the folder or hub name ``source``, ended in ``error``."""
-    said, hint = " ".join(str(error).split())[:300], _hint(source)
-    if hint == MISSING and not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(source)):
-        return CheckpointError(f"{what} cannot be loaded: there is no such folder")  # and no hub name either
-    return CheckpointError(f"{what} cannot be loaded: {said}{hint}")
-
-
-def _hint(source: str | Path) -> str:
-    folder = Path(source)
-    if not folder.is_dir():
-        return "" if folder.exists() else MISSING
-    names = {path.name for path in folder.iterdir()}
-    if any(name.endswith(".bin") for name in names) and not any(name.endswith(".safetensors") for name in names):
-        return " (its weights are a pickle, which is never read: save the model with safetensors)"
-    return ""

@@ -6,7 +6,7 @@ settings, model and names of sources, and the same documents as far as they were
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,11 @@ class InferenceSettings:
     Lengths are in tokens. ``strategy``: "whole" (up to ``max_length``; None: the model's limit) or "chunk-average" (the
     mean over chunks that share ``overlap`` tokens). ``on_long``, of texts that are longer: "truncate" (counted) or
     "error". ``batch_tokens``: of a batch, padding included. ``compile``: by torch.compile, Longforms only; it costs
-    tens of seconds at the start of a run. ``restart``: begin anew instead of resuming an interrupted run.
+    tens of seconds at the start of a run. ``restart``: begin anew instead of resuming an interrupted run. For a
+    classifier, None of a length or field means that of its fine-tuning, where its folder says so.
     """
 
-    text_field: str = "text"
+    text_field: str | None = None  # "text"
     pair_field: str | None = None
     id_field: str | None = None
     stdin_format: str = "lines"
@@ -88,9 +89,11 @@ def predict(
     settings = settings or InferenceSettings()
     if not 0 <= threshold <= 1:
         raise ConfigurationError(f"threshold is {threshold}; it is a probability")
-    with sole_output(output, inputs=(model, sources), beside=BESIDE) as place:
+    with sole_output(output, inputs=(model, *_listed(sources)), beside=BESIDE) as place:
         classifier = load_classifier(model, **_chosen(settings, *LOADING))
         format_record = _prediction_format(classifier, threshold)
+        fields = classifier.fine_tuning.fields(model, **_chosen(settings, "text_field", "pair_field"))
+        settings = replace(settings, **fields)
         identity = {"command": "predict", "threshold": threshold}
         return _run(classifier, format_record, model, sources, place, settings, identity)
 
@@ -110,10 +113,15 @@ def embed(
     ``pooling`` and ``normalise`` as in ``load_encoder``. Raises the errors of ``longform.errors``.
     """
     settings = settings or InferenceSettings()
-    with sole_output(output, inputs=(model, sources), beside=BESIDE) as place:
+    with sole_output(output, inputs=(model, *_listed(sources)), beside=BESIDE) as place:
         encoder = load_encoder(model, pooling=pooling, normalise=normalise, **_chosen(settings, *LOADING))
+        settings = replace(settings, text_field=settings.text_field or "text")
         identity = {"command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise}
         return _run(encoder, _embedding_record, model, sources, place, settings, identity)
+
+
+def _listed(sources: Sources) -> Sequence[str | Path]:
+    return [sources] if isinstance(sources, str | Path) else sources
 
 
 def _chosen(settings: InferenceSettings, *names: str) -> dict[str, Any]:
@@ -208,10 +216,9 @@ def _totals(result: ResumableOutput) -> dict[str, int]:
 
 def _identity(model: str | Path, sources: Sources, settings: InferenceSettings, limit: int) -> dict[str, Any]:
     """What a run must have in common with the interrupted one that it resumes; ``limit`` stands for ``max_length``."""
-    listed = [sources] if isinstance(sources, str | Path) else sources
     may_change = ("batch_tokens", "device", "compile", "restart", "progress", "max_length")
     chosen = {name: value for name, value in asdict(settings).items() if name not in may_change}
-    return {**chosen, **model_identity(str(model)), "sources": list(map(str, listed)), "limit": limit}
+    return {**chosen, **model_identity(str(model)), "sources": list(map(str, _listed(sources))), "limit": limit}
 
 
 def _prediction_format(classifier: TextClassifier, threshold: float) -> Callable[[np.ndarray], dict[str, Any]]:

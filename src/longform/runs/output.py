@@ -27,7 +27,7 @@ def check_output(
 ) -> Path:
     """The path of ``output``, a file or a ``folder``, whose link is followed.
 
-    ``inputs``: models and sources, by name; anything else there is in memory, and passed over. ``beside``: how the
+    ``inputs``: models and sources, by name, or lists of them; what is in memory is passed over. ``beside``: how the
     names of more files end that are written with it. Raises ConfigurationError where the output is an input, in one or
     above one, and where the other kind of thing is there.
     """
@@ -53,9 +53,9 @@ def sole_output(output: str | Path, **options: Any) -> Generator[Path]:
 def _paths(inputs: Iterable[Any]) -> Iterator[Path]:
     """Where inputs are on the disk, if they are."""
     for given in inputs:
-        if isinstance(given, CorpusFiles | list | tuple):
+        if isinstance(given, CorpusFiles | list):
             yield from _paths(given.sources if isinstance(given, CorpusFiles) else given)
-        elif given == STANDARD_INPUT:
+        elif isinstance(given, str) and given == STANDARD_INPUT:
             yield Path("/dev/stdin")
         elif isinstance(given, str) and given.startswith(DATASET_PREFIX):
             yield Path(given.removeprefix(DATASET_PREFIX).partition(":")[0])

@@ -2,12 +2,16 @@
 
 import contextlib
 import io
+import warnings
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 from longform.data.storage import atomic_write
+from longform.data.text import clean_text
 from longform.errors import require
+
+LONGEST = 40  # characters of a name in a picture
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -39,9 +43,23 @@ def finish(
         axes.legend(**{"fontsize": 8, **(legend or {})})
 
 
+@contextlib.contextmanager
+def optional(what: str) -> Generator[None]:
+    """What is drawn inside may fail: a warning says so, because all else of the run is worth more than its pictures."""
+    try:
+        yield
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        warnings.warn(f"{what} could not be drawn ({reason}); the rest of the run is saved", stacklevel=3)
+
+
 def literal(name: str) -> str:
-    """A file's or class's name as it is to be seen: matplotlib takes what stands between two $ for a formula."""
-    return name.replace("$", r"\$")
+    """A file's or class's name as it is to be seen, in one line of at most ``LONGEST`` characters.
+
+    matplotlib takes what stands between two $ for a formula, and lone surrogates are in no font.
+    """
+    line = " ".join(clean_text(name)[0].split())
+    return (line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…").replace("$", r"\$")
 
 
 def number_ticks(axes: Any, values: Any, **options: Any) -> None:
@@ -68,6 +86,9 @@ def colours(count: int) -> list[Any]:
 def save_figure(figure: Any, path: Path) -> None:
     """Write a figure as PNG; the file appears whole or not at all."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
+    with warnings.catch_warnings():
+        for scripts in ("Glyph .* missing from font", "Matplotlib currently does not support"):  # boxes are drawn
+            warnings.filterwarnings("ignore", scripts)
+        figure.savefig(buffer, format="png")
     with atomic_write(path, "wb") as file:
         file.write(buffer.getvalue())

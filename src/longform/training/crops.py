@@ -96,9 +96,10 @@ class CropSource:
         settings: DistillationSettings, *, heldout: int, rank: int = 0, processes: int = 1, mask_id: int | None = None,
     ) -> None:  # fmt: skip
         check_repeatable(documents)
+        assert settings.length is not None, "see settings.fitted"
         self.documents, self.tokenizer, self.special, self.settings = documents, tokenizer, special, settings
         self.heldout, self.rank, self.processes, self.mask_id = heldout, rank, processes, mask_id
-        self.step_tokens = max(settings.tokens_per_step, settings.length)
+        self.length, self.step_tokens = settings.length, max(settings.tokens_per_step, settings.length)
         self.tokens = 0  # that all processes have trained on, up to the last step that was handed out
         if settings.min_length - special.total < SHORTEST:
             raise ConfigurationError(
@@ -113,7 +114,7 @@ class CropSource:
 
     def whole_crops(self, texts: Sequence[str]) -> list[list[int]]:
         """Each text from its beginning up to ``length`` tokens; texts with almost nothing in them are left out."""
-        content = self.settings.length - self.special.total
+        content = self.length - self.special.total
         return [
             self.special.around(ids[:content]) for ids in content_ids(self.tokenizer, texts) if len(ids) >= SHORTEST
         ]
@@ -208,7 +209,7 @@ class CropSource:
                     yield ids
                     continue
                 joined += [*separator, *ids] if joined else ids
-                if len(joined) >= self.settings.length:
+                if len(joined) >= self.length:
                     yield joined
                     joined = []
         if joined:
@@ -216,7 +217,7 @@ class CropSource:
 
     def _cut(self, content: list[int], cuts: random.Random) -> Iterator[list[int]]:
         """Consecutive pieces with lengths from the mix; what is too short for the mix, and not the whole, is left."""
-        lengths = [length - self.special.total for length in _mix(self.settings.length, self.settings.min_length)]
+        lengths = [length - self.special.total for length in _mix(self.length, self.settings.min_length)]
         start = 0
         while len(content) - start >= lengths[-1]:
             fitting = [length for length in lengths if length <= len(content) - start]

@@ -26,8 +26,9 @@ from longform.training.trainer import carry_out
 class DistillationResult:
     """What came of it. ``student`` is the model that was given, trained in place (the loaded one for a folder).
 
-    ``before``, ``after``: agreement with the teacher on held-out documents. ``steps``: optimiser steps, ``tokens``:
-    of training text over all processes, ``seconds``: wall-clock time of this call. ``records``: every measurement.
+    ``before``, ``after``: agreement with the teacher on held-out documents; ``worse``: what of it is worse than before.
+    ``steps``: optimiser steps, ``tokens``: of training text over all processes, ``length``: of its longest crops,
+    ``seconds``: wall-clock time of this call. ``records``: every measurement.
     """
 
     student: PreTrainedModel
@@ -36,9 +37,15 @@ class DistillationResult:
     after: Agreement
     steps: int
     tokens: int
+    length: int
     seconds: float
     records: list[dict[str, Any]] = field(repr=False)
     output: Path | None = None
+
+    @property
+    def worse(self) -> list[str]:
+        """Of "cosine" and "layer_error" what is worse after training than before."""
+        return self.after.worse_than(self.before)
 
 
 def distill(
@@ -76,11 +83,7 @@ def distill(
         run = carry_out(job, folder, kept=output is not None, resume=resume, shown=progress)
     measured, end = run.records.of("agreement"), run.records.last("end") or {}
     return DistillationResult(
-        opened.model, opened.tokenizer, _agreement(measured[0]), _agreement(measured[-1]), steps=end["step"],
-        tokens=end["tokens"], seconds=time.perf_counter() - began, records=run.records.rows,
+        opened.model, opened.tokenizer, Agreement.of(measured[0]), Agreement.of(measured[-1]), steps=end["step"],
+        tokens=end["tokens"], length=job.source.length, seconds=time.perf_counter() - began, records=run.records.rows,
         output=None if output is None else Path(output).expanduser(),
     )  # fmt: skip
-
-
-def _agreement(row: dict[str, Any]) -> Agreement:
-    return Agreement(row["cosine"], tuple(row["layer_errors"]), row["documents"], row["tokens"])

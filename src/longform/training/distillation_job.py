@@ -6,7 +6,7 @@ Axes: B batch, n tokens, D hidden, m masked tokens, V vocabulary.
 import contextlib
 import copy
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, NamedTuple
 
 import torch
@@ -22,14 +22,16 @@ from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError, DataError
 from longform.functional.masks import masked_mean
 from longform.inference.loading import position_limit
+from longform.layers.attention import LinformerAttention
 from longform.runs.digest import content_key
 from longform.runs.subject import corpus_key, model_key
 from longform.training.crops import Crops, CropSource, stack, text_of
+from longform.training.finiteness import check_start
 from longform.training.job import Job, smallest_budget
 from longform.training.optimizers import muon_adamw
 from longform.training.records import RecordingCallback, show_measures
 from longform.training.run_folder import RunFolder
-from longform.training.settings import BUDGETS, DEFAULT_TOKENS, DistillationSettings
+from longform.training.settings import BUDGETS, DEFAULT_TOKENS, DistillationSettings, fitted
 from longform.training.students import Student, learning
 from longform.training.teacher import Encoded, EncoderTap, Teacher
 from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, evaluations_apart, training_arguments
@@ -47,6 +49,17 @@ class Agreement(NamedTuple):
     layer_errors: tuple[float, ...]
     documents: int
     tokens: int
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Agreement":
+        """From its record."""
+        return cls(row["cosine"], tuple(row["layer_errors"]), row["documents"], row["tokens"])
+
+    def worse_than(self, before: "Agreement") -> list[str]:
+        """Which of the two numbers of ``summary`` are worse than before, to the four digits that are shown."""
+        now, then = self.summary(), before.summary()
+        worse = {"cosine": then["cosine"] - now["cosine"], "layer_error": now["layer_error"] - then["layer_error"]}
+        return [name for name, difference in worse.items() if difference >= 5e-5]
 
     def summary(self) -> dict[str, float]:
         """The cosine, and the mean over layers of their errors."""
@@ -106,12 +119,14 @@ class DistillationJob(Job):
         self, opened: Student, taught: PreTrainedModel, documents: Iterable[str | Document],
         settings: DistillationSettings, heldout: Sequence[str | Document] | None, process: Any,
     ) -> None:  # fmt: skip
+        settings = fitted(settings, position_limit(opened.model.config))
         super().__init__(settings, process)
         self.opened, tokenizer = opened, opened.tokenizer
         self.with_logits = settings.logits_weight > 0 and _predicts(opened.model) and _predicts(taught)
         self.trained = opened.model if self.with_logits else _encoder(opened.model)
         original = taught if self.with_logits else _encoder(taught)
         _check_pair(self.trained, original, settings)
+        check_start(original, "the teacher")
         self.taught, self.texts = model_key(original), _texts_key(documents)
         self.special = special_tokens(tokenizer)
         self.teacher = Teacher(
@@ -242,7 +257,8 @@ class DistillationJob(Job):
                 measured(steps)
             # A run that lacked only its end has read nothing now.
             said = (row.get("tokens", 0) for row in records.rows if row["event"] != "agreement")
-            records.add("end", steps, tokens=max(self.source.tokens, *said, 0))
+            found = [Agreement.of(row) for row in records.of("agreement")]
+            records.add("end", steps, tokens=max(self.source.tokens, *said, 0), worse=found[-1].worse_than(found[0]))
 
     def _steps(self, seconds_to_measure: float, *, shown: bool) -> int:
         """Optimiser steps of the smallest budget."""
@@ -268,6 +284,10 @@ class DistillationJob(Job):
             return measure(lambda crops: self._ask(self.trained, crops), batches)
 
 
+def _is_longform(model: PreTrainedModel) -> bool:
+    return any(isinstance(module, LinformerAttention) for module in model.modules())
+
+
 def _encoder(model: PreTrainedModel) -> PreTrainedModel:
     base = model.base_model
     assert isinstance(base, PreTrainedModel)
@@ -279,7 +299,15 @@ def _predicts(model: PreTrainedModel) -> bool:
 
 
 def _check_pair(student: PreTrainedModel, teacher: PreTrainedModel, settings: DistillationSettings) -> None:
-    """Raise ConfigurationError unless the layers of the two correspond."""
+    """Raise ConfigurationError unless the student is a Longform, and the layers of the two correspond."""
+    if not _is_longform(student):
+        kind = student.config.model_type
+        raise ConfigurationError(
+            f'student and teacher are swapped: the student is the original here (of type "{kind}"), the teacher the '
+            "Longform; give the Longform first, then the original"
+            if _is_longform(teacher)
+            else f'the student is of type "{kind}", without Longform\'s attention: convert it first (longform convert)'
+        )
     for name in ("num_hidden_layers", "hidden_size", "vocab_size"):
         own, other = getattr(student.config, name), getattr(teacher.config, name)
         if own != other:
@@ -288,6 +316,7 @@ def _check_pair(student: PreTrainedModel, teacher: PreTrainedModel, settings: Di
                 "they must be equal, as they are when the student was converted from this teacher"
             )
     limit = position_limit(student.config)
+    assert settings.length is not None
     if settings.length > limit:
         raise ConfigurationError(
             f"length={settings.length} is more than the {limit} tokens that the student takes: "

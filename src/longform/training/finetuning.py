@@ -8,7 +8,8 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from longform.errors import ConfigurationError
-from longform.inference import classifiers
+from longform.inference import classifiers, fine_tuning
+from longform.inference.fine_tuning import FineTuning
 from longform.training.finetuning_job import FinetuningJob
 from longform.training.labels import (
     MULTI,
@@ -70,7 +71,8 @@ def finetune(
     hub name or ConversionResult. ``train``, ``validation``: Examples, or a .parquet, .jsonl or .csv file; without a
     validation part ``settings.validation_fraction`` of the texts is held out. ``output``: folder for checkpoints,
     records, pictures and the finished model; called again with it, an interrupted run goes on from its newest
-    checkpoint, to the same weights (``resume=False``: anew).
+    checkpoint, to the same weights (``resume=False``: anew). The config remembers length, task and fields, which
+    prediction and evaluation then take up.
 
     Raises DataError (labels), ConfigurationError (settings, another run in the folder), CheckpointError.
     """
@@ -90,6 +92,8 @@ def finetune(
             id2label=dict(enumerate(scheme.names)), label2id={name: i for i, name in enumerate(scheme.names)},
         )  # fmt: skip
         job = FinetuningJob(opened, scheme, taught, held, settings, process, progress=progress)
+        known = {} if isinstance(train, Examples) else fields
+        _remember(opened.model.config, FineTuning(scheme.task, job.max_length, taught.pairs is not None, **known))
         run = carry_out(job, folder, kept=output is not None, resume=resume, shown=progress)
     end = run.records.last("end") or {}
     metrics = {name: value for name, value in end.items() if name not in ("event", "step")}
@@ -98,6 +102,16 @@ def finetune(
         truncated=job.truncated, seconds=time.perf_counter() - began, records=run.records.rows,
         output=None if output is None else Path(output).expanduser(),
     )  # fmt: skip
+
+
+def _remember(config: Any, how: FineTuning) -> None:
+    """Write down what the model was trained with; sentence-transformers' CrossEncoder gives a regression's values."""
+    setattr(config, fine_tuning.FIELD, how._asdict())
+    theirs = dict(getattr(config, "sentence_transformers", None) or {})
+    theirs.pop("activation_fn", None)  # of the source, for labels of its own
+    if how.task == REGRESSION:
+        theirs["activation_fn"] = "torch.nn.modules.linear.Identity"  # where it takes a sigmoid otherwise
+    config.sentence_transformers = theirs
 
 
 def _split(

@@ -30,14 +30,15 @@ from transformers import (
 
 from longform.data.batching import TokenizedText, batches_of, tokenize
 from longform.data.storage import atomic_write
-from longform.errors import ConfigurationError
+from longform.errors import ConfigurationError, InputError
 from longform.evaluation import classification
 from longform.inference.loading import checked_limit, token_limit
 from longform.runs.digest import content_key
+from longform.runs.pictures import optional
 from longform.runs.subject import model_key
 from longform.training.job import Job, smallest_budget
 from longform.training.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme
-from longform.training.plots import confusion_matrix, learning_curve
+from longform.training.plots import confusion_matrix, confusion_table, learning_curve
 from longform.training.records import RecordingCallback
 from longform.training.run_folder import RunFolder
 from longform.training.settings import FinetuningSettings
@@ -201,6 +202,11 @@ class FinetuningJob(Job):
     def scores(self) -> dict[str, Any]:
         """Metrics on the validation part, with ``confusion`` and ``labels`` for single labels."""
         logits, targets = self.predict(), np.array(self.validation.targets)
+        if not np.isfinite(logits).all():
+            raise InputError(
+                "what the model says of the validation part is NaN or infinite: "
+                f"lower learning_rate ({self.learning_rate})"
+            )
         wanted = torch.from_numpy(targets).to(torch.long if self.scheme.task == SINGLE else torch.float32)
         loss = float(self._loss(torch.from_numpy(logits), wanted))
         if self.scheme.task == SINGLE:
@@ -276,6 +282,9 @@ class FinetuningJob(Job):
         end = run.records.last("end") or {}
         with atomic_write(folder / "metrics.json") as file:
             json.dump({name: value for name, value in end.items() if name != "event"}, file, indent=1)
-        learning_curve(run.records.rows, self.metric, folder / "learning_curve.png")
+        with optional("learning_curve.png"):
+            learning_curve(run.records.rows, self.metric, folder / "learning_curve.png")
         if "confusion" in end:
-            confusion_matrix(end["confusion"], end["labels"], folder / "confusion_matrix.png")
+            confusion_table(end["confusion"], end["labels"], folder / "confusion.csv")
+            with optional("confusion_matrix.png"):
+                confusion_matrix(end["confusion"], end["labels"], folder / "confusion_matrix.png")

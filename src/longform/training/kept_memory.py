@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import sys
+import threading
 from collections.abc import Generator
 
 import torch
@@ -12,6 +13,8 @@ TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4  # mallopt's names for wha
 NEVER = -1
 # What glibc comes to by itself once a chunk of 32 MiB was freed, which sets its thresholds as high as they go.
 USUAL = {MMAP_MAX: 65536, MMAP_THRESHOLD: 2**25, TRIM_THRESHOLD: 2**26}
+KEPT = {MMAP_MAX: 0, TRIM_THRESHOLD: NEVER}
+_lock, _inside = threading.Lock(), 0  # how many are inside, of all threads
 
 
 @contextlib.contextmanager
@@ -21,7 +24,8 @@ def kept_memory(device: torch.device) -> Generator[None]:
     glibc maps each tensor of more than 32 MiB by itself and gives it back at once, so that a step over a long text
     touches all its pages for the first time: at 65,536 tokens (MiniLM's size) five million times. The peak may rise,
     because freed memory is in pieces: by a quarter there, by less at shorter texts; between steps it stays the
-    process's. Holds for the whole process. Nothing happens on other devices, without glibc (macOS, Windows, musl), or
+    process's. Holds for the whole process, until the last of those that are inside (nested, or in threads) is out.
+    Nothing happens on other devices, without glibc (macOS, Windows, musl), or
     where the environment sets ``MALLOC_...`` or ``GLIBC_TUNABLES`` already: ``MALLOC_MMAP_MAX_=65536`` is the opt-out.
     """
     library = _glibc()
@@ -29,12 +33,23 @@ def kept_memory(device: torch.device) -> Generator[None]:
     if device.type != "cpu" or library is None or chosen_already:
         yield
         return
-    _set(library, {MMAP_MAX: 0, TRIM_THRESHOLD: NEVER})
+    _count(library, 1)
     try:
         yield
     finally:
-        _set(library, USUAL)
-        library.malloc_trim(0)
+        _count(library, -1)
+
+
+def _count(library: ctypes.CDLL, change: int) -> None:
+    """One more, or one less, is inside: the first sets the process's allocation, the last sets it back."""
+    global _inside
+    with _lock:
+        _inside += change
+        if change == _inside == 1:
+            _set(library, KEPT)
+        elif _inside == 0:
+            _set(library, USUAL)
+            library.malloc_trim(0)
 
 
 def _glibc() -> ctypes.CDLL | None:

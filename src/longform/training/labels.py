@@ -1,8 +1,10 @@
 """Labelled texts: reading them, finding out the kind of their labels, splitting off a validation part."""
 
 import csv
+import math
 import random
 from collections.abc import Iterator, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +42,7 @@ class LabelScheme(NamedTuple):
     def encode(self, labels: Sequence[Any], *, where: str) -> list[Any]:
         """Targets: a class number, a list of 0.0 and 1.0, or a number. Raises DataError for labels not in training."""
         if self.task == REGRESSION:
-            return [_number(label, where) for label in labels]
+            return _numbers(labels, where)
         given = [_names(label) for label in labels] if self.task == MULTI else [[str(label)] for label in labels]
         place = {name: number for number, name in enumerate(self.names)}
         unseen = sorted({name for names in given for name in names} - place.keys())
@@ -68,7 +70,7 @@ def read_examples(
         if pair_field is not None:
             pairs.append(clean_text(string_field(record, pair_field))[0])
         label = field(record, label_field)
-        if label is None or label == "" or label != label:
+        if _is_missing(label):
             raise DataError(f'{record.location}: the field "{label_field}" is empty; every text needs a label')
         labels.append(label)
     if Path(source).suffix.lower() == ".csv":  # where everything is text
@@ -82,7 +84,7 @@ def _decimals(labels: Sequence[str]) -> list[float] | None:
         found = [float(label) for label in labels]
     except ValueError:
         return None
-    return None if all(label.strip().lstrip("-").isdecimal() for label in labels) else found
+    return None if all(label.strip().removeprefix("-").isdecimal() for label in labels) else found
 
 
 def _records(source: str | Path) -> Iterator[Record]:
@@ -112,20 +114,36 @@ def _names(label: Any) -> list[str]:
     return [str(name) for name in label]
 
 
-def _number(label: Any, where: str) -> float:
-    try:
-        return float(label)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{where}: the label {label!r} is not a number") from error
+def _numbers(labels: Sequence[Any], where: str) -> list[float]:
+    numbers = []
+    for row, label in enumerate(labels):
+        try:
+            numbers.append(float(label))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DataError(f"{where}: the label {label!r} of text {row} is not a number") from error
+        if not math.isfinite(numbers[-1]):
+            raise DataError(f"{where}: the label of text {row} is {label!r}; a value to learn is a finite number")
+    return numbers
 
 
 def check_examples(examples: Examples, *, where: str) -> None:
-    """Raise DataError when there are none, or not as many labels (second texts) as texts."""
+    """Raise DataError when there are none, not as many labels (second texts) as texts, or one of them is missing."""
     if len(examples.texts) == 0:
         raise DataError(f"{where}: no texts")
     for name, others in (("labels", examples.labels), ("second texts", examples.pairs)):
         if others is not None and len(others) != len(examples.texts):
             raise DataError(f"{where}: {len(examples.texts)} texts but {len(others)} {name}")
+    for name, several in (("text", examples.texts), ("second text", examples.pairs or ())):
+        wrong = next((row for row, text in enumerate(several) if not isinstance(text, str)), None)
+        if wrong is not None:
+            raise DataError(f"{where}: {name} {wrong} is {type(several[wrong]).__name__}, not text")
+    unlabelled = next((row for row, label in enumerate(examples.labels) if _is_missing(label)), None)
+    if unlabelled is not None:
+        raise DataError(f"{where}: text {unlabelled} has no label ({examples.labels[unlabelled]!r}), and needs one")
+
+
+def _is_missing(label: Any) -> bool:
+    return label is None or label == "" or (isinstance(label, Real) and label != label)
 
 
 def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
@@ -135,7 +153,7 @@ def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
     """
     task = _task(labels) if task == "auto" else task
     if task == REGRESSION:
-        if len({_number(label, "the training part") for label in labels}) < 2:
+        if len(set(_numbers(labels, "the training part"))) < 2:
             raise DataError("all training texts have the same value: there is nothing to learn")
         return LabelScheme(task, ["score"])
     if task == MULTI:
@@ -153,7 +171,7 @@ def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
 
 def _order(name: str) -> tuple[bool, float, str]:
     """Numbers by size, then names."""
-    number = name.lstrip("-").isdecimal()
+    number = name.removeprefix("-").isdecimal()
     return (not number, float(name) if number else 0.0, name)
 
 

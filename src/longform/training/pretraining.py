@@ -16,6 +16,7 @@ from longform.errors import ConfigurationError, require
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
 from longform.runs.facts import environment
+from longform.runs.pictures import optional
 from longform.runs.subject import corpus_key
 from longform.training.job import Job, smallest_budget
 from longform.training.masking import MaskedBlocks
@@ -227,4 +228,5 @@ class PretrainingJob(Job):
     def save(self, run: RunFolder, folder: Path) -> None:
         """The model, its card and its report."""
         super().save(run, folder)
-        write_report(folder, run.records.rows, run.identity, parameters=self.model.num_parameters())
+        with optional("the report"):
+            write_report(folder, run.records.rows, run.identity, parameters=self.model.num_parameters())

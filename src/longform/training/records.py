@@ -1,10 +1,10 @@
 """Records of a training run, written while it goes: JSON lines, and a progress bar."""
 
 import json
-import math
 import sys
 import time
 from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,10 @@ class Records:
                 file.writelines(json.dumps(row) + "\n" for row in self.rows)
 
     def add(self, event: str, step: int, **values: Any) -> dict[str, Any]:
-        """Append one event."""
+        """Append one event. Raises InputError for a measured value that is NaN or infinite."""
+        for name, value in values.items():
+            if isinstance(value, float) and not isfinite(value):
+                raise InputError(f"{event}: {name} is {value} at step {step}: lower learning_rate, or look at the data")
         line = json.dumps({"event": event, "step": step, **values})
         row = json.loads(line)  # as a resumed run will read it
         self.rows.append(row)
@@ -102,15 +105,10 @@ class RecordingCallback(TrainerCallback):
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
     ) -> None:
-        """Record losses; stop at one that is not finite. Raises InputError."""
+        """Record losses."""
         logs = logs or {}
         if "loss" not in logs:
             return
-        if not math.isfinite(logs["loss"]):
-            raise InputError(
-                f"the loss is {logs['loss']} at step {state.global_step}: "
-                f"lower learning_rate ({args.learning_rate}) or begin from a sound model"
-            )
         values = {name: logs[name] for name in ("loss", "grad_norm", "learning_rate") if name in logs}
         seconds = round(time.perf_counter() - self.began, 2)
         self.records.add("train", state.global_step, **values, **{"seconds": seconds, **self.extra()})

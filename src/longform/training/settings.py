@@ -1,7 +1,8 @@
 """Settings of distillation and fine-tuning, with units, checked when made; and the checks of all settings."""
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from longform.choices import POOLINGS
@@ -12,15 +13,16 @@ if TYPE_CHECKING:
 
 BUDGETS = ("max_steps", "max_minutes", "max_tokens")
 DEFAULT_TOKENS = 2_000_000
+SHORT, LONG = 512, 4096  # tokens: bounds of the length of crops that is taken where none is chosen
 DTYPES = ("auto", "float32", "bfloat16")
 
 
 def check_positive(settings: Any, *names: str) -> None:
-    """Raise ConfigurationError unless each is None or more than 0."""
+    """Raise ConfigurationError unless each is None or a finite number of more than 0."""
     for name in names:
         value = getattr(settings, name)
-        if value is not None and not value > 0:
-            raise ConfigurationError(f"{name}={value} must be more than 0")
+        if value is not None and not 0 < value < math.inf:
+            raise ConfigurationError(f"{name}={value} must be more than 0, and finite")
 
 
 def check_least(settings: Any, **lowest: float) -> None:
@@ -63,7 +65,8 @@ class DistillationSettings:
     """How a student learns from its teacher.
 
     Args:
-        length: longest crop of a document, in tokens, special tokens included. Crops of ``length``, ``length`` / 2,
+        length: longest crop of a document, in tokens, special tokens included; default: half of what the student takes,
+            from 512 (or all that it takes) to 4096. Crops of ``length``, ``length`` / 2,
             ``length`` / 4 ... down to ``min_length`` are mixed in every step, about as many of each.
         min_length: shortest length that a longer document is cut to, in tokens (shorter documents stay whole). Texts
             within twice the student's attention window are exact already: they hold the student to what it knows.
@@ -100,7 +103,7 @@ class DistillationSettings:
     Raises ConfigurationError for a value that cannot be.
     """
 
-    length: int = 512
+    length: int | None = None
     min_length: int = 128
     pack: bool = False
     tokens_per_step: int = 4096
@@ -138,11 +141,19 @@ class DistillationSettings:
         check_between(self, 0, 1, "mask_fraction", "dropout")
         check_choices(self, optimizer=("muon", "adamw"))
         check_least(self, evaluations=0)
-        if self.min_length > self.length:
+        if self.length is not None and self.min_length > self.length:
             raise ConfigurationError(f"min_length={self.min_length} is more than length={self.length}")
         weights = {name: getattr(self, name) for name in ("hidden_weight", "pooled_weight", "logits_weight")}
-        if min(weights.values()) < 0 or not any(weights.values()):
+        if not all(0 <= weight < math.inf for weight in weights.values()) or not any(weights.values()):
             raise ConfigurationError(f"weights must be 0 or more, and one of them more than 0: {weights}")
+
+
+def fitted(settings: DistillationSettings, limit: int) -> DistillationSettings:
+    """The settings with a length for a student that takes ``limit`` tokens, where none is chosen."""
+    if settings.length is not None:
+        return settings
+    length = min(limit, max(SHORT, min(limit // 2, LONG)))
+    return replace(settings, length=length, min_length=min(settings.min_length, length))
 
 
 @dataclass(frozen=True)

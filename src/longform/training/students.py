@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -20,7 +19,7 @@ from transformers import (
 )
 
 from longform.errors import ConfigurationError
-from longform.inference.loading import quiet_transformers, unreadable
+from longform.inference.weights import load_whole, quiet_transformers, reading
 from longform.models.configuration_linformer import LinformerConfig
 
 CLASSIFIER = "ForSequenceClassification"
@@ -28,7 +27,6 @@ HEADS = ("ForMaskedLM", CLASSIFIER, "ForTokenClassification", "ForQuestionAnswer
 KEPT_FILES = (
     "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "conversion_report.json"
 )  # fmt: skip
-UNREADABLE = (OSError, ValueError, RuntimeError, SafetensorError)  # missing, edited, of other sizes, cut short
 
 
 class Student(NamedTuple):
@@ -78,30 +76,20 @@ def open_student(student: Any, tokenizer: PreTrainedTokenizerBase | None) -> Stu
 def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
     """A model with the head that its configuration names, in float32; a loaded one as it is.
 
-    Raises CheckpointError when it cannot be read; weights must be safetensors.
+    Raises CheckpointError when it cannot be read, and for weights that are missing or left over (``check_weights``).
     """
     if isinstance(source, PreTrainedModel):
         return source
-    with _opening("model", source):
+    what = f'the model "{source}"'
+    with reading(what, source):
         named = (AutoConfig.from_pretrained(source).architectures or [""])[0]
-        head = next((head for head in HEADS if named.endswith(head)), "")
-        auto = getattr(transformers, f"AutoModel{head}")
-        return auto.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
-
-
-@contextlib.contextmanager
-def _opening(what: str, source: Any) -> Generator[None]:
-    """What goes wrong inside, where ``what`` of ``source`` is read, is a CheckpointError that says so."""
-    try:
-        with quiet_transformers():
-            yield
-    except UNREADABLE as error:
-        raise unreadable(f'the {what} "{source}"', source, error) from error
+    head = next((head for head in HEADS if named.endswith(head)), "")
+    return load_whole(getattr(transformers, f"AutoModel{head}"), source, what, dtype=torch.float32)
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a folder or hub name. Raises CheckpointError when it cannot be read."""
-    with _opening("tokenizer of", source):
+    with reading(f'the tokenizer of "{source}"', source):
         tokenizer = AutoTokenizer.from_pretrained(source)
     assert tokenizer is not None
     return tokenizer
@@ -119,7 +107,7 @@ def with_labels(
     if isinstance(source, str | Path):
         tokenizer = tokenizer or load_tokenizer(source)
         if pooling is not None:
-            with _opening("configuration of", source):
+            with reading(f'the configuration of "{source}"', source):
                 found = AutoConfig.from_pretrained(source)
             config |= _chosen_pooling(found, pooling, f'"{source}"')
         return Student(_with_labels(source, labels, config), tokenizer, Path(source) if Path(source).is_dir() else None)
@@ -152,10 +140,10 @@ def _chosen_pooling(config: Any, pooling: str, model: str, *, head: bool | None 
 
 
 def _with_labels(source: str | Path, labels: int, config: dict[str, Any]) -> PreTrainedModel:
-    with _opening("model", source):
-        return AutoModelForSequenceClassification.from_pretrained(
-            source, num_labels=labels, dtype=torch.float32, use_safetensors=True, ignore_mismatched_sizes=True, **config
-        )
+    return load_whole(
+        AutoModelForSequenceClassification, source, f'the model "{source}"', dtype=torch.float32, new_head=True,
+        num_labels=labels, **config,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager

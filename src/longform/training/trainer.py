@@ -13,8 +13,9 @@ from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerState
 from transformers.trainer_callback import ExportableState
 
 from longform.errors import CheckpointError, require
-from longform.inference.loading import quiet_transformers
+from longform.inference.weights import check_weights, quiet_transformers
 from longform.training.checkpoints import WEIGHTS, checkpoint_step, keep_only, publish, reading, remove
+from longform.training.finiteness import check_end, check_start, check_step
 from longform.training.job import Job, Part
 from longform.training.kept_memory import kept_memory
 from longform.training.pretraining_settings import PretrainingSettings
@@ -61,7 +62,7 @@ class NumberedStepsTrainer(Trainer):
     A step is a list of parts; ``job.part_loss(model, part, share)`` is each part's share of the step's loss, and
     gradients are accumulated over the parts, so that a part need not be padded to another's length. ``measure()`` gives
     the metrics of an evaluation. Weights, optimiser, schedule and random states are saved as
-    longform.training.checkpoints says.
+    longform.training.checkpoints says. Raises InputError at the first step whose loss or gradient is not finite.
     """
 
     def __init__(
@@ -119,7 +120,17 @@ class NumberedStepsTrainer(Trainer):
                     loss = self.job.part_loss(model, part, part.weight / whole)
                 self.accelerator.backward(loss)
             total += loss.detach()
+        self.step_loss = total
         return total
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        """The norm of the step's gradient, once; nothing has been learned from the step yet."""
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        check_step(
+            self.network, loss=float(self.step_loss), gradient=float(norm), step=self.state.global_step + 1,
+            learning_rate=self.args.learning_rate,
+        )  # fmt: skip
+        return norm
 
     def _weight_of_step(self, parts: Sequence[Part]) -> float:
         """What a part's weight is a share of; over several processes, whose gradients are averaged, the mean."""
@@ -227,9 +238,9 @@ def load_weights(model: PreTrainedModel, folder: Path) -> None:
             weights = next(iter(sorted(folder.glob(f"*/{WEIGHTS}"))), weights)
         result = model.load_state_dict(load_file(weights), strict=False)
     tied = set(getattr(model, "all_tied_weights_keys", None) or {})
-    wrong = [*result.unexpected_keys, *(name for name in result.missing_keys if name not in tied)]
-    if wrong:
-        raise CheckpointError(f'"{folder}" is of another model: {len(wrong)} weights do not fit, such as {wrong[:3]}')
+    missing = [name for name in result.missing_keys if name not in tied]
+    found = {"missing_keys": missing, "mismatched_keys": (), "unexpected_keys": result.unexpected_keys}
+    check_weights(model, found, folder)
     model.tie_weights()
 
 
@@ -239,12 +250,14 @@ def carry_out(job: Job, folder: Path, *, kept: bool, resume: bool, shown: bool) 
     ``kept``: the folder outlives the call, with checkpoints, records and the finished model in it.
     """
     process = job.process
+    check_start(job.opened.model, "the model to train")
     run = RunFolder(folder, job.identity(), kept=kept, main=process.is_main_process)
     run.open(resume=resume, wait=process.wait_for_everyone)
     if run.complete:
         load_weights(job.opened.model, folder)
     else:
         job.train(run, shown=shown and process.is_main_process)
+        check_end(job.opened.model, learning_rate=job.learning_rate)
         with quiet_transformers():
             run.finish(lambda place: job.save(run, place), wait=process.wait_for_everyone)
     return run

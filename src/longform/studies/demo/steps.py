@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from longform.conversion.convert import ConversionResult, convert
 from longform.data.text import Document
-from longform.inference.loading import quiet_transformers
+from longform.inference.weights import quiet_transformers
 from longform.studies.demo.comparing import evaluate
 from longform.studies.demo.head import embeddings, fit_head
 from longform.studies.demo.material import Material, examples, make_material

@@ -1,0 +1,166 @@
+"""A pretrained model with all its weights: which tensors a checkpoint may lack or have left over, in one place.
+
+transformers gives what a checkpoint lacks random weights, and says so in a log that nobody reads.
+"""
+
+import re
+import warnings
+from collections.abc import Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+from transformers.utils import cached_file, logging
+
+from longform.conversion.source import read_weights
+from longform.errors import CheckpointError
+
+WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")  # before the names: DataParallel's, and torch.compile's
+BUFFERS = ("position_ids", "token_type_ids", "inv_freq")  # older versions of transformers saved them
+MISSING = " (there is no such folder)"
+SHOWN = 6  # names of tensors in a message
+
+
+def load_whole(
+    auto_class: Any, source: str | Path, what: str, *, dtype: torch.dtype, new_head: bool = False, **config: Any
+) -> PreTrainedModel:
+    """The model of a folder or hub name, from safetensors, with every weight from there.
+
+    ``what``: its name in errors. ``new_head``: a head that the checkpoint lacks, or has for another number of labels,
+    is a new one. ``config``: fields of its config. Names in the wrappers of DataParallel or torch.compile are taken
+    without, with a warning. Raises CheckpointError for what cannot be read, and as ``check_weights`` does.
+    """
+    how: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": dtype}
+    with reading(what, source):
+        model, found = auto_class.from_pretrained(source, use_safetensors=True, **how, **config)
+        wrapped = [name for name in found["unexpected_keys"] if WRAPPERS.match(name)]
+        if wrapped:
+            weights = _without_wrappers(source, wrapped)
+            model, found = type(model).from_pretrained(None, config=model.config, state_dict=weights, **how)
+    check_weights(model, found, source, new_head=new_head)
+    return model
+
+
+def _without_wrappers(source: str | Path, wrapped: list[str]) -> dict[str, Any]:
+    config = cached_file(str(source), "config.json")
+    assert config is not None
+    tensors = read_weights(Path(config).parent)
+    bare = {WRAPPERS.sub("", name): tensor for name, tensor in tensors.items()}
+    if len(bare) < len(tensors):
+        raise CheckpointError(f'"{source}" has weights twice, with and without a wrapper\'s name: {_listed(wrapped)}')
+    warnings.warn(
+        f'the weights of "{source}" are read without the wrapper in front of {_listed(wrapped)}', stacklevel=4
+    )
+    return bare
+
+
+def check_weights(
+    model: PreTrainedModel, found: Mapping[str, Collection[Any]], source: str | Path, *, new_head: bool = False
+) -> None:
+    """Raise CheckpointError, with their names, for tensors that a checkpoint lacks, has in another size, or in excess.
+
+    ``found``: "missing_keys", "mismatched_keys" and "unexpected_keys", as transformers reports them. What may be:
+
+    * a pooler is left over, missing where nothing uses it, and new with ``new_head``;
+    * another head is left over; with ``new_head`` a part of the head is new that is missing as a whole, or in which
+      something has another size;
+    * buffers of older versions are left over.
+    """
+    named, parts = type(model).__name__, _Parts(model)
+    other_size = [key if isinstance(key, str) else key[0] for key in found["mismatched_keys"]]
+    new = parts.new({*found["missing_keys"], *other_size}) if new_head else set()
+    if missing := [name for name in found["missing_keys"] if name not in new and not parts.unused(name)]:
+        raise CheckpointError(
+            f'"{source}" lacks the weights {_listed(missing)} that {named} needs{_why(model, parts, missing, found)}'
+        )
+    if wrong := [name for name in other_size if name not in new]:
+        raise CheckpointError(
+            f'"{source}" cannot be loaded: its weights {_listed(wrong)} have other sizes than its config.json says'
+        )
+    if excess := [name for name in found["unexpected_keys"] if parts.in_encoder(name)]:
+        raise CheckpointError(
+            f'"{source}" has the weights {_listed(excess)}, for which its config.json has no place in a {named}: '
+            "without them it would be another model; put its own config.json there"
+        )
+
+
+class _Parts:
+    """Which part of ``model`` a tensor belongs to: its encoder, a pooler on it, or a head."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        base: Any = model.base_model
+        self.bare, self.prefix = base is model, f"{model.base_model_prefix}."
+        self.encoder = {name for name, _ in base.named_children()} - {"pooler"}
+        self.names = list(model.state_dict())
+
+    def of(self, name: str) -> str:
+        return name.removeprefix(self.prefix).split(".")[0]
+
+    def in_encoder(self, name: str) -> bool:
+        return self.of(name) in self.encoder and not name.endswith(BUFFERS)
+
+    def unused(self, name: str) -> bool:
+        return self.bare and self.of(name) == "pooler"
+
+    def new(self, names: set[str]) -> set[str]:
+        """Those of ``names`` that are in a part, not of the encoder, of which nothing has been read."""
+        read = {self.of(name) for name in self.names if name not in names}
+        return {name for name in names if not self.in_encoder(name) and self.of(name) not in read}
+
+
+def _why(model: PreTrainedModel, parts: _Parts, missing: Iterable[str], found: Mapping[str, Collection[Any]]) -> str:
+    if not any(map(parts.in_encoder, missing)):
+        return (
+            f"; it was saved as {model.config.architectures}. A head must be trained (longform finetune) before it "
+            "is used"
+        )
+    left = f"; what it has instead: {_listed(found['unexpected_keys'])}" if found["unexpected_keys"] else ""
+    return f": the checkpoint is not whole, or of another model{left}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = sorted(names)
+    return ", ".join(every[:SHOWN]) + (f" and {len(every) - SHOWN} more" if len(every) > SHOWN else "")
+
+
+@contextmanager
+def quiet_transformers() -> Generator[None]:
+    """No bars of transformers for weights and files, no table of weights: what is missing is raised as an error."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def reading(what: str, source: str | Path) -> Generator[None]:
+    """What goes wrong inside, where ``what`` is read from the folder or hub name ``source``, is a CheckpointError."""
+    try:
+        with quiet_transformers():
+            yield
+    except Exception as error:  # OSError, ValueError, KeyError, SafetensorError, RuntimeError: one for each fault
+        raise _unreadable(what, source, error) from error
+
+
+def _unreadable(what: str, source: str | Path, error: Exception) -> CheckpointError:
+    said, hint = " ".join(str(error).split())[:300], _hint(source)
+    if hint == MISSING and not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(source)):
+        return CheckpointError(f"{what} cannot be loaded: there is no such folder")  # and no hub name either
+    return CheckpointError(f"{what} cannot be loaded: {said}{hint}")
+
+
+def _hint(source: str | Path) -> str:
+    folder = Path(source)
+    if not folder.is_dir():
+        return "" if folder.exists() else MISSING
+    names = {path.name for path in folder.iterdir()}
+    if any(name.endswith(".bin") for name in names) and not any(name.endswith(".safetensors") for name in names):
+        return " (its weights are a pickle, which is never read: save the model with safetensors)"
+    return ""

@@ -1,0 +1,138 @@
+"""What a classifier was fine-tuned with is taken up by prediction and evaluation, which say where they differ."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_models import save_longform
+from transformers import AutoModelForSequenceClassification
+
+from longform.errors import DataError
+from longform.evaluation.comparison import Contender, RunSettings, compare_classification
+from longform.inference.classifiers import load_classifier
+from longform.inference.fine_tuning import FineTuning, of_config
+from longform.inference.run import InferenceSettings, predict
+from longform.training.finetuning import finetune
+from longform.training.labels import Examples
+from longform.training.settings import FinetuningSettings
+
+QUICK = FinetuningSettings(max_steps=1, max_length=12, validation_fraction=0.25, dtype="float32")
+SETTINGS = InferenceSettings(progress=False)
+ROWS = [{"body": f"the {kind} text " * 9, "more": "near", "kind": kind} for kind in ("good", "bad") * 6]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+def _tuned(longform_folder: Path, data: Any, output: Path, **options: Any) -> Path:
+    fields = {} if isinstance(data, Examples) else {"text_field": "body", "label_field": "kind"}
+    finetune(longform_folder, None, data, QUICK, output=output, progress=False, **fields, **options)
+    return output
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _evaluated(model: Path, data: Path, strategy: str = "whole", **fields: Any) -> list[dict[str, Any]]:
+    models = [Contender("one", str(model), strategy)]
+    return compare_classification(models, data, RunSettings(progress=False), **fields)
+
+
+def test_length_and_fields_are_taken_up(longform_folder: Path, data: Path, tmp_path: Path) -> None:
+    model = _tuned(longform_folder, data, tmp_path / "model")
+    assert load_classifier(model).limit == 12
+    predict(model, data, tmp_path / "out.jsonl", SETTINGS)
+    assert [record["tokens"] for record in _records(tmp_path / "out.jsonl")] == [12] * len(ROWS)
+    assert _evaluated(model, data)[0]["truncated"] == len(ROWS)
+    saved = json.loads((model / "config.json").read_text())["fine_tuning"]
+    assert saved == {
+        "task": "single-label", "max_length": 12, "pairs": False, "text_field": "body", "label_field": "kind",
+        "pair_field": None,
+    }  # fmt: skip
+
+
+def test_what_differs_is_said(longform_folder: Path, data: Path, tmp_path: Path) -> None:
+    model = _tuned(longform_folder, data, tmp_path / "model")
+    with pytest.warns(UserWarning, match="was fine-tuned with max_length=12 and is run here with max_length=20"):
+        assert load_classifier(model, max_length=20).limit == 20
+    with pytest.warns(UserWarning, match="fine-tuned with text_field='body' and is run here with text_field='more'"):
+        predict(model, data, tmp_path / "out.jsonl", InferenceSettings(text_field="more", progress=False))
+    with pytest.warns(UserWarning, match="with label_field='kind' and is run here with label_field='more'"):  # noqa: SIM117
+        with pytest.raises(DataError, match="the model has no label"):
+            _evaluated(model, data, label_field="more")
+
+
+def test_a_model_of_pairs_takes_no_single_text(longform_folder: Path, data: Path, tmp_path: Path) -> None:
+    model = _tuned(longform_folder, data, tmp_path / "model", pair_field="more")
+    predict(model, data, tmp_path / "out.jsonl", SETTINGS)
+    assert len(_evaluated(model, data)) == 1
+    assert _evaluated(model, data, "chunk-average") == []
+    (tmp_path / "a.txt").write_text("one text")
+    with pytest.raises(DataError, match=r"a\.txt is a single text, and the model was fine-tuned on pairs.*'more'"):
+        predict(model, tmp_path / "a.txt", tmp_path / "single.jsonl", SETTINGS)
+    with pytest.raises(DataError, match="text 1 is a single text"):
+        load_classifier(model).logits([("one", "two"), "three"])
+
+
+def test_pairs_from_memory_are_remembered_without_a_field(longform_folder: Path, data: Path, tmp_path: Path) -> None:
+    examples = Examples(["the text"] * 12, ["good", "bad"] * 6, ["near"] * 12)
+    model = _tuned(longform_folder, examples, tmp_path / "model")
+    chosen = InferenceSettings(text_field="body", progress=False)
+    with pytest.raises(DataError, match=r"a\.jsonl:1 is a single text"):
+        predict(model, data, tmp_path / "out.jsonl", chosen)
+    predict(
+        model, data, tmp_path / "pairs.jsonl", InferenceSettings(text_field="body", pair_field="more", progress=False)
+    )
+
+
+def test_a_model_that_remembers_nothing_is_run_as_before(classifier_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "the text", "label": "good"}\n')
+    assert load_classifier(classifier_folder).limit == 64
+    predict(classifier_folder, tmp_path / "a.jsonl", tmp_path / "out.jsonl", SETTINGS)
+    assert _evaluated(classifier_folder, tmp_path / "a.jsonl")[0]["items"] == 1
+
+
+def test_equal_names_of_labels_are_told_apart(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    names = {0: "same", 1: "other", 2: "same"}
+    model = save_longform(tmp_path / "model", tiny_tokenizer, head="classification", id2label=names)
+    (tmp_path / "a.jsonl").write_text('{"text": "the text", "label": "other"}\n')
+    predict(model, tmp_path / "a.jsonl", tmp_path / "out.jsonl", SETTINGS)
+    record = _records(tmp_path / "out.jsonl")[0]
+    assert list(record["scores"]) == ["same (0)", "other", "same (2)"]
+    assert sum(record["scores"].values()) == pytest.approx(1)
+    (tmp_path / "b.jsonl").write_text('{"text": "the text", "label": "same"}\n')
+    with pytest.raises(DataError, match="the model has no label 'same'"):
+        _evaluated(model, tmp_path / "b.jsonl")
+
+
+@pytest.mark.parametrize("kind", ["longform", "reranker"])
+def test_a_regression_is_a_cross_encoder_without_sigmoid(
+    kind: str, longform_folder: Path, bert_folder: Path, tmp_path: Path
+) -> None:
+    from sentence_transformers import CrossEncoder
+
+    source: Any = longform_folder
+    if kind == "reranker":  # whose folder asks for a sigmoid
+        model = AutoModelForSequenceClassification.from_pretrained(bert_folder, num_labels=1)
+        model.config.sentence_transformers = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+        model.save_pretrained(source := tmp_path / "reranker")
+        for file in bert_folder.glob("tokenizer*"):
+            (source / file.name).write_bytes(file.read_bytes())
+    examples = Examples(["near text", "far text"] * 6, [-30.0, 40.0] * 6, ["it is good", "it is bad"] * 6)
+    _tuned(source, examples, tmp_path / "model")
+    pairs = list(zip(examples.texts[:2], examples.pairs[:2], strict=True))
+    expected = load_classifier(tmp_path / "model").logits(pairs)[:, 0]
+    found = CrossEncoder(str(tmp_path / "model"), device="cpu").predict(pairs)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("found", [3, "x", [1], {"max_length": "12", "pairs": 1, "text_field": 3}, {"new": 1}, None])
+def test_what_no_fine_tuning_wrote_says_nothing(found: Any) -> None:
+    assert of_config({"fine_tuning": found}) == FineTuning()
