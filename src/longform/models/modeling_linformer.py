@@ -15,7 +15,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
 from longform.errors import InputError
-from longform.functional.masks import blank_padding, checked_mask
+from longform.functional.masks import TextFirst, blank_padding, checked_mask, moved, text_first
 from longform.functional.pooling import pooled
 from longform.functional.positions import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
@@ -253,6 +253,8 @@ class LinformerModel(LinformerPreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         """Encode input_ids long (B, n) or inputs_embeds (B, n, D) under attention_mask (B, n) of 1 and 0.
 
+        Padding may stand on either side of a text: positions count from its first token, unless ``position_ids`` (n),
+        (1, n) or (B, n) gives them, and what is returned stands in the places of the input.
         ``output_attentions`` computes the weights explicitly: (B, h, n, k) a layer, see LinformerAttention.
         Raises InputError on both or neither input, on n above max_position_embeddings, and on a bad mask.
         """
@@ -260,6 +262,12 @@ class LinformerModel(LinformerPreTrainedModel):
         mask = checked_mask(attention_mask, batch=batch, length=length)
         if inputs_embeds is not None:
             inputs_embeds = blank_padding(inputs_embeds, mask)
+        order = text_first(mask)
+        if order is not None:
+            mask, input_ids, inputs_embeds, token_type_ids, position_ids = (
+                None if x is None else moved(x, order.there)
+                for x in (mask, input_ids, inputs_embeds, token_type_ids, position_ids)
+            )
         hidden = self.embeddings(
             input_ids, inputs_embeds=inputs_embeds, token_type_ids=token_type_ids, position_ids=position_ids
         )
@@ -270,12 +278,30 @@ class LinformerModel(LinformerPreTrainedModel):
         own = type(self.embeddings) is Embeddings and can_run_in_parts(self.embeddings, hidden)
         hidden = blank_padding(hidden, mask)
         out = self.encoder(hidden, mask, output_hidden_states=bool(keeps), output_attentions=bool(wants), overwrite=own)
+        pooler_output = self._pooled(out.last_hidden_state, mask)
+        out = out if order is None else self._in_places(out, order)
         return BaseModelOutputWithPooling(
             last_hidden_state=out.last_hidden_state,
-            pooler_output=self._pooled(out.last_hidden_state, mask),
+            pooler_output=pooler_output,
             hidden_states=out.hidden_states,
             attentions=out.attentions,
         )
+
+    def _in_places(self, out: BaseModelOutput, order: TextFirst) -> BaseModelOutput:
+        """``out`` with its tokens where the caller has them: states, and rows of attention weights."""
+        last, states, weights = out.last_hidden_state, out.hidden_states, out.attentions
+        assert last is not None
+        return BaseModelOutput(
+            last_hidden_state=moved(last, order.back),
+            hidden_states=None if states is None else tuple(moved(x, order.back) for x in states),
+            attentions=None if weights is None else tuple(self._weights_in_places(x, order) for x in weights),
+        )
+
+    def _weights_in_places(self, weights: Tensor, order: TextFirst) -> Tensor:
+        """(B, h, n, S): queries, and where each has a column for every token, those too."""
+        if 2 * (self.config.attention_window or 0) >= self.config.max_position_embeddings:
+            weights = moved(weights.transpose(1, 3), order.back).transpose(1, 3)
+        return moved(weights.transpose(1, 2), order.back).transpose(1, 2)
 
     def _pooled(self, hidden: Tensor, mask: Tensor | None) -> Tensor | None:
         if self.pooler is not None:
