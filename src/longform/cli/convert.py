@@ -94,7 +94,10 @@ def run(settings: Any) -> None:
     check_output(output, overwrite=settings.overwrite)
     k = read_lengths(settings.projected_length)
     sharing = (k.sharing or defaults.SHARING) if settings.sharing == "auto" else settings.sharing
-    if said := k.measured_elsewhere(settings.max_length):
+    automatic = settings.attention_window == "auto"
+    window = defaults.default_window(settings.projection) if automatic else settings.attention_window
+    k, raised = k.fitted(settings.max_length, window, settings.sink_tokens)
+    for said in filter(None, (k.measured_elsewhere(settings.max_length), raised)):
         print(f"note: {said}")
     result = convert(
         settings.source, max_length=settings.max_length, projected_length=k.lengths,

@@ -98,13 +98,14 @@ class LinformerConfig(PreTrainedConfig):
         check_choice("normalization", self.normalization, ("post", "pre"))
         check_choice("classifier_pooling", self.classifier_pooling, POOLINGS)
         check_choice("classifier_activation", self.classifier_activation, ("tanh", "relu", "gelu"))
-        for head_slots in dict.fromkeys(self.head_slots()):
+        every = self.head_slots()
+        for head_slots in dict.fromkeys(every):
             check_attention(
                 hidden_size=self.hidden_size, num_heads=self.num_attention_heads,
                 max_length=self.max_position_embeddings, head_slots=head_slots, projection=self.projection,
                 sharing=self.projection_sharing, projection_init=self.projection_init,
                 attention_window=self.attention_window, memory_budget=self.memory_budget,
-                sink_tokens=self.sink_tokens,
+                sink_tokens=self.sink_tokens, model_slots=tuple(slots for layer in every for slots in layer),
             )  # fmt: skip
 
     def _check_numbers(self) -> None:
