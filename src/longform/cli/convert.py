@@ -16,9 +16,12 @@ def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
         "convert", "Turn a pretrained encoder into a Longform, whose attention takes time linear in the length of the "
-        "text: keys and values are shortened to k slots, and near tokens are seen exactly. Weights and head are kept.",
+        "text: keys and values are shortened to k slots, and near tokens are seen exactly. Weights and head are kept. "
+        "Of a Longform the length alone is changed, in the model, its tokenizer and sentence-transformers' settings.",
     )  # fmt: skip
-    made.add_argument("source", type=str, help="folder of a saved model, sentence-transformers folder, or hub name")
+    made.add_argument(
+        "source", type=str, help="folder of a saved model or a Longform, sentence-transformers folder, or hub name"
+    )
     made.add_argument("output", type=str, help="folder for the result")
     made.add_argument("--overwrite", action="store_true", help="replace the result of an earlier conversion")
     _add_length(made)

@@ -31,7 +31,7 @@ from longform.layers.sequence_projection import (
 from longform.layers.streaming import can_run_in_parts, layer_in_parts
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import reading_weights, refuse_foreign
-from longform.models.resizing import resize_sequence_length
+from longform.models.resizing import Lengths, resize_sequence_length
 
 
 def make_attention(config: LinformerConfig, head_slots: tuple[int, ...]) -> LinformerAttention:
@@ -194,10 +194,11 @@ class LinformerPreTrainedModel(PreTrainedModel):
             init.zeros_(module.memory_bias)
 
     def resize_sequence_length(
-        self, length: int, *, projected_length: int | None = None, positions: str = "tile"
+        self, length: int, *, projected_length: Lengths | None = None, positions: str = "tile"
     ) -> None:
         """Make the model take ``length`` tokens, in place: position table, E, F and configuration.
 
+        The model alone: ``longform.convert`` changes what else knows its length, the tokenizer first of all.
         Pooling and convolution keep the tokens that a slot covers, so k grows in proportion; a dense E keeps k and is
         stretched; ``projected_length`` sets k instead. ``positions``: "tile" or "interpolate".
         Raises ConfigurationError where the new length does not fit the other options.
@@ -318,7 +319,8 @@ class LinformerModel(LinformerPreTrainedModel):
         if length > limit:
             raise InputError(
                 f"the input has n={length} tokens, this model takes at most max_position_embeddings={limit}: "
-                f"shorten it, or extend the model with model.resize_sequence_length({length})"
+                f"shorten it, or make a longer model: longform convert FOLDER OUTPUT --max-length {length}, or "
+                f"longform.convert(..., max_length={length}) in Python"
             )
         if length == 0:
             raise InputError("the input has no tokens; even an empty text has its special tokens")
