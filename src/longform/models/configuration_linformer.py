@@ -23,7 +23,8 @@ class LinformerConfig(PreTrainedConfig):
     """Configuration of a Linformer encoder, in Hugging Face's vocabulary and the paper's.
 
     ``max_position_embeddings``: n, the tokens that fit, whatever the position table's offset.
-    ``position_offset``: unused rows at the head of the position table (2 for RoBERTa).
+    ``position_offset``: rows of the position table before position 0 (2 for RoBERTa). Where it is ``pad_token_id`` + 1,
+    padding tokens have the last of them, also inside a text, and are not counted, as in RoBERTa.
     ``position_init``: how the learned positions begin: "normal", as words do, or "sinusoidal", sines and cosines of the
     same size.
     ``type_vocab_size``: 0 for no token types. ``embedding_size``: of word vectors, where it is not ``hidden_size``.

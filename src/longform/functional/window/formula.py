@@ -109,7 +109,7 @@ def weights_of_queries(of_blocks: tuple[Tensor, Tensor], length: int) -> Tensor:
 
 
 def weights_of_blocks(of_queries: Tensor, window: int) -> tuple[Tensor, Tensor]:
-    """The weights of each block from those of queries; its queries past the end have those of the last one."""
+    """The weights of each block, as above, from those of queries (B, h, n, S + 3 w); past the end the last row."""
     length, width = of_queries.shape[2:]
     far, near = gather(of_queries, block_positions(length, window, of_queries.device)).split(
         [width - 3 * window, 3 * window], dim=-1
