@@ -55,6 +55,22 @@ def test_help_names_every_pooling(command):
     assert all(kind in option.help for kind in POOLINGS if kind not in ("cls", "mean") or command is embed_command)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--max-length", "512"], ["--max-length", "20"], ["--attention-window", "48"], ["--projection", "linear"]],
+)
+@pytest.mark.parametrize("k", [17, [37, 1], [[3, 100, 45], [1, 1, 511]]])
+def test_any_file_of_k_goes_with_any_window(source, tmp_path, capsys, options, k):
+    """``longform spectrum`` measures k at its own length, without a window."""
+    path = tmp_path / "k.json"
+    path.write_text(json.dumps({"projected_length": k, "projection_sharing": "none", "max_length": 512}))
+    assert main(["convert", str(source), str(tmp_path / "out"), "--projected-length", str(path), *options]) == 0
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    found, longest = torch.tensor(config["projected_length"]), config["max_position_embeddings"]
+    assert (found >= torch.tensor(k).clamp(max=longest)).all()
+    assert ("is raised" in capsys.readouterr().out) == (config["projected_length"] != k)
+
+
 def test_overwrite(source, tmp_path, capsys):
     arguments = ["convert", str(source), str(tmp_path / "out"), "--max-length", "80"]
     assert main(arguments) == 0

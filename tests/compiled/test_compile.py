@@ -30,6 +30,24 @@ def test_one_graph_for_every_length(kind):
     assert counter.frame_count <= 2  # torch may make one graph for n < maximum and one for n = maximum
 
 
+@pytest.mark.parametrize("kind", ["linear", "mean-window"])
+@pytest.mark.parametrize("family", [{}, {"pad_token_id": 1, "position_offset": 2}])
+@torch.no_grad()
+def test_one_graph_for_padding_on_either_side(kind, family):
+    made, counter = model(kind, **ONE_LAYER, **family), CompileCounterWithBackend("eager")
+    compiled = torch.compile(made, fullgraph=True, dynamic=True, backend=counter)
+    for length, moved in ((20, 0), (20, 3), (29, 0), (29, 11)):
+        right = text(3, length)
+        right["attention_mask"][:, length - 11 :] = 0
+        given = {name: x.roll(moved, dims=1) for name, x in right.items()}
+        out, expected = compiled(**given), made(**right)
+        kept = given["attention_mask"].bool()
+        of_text = expected.last_hidden_state[right["attention_mask"].bool()]
+        assert_close(out.last_hidden_state[kept], of_text, scope="model")
+        assert_close(out.pooler_output, expected.pooler_output, scope="model")
+    assert counter.frame_count == 1
+
+
 @pytest.mark.parametrize(("kind", "backend"), [("linear", "aot_eager"), ("mean-window", "eager")])
 def test_training_compiles_too(kind, backend):
     """Forward and backward through one graph, gradients as in eager."""

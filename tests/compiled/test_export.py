@@ -36,6 +36,19 @@ def test_every_length_up_to_the_maximum(kind):
 
 
 @torch.no_grad()
+def test_padding_in_front_of_a_text():
+    made = model("mean-window", num_hidden_layers=1)
+    program = exported(made)
+    for length in (1, 17, LONGEST):
+        given = text(2, length)
+        given["attention_mask"] = given["attention_mask"].flip(1)
+        kept = given["attention_mask"].bool()
+        out, expected = program(**given), made(**given)
+        assert_close(out.last_hidden_state[kept], expected.last_hidden_state[kept], scope="model")
+        assert_close(out.pooler_output, expected.pooler_output, scope="model")
+
+
+@torch.no_grad()
 def test_one_token_more_than_the_maximum_is_refused():
     program = exported(model("linear"))
     with pytest.raises(AssertionError, match=r"<= 32|length"):

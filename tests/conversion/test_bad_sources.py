@@ -37,7 +37,17 @@ def test_other_architectures(bert_folder, model_type):
 
 def test_a_longform_again(bert_folder, tmp_path):
     folder = longform.convert(bert_folder, max_length=96).save_pretrained(tmp_path / "out")
-    refused(folder, "already", "resize_sequence_length")
+    asked = {"projection": "max", "attention_window": 8, "sink_tokens": 3, "task": "masked-lm", "num_labels": 7}
+    for name, value in asked.items():
+        refused(folder, "a Longform already", f"{name}={value!r}", "convert the original", **{name: value})
+
+
+def test_a_longform_that_lacks_weights(bert_folder, tmp_path):
+    folder = longform.convert(bert_folder, max_length=96).save_pretrained(tmp_path / "out")
+    change_weights(folder, lambda tensors: tensors.pop("encoder.layers.1.attention.query.weight"))
+    refused(folder, "it lacks encoder.layers.1.attention.query.weight")
+    change_weights(folder, lambda tensors: tensors.update({"encoder.layers.0.attention.query.weight": torch.ones(2)}))
+    refused(folder, "do not fit its configuration", "encoder.layers.0.attention.query.weight")
 
 
 def test_loaded_models_of_other_architectures():

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longform.choices import POOLINGS
 from longform.functional.masks import masked_mean
 from longform.functional.pooling import lead_mean, pooled, pooled_width
 from strategies import Text, generator, normal, seeds, texts
@@ -18,18 +19,21 @@ def test_early_tokens_weigh_more_and_padding_nothing(text: Text, seed: int):
     found = lead_mean(dirty, text.checked)
     for b in range(text.batch):
         total, mass = torch.zeros(5).double(), 0.0
-        for t in range(text.length):
-            if text.valid[b, t]:
-                total, mass = total + x[b, t] / (1 + t / 64), mass + 1 / (1 + t / 64)
+        places = text.valid[b].nonzero()[:, 0].tolist()
+        for t in places:
+            weight = 1 / (1 + (t - places[0]) / 64)
+            total, mass = total + x[b, t] * weight, mass + weight
         assert_close(found[b].detach(), total / mass if mass else total)
     (gradient,) = torch.autograd.grad(found.sum(), dirty)
     assert torch.equal(gradient != 0, text.valid[..., None].expand_as(x))
 
 
 def test_a_document_alone_is_pooled_as_in_a_padded_batch():
-    x = normal(generator(0), 2, 200, 3)
-    mask = torch.arange(200) < torch.tensor([[200], [70]])
-    assert_close(lead_mean(x, mask)[1], lead_mean(x[1:, :70], None)[0])
+    x, place = normal(generator(0), 3, 200, 3), torch.arange(200)
+    mask = torch.stack([place < 200, place < 70, place >= 130])
+    for kind in POOLINGS:
+        assert_close(pooled(x, mask, kind=kind)[1], pooled(x[1:2, :70], None, kind=kind)[0])
+        assert_close(pooled(x, mask, kind=kind)[2], pooled(x[2:, 130:], None, kind=kind)[0])
 
 
 def test_the_first_512_of_4096_tokens_have_half_of_the_weight():

@@ -44,6 +44,19 @@ def test_with_and_without_weights_is_one_output(kind, data, seed):
     assert_close(sums, torch.ones_like(sums))
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@settings(max_examples=6)
+@given(st.data(), seeds)
+def test_the_weights_returned_have_the_gradient_of_those_used(kind, data, seed):
+    """The output is linear in them: weights times gradients are the output's share that they make."""
+    text = data.draw(texts(lengths=st.integers(1, kind.longest), batch=2))
+    layer, hidden = Layer(kind, seed), normal(generator(seed + 1), text.batch, text.length, kind.width)
+    out, weights = layer(hidden, text.mask, output_attentions=True)
+    slope = normal(generator(seed + 2), *out.shape) * text.valid[..., None]
+    (gradient,) = torch.autograd.grad((out * slope).sum(), weights)
+    assert_close((weights * gradient).sum(dim=(1, 3)), ((out - layer.layer.output.bias) * slope).sum(dim=-1))
+
+
 def full_attention(layer: Layer, hidden, mask):
     """Every head attends to every valid token (equation 2)."""
     query, key, value, output = layer.linears().values()

@@ -21,8 +21,8 @@ IDS = torch.full((2, 5), 7)
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"input_ids": torch.full((1, 33), 7)}, r"n=33 tokens.*max_position_embeddings=32.*sequence_length\(33\)"),
-        ({"inputs_embeds": torch.zeros(1, 40, 8)}, r"n=40 tokens.*model\.resize_sequence_length\(40\)"),
+        ({"input_ids": torch.full((1, 33), 7)}, r"n=33 tokens.*max_position_embeddings=32.*--max-length 33"),
+        ({"inputs_embeds": torch.zeros(1, 40, 8)}, r"n=40 tokens.*longform\.convert\(.*max_length=40\)"),
         ({"input_ids": torch.zeros(2, 0, dtype=torch.long)}, r"the input has no tokens"),
         ({}, r"either input_ids or inputs_embeds"),
         ({"input_ids": IDS, "inputs_embeds": torch.zeros(2, 5, 8)}, r"either input_ids or inputs_embeds, and not both"),

@@ -195,16 +195,6 @@ def test_no_layers_is_embeddings():
     assert made(**text(2, 9), output_hidden_states=True, output_attentions=True).attentions == ()
 
 
-@pytest.mark.parametrize("pooling", ["cls", "cls_mean"])
-def test_padding_before_a_text_is_refused(pooling):
-    made = model("mean", LinformerForSequenceClassification, classifier_pooling=pooling)
-    ids = torch.tensor([[0, 0, 2, 7, 3], [2, 5, 6, 9, 3]])
-    with pytest.raises(InputError, match="padding_side = 'right'"):
-        made(input_ids=ids, attention_mask=(ids > 0).long())
-    nothing = torch.tensor([[0, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
-    assert made(input_ids=ids, attention_mask=nothing).logits.isfinite().all()
-
-
 def test_choices_have_positions_of_their_own():
     made = model("mean", LinformerForMultipleChoice)
     ids = torch.randint(3, 40, (2, 3, 6))

@@ -36,6 +36,20 @@ def test_attentions_and_hidden_states(kind):
     assert_close(by_head.hidden_states[-1][kept], by_head.last_hidden_state[kept], scope="model")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_attention_weights_returned_are_those_used(kind):
+    """Attributions ask for their gradients."""
+    made, given = model(kind, **QUIET).double(), text(2, LONGEST - 3)
+    kept = given["attention_mask"].bool()
+    out = made(**given, output_attentions=True)
+    assert_close(out.last_hidden_state[kept], made(**given).last_hidden_state[kept], scope="model")
+    gradients = torch.autograd.grad(out.last_hidden_state[kept].square().mean(), out.attentions)
+    for gradient in gradients:
+        of_tokens = gradient.transpose(1, 2)
+        assert of_tokens[kept].abs().max() > 1e-6
+        assert of_tokens[~kept].abs().max() == 0
+
+
 @pytest.mark.parametrize("pre_or_post", ["pre", "post"])
 def test_who_watches_the_attention_sees_its_output_alone(pre_or_post):
     made, given = model("mean-window", normalization=pre_or_post), text(2, 20)

@@ -16,9 +16,12 @@ def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
         "convert", "Turn a pretrained encoder into a Longform, whose attention takes time linear in the length of the "
-        "text: keys and values are shortened to k slots, and near tokens are seen exactly. Weights and head are kept.",
+        "text: keys and values are shortened to k slots, and near tokens are seen exactly. Weights and head are kept. "
+        "Of a Longform the length alone is changed, in the model, its tokenizer and sentence-transformers' settings.",
     )  # fmt: skip
-    made.add_argument("source", type=str, help="folder of a saved model, sentence-transformers folder, or hub name")
+    made.add_argument(
+        "source", type=str, help="folder of a saved model or a Longform, sentence-transformers folder, or hub name"
+    )
     made.add_argument("output", type=str, help="folder for the result")
     made.add_argument("--overwrite", action="store_true", help="replace an earlier conversion that nothing was "
                       "changed in since")  # fmt: skip
@@ -96,7 +99,10 @@ def run(settings: Any) -> None:
         pass  # what is refused in the end is better refused now
     k = read_lengths(settings.projected_length)
     sharing = (k.sharing or defaults.SHARING) if settings.sharing == "auto" else settings.sharing
-    if said := k.measured_elsewhere(settings.max_length):
+    automatic = settings.attention_window == "auto"
+    window = defaults.default_window(settings.projection) if automatic else settings.attention_window
+    k, raised = k.fitted(settings.max_length, window, settings.sink_tokens)
+    for said in filter(None, (k.measured_elsewhere(settings.max_length), raised)):
         print(f"note: {said}")
     result = convert(
         settings.source, max_length=settings.max_length, projected_length=k.lengths,

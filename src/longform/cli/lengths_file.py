@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from longform.conversion.defaults import slots_that_fit
 from longform.errors import DataError, require
 
 NAME, SHARING = "projected_length", "projection_sharing"
@@ -18,6 +19,19 @@ class GivenLengths(NamedTuple):
     name: str | None = None
     sharing: str | None = None
     max_length: int | None = None
+
+    def fitted(self, max_length: int, window: int | None, sinks: int) -> tuple["GivenLengths", str | None]:
+        """With each k of a file raised to one that goes with these options, and what to say of that."""
+        if self.name is None:
+            return self, None
+        fitting = slots_that_fit(self.lengths, max_length=max_length, window=window, sinks=sinks)
+        if fitting == self.lengths:
+            return self, None
+        said = (
+            f'k in "{self.name}" is raised where its slots do not divide a window of {window} or hold no more than '
+            f"{sinks} sinks: {self.lengths} became {fitting}"
+        )
+        return self._replace(lengths=fitting), said
 
     def measured_elsewhere(self, max_length: int) -> str | None:
         """What to say where k was measured at another length than ``max_length``; None where not."""

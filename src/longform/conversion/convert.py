@@ -1,6 +1,5 @@
 """Conversion of a pretrained encoder to a Longform: its weights, a longer position table, other attention."""
 
-import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,8 @@ from longform.conversion import defaults
 from longform.conversion.families import family_of
 from longform.conversion.family import Family
 from longform.conversion.head_plan import HeadPlan, plan_head
-from longform.conversion.report import ConversionReport
+from longform.conversion.lengthening import lengthen, lengthened_tokenizer
+from longform.conversion.report import ConversionReport, NewTensor, TensorRecord
 from longform.conversion.saving import OWN_FILE, conversion_folder
 from longform.conversion.sentence_transformers_folder import SentenceFolder
 from longform.conversion.source import Source, open_source
@@ -28,6 +28,10 @@ from longform.runs.output import digests
 
 Lengths = int | list[int] | list[list[int]]
 Auto = Literal["auto"]
+ATTENTION = (
+    "projection", "projection_sharing", "projection_init", "projected_length", "attention_window", "memory_budget",
+    "sink_tokens",
+)  # fmt: skip
 SHORTEST, LONGEST = 3, 2**24  # tokens: two special ones and one of text; a position table of some gigabytes
 
 
@@ -90,6 +94,10 @@ def convert(
 ) -> ConversionResult:
     """Convert a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA into a Longform.
 
+    Or a Longform into one of another length, with its tokenizer and the settings of sentence-transformers:
+    ``max_length``, ``positions`` and ``projected_length`` count then ("auto": see ``resize_sequence_length``), and the
+    rest stays as it is.
+
     ``source``: a folder, a hub name, a sentence-transformers folder, or a loaded model (with its ``tokenizer``).
     ``max_length``: the most tokens, special ones included; positions past the source's are made by ``positions``,
     "tile" or "interpolate". ``projected_length`` (k slots), ``projection``, ``sharing``, ``attention_window`` (tokens
@@ -105,17 +113,28 @@ def convert(
     """
     _check_options(max_length, positions, task)
     opened = open_source(source, tokenizer=tokenizer)
-    family = family_of(opened.config)
     attention = {
         "projection": projection, "projection_sharing": sharing, "projection_init": projection_init,
         "projected_length": projected_length, "attention_window": attention_window, "memory_budget": memory_budget,
         "sink_tokens": sink_tokens,
     }  # fmt: skip
+    if opened.config.model_type == "linformer":
+        options = attention | {"task": task, "num_labels": num_labels, "id2label": id2label}
+        options["classifier_pooling"] = classifier_pooling
+        return _lengthened(opened, options, max_length=max_length, positions=positions)
+    family = family_of(opened.config)
     head = plan_head(opened, family, task, num_labels, id2label, classifier_pooling)
     bare = not any(key.startswith(family.base_name) for key in opened.tensors)
     rules = family.rules(head.task, bare_source=bare, head=not head.new, pooled=classifier_pooling in (None, "cls"))
     placement = place_tensors(opened.tensors, rules=rules, family=family, task=head.task)
     return _build(opened, family, placement, head, max_length=max_length, positions=positions, attention=attention)
+
+
+def _lengthened(source: Source, options: dict[str, Any], *, max_length: int, positions: str) -> ConversionResult:
+    k = options.pop("projected_length")
+    made = lengthen(source, max_length=max_length, projected_length=k, positions=positions, options=options)
+    known = source.config.max_position_embeddings
+    return _result(source, made.model, "Longform", made.task, known, positions, made.records, made.new)
 
 
 def _check_options(max_length: int, positions: str, task: str | None) -> None:
@@ -147,14 +166,27 @@ def _build(
     model = MODELS[head.task](_checked_config(options)).to(table.dtype).eval()
     records, new = fill_model(model, placement, positions=positions, new_head=head.new)
     model.tie_weights()
-    tokenizer = _lengthened(source.tokenizer, max_length, token_types=model.config.type_vocab_size > 1)
-    kept = source.sentence_folder if head.task == "encoder" else None
+    result = _result(source, model, family.name, head.task, known, positions, records, new)
+    result.report.notes += dropped
+    return result
+
+
+def _result(
+    source: Source, model: LinformerPreTrainedModel, family: str, task: str, known: int, positions: str,
+    records: list[TensorRecord], new: list[NewTensor],
+) -> ConversionResult:  # fmt: skip
+    """The model with its tokenizer and report; ``known``: tokens of the source."""
+    config = model.config
+    tokenizer = lengthened_tokenizer(
+        source.tokenizer, config.max_position_embeddings, token_types=config.type_vocab_size > 1
+    )
+    kept = source.sentence_folder if task == "encoder" else None
     report = ConversionReport(
-        source=source.name, family=family.name, task=head.task, model_class=type(model).__name__,
-        source_length=known, max_length=max_length, positions=positions,
-        parameters=sum(p.numel() for p in model.parameters()), dtype=str(table.dtype).removeprefix("torch."),
-        options={name: getattr(model.config, name) for name in attention}, tensors=records, new=new,
-        notes=[*_notes(source, tokenizer, kept), *dropped],
+        source=source.name, family=family, task=task, model_class=type(model).__name__,
+        source_length=known, max_length=config.max_position_embeddings, positions=positions,
+        parameters=sum(p.numel() for p in model.parameters()), dtype=str(model.dtype).removeprefix("torch."),
+        options={name: getattr(config, name) for name in ATTENTION}, tensors=records, new=new,
+        notes=_notes(source, tokenizer, kept),
     )  # fmt: skip
     return ConversionResult(model, tokenizer, report, kept, source.folder)
 
@@ -197,24 +229,6 @@ def _without_attention_dropout(options: dict[str, Any]) -> list[str]:
         return []
     options["attention_probs_dropout_prob"] = 0.0
     return [f"attention_probs_dropout_prob is 0 instead of {rate}: the fast path of windowed training has none"]
-
-
-def _lengthened(tokenizer: Any, max_length: int, *, token_types: bool) -> Any:
-    """A copy of the tokenizer for ``max_length`` tokens, padding on the right, with nothing cut or padded unasked."""
-    if tokenizer is None:
-        return None
-    tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.model_max_length = max_length
-    tokenizer.padding_side = "right"
-    for name in ("max_length", "stride", "truncation_strategy"):  # what the source's tokenizer.json cut at
-        tokenizer.init_kwargs.pop(name, None)
-    if not token_types:
-        tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:
-        backend.no_truncation()
-        backend.no_padding()
-    return tokenizer
 
 
 def _notes(source: Source, tokenizer: Any, kept: SentenceFolder | None) -> list[str]:

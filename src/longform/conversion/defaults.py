@@ -1,5 +1,7 @@
 """Defaults of a conversion, chosen by measurement: see docs/lab/quality.md."""
 
+from typing import Any
+
 from longform.choices import POOLED
 
 MAX_LENGTH = 4096  # tokens
@@ -22,7 +24,7 @@ def default_slots(*, max_length: int, window: int | None) -> int:
     Beyond SLOTS x window tokens a slot covers as many tokens as the window has, or the largest part of it that fits,
     and k grows with the length.
     """
-    from longform.layers.geometry import widest_slots  # not above: it brings torch, and --help reads the defaults
+    from longform.layers.geometry import fitting_slots  # not above: it brings torch, and --help reads the defaults
 
     if window is None or 2 * window >= max_length:
         return min(SLOTS, max_length)
@@ -30,4 +32,17 @@ def default_slots(*, max_length: int, window: int | None) -> int:
         slots = -(-max_length // size)
         if window % size == 0 and slots <= SLOTS and -(-max_length // slots) == size:
             return slots
-    return widest_slots(max_length=max_length, window=window)
+    return fitting_slots(max_length=max_length, window=window)
+
+
+def slots_that_fit(projected_length: Any, *, max_length: int, window: int | None, sinks: int) -> Any:
+    """``projected_length`` with each k raised to the next that the other options allow, none above ``max_length``."""
+    from longform.layers.geometry import fitting_slots
+
+    if isinstance(projected_length, list):
+        options: Any = {"max_length": max_length, "window": window, "sinks": sinks}
+        return [slots_that_fit(entry, **options) for entry in projected_length]
+    least = min(max(projected_length, sinks + 1), max_length)
+    if window is None or 2 * window >= max_length:
+        return least
+    return fitting_slots(max_length=max_length, window=window, least=least)

@@ -13,28 +13,22 @@ FAMILIES = (BERT, ROBERTA, DISTILBERT, ELECTRA)
 BY_MODEL_TYPE: dict[str, Family] = {kind: family for family in FAMILIES for kind in family.model_types}
 
 
-def check_model_type(model_type: str | None) -> Family:
-    """The family of a model_type. Raises ConversionError, listing what is supported."""
+def check_model_type(model_type: str | None) -> None:
+    """Raise ConversionError, listing what is supported, for what is neither of a family nor a Longform."""
     supported = "supported model types: " + ", ".join(BY_MODEL_TYPE)
     if model_type is None:
         raise ConversionError(f"the source's config.json has no model_type; {supported}")
-    if model_type == "linformer":
-        raise ConversionError(
-            "the source is a Longform already; for another maximal length load it and call "
-            "model.resize_sequence_length(n)"
-        )
-    if model_type not in BY_MODEL_TYPE:
+    if model_type != "linformer" and model_type not in BY_MODEL_TYPE:
         raise ConversionError(f"a source of model_type {model_type!r} cannot be converted; {supported}")
-    return BY_MODEL_TYPE[model_type]
 
 
 def family_of(config: PreTrainedConfig) -> Family:
-    """The family of a source. Raises ConversionError on other types and on decoders."""
-    family = check_model_type(config.model_type)
+    """The family of a source that is no Longform. Raises ConversionError on other types and on decoders."""
+    check_model_type(config.model_type)
     for flag in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
         if getattr(config, flag, False):
             raise ConversionError(
                 f"the source is a decoder ({flag}=True in its configuration); Longform is an encoder that reads in "
                 f"both directions, so only encoders can be converted ({', '.join(BY_MODEL_TYPE)})"
             )
-    return family
+    return BY_MODEL_TYPE[config.model_type]

@@ -1,7 +1,9 @@
-"""Attention masks: checking them, zeros on padding, means and lengths of what is left.
+"""Attention masks: checking them, texts moved to the front, zeros on padding, means and lengths of what is left.
 
 Axes: B batch, n tokens, D features.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,6 +31,40 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
         odd = attention_mask[valid.to(attention_mask.dtype) != attention_mask].flatten()[0].item()
         raise InputError(f"attention_mask holds {odd}; it takes 1 for text and 0 for padding, and nothing else")
     return None if bool(valid.all()) else valid
+
+
+class TextFirst(NamedTuple):
+    """Rows moved so that each begins with its text: places that tokens come from, long (B, n), ``there`` and ``back``.
+
+    What stood before a text comes after it: all padding but holes in a text is then on the right.
+    """
+
+    there: Tensor
+    back: Tensor
+
+
+def text_first(mask: Tensor | None) -> TextFirst | None:
+    """How rows are moved, by ``mask`` bool (B, n) or None; None where each begins with its text.
+
+    A compiled or exported graph, which does not look at values, moves all rows, most of them by nothing.
+    """
+    if mask is None or (not torch.compiler.is_compiling() and bool(mask[:, 0].all())):
+        return None
+    places = torch.arange(mask.shape[1], device=mask.device)
+    before = first_token(mask)[:, None]
+    return TextFirst((places + before) % mask.shape[1], (places - before) % mask.shape[1])
+
+
+def first_token(mask: Tensor) -> Tensor:
+    """The place of each row's first token of text, long (B,); 0 where there is none. ``mask`` bool (B, n)."""
+    return mask.int().argmax(dim=1)
+
+
+def moved(x: Tensor, places: Tensor) -> Tensor:
+    """The tokens of ``x`` (n), (1, n, ...) or (B, n, ...) that stand at ``places`` long (B, n): (B, n, ...)."""
+    shape = (*places.shape, *x.shape[2:])
+    index = places.view(*places.shape, *(1,) * (len(shape) - 2))
+    return x.expand(shape).gather(1, index.expand(shape))
 
 
 def blank_padding(hidden: Tensor, mask: Tensor | None) -> Tensor:

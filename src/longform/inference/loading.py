@@ -94,7 +94,7 @@ def checked_limit(limit: int, max_length: int | None, *, name: str) -> int:
     """``max_length`` where it is given; raises ConfigurationError when the model has fewer positions."""
     if max_length is not None and max_length > limit:
         raise ConfigurationError(
-            f"max_length is {max_length:,}, but {name} takes {limit:,} tokens: lower it, or resize the model "
-            "(model.resize_sequence_length) or convert it (longform convert) to that length"
+            f"max_length is {max_length:,}, but {name} takes {limit:,} tokens: lower it, or make a longer model of it: "
+            f"longform convert {name} OUTPUT --max-length {max_length}"
         )
     return max_length or limit

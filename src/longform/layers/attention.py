@@ -4,22 +4,23 @@ Axes: B batch, n tokens, D hidden, h heads, d head dimension.
 """
 
 from functools import partial
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
 from longform.choices import POOLED
 from longform.errors import ConfigurationError, InputError
-from longform.functional.attention import slot_attention
+from longform.functional.attention import slot_attention, weighted_slots
 from longform.functional.masks import blank_padding, checked_mask
 from longform.functional.slots import Memory
-from longform.functional.window import windowed_attention
+from longform.functional.window import weighted_window, windowed_attention
 from longform.layers.geometry import check_attention
 from longform.layers.linear import Linear, apply_linear, is_affine
 from longform.layers.memory import (
     by_head,
     join_heads,
+    join_weighted,
     memory_of_heads,
     memory_of_hidden,
     of_heads,
@@ -230,14 +231,15 @@ class LinformerAttention(nn.Module):
         self, query: Tensor, memories: list[tuple[list[int], Memory]], *, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """The context of query (B, h, n, d) in the ``memories`` of its heads: (B, h, n, d), and weights or None."""
+        attend = weighted_slots if output_attentions else slot_attention
         parts = [
-            slot_attention(
+            attend(
                 of_heads(query, heads, 1), memory.key, memory.value, slot_mask=memory.usable,
-                dropout=self.dropout if self.training else 0.0, output_attentions=output_attentions,
+                dropout=self.dropout if self.training else 0.0,
             )
             for heads, memory in memories
         ]  # fmt: skip
-        return join_heads(parts, self.head_groups)
+        return _joined(parts, [heads for heads, _ in memories], output_attentions)
 
     def _windowed(
         self,
@@ -251,20 +253,26 @@ class LinformerAttention(nn.Module):
         None.
         """
         assert self.window is not None
+        attend = weighted_window if output_attentions else windowed_attention
         full, parts = self.keys_and_values(hidden, mask), []
         for heads, projection in groups:
             key, value = (of_heads(x, heads, 2) for x in full)
             # A compiler is not asked about the length: that would tie its graph to some lengths.
             of_tokens = not torch.compiler.is_compiling() and projection.gives_tokens(hidden.shape[1])
-            parts.append(windowed_attention(
+            parts.append(attend(
                 of_heads(query, heads, 1), key.transpose(1, 2), value.transpose(1, 2),
                 partial(memory_of_heads, key, value, mask, projection, self.sinks), window=self.window,
                 memory_bias=None if self.memory_bias is None else of_heads(self.memory_bias, heads, 0),
                 memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
                 dropout=self.dropout if self.training else 0.0, slots_are_tokens=of_tokens,
-                output_attentions=output_attentions,
             ))  # fmt: skip
-        return join_heads(parts, self.head_groups)
+        return _joined(parts, [heads for heads, _ in groups], output_attentions)
+
+
+def _joined(parts: list[Any], groups: list[list[int]], output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+    if output_attentions:
+        return join_weighted(parts, groups)
+    return join_heads([context for context, _ in parts], groups), None
 
 
 def _in_process_group() -> bool:

@@ -17,8 +17,9 @@ class PositionEmbedding(nn.Embedding):
 class Embeddings(nn.Module):
     """LayerNorm(words + positions [+ token types]), then dropout.
 
-    The position table has ``max_length`` + ``position_offset`` rows (RoBERTa's offset is 2: its first two rows are
-    never used). ``type_vocab_size`` 0 leaves token types out.
+    The position table has ``max_length`` + ``position_offset`` rows. Where it begins right after the row of the padding
+    token's number (RoBERTa: number 1, offset 2), that row is the position of padding tokens, also inside a text, and
+    the others are counted without them. ``type_vocab_size`` 0 leaves token types out.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Embeddings(nn.Module):
     ) -> None:
         super().__init__()
         self.position_offset = position_offset
+        self.uncounted = pad_token_id if pad_token_id is not None and position_offset == pad_token_id + 1 else None
         self.word_embeddings = nn.Embedding(vocab_size, embedding_size, padding_idx=pad_token_id)
         self.position_embeddings = PositionEmbedding(max_length + position_offset, embedding_size)
         self.token_type_embeddings = nn.Embedding(type_vocab_size, embedding_size) if type_vocab_size else None
@@ -54,7 +56,7 @@ class Embeddings(nn.Module):
         assert given is not None
         batch, length = given.shape[:2]
         if position_ids is None:
-            position_ids = torch.arange(length, device=given.device)
+            position_ids = self._positions(input_ids, length, given.device)
         if self.token_type_embeddings is not None and token_type_ids is None:
             token_type_ids = torch.zeros(batch, length, dtype=torch.long, device=given.device)
         elif self.token_type_embeddings is None and token_type_ids is not None:
@@ -62,6 +64,13 @@ class Embeddings(nn.Module):
         if is_long(given) and can_run_in_parts(self, given):
             return assembled(self._parts(given, position_ids, token_type_ids), (batch, length))
         return self._embed(given, position_ids, token_type_ids)
+
+    def _positions(self, input_ids: Tensor | None, length: int, device: torch.device) -> Tensor:
+        """From 0: (n), or (B, n) where padding tokens have a position of their own, -1."""
+        if input_ids is None or self.uncounted is None:
+            return torch.arange(length, device=device)
+        counted = (input_ids != self.uncounted).long()
+        return counted.cumsum(dim=1) * counted - 1
 
     def _parts(self, given: Tensor, position_ids: Tensor, token_type_ids: Tensor | None) -> Iterator[OutputPart]:
         rows = rows_of_each(given.shape[0])

@@ -1,5 +1,7 @@
 """Checks of which attention options go together; every mismatch is a ConfigurationError that says what to change."""
 
+import math
+
 from longform.choices import POOLED, PROJECTION_INITS, PROJECTIONS, SHARINGS
 from longform.errors import ConfigurationError
 from longform.functional.slots import base_slot_size
@@ -25,8 +27,12 @@ def check_attention(
     attention_window: int | None,
     memory_budget: float | None,
     sink_tokens: int,
+    model_slots: tuple[int, ...] = (),
 ) -> None:
-    """Check the options of one attention layer; ``head_slots`` is k of each head."""
+    """Check the options of one attention layer; ``head_slots`` is k of each head, ``model_slots`` of those of all.
+
+    What is said about a window holds for all of them.
+    """
     check_choice("projection", projection, PROJECTIONS)
     check_choice("projection_sharing", sharing, SHARINGS)
     check_choice("projection_init", projection_init, PROJECTION_INITS)
@@ -49,7 +55,7 @@ def check_attention(
             f"sink_tokens={sink_tokens} must be at least 0 and less than projected_length={min(head_slots)} (the "
             "smallest there is): fewer sinks (--sink-tokens), or more slots"
         )
-    _check_window(attention_window, memory_budget, projection, head_slots, max_length)
+    _check_window(attention_window, memory_budget, projection, model_slots or head_slots, max_length)
 
 
 def _check_slots(head_slots: tuple[int, ...], num_heads: int, max_length: int, sharing: str) -> None:
@@ -84,22 +90,24 @@ def _check_window(
             f"attention_window={window} needs slots that cover a run of tokens each, which projection={projection!r} "
             f"does not give; use projection in {POOLED}, or attention_window=None"
         )
-    for slots in sorted(set(head_slots)):
-        size = base_slot_size(max_length=max_length, slots=slots)
-        if window % size and 2 * window < max_length:  # else the window sees everything, and there is no memory
-            fitting = -(-window // size) * size
-            widest = widest_slots(max_length=max_length, window=window)
-            raise ConfigurationError(
-                f"attention_window={window} is not a multiple of the {size} tokens that a slot covers "
-                f"(max_position_embeddings={max_length} / projected_length={slots}); use attention_window={fitting}, "
-                f"or projected_length={widest}, whose slots divide the window"
-            )
+    sizes = {slots: base_slot_size(max_length=max_length, slots=slots) for slots in sorted(set(head_slots))}
+    unfit = [slots for slots, size in sizes.items() if window % size]
+    if unfit and 2 * window < max_length:  # else the window sees everything, and there is no memory
+        common = math.lcm(*sizes.values())
+        wider = f"attention_window={-(-window // common) * common}" if 2 * common < max_length else "no window (None)"
+        fitting = {k: fitting_slots(max_length=max_length, window=window, least=k) for k in unfit}
+        others = ", ".join(f"{k} for {small}" for small, k in fitting.items())
+        raise ConfigurationError(
+            f"attention_window={window} is not a multiple of the {sizes[unfit[0]]} tokens that a slot covers "
+            f"(max_position_embeddings={max_length} / projected_length={unfit[0]}); use {wider}, or a projected_length "
+            f"whose slots divide the window: {others}"
+        )
 
 
-def widest_slots(*, max_length: int, window: int) -> int:
-    """The smallest k whose slots divide the ``window``: of all its tokens, or of the largest part that fits."""
+def fitting_slots(*, max_length: int, window: int, least: int = 1) -> int:
+    """The smallest k of at least ``least`` whose slots divide the ``window``."""
     ks = (-(-max_length // size) for size in range(window, 0, -1) if window % size == 0)
-    return next(k for k in ks if window % base_slot_size(max_length=max_length, slots=k) == 0)
+    return next(k for k in ks if k >= least and window % base_slot_size(max_length=max_length, slots=k) == 0)
 
 
 def layer_slots(

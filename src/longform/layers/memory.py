@@ -6,6 +6,7 @@ Axes: B batch, n tokens, S slots, s sinks, D hidden, h heads, d head dimension, 
 import torch
 from torch import Tensor, nn
 
+from longform.functional.attention import Weighted
 from longform.functional.linear import linear
 from longform.functional.slots import Memory, Slots, first_tokens, join_slots, sink_counts
 from longform.layers.linear import Linear
@@ -23,21 +24,28 @@ def of_heads(x: Tensor, heads: list[int], axis: int) -> Tensor:
     return x if len(heads) == x.shape[axis] else x[(slice(None),) * axis + (heads,)]
 
 
-def join_heads(parts: list[tuple[Tensor, Tensor | None]], groups: list[list[int]]) -> tuple[Tensor, Tensor | None]:
-    """Contexts (B, h, n, d) and weights of all heads in their order, from those of ``groups`` of heads.
-
-    The weights of heads with fewer slots are filled up with zeros in front.
-    """
+def join_heads(parts: list[Tensor], groups: list[list[int]]) -> Tensor:
+    """What is (B, h, n, ...) of all heads in their order, from the parts of ``groups`` of heads."""
     if len(parts) == 1:
         return parts[0]
-    order = torch.tensor([head for group in groups for head in group], device=parts[0][0].device).argsort()
-    context = torch.cat([part for part, _ in parts], dim=1)[:, order]
-    weights = [part for _, part in parts if part is not None]
-    if not weights:
-        return context, None
-    width = max(part.shape[-1] for part in weights)
-    filled = [nn.functional.pad(part, (width - part.shape[-1], 0)) for part in weights]
-    return context, torch.cat(filled, dim=1)[:, order]
+    order = torch.tensor([head for group in groups for head in group], device=parts[0].device).argsort()
+    return torch.cat(parts, dim=1)[:, order]
+
+
+def join_weighted(parts: list[Weighted], groups: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Contexts (B, h, n, d) and weights (B, h, n, S) of all heads in their order, from those of ``groups`` of heads.
+
+    The weights of heads with fewer slots are filled up with zeros in front. Contexts are made from the weights that
+    are returned, so that these have a gradient.
+    """
+    widths = [weights.shape[-1] for weights, _ in parts]
+    filled = [nn.functional.pad(weights, (max(widths) - weights.shape[-1], 0)) for weights, _ in parts]
+    joined = join_heads(filled, groups)
+    contexts = [
+        attended(of_heads(joined, heads, 1)[..., max(widths) - width :])
+        for heads, width, (_, attended) in zip(groups, widths, parts, strict=True)
+    ]
+    return join_heads(contexts, groups), joined
 
 
 def weights_of_heads(layer: Linear | PackedLinear, heads: list[int], num_heads: int, hidden: Tensor) -> Weights:

@@ -23,7 +23,8 @@ class LinformerConfig(PreTrainedConfig):
     """Configuration of a Linformer encoder, in Hugging Face's vocabulary and the paper's.
 
     ``max_position_embeddings``: n, the tokens that fit, whatever the position table's offset.
-    ``position_offset``: unused rows at the head of the position table (2 for RoBERTa).
+    ``position_offset``: rows of the position table before position 0 (2 for RoBERTa). Where it is ``pad_token_id`` + 1,
+    padding tokens have the last of them, also inside a text, and are not counted, as in RoBERTa.
     ``position_init``: how the learned positions begin: "normal", as words do, or "sinusoidal", sines and cosines of the
     same size.
     ``type_vocab_size``: 0 for no token types. ``embedding_size``: of word vectors, where it is not ``hidden_size``.
@@ -98,13 +99,14 @@ class LinformerConfig(PreTrainedConfig):
         check_choice("normalization", self.normalization, ("post", "pre"))
         check_choice("classifier_pooling", self.classifier_pooling, POOLINGS)
         check_choice("classifier_activation", self.classifier_activation, ("tanh", "relu", "gelu"))
-        for head_slots in dict.fromkeys(self.head_slots()):
+        every = self.head_slots()
+        for head_slots in dict.fromkeys(every):
             check_attention(
                 hidden_size=self.hidden_size, num_heads=self.num_attention_heads,
                 max_length=self.max_position_embeddings, head_slots=head_slots, projection=self.projection,
                 sharing=self.projection_sharing, projection_init=self.projection_init,
                 attention_window=self.attention_window, memory_budget=self.memory_budget,
-                sink_tokens=self.sink_tokens,
+                sink_tokens=self.sink_tokens, model_slots=tuple(slots for layer in every for slots in layer),
             )  # fmt: skip
 
     def _check_numbers(self) -> None:

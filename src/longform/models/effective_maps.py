@@ -6,7 +6,7 @@ Axes: B batch, n tokens, h heads.
 import torch
 from torch import Tensor
 
-from longform.functional.masks import checked_mask
+from longform.functional.masks import TextFirst, checked_mask, moved, text_first
 from longform.layers.attention import LinformerAttention
 from longform.layers.effective_attention import implied_map
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
@@ -22,6 +22,12 @@ def effective_maps(model: LinformerPreTrainedModel, **inputs: Tensor) -> tuple[T
     """
     base = model.base_model
     assert isinstance(base, LinformerModel)
+    given = inputs.get("attention_mask")
+    mask = None if given is None else checked_mask(given, batch=given.shape[0], length=given.shape[1])
+    order = text_first(mask)
+    if mask is not None and order is not None:
+        mask = moved(mask, order.there)
+        inputs = {name: moved(x, order.there) for name, x in inputs.items()}
     training = [part for part in base.modules() if part.training]
     base.eval()
     try:
@@ -29,11 +35,17 @@ def effective_maps(model: LinformerPreTrainedModel, **inputs: Tensor) -> tuple[T
     finally:
         for part in training:
             part.training = True
-    given = inputs.get("attention_mask")
-    mask = None if given is None else checked_mask(given, batch=given.shape[0], length=given.shape[1])
     layers = [layer.attention for layer in base.encoder.layers]
     maps = []
     for layer, weights in zip(layers, attentions, strict=True):
         assert isinstance(layer, LinformerAttention)
-        maps.append(implied_map(layer, weights, mask, shared_projection=base.encoder.shared_projection))
+        implied = implied_map(layer, weights, mask, shared_projection=base.encoder.shared_projection)
+        maps.append(implied if order is None else _in_places(implied, order))
     return tuple(maps)
+
+
+def _in_places(implied: Tensor, order: TextFirst) -> Tensor:
+    """A map (B, h, n, n) with queries and tokens where the caller has them."""
+    for axis in (2, 3):
+        implied = moved(implied.transpose(1, axis), order.back).transpose(1, axis)
+    return implied

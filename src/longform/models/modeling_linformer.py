@@ -15,7 +15,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
 from longform.errors import InputError
-from longform.functional.masks import blank_padding, checked_mask
+from longform.functional.masks import TextFirst, blank_padding, checked_mask, moved, text_first
 from longform.functional.pooling import pooled
 from longform.functional.positions import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
@@ -31,7 +31,7 @@ from longform.layers.sequence_projection import (
 from longform.layers.streaming import can_run_in_parts, layer_in_parts
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import reading_weights, refuse_foreign
-from longform.models.resizing import resize_sequence_length
+from longform.models.resizing import Lengths, resize_sequence_length
 
 
 def make_attention(config: LinformerConfig, head_slots: tuple[int, ...]) -> LinformerAttention:
@@ -194,10 +194,11 @@ class LinformerPreTrainedModel(PreTrainedModel):
             init.zeros_(module.memory_bias)
 
     def resize_sequence_length(
-        self, length: int, *, projected_length: int | None = None, positions: str = "tile"
+        self, length: int, *, projected_length: Lengths | None = None, positions: str = "tile"
     ) -> None:
         """Make the model take ``length`` tokens, in place: position table, E, F and configuration.
 
+        The model alone: ``longform.convert`` changes what else knows its length, the tokenizer first of all.
         Pooling and convolution keep the tokens that a slot covers, so k grows in proportion; a dense E keeps k and is
         stretched; ``projected_length`` sets k instead. ``positions``: "tile" or "interpolate".
         Raises ConfigurationError where the new length does not fit the other options.
@@ -253,6 +254,8 @@ class LinformerModel(LinformerPreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         """Encode input_ids long (B, n) or inputs_embeds (B, n, D) under attention_mask (B, n) of 1 and 0.
 
+        Padding may stand on either side of a text: positions count from its first token, unless ``position_ids`` (n),
+        (1, n) or (B, n) gives them, and what is returned stands in the places of the input.
         ``output_attentions`` computes the weights explicitly: (B, h, n, k) a layer, see LinformerAttention.
         Raises InputError on both or neither input, on n above max_position_embeddings, and on a bad mask.
         """
@@ -260,6 +263,12 @@ class LinformerModel(LinformerPreTrainedModel):
         mask = checked_mask(attention_mask, batch=batch, length=length)
         if inputs_embeds is not None:
             inputs_embeds = blank_padding(inputs_embeds, mask)
+        order = text_first(mask)
+        if order is not None:
+            mask, input_ids, inputs_embeds, token_type_ids, position_ids = (
+                None if x is None else moved(x, order.there)
+                for x in (mask, input_ids, inputs_embeds, token_type_ids, position_ids)
+            )
         hidden = self.embeddings(
             input_ids, inputs_embeds=inputs_embeds, token_type_ids=token_type_ids, position_ids=position_ids
         )
@@ -270,12 +279,30 @@ class LinformerModel(LinformerPreTrainedModel):
         own = type(self.embeddings) is Embeddings and can_run_in_parts(self.embeddings, hidden)
         hidden = blank_padding(hidden, mask)
         out = self.encoder(hidden, mask, output_hidden_states=bool(keeps), output_attentions=bool(wants), overwrite=own)
+        pooler_output = self._pooled(out.last_hidden_state, mask)
+        out = out if order is None else self._in_places(out, order)
         return BaseModelOutputWithPooling(
             last_hidden_state=out.last_hidden_state,
-            pooler_output=self._pooled(out.last_hidden_state, mask),
+            pooler_output=pooler_output,
             hidden_states=out.hidden_states,
             attentions=out.attentions,
         )
+
+    def _in_places(self, out: BaseModelOutput, order: TextFirst) -> BaseModelOutput:
+        """``out`` with its tokens where the caller has them: states, and rows of attention weights."""
+        last, states, weights = out.last_hidden_state, out.hidden_states, out.attentions
+        assert last is not None
+        return BaseModelOutput(
+            last_hidden_state=moved(last, order.back),
+            hidden_states=None if states is None else tuple(moved(x, order.back) for x in states),
+            attentions=None if weights is None else tuple(self._weights_in_places(x, order) for x in weights),
+        )
+
+    def _weights_in_places(self, weights: Tensor, order: TextFirst) -> Tensor:
+        """(B, h, n, S): queries, and where each has a column for every token, those too."""
+        if 2 * (self.config.attention_window or 0) >= self.config.max_position_embeddings:
+            weights = moved(weights.transpose(1, 3), order.back).transpose(1, 3)
+        return moved(weights.transpose(1, 2), order.back).transpose(1, 2)
 
     def _pooled(self, hidden: Tensor, mask: Tensor | None) -> Tensor | None:
         if self.pooler is not None:
@@ -292,7 +319,8 @@ class LinformerModel(LinformerPreTrainedModel):
         if length > limit:
             raise InputError(
                 f"the input has n={length} tokens, this model takes at most max_position_embeddings={limit}: "
-                f"shorten it, or extend the model with model.resize_sequence_length({length})"
+                f"shorten it, or make a longer model: longform convert FOLDER OUTPUT --max-length {length}, or "
+                f"longform.convert(..., max_length={length}) in Python"
             )
         if length == 0:
             raise InputError("the input has no tokens; even an empty text has its special tokens")

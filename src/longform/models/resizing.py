@@ -44,7 +44,7 @@ def resized_config(config: LinformerConfig, length: int, projected_length: Lengt
 
 @torch.no_grad()
 def resize_sequence_length(
-    model: PreTrainedModel, length: int, *, projected_length: int | None, positions: str
+    model: PreTrainedModel, length: int, *, projected_length: Lengths | None, positions: str
 ) -> None:
     """See ``LinformerPreTrainedModel.resize_sequence_length``. Nothing is changed if an option is refused."""
     base: Any = model.base_model  # a LinformerModel, whose module imports this one

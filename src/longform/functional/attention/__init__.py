@@ -3,6 +3,9 @@
 Axes: B batch, n queries, S keys (slots or tokens), h heads, d head dimension, g = 1 or h.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -22,6 +25,7 @@ from longform.functional.conditions import (
 )
 from longform.functional.dispatch import Kernel
 
+Weighted = tuple[Tensor, Callable[[Tensor], Tensor]]  # attention weights, and what makes the context of them
 INFERENCE = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, NO_GRADIENT)
 TRAINING = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, GRADIENT, NO_BIAS)
 
@@ -31,7 +35,7 @@ def _sdpa(call: AttentionCall) -> Tensor:
 
 
 def _formula(call: AttentionCall) -> Tensor:
-    return formula.attention(*call.tensors, call.mask, call.dropout)[0]
+    return formula.attended(formula.attention_weights(call.query, call.key, call.mask), call.value, call.dropout)
 
 
 ATTENTION = dispatch.operation(
@@ -79,5 +83,18 @@ def slot_attention(
     """
     call = AttentionCall(query, key, value, usable_slots(slot_mask), bias, block, dropout)
     if output_attentions:
-        return formula.attention(*call.tensors, call.mask, dropout)
+        weights, attended = _weighted(call)
+        return attended(weights), weights
     return dispatch.run(ATTENTION, call), None
+
+
+def weighted_slots(
+    query: Tensor, key: Tensor, value: Tensor, *, slot_mask: Tensor | None = None, dropout: float = 0.0
+) -> Weighted:
+    """The weights (B, h, n, k) of ``slot_attention``, and what makes its out (B, h, n, d) of them."""
+    return _weighted(AttentionCall(query, key, value, usable_slots(slot_mask), dropout=dropout))
+
+
+def _weighted(call: AttentionCall) -> Weighted:
+    weights = formula.attention_weights(call.query, call.key, call.mask)
+    return weights, partial(formula.attended, value=call.value, dropout=call.dropout)

@@ -8,10 +8,12 @@ Axes: B batch, n tokens, S slots, h heads, d head dimension, w block.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
 from longform.functional import dispatch
+from longform.functional.attention import Weighted
 from longform.functional.attention.amx import ENOUGH_QUERIES, FEW_KEYS
 from longform.functional.attention.call import WHOLE_TILES, AttentionCall
 from longform.functional.conditions import (
@@ -56,14 +58,17 @@ def _by_documents(call: WindowCall) -> Tensor:
 
 
 def _formula(call: WindowCall) -> Tensor:
-    return call.blanked(_with_weights(call)[0])
+    return _attended(call, _block_weights(call))
 
 
-def _with_weights(call: WindowCall) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    memory = (call.memory.key, call.memory.value)
-    return formula.windowed_attention(
-        *call.tensors, *memory, call.near, call.far, call.head_bias, call.window, call.dropout
-    )
+def _block_weights(call: WindowCall) -> tuple[Tensor, Tensor]:
+    return formula.block_weights(
+        call.query, call.key, call.memory.key, call.near, call.far, call.head_bias, call.window
+    )  # fmt: skip
+
+
+def _attended(call: WindowCall, of_blocks: tuple[Tensor, Tensor]) -> Tensor:
+    return call.blanked(formula.attended(of_blocks, call.value, call.memory.value, call.window, call.dropout))
 
 
 WINDOW = dispatch.operation(
@@ -115,7 +120,19 @@ def windowed_attention(
     call = WindowCall(
         query, key, value, form_memory, window, memory_bias, memory_budget, sinks, mask, dropout, slots_are_tokens
     )
-    if not output_attentions:
-        return dispatch.run(WINDOW, call), None
-    out, weights = _with_weights(call)
-    return call.blanked(out), formula.weights_of_queries(weights, query.shape[2])
+    if output_attentions:
+        weights, attended = _weighted(call)
+        return attended(weights), weights
+    return dispatch.run(WINDOW, call), None
+
+
+def weighted_window(
+    query: Tensor, key: Tensor, value: Tensor, form_memory: Callable[[], Memory], **options: Any
+) -> Weighted:
+    """The weights (B, h, n, S + 3 w) of ``windowed_attention``, and what makes its out (B, h, n, d) of them."""
+    return _weighted(WindowCall(query, key, value, form_memory, **options))
+
+
+def _weighted(call: WindowCall) -> Weighted:
+    weights = formula.weights_of_queries(_block_weights(call), call.query.shape[2])
+    return weights, lambda rows: _attended(call, formula.weights_of_blocks(rows, call.window))

@@ -74,22 +74,12 @@ def far_bias(
     return torch.where(seen, logits, HIDDEN)
 
 
-def windowed_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    memory_key: Tensor,
-    memory_value: Tensor,
-    near: Tensor,
-    far: Tensor,
-    head_bias: Tensor,
-    window: int,
-    dropout: float = 0.0,
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """query, key, value (B, h, n, d), memory (B, h, S, d), ``near`` (B, b, 3 w), ``far`` (B, b, S), ``head_bias`` (h).
+def block_weights(
+    query: Tensor, key: Tensor, memory_key: Tensor, near: Tensor, far: Tensor, head_bias: Tensor, window: int
+) -> tuple[Tensor, Tensor]:
+    """The weights of each block: of slots (B, h, b, w, S) and of its neighbours (B, h, b, w, 3 w).
 
-    Returns (B, h, n, d), anything on padding, and the weights of each block: of slots (B, h, b, w, S) and of its
-    neighbours (B, h, b, w, 3 w).
+    query, key (B, h, n, d), memory (B, h, S, d), ``near`` (B, b, 3 w), ``far`` (B, b, S), ``head_bias`` (h).
     """
     length, device = query.shape[2], query.device
     around = neighbour_positions(length, window, device)
@@ -98,16 +88,33 @@ def windowed_attention(
     far_logits = blocks @ memory_key[:, :, None].transpose(-1, -2)
     far_logits = far_logits + far[:, None, :, None, :] + head_bias[:, None, None, None]
     near_weights, far_weights = joint_softmax(near_logits, far_logits)
-    dtype = value.dtype
+    return far_weights, near_weights
+
+
+def attended(
+    of_blocks: tuple[Tensor, Tensor], value: Tensor, memory_value: Tensor, window: int, dropout: float = 0.0
+) -> Tensor:
+    """The context of the weights of each block, as above, some of them dropped: (B, h, n, d), anything on padding."""
+    length, dtype = value.shape[2], value.dtype
+    far_weights, near_weights = of_blocks
     out = drop(far_weights, dropout).to(dtype) @ memory_value[:, :, None]
-    out = out + drop(near_weights, dropout).to(dtype) @ gather(value, around)
-    own = torch.arange(length, device=device)
-    return out.flatten(2, 3).index_select(2, own), (far_weights, near_weights)
+    near_values = gather(value, neighbour_positions(length, window, value.device))
+    out = out + drop(near_weights, dropout).to(dtype) @ near_values
+    return out.flatten(2, 3).index_select(2, torch.arange(length, device=value.device))
 
 
 def weights_of_queries(of_blocks: tuple[Tensor, Tensor], length: int) -> Tensor:
     """The weights of each block, as above, as one row for each query: (B, h, n, S + 3 w), slots first."""
     return torch.cat(of_blocks, dim=-1).flatten(2, 3)[:, :, :length]
+
+
+def weights_of_blocks(of_queries: Tensor, window: int) -> tuple[Tensor, Tensor]:
+    """The weights of each block, as above, from those of queries (B, h, n, S + 3 w); past the end the last row."""
+    length, width = of_queries.shape[2:]
+    far, near = gather(of_queries, block_positions(length, window, of_queries.device)).split(
+        [width - 3 * window, 3 * window], dim=-1
+    )
+    return far, near
 
 
 def joint_softmax(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
