@@ -1,6 +1,6 @@
 """Sequence classifiers run over texts. Axes: B texts of a batch, N texts, L labels."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,9 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
 from longform.data.batching import Batch
+from longform.data.text import Text
 from longform.inference.loading import load_limited
-from longform.inference.strategies import Text, TextModel
+from longform.inference.strategies import TextModel
 
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
@@ -49,9 +50,9 @@ class TextClassifier(TextModel):
         """Places of the labels among the logits."""
         return {label: place for place, label in enumerate(self.labels)}
 
-    def logits(self, texts: Sequence[Text], *, progress: bool = False, **options: Any) -> np.ndarray:
-        """Logits float32 (N, L) of ``texts``; ``options`` are those of ``run_texts``."""
-        return self.collect(texts, progress=progress, **options).values
+    def logits(self, texts: Text | Iterable[Text], *, progress: bool = False, **options: Any) -> np.ndarray:
+        """Logits float32 (N, L) of ``texts``, (L,) of one string; ``options`` are those of ``run_texts``."""
+        return self.values(texts, progress=progress, **options)
 
 
 def load_classifier(
