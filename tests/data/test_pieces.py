@@ -68,6 +68,18 @@ def test_the_beginning_of_a_text_has_the_tokens_that_are_kept(
 
 
 @every_tokenizer
+@pytest.mark.parametrize("unit", ["x", "xo", "xoo", "日", "abcx", "x "])
+@pytest.mark.parametrize("count", range(300, 306))
+def test_tokens_that_depend_on_the_end_of_a_long_word_are_those_of_the_whole(
+    tokenizer: Any, unit: str, count: int
+) -> None:
+    text = unit * count
+    end = enough(text, tokenizer, 3, size=20, after=2 * LONGEST_WORD)
+    (kept,), (whole,) = content_ids(tokenizer, [text[:end]]), content_ids(tokenizer, [text])
+    assert kept[:3] == whole[:3]
+
+
+@every_tokenizer
 @given(text=ORDINARY, size=st.integers(40, 80))
 def test_tokens_of_pieces_are_those_of_the_text(tokenizer: Any, text: str, size: int) -> None:
     assert "".join(pieces(text, size=size)) == text

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from longform.data.pieces import PIECE, boundary
-from longform.data.special_tokens import ids_in_pieces
+from longform.data.special_tokens import ids_at_once, ids_in_pieces
 from longform.data.text import Document, Text
 from longform.errors import ConfigurationError, DataError
 
 CHARACTERS_A_TOKEN = 4  # roughly, in English
 ALIKE = 0.9  # a text shorter than this share of a batch's longest begins a batch of its own,
 ENOUGH = 1024  # where that one has so many tokens, or an eighth of the room
-AFTER = 1024  # tokens that must follow those that are kept, where the text was cut within what may be a word
+AFTER = 256  # tokens that follow those that are kept, and more, where a text is cut within a word; one may be 100
+LONGEST_TOKEN = 16  # characters, in sentencepiece
 
 
 class Batch(NamedTuple):
@@ -144,14 +145,18 @@ def enough(text: str, tokenizer: Any, tokens: int, *, size: int | None = None, a
     """How many characters of ``text`` give its first ``tokens`` whatever follows them; ``size``: the fewest tried.
 
     No number of characters a token is right for every text (white space, what normalisation removes, one unknown word
-    of any length): a beginning grows until it has the tokens. It ends where a tokenizer cuts too; where there is no
-    such place, as many tokens again and ``after`` more must follow.
+    of any length): a beginning grows until it has the tokens. It ends where a tokenizer cuts too. Where there is no
+    such place, many more tokens must follow, and those kept be the same whichever of the last characters is the end:
+    the most probable tokens of the whole (unigrams) go through one of these ends, as the most probable up to there.
     """
-    size = size or 2 * CHARACTERS_A_TOKEN * tokens
+    size = size or CHARACTERS_A_TOKEN * tokens
     while size < len(text):
         end = boundary(text, size)
-        ids = next(ids_in_pieces(tokenizer, text[: end or size], size=size))
-        if len(ids) > tokens + (0 if end else tokens + after):
+        ids = ids_at_once(tokenizer, text[: end or size])
+        others = () if end else range(size - 1, max(0, size - LONGEST_TOKEN), -1)
+        if len(ids) > tokens + (0 if end else tokens + after) and all(
+            ids_at_once(tokenizer, text[:other])[:tokens] == ids[:tokens] for other in others
+        ):
             return end or size
         size *= 2
     return len(text)

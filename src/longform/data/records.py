@@ -92,7 +92,9 @@ def parquet_records(path: Path) -> Iterator[Record]:
                 for values in _rows(batch, f"{path}, rows {row:,} to {row + len(batch) - 1:,}"):
                     yield Record(f"{path}:{row}", values)
                     row += 1
-    except (arrow.ArrowException, OSError) as error:
+    except DataError:
+        raise
+    except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise DataError(f"{path}: not a readable parquet file ({error})") from error

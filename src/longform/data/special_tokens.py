@@ -42,8 +42,12 @@ def content_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
 
 def ids_in_pieces(tokenizer: Any, text: str, *, start: int = 0, size: int = PIECE) -> Iterator[list[int]]:
     """Token ids of each piece of ``text`` from ``start`` on, without special tokens."""
-    for piece in pieces(text, start=start, size=size):
-        yield from _content_ids(tokenizer, [piece])
+    return (ids_at_once(tokenizer, piece) for piece in pieces(text, start=start, size=size))
+
+
+def ids_at_once(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a text of any length without special tokens, in the memory that the tokenizer takes for that."""
+    return _content_ids(tokenizer, [text])[0]
 
 
 def _content_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
