@@ -79,6 +79,14 @@ def test_overwrite(source, tmp_path, capsys):
     assert main([*arguments, "--overwrite"]) == 0
 
 
+@pytest.mark.parametrize("text", ["&a [*a]", "[[[2]]]", "1" * 5000, "2001-99-99", "[" * 3000])
+def test_a_file_that_holds_no_lengths(source, tmp_path, capsys, text):
+    (tmp_path / "k.yaml").write_text(text)
+    options = ["--projected-length", str(tmp_path / "k.yaml")]
+    assert main(["convert", str(source), str(tmp_path / "out"), *options]) == 2
+    assert capsys.readouterr().err.startswith(f'longform: error: "{tmp_path / "k.yaml"}" ')
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

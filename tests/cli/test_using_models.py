@@ -74,6 +74,8 @@ def test_predict_with_yaml(classifier: str, documents: str, tmp_path: Path) -> N
     [
         (["--on-long", "error"], "has 92 tokens, the limit is 64"),
         (["--max-length", "65"], "takes 64 tokens"),
+        (["--max-length", "0"], "max_length is 0; it is at least 1, or null"),
+        (["--max-length", "1"], "max_length=1 is less than the special tokens of a text: 2"),
         (["--text-field", "body"], 'no field "body"; the fields there are: text, label'),
         (["--dtype", "int4"], 'dtype is "int4"'),
         (["--threshold", "2"], "threshold is 2.0"),
@@ -92,6 +94,26 @@ def test_predict_errors(
     assert error.startswith("longform: error: ")
     assert message in error
     assert not (tmp_path / "o.jsonl").exists()
+
+
+@pytest.mark.parametrize("text", ["text_field: {a: b}", "text_field: &a [*a]", "batch_tokens: " + "1" * 5000, "\ud800"])
+def test_a_config_file_that_makes_no_sense_is_refused(
+    text: str, encoder: str, documents: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.yaml").write_bytes(text.encode(errors="surrogatepass"))
+    arguments = [encoder, documents, "--output", str(tmp_path / "o.jsonl"), "--config", str(tmp_path / "run.yaml")]
+    assert main(["embed", *arguments]) == 2
+    assert "error: " in capsys.readouterr().err
+    assert not (tmp_path / "o.jsonl").exists()
+
+
+def test_what_finetune_reads_predict_reads_too(classifier: str, tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.csv").write_text("label,text\ngood,near\nbad,far\n")
+    arguments = [str(folder), "--output", str(tmp_path / "o.jsonl"), "--max-characters", "3"]
+    assert main(["predict", classifier, *arguments]) == 0
+    assert [record["id"] for record in lines(tmp_path / "o.jsonl")] == [f"{folder}/a.csv:{row}" for row in (2, 3)]
 
 
 def test_predict_needs_a_trained_head(

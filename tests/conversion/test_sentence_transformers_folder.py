@@ -117,6 +117,7 @@ def change_modules(folder, change) -> None:
         (lambda m: m[1].update(path="../../etc"), "outside the folder"),
         (lambda m: m[0].update(path="/"), "outside the folder"),
         (lambda m: m.clear(), "does not list modules"),
+        (lambda m: m[1].pop("type"), "has the modules Transformer ->  -> "),
     ],
 )
 def test_modules_that_cannot_be_kept(sentence_folder, change, message):
@@ -128,6 +129,12 @@ def test_modules_that_cannot_be_kept(sentence_folder, change, message):
 def test_pickled_modules_are_refused(sentence_folder):
     (sentence_folder / "2_Dense" / "model.safetensors").rename(sentence_folder / "2_Dense" / "pytorch_model.bin")
     with pytest.raises(ConversionError, match="is a pickle"):
+        longform.convert(sentence_folder)
+
+
+def test_broken_settings_of_the_encoder(sentence_folder):
+    (sentence_folder / "sentence_bert_config.json").write_text("[3]")
+    with pytest.raises(ConversionError, match=r"sentence_bert_config\.json holds list, not settings by name"):
         longform.convert(sentence_folder)
 
 

@@ -51,8 +51,9 @@ def test_long_texts_are_cut_and_counted(tiny_tokenizer: Any) -> None:
 
 
 def test_a_limit_that_special_tokens_pass_is_refused(tiny_tokenizer: Any) -> None:
-    for text, limit in (("the the", 1), (("the the", "the"), 2)):
-        with pytest.raises(ConfigurationError, match=f"max_length={limit} is less than the special tokens of a text"):
+    for text, limit in (("the " * 160, 1), ("the the", 1), (("the the", "the"), 2)):
+        message = f"max_length={limit} is less than the special tokens of a text: {limit + 1}$"
+        with pytest.raises(ConfigurationError, match=message):
             list(tokenized_batches([text], tiny_tokenizer, max_length=limit, max_tokens_per_batch=100))
 
 

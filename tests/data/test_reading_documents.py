@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import threading
 from collections import UserDict
 from pathlib import Path
 
@@ -41,8 +43,8 @@ def test_folder_is_read_sorted_at_any_depth(tmp_path: Path) -> None:
 
 def test_sources_keep_their_order(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("b")
-    (tmp_path / "a.odd").write_text("a")
-    assert texts([tmp_path / "b.txt", str(tmp_path / "a.odd")]) == ["b", "a"]
+    (tmp_path / "a").write_text("a")
+    assert texts([tmp_path / "b.txt", str(tmp_path / "a")]) == ["b", "a"]
 
 
 def test_jsonl_fields_ids_and_pairs(tmp_path: Path) -> None:
@@ -166,6 +168,45 @@ def test_file_that_is_not_parquet(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"not parquet")
     with pytest.raises(DataError, match="not a readable parquet file"):
         texts(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("name", ["text_field", "pair_field", "id_field"])
+def test_a_field_is_a_name(tmp_path: Path, name: str) -> None:
+    path = write_lines(tmp_path / "a.jsonl", {"text": "near"})
+    with pytest.raises(ConfigurationError, match=f"{name} is {{'a': 1}}; it is the name of a field"):
+        read_documents(path, **{name: {"a": 1}})
+
+
+def test_what_is_read_of_a_text_is_bounded_and_the_rest_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "near ü " * 30_000
+    (tmp_path / "a.txt").write_text(long)
+    write_lines(tmp_path / "a.jsonl", {"id": 7, "text": long, "label": "x"}, {"text": "far"})
+    (tmp_path / "a.json").write_text(json.dumps([{"text": long}, "far"], ensure_ascii=False))
+    (tmp_path / "a.csv").write_text(f"text\n{long}\nfar\n")
+    for name in ("a.txt", "a.jsonl", "a.json", "a.csv"):
+        report = ReadReport()
+        first, *others = read_documents(tmp_path / name, max_characters=1000, report=report)
+        assert first.text == long[: len(first.text)]
+        assert 200 <= len(first.text) <= 1000
+        assert report.unread_characters == first.unread >= len(long) - len(first.text)
+        assert [(document.text, document.unread) for document in others] in ([], [("far", 0)])
+        assert first.fields in ({}, {"id": 7, "label": "x"})
+    feed_stdin(monkeypatch, long.encode() + b"\r\nfar\r\n")
+    assert [(document.text, document.unread) for document in read_documents("-", max_characters=1000)] == [
+        (long[:1000], len(long) - 998), ("far", 0),
+    ]  # fmt: skip
+    with pytest.raises(ConfigurationError, match="max_characters is 0"):
+        read_documents("-", max_characters=0)
+
+
+def test_a_pipe_is_read_without_being_looked_at(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("near",))
+    writer.start()
+    assert texts(tmp_path / "pipe") == ["near"]
+    writer.join()
 
 
 def test_unknown_stdin_format() -> None:

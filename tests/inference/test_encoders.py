@@ -1,11 +1,13 @@
 """Embeddings are those of the plain model, however texts are batched, cut or chunked."""
 
-import copy
 import json
+import shutil
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -17,6 +19,7 @@ from longform.data.special_tokens import special_tokens
 from longform.data.text import Document
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.evaluation.embeddings import agreement
+from longform.inference.classifiers import load_classifier
 from longform.inference.encoders import load_encoder
 from longform.inference.strategies import chunks
 from tolerances import TOLERANCES
@@ -24,6 +27,11 @@ from tolerances import TOLERANCES
 MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}  # as sentence-transformers' folders say
 TEXTS = ["the near text", "", "a " * 11, "x", "good bad long short", "of " * 25, "far"]
 LONG = "the long text is far and near for it in a " * 5  # 57 tokens: over 32, under 64
+
+
+@pytest.fixture
+def copy(bert_folder: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(bert_folder, tmp_path / "copy")
 
 
 def assert_near(actual: np.ndarray, expected: np.ndarray) -> None:
@@ -149,7 +157,7 @@ FOLDERS: dict[str, dict[str, Any]] = {
 def test_vectors_are_those_of_sentence_transformers(
     files: dict[str, Any], pooling: str, tiny_tokenizer: Any, tmp_path: Path
 ) -> None:
-    tokenizer = copy.deepcopy(tiny_tokenizer)
+    tokenizer = deepcopy(tiny_tokenizer)
     tokenizer.backend_tokenizer.normalizer = BertNormalizer(lowercase=False)
     tokenizer.model_max_length = 24
     modes = {"pooling_mode_mean_tokens": False, f"pooling_mode_{MODES[pooling]}": True, "word_embedding_dimension": 24}
@@ -206,6 +214,76 @@ def test_the_first_state_and_the_mean_make_a_vector_twice_as_wide(bert_folder: P
     found, first = (load_encoder(bert_folder, pooling=kind).embed(texts) for kind in ("cls_lead", "cls"))
     assert_near(found[:, : first.shape[1]], first)
     assert_near(found[:, first.shape[1] :], load_encoder(bert_folder, pooling="lead").embed(texts))
+
+
+def test_one_text_gives_one_vector(bert_folder: Path, classifier_folder: Path) -> None:
+    encoder, classifier = load_encoder(bert_folder), load_classifier(classifier_folder)
+    several = encoder.embed(["the near text", "far"])
+    assert several.shape == (2, encoder.features)
+    for one in ("the near text", Document("a", "the near text", {})):
+        assert encoder.embed(one).shape == (encoder.features,)
+        assert_near(encoder.embed(one), several[0])
+        assert_near(next(encoder.outcomes(one)).values, several[0])
+    assert classifier.logits("the near text").shape == (3,)
+    assert encoder.collect("far").values.shape == (1, encoder.features)
+
+
+def test_texts_may_be_any_sequence_of_strings_or_rows(bert_folder: Path) -> None:
+    encoder, texts = load_encoder(bert_folder), ["near", "far"]
+    expected = encoder.embed(texts)
+    table = pandas.DataFrame({"text": texts, "label": [1, 2]})
+    rows = [{"text": text, "label": 1} for text in texts]
+    for same in (
+        tuple(texts),
+        iter(texts),
+        np.array(texts),
+        table["text"],
+        rows,
+        [Document("a", x, {}) for x in texts],
+    ):
+        assert_near(encoder.embed(same), expected)
+    assert_near(encoder.embed(["ne\udc00ar \x00"]), encoder.embed(["ne\ufffdar  "]))  # as it is read from files
+    assert encoder.embed([("near", "far"), ["far", "near"]]).shape == (2, encoder.features)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (
+            pandas.DataFrame({"text": ["near"]}),
+            r'texts is DataFrame: give a text or a sequence .* list\(table\["text"\]\)',
+        ),
+        ({"text": "near"}, "texts is dict"),
+        (b"near", "texts is bytes"),
+        (3, "texts is int"),
+        (None, "texts is NoneType"),
+        (["near", None], "text number 1: NoneType is no text"),
+        (["near", float("nan")], "text number 1: float is no text"),
+        ([["near"]], "text number 0: list is no text"),
+        ([{"body": "near"}], 'text number 0: a row has no field "text"'),
+    ],
+)
+def test_what_is_no_text_is_refused(bert_folder: Path, texts: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load_encoder(bert_folder).embed(texts)
+
+
+@pytest.mark.parametrize(
+    "content", ["[{", "3", '{"a": 1}', "[3]", "[{}]", '[{"type": "x.Transformer"}]', '[{"type": 3, "path": ""}]']
+)
+def test_a_broken_list_of_modules_is_refused(copy: Path, content: str) -> None:
+    make_sentence_transformer(copy, pooling={"pooling_mode_cls_token": True}, normalise=False)
+    (copy / "modules.json").write_text(content)
+    with pytest.raises(CheckpointError, match=f'"{copy}|modules.json'):
+        load_encoder(copy)
+
+
+@pytest.mark.parametrize("content", ["[{", "[3]"])
+def test_broken_settings_of_the_pooling_are_refused(copy: Path, content: str) -> None:
+    make_sentence_transformer(copy, pooling={}, normalise=False)
+    (copy / "1_Pooling" / "config.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"is damaged|the settings of its Pooling are list"):
+        load_encoder(copy)
 
 
 def test_options_that_make_no_sense(bert_folder: Path) -> None:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tiny_models import save_bert, save_longform
 
 from longform.data.text import written
-from longform.errors import ConfigurationError, DataError, InputError
+from longform.errors import CheckpointError, ConfigurationError, DataError, InputError
 from longform.inference import run as inference
 from longform.inference.encoders import load_encoder
 from longform.inference.run import InferenceSettings, embed, predict
@@ -276,6 +276,38 @@ def test_changed_documents_are_refused_though_the_last_is_the_same(
     assert not (tmp_path / "out.jsonl.documents").exists()
 
 
+def test_settings_of_an_interrupted_run_that_are_a_list(longform_folder: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
+    interrupted(longform_folder, source, output)
+    (tmp_path / "out.jsonl.settings").write_text("[1]")
+    with pytest.raises(CheckpointError, match=r"out\.jsonl\.settings\" is damaged \(it holds a list\)"):
+        embed(longform_folder, source, output, SETTINGS)
+
+
+def test_what_is_read_of_a_document_is_bounded(longform_folder: Path, tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", ["the near " * 100, "far"])
+    (tmp_path / "b.csv").write_text("text\n" + "the near " * 100)
+    (tmp_path / "c.txt").write_text("the near " * 100)
+    settings = InferenceSettings(progress=False, max_characters=90)
+    summary = embed(longform_folder, [source, tmp_path / "b.csv", tmp_path / "c.txt"], tmp_path / "out.jsonl", settings)
+    assert (summary.truncated, summary.unread_characters, summary.passed_over_files) == (3, 3 * 810, 0)
+    assert [(each["tokens"], each["truncated"]) for each in read(tmp_path / "out.jsonl")] == [
+        (22, 1), (3, 0), (22, 1), (22, 1),
+    ]  # fmt: skip
+    averaged = InferenceSettings(progress=False, strategy="chunk-average")
+    assert embed(longform_folder, source, tmp_path / "out.jsonl", averaged).unread_characters == 0
+    strict = InferenceSettings(progress=False, max_characters=90, on_long="error")
+    with pytest.raises(
+        DataError, match=r"a\.jsonl:1 has 23 tokens or more \(810 characters were not read\), the limit is 64"
+    ):
+        embed(longform_folder, source, tmp_path / "strict.jsonl", strict)
+
+
+def test_more_is_read_of_a_document_where_more_tokens_are_taken() -> None:
+    assert inference._max_characters(SETTINGS, 1024) == 2**20
+    assert inference._max_characters(SETTINGS, 10**6) == 16 * 10**6
+
+
 def test_a_shorter_source_is_refused(longform_folder: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
     interrupted(longform_folder, source, output)
@@ -436,6 +468,8 @@ def test_failure_of_the_model_names_the_documents(
         ("out.csv", SETTINGS, ConfigurationError, "suffix"),
         ("out.jsonl", InferenceSettings(on_long="error", progress=False), DataError, "has 102 tokens"),
         ("out.jsonl", InferenceSettings(on_long="cut", progress=False), ConfigurationError, "on_long"),
+        ("out.jsonl", InferenceSettings(max_length=0, progress=False), ConfigurationError, "it is at least 1"),
+        ("out.jsonl", InferenceSettings(max_characters=0, progress=False), ConfigurationError, "max_characters is 0"),
         ("out.jsonl", InferenceSettings(strategy="odd", progress=False), ConfigurationError, "strategy"),
         ("out.jsonl", InferenceSettings(max_length=65, progress=False), ConfigurationError, "takes 64 tokens"),
     ],

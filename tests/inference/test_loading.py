@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from longform.errors import CheckpointError, ConfigurationError
 from longform.inference import loading
 from longform.inference.compiling import missing_compiler
-from longform.inference.loading import load_pretrained, pick_device, pick_dtype, token_limit
+from longform.inference.loading import checked_limit, load_pretrained, pick_device, pick_dtype, token_limit
 from longform.training.settings import compute_dtype
 
 
@@ -25,6 +25,13 @@ def test_good_folder(bert_folder: Path) -> None:
     assert not model.training
     assert model.dtype == torch.float32
     assert token_limit(model, tokenizer) == 32
+
+
+def test_a_limit_of_no_tokens_is_refused() -> None:
+    for max_length in (0, -3):
+        with pytest.raises(ConfigurationError, match=f"max_length is {max_length}; it is at least 1, or null"):
+            checked_limit(64, max_length, name="the model")
+    assert (checked_limit(64, None, name="the model"), checked_limit(64, 1, name="the model")) == (64, 1)
 
 
 def test_limit_of_roberta_leaves_out_the_paddings_rows(bert_folder: Path) -> None:

@@ -56,7 +56,17 @@ def test_a_refused_command_leaves_no_identity_behind(tmp_path):
     assert json.loads((tmp_path / NAME).read_text()) == {"steps": 4}
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", "\ud800".encode("utf-16-le", "surrogatepass").decode("latin-1")])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[1]",
+        "3",
+        '{"steps": ' + "1" * 5000 + "}",
+        "[" * 100_000,
+        "\ud800".encode("utf-16-le", "surrogatepass").decode("latin-1"),
+    ],
+)
 def test_a_damaged_identity_says_what_to_do(tmp_path, content):
     (tmp_path / NAME).write_text(content)
     with pytest.raises(CheckpointError, match=r"reproduce\.json.* is damaged .*give --fresh"):

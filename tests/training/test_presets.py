@@ -33,6 +33,10 @@ def test_the_base_preset_has_roberta_s_size() -> None:
         ("training: {steps: 3}", "PretrainingSettings 'steps', which is not known"),
         ("[1", "not valid YAML"),
         ("3", "has no parts"),
+        ("&a [*a]", "has no parts"),
+        ("model: " + "1" * 5000, "not valid YAML"),
+        ("model: 2001-99-99", "not valid YAML"),
+        ("[" * 3000, "not valid YAML"),
     ],
 )
 def test_files_that_are_no_preset(text: str, named: str, tmp_path: Path) -> None:

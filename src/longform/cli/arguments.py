@@ -4,7 +4,7 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from longform.errors import require
+from longform.errors import ConfigurationError, require
 
 REMEMBERED = "null: as in the model's fine-tuning"
 
@@ -40,6 +40,8 @@ def parse(parser: Any, arguments: Sequence[str]) -> Any:
         if stop.code:
             _print_near_options(spelled, known)
         raise
+    except (ValueError, RecursionError) as error:  # what YAML makes of some values: 5,000 digits, bytes not UTF-8
+        raise ConfigurationError(f"the options or their --config file cannot be read: {error}") from error
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
@@ -76,16 +78,25 @@ def _option_names(parser: Any) -> set[str]:
 
 def add_input_options(parser: Any) -> None:
     """Options of commands that read documents and write a record for each."""
-    places = "text, .jsonl or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT, or - (one document a line)"
+    places = (
+        "text, .jsonl, .json, .csv, .tsv (all also .gz, .zst) or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT, or - "
+        "(one document a line)"
+    )
     parser.add_argument("sources", nargs="+", help=places)
-    parser.add_argument("--output", required=True, help=".jsonl or .parquet file to write")
+    parser.add_argument("--output", type=str, required=True, help=".jsonl or .parquet file to write")
     parser.add_argument("--text-field", type=str | None, default=None,
                         help=f'field of a record that holds its text; {REMEMBERED}, else "text"')  # fmt: skip
     parser.add_argument("--pair-field", type=str | None, default=None,
                         help=f"field with the second text of a pair; {REMEMBERED}")  # fmt: skip
     parser.add_argument("--id-field", type=str | None, default=None, help="field with the id; null: file and line")
-    parser.add_argument("--stdin-format", default="lines", help="what - is: lines or jsonl")
-    parser.add_argument("--on-long", default="truncate", help="a text over the limit: truncate (and count), or error")
-    parser.add_argument("--strategy", default="whole", help="whole: one pass; chunk-average: mean over windows")
+    parser.add_argument("--stdin-format", type=str, default="lines", help="what - is: lines or jsonl")
+    parser.add_argument("--max-characters", type=int | None, default=None,
+                        help="read of a document, what is beyond is counted; null: what is enough")  # fmt: skip
+    parser.add_argument(
+        "--on-long", type=str, default="truncate", help="a text over the limit: truncate (and count), or error"
+    )
+    parser.add_argument(
+        "--strategy", type=str, default="whole", help="whole: one pass; chunk-average: mean over windows"
+    )
     parser.add_argument("--overlap", type=int, default=0, help="tokens that neighbouring chunks share")
     parser.add_argument("--restart", type=bool, default=False, help="forget what an interrupted run left")

@@ -67,11 +67,11 @@ def _content(name: str) -> Any:
     yaml = require("yaml", extra="cli")
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: of a date, of digits
         raise DataError(f'"{path}" is neither JSON nor YAML: {error}') from error
 
 
-def _is_lengths(value: Any) -> bool:
+def _is_lengths(value: Any, *, deep: int = 2) -> bool:
     if isinstance(value, list):
-        return bool(value) and all(_is_lengths(entry) for entry in value)
+        return deep > 0 and bool(value) and all(_is_lengths(entry, deep=deep - 1) for entry in value)
     return isinstance(value, int) and not isinstance(value, bool)

@@ -72,7 +72,7 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file. Raises ConversionError, naming the file, where it is none."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConversionError(f"{path} cannot be read as JSON ({error}); it may be incomplete") from error
 
 
@@ -102,5 +102,8 @@ def _module_files(folder: Path, path: str) -> dict[str, bytes]:
 def _encoder_options(folder: Path) -> dict[str, Any]:
     for path in (folder / ENCODER_FILE, *sorted(folder.glob("sentence_*_config.json"))):
         if path.is_file():
-            return read_json(path)
+            options = read_json(path)
+            if not isinstance(options, dict):
+                raise ConversionError(f"{path} holds {type(options).__name__}, not settings by name")
+            return options
     return {"do_lower_case": False}

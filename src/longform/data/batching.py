@@ -9,12 +9,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from longform.data.text import Document
+from longform.data.pieces import PIECE, boundary
+from longform.data.special_tokens import ids_at_once, ids_in_pieces
+from longform.data.text import Document, Text
 from longform.errors import ConfigurationError, DataError
 
 CHARACTERS_A_TOKEN = 4  # roughly, in English
 ALIKE = 0.9  # a text shorter than this share of a batch's longest begins a batch of its own,
 ENOUGH = 1024  # where that one has so many tokens, or an eighth of the room
+AFTER = 256  # tokens that follow those that are kept, and more, where a text is cut within a word; one may be 100
+LONGEST_TOKEN = 16  # characters, in sentencepiece
 
 
 class Batch(NamedTuple):
@@ -38,7 +42,7 @@ class Batch(NamedTuple):
 
 
 class TokenizedText(NamedTuple):
-    """One text's ids; ``truncated`` counts the tokens that were cut off it."""
+    """One text's ids; ``truncated`` counts the tokens that were cut off it, 1 or more where a part was not read."""
 
     input_ids: list[int]
     token_type_ids: list[int] | None = None
@@ -46,7 +50,7 @@ class TokenizedText(NamedTuple):
 
 
 def tokenized_batches(
-    texts: Iterable[str | tuple[str, str] | Document],
+    texts: Iterable[Text],
     tokenizer: Any,
     *,
     max_length: int | None,
@@ -76,9 +80,7 @@ def tokenized_batches(
         first += len(part)
 
 
-def windows(
-    texts: Iterable[str | tuple[str, str] | Document], *, window: int, max_tokens_per_batch: int
-) -> Iterator[list[str | tuple[str, str] | Document]]:
+def windows(texts: Iterable[Text], *, window: int, max_tokens_per_batch: int) -> Iterator[list[Text]]:
     """Lists of ``window`` texts, or of fewer when their characters are enough for about 16 full batches."""
     enough = 16 * CHARACTERS_A_TOKEN * max_tokens_per_batch
     part, characters = [], 0
@@ -92,22 +94,72 @@ def windows(
         yield part
 
 
-def tokenize(
-    texts: Sequence[str | tuple[str, str] | Document], tokenizer: Any, *, max_length: int | None
-) -> list[TokenizedText]:
-    """Token ids of each text, special tokens included, cut to ``max_length`` (of a pair the longer side is cut)."""
+def tokenize(texts: Sequence[Text], tokenizer: Any, *, max_length: int | None) -> list[TokenizedText]:
+    """Token ids of each text, special tokens included, cut to ``max_length`` (of a pair the longer side is cut).
+
+    Only the beginning of a long text is tokenised at once; what follows is counted in pieces.
+    """
     pairs = [_text_and_pair(text) for text in texts]
-    whole = _call(tokenizer, pairs)
-    if max_length is None:
-        return whole
-    long = [place for place, text in enumerate(whole) if len(text.input_ids) > max_length]
-    cut = _call(tokenizer, [pairs[place] for place in long], truncation=True, max_length=max_length) if long else []
-    longest = max((len(text.input_ids) for text in cut), default=0)
-    if longest > max_length:
-        raise ConfigurationError(f"max_length={max_length} is less than the special tokens of a text: {longest}")
+    begun = [[_beginning(side, tokenizer, max_length) for side in pair] for pair in pairs]
+    rest = [first.tokens_after + second.tokens_after for first, second in begun]
+    found = _call(tokenizer, [(first.text, second.text) for first, second in begun])
+    long = [] if max_length is None else [place for place, ids in enumerate(found) if len(ids.input_ids) > max_length]
+    cut = _cut(tokenizer, [pairs[place] for place in long], max_length or 0)
+    if any(len(text.input_ids) > (max_length or 0) for text in cut):
+        special = tokenizer.num_special_tokens_to_add(pair=pairs[long[0]][1] is not None)
+        raise ConfigurationError(f"max_length={max_length} is less than the special tokens of a text: {special}")
     for place, text in zip(long, cut, strict=True):
-        whole[place] = text._replace(truncated=len(whole[place].input_ids) - len(text.input_ids))
-    return whole
+        beyond = len(found[place].input_ids) - len(text.input_ids) + rest[place]
+        found[place] = text._replace(truncated=beyond)
+    return [
+        ids._replace(truncated=max(1, ids.truncated)) if isinstance(text, Document) and text.unread else ids
+        for ids, text in zip(found, texts, strict=True)
+    ]
+
+
+class _Beginning(NamedTuple):
+    text: Any  # str, or None for the second of no pair
+    tokens_after: int
+
+
+def _beginning(text: str | None, tokenizer: Any, tokens: int | None) -> _Beginning:
+    """Of a long text what is enough for its first ``tokens``, and how many tokens follow that."""
+    if text is None or tokens is None or len(text) <= PIECE:
+        return _Beginning(text, 0)
+    end = enough(text, tokenizer, tokens)
+    return _Beginning(text[:end], sum(map(len, ids_in_pieces(tokenizer, text, start=end))))
+
+
+def _cut(tokenizer: Any, pairs: list[tuple[str, str | None]], max_length: int) -> list[TokenizedText]:
+    """Token ids of texts that are longer than ``max_length``, cut to that.
+
+    A tokenizer makes all parts of a text that it cuts, of a pair every combination of them: it gets what is enough.
+    """
+    if not pairs:
+        return []
+    short: Any = [tuple(side and side[: enough(side, tokenizer, max_length)] for side in pair) for pair in pairs]
+    return _call(tokenizer, short, truncation=True, max_length=max_length)
+
+
+def enough(text: str, tokenizer: Any, tokens: int, *, size: int | None = None, after: int = AFTER) -> int:
+    """How many characters of ``text`` give its first ``tokens`` whatever follows them; ``size``: the fewest tried.
+
+    No number of characters a token is right for every text (white space, what normalisation removes, one unknown word
+    of any length): a beginning grows until it has the tokens. It ends where a tokenizer cuts too. Where there is no
+    such place, many more tokens must follow, and those kept be the same whichever of the last characters is the end:
+    the most probable tokens of the whole (unigrams) go through one of these ends, as the most probable up to there.
+    """
+    size = size or CHARACTERS_A_TOKEN * tokens
+    while size < len(text):
+        end = boundary(text, size)
+        ids = ids_at_once(tokenizer, text[: end or size])
+        others = () if end else range(size - 1, max(0, size - LONGEST_TOKEN), -1)
+        if len(ids) > tokens + (0 if end else tokens + after) and all(
+            ids_at_once(tokenizer, text[:other])[:tokens] == ids[:tokens] for other in others
+        ):
+            return end or size
+        size *= 2
+    return len(text)
 
 
 def _call(tokenizer: Any, pairs: list[tuple[str, str | None]], **options: Any) -> list[TokenizedText]:
@@ -120,7 +172,7 @@ def _call(tokenizer: Any, pairs: list[tuple[str, str | None]], **options: Any) -
     return [TokenizedText(ids, kinds, 0) for ids, kinds in zip(encoded["input_ids"], types, strict=True)]
 
 
-def _text_and_pair(text: str | tuple[str, str] | Document) -> tuple[str, str | None]:
+def _text_and_pair(text: Text) -> tuple[str, str | None]:
     if isinstance(text, str):
         return text, None
     return (text.text, text.pair) if isinstance(text, Document) else text
@@ -130,8 +182,10 @@ def _refuse_long(texts: Sequence[Any], tokenized: list[TokenizedText], *, first:
     for place, (text, result) in enumerate(zip(texts, tokenized, strict=True)):
         if result.truncated:
             name = text.id if isinstance(text, Document) else f"number {first + place}"
+            unread = text.unread if isinstance(text, Document) else 0
             raise DataError(
-                f"document {name} has {len(result.input_ids) + result.truncated:,} tokens, the limit is "
+                f"document {name} has {len(result.input_ids) + result.truncated:,} tokens"
+                f"{f' or more ({unread:,} characters were not read)' if unread else ''}, the limit is "
                 f'{max_length:,}: choose on_long="truncate" (--on-long truncate) to cut it, or a longer model'
             )
 

@@ -1,56 +1,115 @@
-"""Records from jsonl, parquet and Hugging Face ``datasets``, one dictionary at a time, in constant memory."""
+"""Records from jsonl, json, csv, parquet and Hugging Face ``datasets``, one dictionary at a time, in bounded memory."""
 
-import json
-from collections.abc import Iterable, Iterator
+import csv
+import io
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
+from longform.data.files import CSV, JSON, JSON_LINES, TEXT, TSV, decoded, file_kind, lines, opened, parts
+from longform.data.json_text import MOST, Shortened, array_elements, parsed, shortened
 from longform.errors import DataError, require
 
 ROWS_AT_A_TIME = 256  # of a parquet file, decoded together
 DATASET_PREFIX = "hf:"
+_DIALECTS = {CSV: "excel", TSV: "excel-tab"}
 
 
 class Record(NamedTuple):
-    """One row and where it stands: ``location`` is "file:line" (from 1) or "file:row" (from 0)."""
+    """One row and where it stands: ``location`` is "file:line" (from 1) or "file:row" (from 0).
+
+    ``unread``: characters of its texts that were not read.
+    """
 
     location: str
     values: dict[str, Any]
+    unread: int = 0
 
 
-def jsonl_records(lines: Iterable[bytes], *, name: str) -> Iterator[Record]:
-    """One JSON object a line; blank lines are passed over. Raises DataError with ``name`` and the line number."""
-    for number, line in enumerate(lines, start=1):
-        text = line.decode("utf-8", errors="replace").removeprefix("\ufeff")
-        if not text.strip():
+def jsonl_records(file: IO[bytes], *, name: str, max_characters: int | None = None) -> Iterator[Record]:
+    """One JSON object a line; blank lines are passed over. Raises DataError with ``name`` and the line number.
+
+    Of the texts of a line with more than ``max_characters`` as many are read of each, as they stand in the file.
+    """
+    for number, line in enumerate(lines(file), start=1):
+        where = f"{name}, line {number}"
+        text, unread = shortened(decoded(line, "replace"), max_characters, where)
+        if not text or text.isspace():
             continue
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise DataError(
-                f"{name}, line {number}: not valid JSON ({error.msg} at column {error.colno}); "
-                'a jsonl file has one object a line, such as {"text": "..."}'
-            ) from error
-        except RecursionError as error:
-            raise DataError(f"{name}, line {number}: JSON nested too deeply to read") from error
+        values = parsed(text, where)
         if not isinstance(values, dict):
-            raise DataError(f"{name}, line {number}: a JSON object is needed, this is {type(values).__name__}")
-        yield Record(f"{name}:{number}", values)
+            raise DataError(f"{where}: a JSON object is needed, this is {type(values).__name__}")
+        yield Record(f"{name}:{number}", values, unread)
+
+
+def json_records(path: Path, *, max_characters: int | None = None) -> Iterator[Record]:
+    """The elements of a JSON array: objects, or texts, which get the field "text"; ``max_characters`` as above."""
+    with opened(path) as file:
+        text: Any = decoded(parts(file), "replace")
+        if max_characters is not None:
+            text = Shortened(text, max_characters)
+        counted = 0
+        for number, value in enumerate(array_elements(text, name=str(path))):
+            values = {"text": value} if isinstance(value, str) else value
+            if not isinstance(values, dict):
+                kind = type(value).__name__
+                raise DataError(f"{path}, element {number}: a JSON object or a text is needed, this is {kind}")
+            unread = getattr(text, "unread", 0)
+            yield Record(f"{path}:{number}", values, unread - counted)
+            counted = unread
+
+
+def csv_records(path: Path, kind: str) -> Iterator[Record]:
+    """The rows of a csv or tsv file with a header line. Raises DataError for rows that do not fit the header."""
+    csv.field_size_limit(MOST)
+    with opened(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+        reader = csv.DictReader(_csv_lines(text, path), dialect=_DIALECTS[kind], strict=True)
+        try:
+            for row in reader:
+                if None in row or None in row.values():
+                    raise DataError(f"{path}:{reader.line_num}: not as many fields as the header has")
+                yield Record(f"{path}:{reader.line_num}", row)
+        except csv.Error as error:
+            raise DataError(f"{path}:{reader.reader.line_num}: not readable as {kind} ({error})") from error
+
+
+def _csv_lines(text: IO[str], path: Path) -> Iterator[str]:
+    while line := text.readline(MOST + 1):
+        if len(line) > MOST:
+            raise DataError(f"{path}: a line of more than {MOST:,} characters; such records are read from .jsonl files")
+        yield line
 
 
 def parquet_records(path: Path) -> Iterator[Record]:
-    """The rows of a parquet file. Raises DataError when pyarrow cannot read it."""
+    """The rows of a parquet file. Raises DataError when pyarrow cannot read it, or a value of it."""
     arrow = require("pyarrow", extra="cli")
     parquet = require("pyarrow.parquet", extra="cli")
     try:
         row = 0
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=ROWS_AT_A_TIME):
-                for values in batch.to_pylist():
+                for values in _rows(batch, f"{path}, rows {row:,} to {row + len(batch) - 1:,}"):
                     yield Record(f"{path}:{row}", values)
                     row += 1
-    except arrow.ArrowException as error:
+    except DataError:
+        raise
+    except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise DataError(f"{path}: not a readable parquet file ({error})") from error
+
+
+def _rows(batch: Any, where: str) -> list[dict[str, Any]]:
+    try:
+        return batch.to_pylist()
+    except (ValueError, OverflowError) as error:  # text that is not UTF-8, a date that Python does not know
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            try:
+                column.to_pylist()
+            except (ValueError, OverflowError):
+                raise DataError(f'{where}: the column "{name}" holds what cannot be read ({error})') from error
+        raise
 
 
 def dataset_records(source: str) -> Iterator[Record]:
@@ -73,24 +132,29 @@ def dataset_records(source: str) -> Iterator[Record]:
         yield Record(f"{source}:{row}", dict(values))
 
 
-def read_records(source: str | Path) -> Iterator[Record]:
-    """Rows of a ``.jsonl`` or ``.parquet`` file or an "hf:" data set; raises DataError when it is none of these."""
+def read_records(source: str | Path, *, max_characters: int | None = None) -> Iterator[Record]:
+    """Rows of a file of records (``longform.data.files``) or an "hf:" data set; raises DataError for anything else.
+
+    Of a text in JSON at most ``max_characters`` are read.
+    """
     if str(source).startswith(DATASET_PREFIX):
         return dataset_records(str(source))
     path = Path(source)
-    if not path.is_file():
-        raise DataError(f'"{path}" is not a file; records come from .jsonl, .parquet or "{DATASET_PREFIX}NAME:SPLIT"')
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        return parquet_records(path)
-    if suffix in (".jsonl", ".ndjson"):
-        return _jsonl_file(path)
-    raise DataError(f'"{path}" has the suffix "{path.suffix}"; records come from .jsonl or .parquet files')
+    if not path.exists() or path.is_dir():
+        raise DataError(f'"{path}" is not a file; records come from a file or "{DATASET_PREFIX}NAME:SPLIT"')
+    kind = file_kind(path)
+    if kind == TEXT:
+        raise DataError(f'"{path}" is one text; records come from .jsonl, .json, .csv, .tsv or .parquet files')
+    if kind == JSON_LINES:
+        return _jsonl_file(path, max_characters)
+    if kind == JSON:
+        return json_records(path, max_characters=max_characters)
+    return csv_records(path, kind) if kind in _DIALECTS else parquet_records(path)
 
 
-def _jsonl_file(path: Path) -> Iterator[Record]:
-    with path.open("rb") as lines:
-        yield from jsonl_records(lines, name=str(path))
+def _jsonl_file(path: Path, max_characters: int | None) -> Iterator[Record]:
+    with opened(path) as file:
+        yield from jsonl_records(file, name=str(path), max_characters=max_characters)
 
 
 def field(record: Record, name: str) -> Any:

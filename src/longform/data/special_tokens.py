@@ -1,8 +1,10 @@
 """Special tokens, which a tokenizer puts around a text, and the ids of texts without them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
+from longform.data.pieces import PIECE, pieces
 from longform.errors import ConfigurationError
 
 
@@ -32,7 +34,23 @@ def special_tokens(tokenizer: Any) -> SpecialTokens:
 
 
 def content_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """Token ids of each text without special tokens."""
+    """Token ids of each text without special tokens; a long one is tokenised in pieces."""
+    if all(len(text) <= PIECE for text in texts):
+        return _content_ids(tokenizer, texts)
+    return [list(chain.from_iterable(ids_in_pieces(tokenizer, text))) for text in texts]
+
+
+def ids_in_pieces(tokenizer: Any, text: str, *, start: int = 0, size: int = PIECE) -> Iterator[list[int]]:
+    """Token ids of each piece of ``text`` from ``start`` on, without special tokens."""
+    return (ids_at_once(tokenizer, piece) for piece in pieces(text, start=start, size=size))
+
+
+def ids_at_once(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a text of any length without special tokens, in the memory that the tokenizer takes for that."""
+    return _content_ids(tokenizer, [text])[0]
+
+
+def _content_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     if not texts:
         return []
     options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}

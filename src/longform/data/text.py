@@ -7,11 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from longform.data.files import (
+    JSON,
+    READ,
+    TEXT,
+    beginning,
+    decoded,
+    file_kind,
+    holds_array,
+    lines,
+    named_kind,
+    opened,
+    parts,
+)
 from longform.data.records import DATASET_PREFIX, Record, field, jsonl_records, read_records, string_field
 from longform.errors import ConfigurationError, DataError
 
-TEXT_SUFFIXES = (".md", ".text", ".txt")
-RECORD_SUFFIXES = (".jsonl", ".ndjson", ".parquet")
 STANDARD_INPUT = "-"
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _UNREADABLE = re.compile("[\x00\ud800-\udfff]")
@@ -19,12 +30,19 @@ _ESCAPED = re.compile(r"[\ud800-\udfff]|\\ud[89a-f][0-9a-f]{2}")
 
 
 class Document(NamedTuple):
-    """One text. ``id`` is its own or its place ("file", "file:line"); ``fields`` are the other fields of its record."""
+    """One text. ``id`` is its own or its place ("file", "file:line"); ``fields`` are the other fields of its record.
+
+    ``unread``: characters that were not read, beyond the most that are read of a document.
+    """
 
     id: str
     text: str
     fields: dict[str, Any]
     pair: str | None = None
+    unread: int = 0
+
+
+Text = str | tuple[str, str] | Document  # a tuple is a pair
 
 
 @dataclass
@@ -34,6 +52,8 @@ class ReadReport:
     documents: int = 0
     empty: int = 0  # documents with nothing but white space; they are kept
     replaced_characters: int = 0  # bytes that are not UTF-8, NUL and lone surrogates
+    unread_characters: int = 0  # of documents longer than what is read of one
+    passed_over_files: int = 0  # in folders: of no kind that is read
 
 
 def clean_text(text: str) -> tuple[str, int]:
@@ -70,6 +90,36 @@ def text_of(document: str | Document | Mapping[str, Any]) -> str:
     return document["text"]
 
 
+def is_one(texts: Any) -> bool:
+    """Whether ``texts`` is one text, not several."""
+    return isinstance(texts, str | Document)
+
+
+def usable_texts(texts: Any) -> Iterator[Text]:
+    """One text or several as what a tokenizer takes: strings (``clean_text``), pairs of them, Documents.
+
+    Rows with the field "text" become that. Raises DataError, which says what to give, for anything else.
+    """
+    if is_one(texts):
+        texts = [texts]
+    if isinstance(texts, bytes | Mapping) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
+        raise DataError(
+            f"texts is {type(texts).__name__}: give a text or a sequence of texts, of a table one column, as in "
+            'list(table["text"])'
+        )
+    for number, text in enumerate(texts):
+        yield text if isinstance(text, Document) else _usable(text, number)
+
+
+def _usable(text: Any, number: int) -> Text:
+    if isinstance(text, tuple | list) and len(text) == 2 and all(isinstance(part, str) for part in text):
+        return clean_text(text[0])[0], clean_text(text[1])[0]
+    try:
+        return clean_text(text_of(text))[0]
+    except DataError as error:
+        raise DataError(f"text number {number}: {error}") from None
+
+
 def read_documents(
     sources: str | Path | Sequence[str | Path],
     *,
@@ -77,42 +127,46 @@ def read_documents(
     pair_field: str | None = None,
     id_field: str | None = None,
     stdin_format: str = "lines",
+    max_characters: int | None = None,
     report: ReadReport | None = None,
 ) -> Iterator[Document]:
     """Documents of ``sources``, in order, one in memory at a time.
 
-    A source is a text file (one document; any suffix that is not .jsonl or .parquet), a ``.jsonl`` or ``.parquet``
-    file (one document a record, its text in ``text_field``), a folder (its text, jsonl and parquet files, sorted, at
-    any depth), "-" (standard input: one document a line, or jsonl with ``stdin_format="jsonl"``) or
+    A source is a file of a kind in ``longform.data.files``: text (one document; also a file without suffix) or records
+    (jsonl, json, csv, tsv, parquet: one document a record, its text in ``text_field``); a folder (its files of these
+    kinds, sorted, at any depth); "-" (standard input: one document a line, or jsonl with ``stdin_format="jsonl"``); or
     "hf:NAME[:CONFIG][:SPLIT]" (the ``datasets`` library). ``pair_field`` names the second text of a pair.
 
-    Characters that no tokenizer takes are replaced, empty documents kept; ``report`` counts both.
-    Raises DataError at once for a source that does not exist or a folder without documents; while reading for
-    malformed records, missing or non-text fields, and in the end if there was no document at all.
+    Of a text at most ``max_characters`` are read (None: all). Characters that no tokenizer takes are replaced, empty
+    documents kept, other files of a folder passed over; ``report`` counts all of this.
+    Raises DataError at once for a source that does not exist or is of no such kind or a folder without documents;
+    while reading for malformed records, missing or non-text fields, and in the end if there was no document at all.
     """
-    if stdin_format not in ("lines", "jsonl"):
-        raise ConfigurationError(f'stdin_format is "{stdin_format}"; it is "lines" or "jsonl"')
+    reader = _Reader(
+        text_field, pair_field, id_field, stdin_format, max_characters, ReadReport() if report is None else report
+    )
     listed = [sources] if isinstance(sources, str | Path) else list(sources)
     if not listed:
         raise DataError("no source of documents was given: name files, folders, - or hf:NAME:SPLIT")
-    expanded = [path for source in listed for path in _expand(source)]
-    reader = _Reader(text_field, pair_field, id_field, stdin_format, ReadReport() if report is None else report)
+    expanded = [path for source in listed for path in _expand(source, reader.report)]
     return reader.read(expanded, described=", ".join(map(str, listed)))
 
 
-def _expand(source: str | Path) -> list[str | Path]:
-    """A folder becomes its files; everything else must exist."""
+def _expand(source: str | Path, report: ReadReport) -> list[str | Path]:
+    """A folder becomes its files; everything else must exist, and be of a known kind."""
     if source == STANDARD_INPUT or str(source).startswith(DATASET_PREFIX):
         return [str(source)]
     path = Path(source)
     if path.is_dir():
-        wanted = (*TEXT_SUFFIXES, *RECORD_SUFFIXES)
-        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in wanted and file.is_file())
-        if not files:
-            raise DataError(f'the folder "{path}" has no documents: no {", ".join(wanted)} file at any depth')
-        return list(files)
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        known = [file for file in files if (kind := named_kind(file)) and (kind != JSON or holds_array(file))]
+        if not known:
+            raise DataError(f'the folder "{path}" has no documents: no file at any depth that is {READ}')
+        report.passed_over_files += len(files) - len(known)
+        return list(known)
     if not path.exists():
         raise DataError(f'"{path}" does not exist')
+    file_kind(path)
     return [path]
 
 
@@ -122,47 +176,66 @@ class _Reader:
     pair_field: str | None
     id_field: str | None
     stdin_format: str
+    max_characters: int | None
     report: ReadReport
+
+    def __post_init__(self) -> None:
+        if self.stdin_format not in ("lines", "jsonl"):
+            raise ConfigurationError(f'stdin_format is "{self.stdin_format}"; it is "lines" or "jsonl"')
+        if self.max_characters is not None and self.max_characters < 1:
+            raise ConfigurationError(f"max_characters is {self.max_characters}; it is at least 1")
+        for name in ("text_field", "pair_field", "id_field"):
+            if not isinstance(value := getattr(self, name), str | (str if name == "text_field" else None)):
+                raise ConfigurationError(f"{name} is {value!r}; it is the name of a field")
 
     def read(self, sources: Iterable[str | Path], *, described: str) -> Iterator[Document]:
         before = self.report.documents
         for source in sources:
             for document in self._one_source(source):
                 self.report.documents += 1
-                self.report.empty += not document.text.strip()
+                self.report.empty += not document.text or document.text.isspace()
+                self.report.unread_characters += document.unread
                 yield document
         if self.report.documents == before:
             raise DataError(f"no documents in {described}")
 
     def _one_source(self, source: str | Path) -> Iterator[Document]:
         if source == STANDARD_INPUT:
-            if self.stdin_format == "jsonl":
-                yield from map(self._from_record, jsonl_records(sys.stdin.buffer, name="standard input"))
-            else:
-                for number, line in enumerate(sys.stdin.buffer, start=1):
-                    yield Document(f"-:{number}", self._decode(line.rstrip(b"\r\n")), {})
-        elif str(source).startswith(DATASET_PREFIX) or Path(source).suffix.lower() in RECORD_SUFFIXES:
-            yield from map(self._from_record, read_records(source))
+            yield from self._standard_input()
+        elif str(source).startswith(DATASET_PREFIX) or file_kind(Path(source)) != TEXT:
+            yield from map(self._from_record, read_records(source, max_characters=self.max_characters))
         else:
-            yield Document(str(source), self._decode(Path(source).read_bytes()), {})
+            with opened(Path(source)) as file:
+                yield self._from_bytes(str(source), parts(file))
+
+    def _standard_input(self) -> Iterator[Document]:
+        file = sys.stdin.buffer
+        if self.stdin_format == "jsonl":
+            records = jsonl_records(file, name="standard input", max_characters=self.max_characters)
+            yield from map(self._from_record, records)
+        else:
+            for number, line in enumerate(lines(file), start=1):
+                document = self._from_bytes(f"-:{number}", line)
+                yield document._replace(text=document.text.rstrip("\r\n"))
+
+    def _from_bytes(self, identifier: str, parts: Iterable[bytes]) -> Document:
+        """A text; each byte that is not UTF-8 becomes a lone surrogate first, which ``clean_text`` replaces."""
+        text, unread = beginning(decoded(parts, "surrogateescape"), self.max_characters)
+        return Document(identifier, self._clean(text), {}, None, unread)
 
     def _from_record(self, record: Record) -> Document:
         identifier = record.location if self.id_field is None else str(field(record, self.id_field))
-        text = self._string(record, self.text_field)
-        pair = None if self.pair_field is None else self._string(record, self.pair_field)
+        text, beyond = self._string(record, self.text_field)
+        pair, pair_beyond = (None, 0) if self.pair_field is None else self._string(record, self.pair_field)
         fields = {name: value for name, value in record.values.items() if name != self.text_field}
-        return Document(identifier, text, fields, pair)
+        return Document(identifier, text, fields, pair, record.unread + beyond + pair_beyond)
 
-    def _string(self, record: Record, name: str) -> str:
+    def _string(self, record: Record, name: str) -> tuple[str, int]:
         value = string_field(record, name)
+        kept = value[: self.max_characters]
         # U+FFFD in a record is counted as replaced: bytes that are not UTF-8 become it before the JSON is read.
-        self.report.replaced_characters += value.count(REPLACEMENT)
-        return self._clean(value)
-
-    def _decode(self, content: bytes) -> str:
-        text = content.decode("utf-8", errors="replace").removeprefix("\ufeff")
-        self.report.replaced_characters += text.count(REPLACEMENT) - content.count(REPLACEMENT.encode())
-        return self._clean(text)
+        self.report.replaced_characters += kept.count(REPLACEMENT)
+        return self._clean(kept), len(value) - len(kept)
 
     def _clean(self, text: str) -> str:
         cleaned, replaced = clean_text(text)

@@ -1,7 +1,7 @@
 """Sequence classifiers run over texts. Axes: B texts of a batch, N texts, L labels."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
 from longform.data.batching import Batch
-from longform.data.text import Document
+from longform.data.text import Document, Text, usable_texts
 from longform.errors import DataError
 from longform.inference.fine_tuning import FineTuning, of_config
 from longform.inference.loading import checked_limit, load_pretrained, token_limit
-from longform.inference.strategies import Outcome, Text, TextModel
+from longform.inference.strategies import Outcome, TextModel
 
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
@@ -40,9 +40,9 @@ class TextClassifier(TextModel):
         """Logits (B, L)."""
         return self.model(**batch.model_inputs(self.model.device)).logits
 
-    def outcomes(self, texts: Iterable[Text], **options: Any) -> Iterator[Outcome]:
+    def outcomes(self, texts: Text | Iterable[Text], **options: Any) -> Iterator[Outcome]:
         """Logits in order, streamed; ``options`` are those of ``run_texts``."""
-        return super().outcomes(self._pairs(texts) if self.fine_tuning.pairs else texts, **options)
+        return super().outcomes(self._pairs(usable_texts(texts)) if self.fine_tuning.pairs else texts, **options)
 
     def _pairs(self, texts: Iterable[Text]) -> Iterator[Text]:
         for number, text in enumerate(texts):
@@ -77,9 +77,9 @@ class TextClassifier(TextModel):
         """Places of the labels among the logits."""
         return {label: place for place, label in enumerate(self.labels)}
 
-    def logits(self, texts: Sequence[Text], *, progress: bool = False, **options: Any) -> np.ndarray:
-        """Logits float32 (N, L) of ``texts``; ``options`` are those of ``run_texts``."""
-        return self.collect(texts, progress=progress, **options).values
+    def logits(self, texts: Text | Iterable[Text], *, progress: bool = False, **options: Any) -> np.ndarray:
+        """Logits float32 (N, L) of ``texts``, (L,) of one string; ``options`` are those of ``run_texts``."""
+        return self.values(texts, progress=progress, **options)
 
 
 def load_classifier(

@@ -4,7 +4,7 @@ Axes: B texts in a batch, n tokens, D embedding size, N texts.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,11 +20,12 @@ from transformers.utils import cached_file
 
 from longform.choices import POOLINGS
 from longform.data.batching import Batch
-from longform.data.text import Document
+from longform.data.text import Document, Text, usable_texts
 from longform.errors import CheckpointError, ConfigurationError
 from longform.functional.pooling import pooled, pooled_width
 from longform.inference.loading import load_limited, position_limit
-from longform.inference.strategies import Outcome, Text, TextModel
+from longform.inference.strategies import Outcome, TextModel
+from longform.runs.files import reading
 
 SAVED_POOLINGS = ("mean", "cls", "max")  # what a sentence-transformers folder may ask for
 KINDS = (*POOLINGS, "max")
@@ -63,9 +64,9 @@ class TextEncoder(TextModel):
         peaks = hidden.masked_fill(~mask[..., None], -torch.inf).amax(dim=1)
         return torch.where(mask.any(dim=1, keepdim=True), peaks, 0.0)
 
-    def outcomes(self, texts: Iterable[Text], **options: Any) -> Iterator[Outcome]:
+    def outcomes(self, texts: Text | Iterable[Text], **options: Any) -> Iterator[Outcome]:
         """Embeddings in order, streamed; ``options`` are those of ``run_texts``."""
-        for outcome in super().outcomes(map(self._prompted, texts) if self.prompt else texts, **options):
+        for outcome in super().outcomes(map(self._prompted, usable_texts(texts)) if self.prompt else texts, **options):
             if self.normalise:
                 unit = normalize(torch.from_numpy(outcome.values), dim=0).numpy()
                 outcome = outcome._replace(values=unit)
@@ -76,9 +77,12 @@ class TextEncoder(TextModel):
             return text._replace(text=self.prompt + text.text)
         return self.prompt + text if isinstance(text, str) else (self.prompt + text[0], text[1])
 
-    def embed(self, texts: Sequence[Text], *, progress: bool = False, **options: Any) -> np.ndarray:
-        """Embeddings float32 (N, D) of ``texts``; ``options`` are those of ``run_texts``."""
-        return self.collect(texts, progress=progress, **options).values
+    def embed(self, texts: Text | Iterable[Text], *, progress: bool = False, **options: Any) -> np.ndarray:
+        """Embeddings float32 (N, D) of ``texts``, (D,) of one string; ``options`` are those of ``run_texts``.
+
+        Raises DataError for what is no text, such as a whole DataFrame.
+        """
+        return self.values(texts, progress=progress, **options)
 
 
 def load_encoder(
@@ -132,7 +136,7 @@ def _sentence_transformers_settings(source: str | Path) -> _Saved:
     modules = _read_json(source, "modules.json")
     if modules is None:
         return _Saved()
-    kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
+    kinds = [_module_kind(module, source) for module in modules] if isinstance(modules, list) else []
     unsupported = [kind for kind in kinds if kind not in _SUPPORTED_MODULES]
     if unsupported:
         raise CheckpointError(
@@ -170,7 +174,15 @@ def _default_prompt(source: str | Path) -> str:
     return prompts.get(name) or ""
 
 
-def _pooling_mode(settings: dict[str, Any], source: str | Path) -> str:
+def _module_kind(module: Any, source: str | Path) -> str:
+    if not isinstance(module, dict) or not all(isinstance(module.get(name), str) for name in ("type", "path")):
+        raise CheckpointError(f'"{source}": modules.json has a module without type or path: {module!r}')
+    return module["type"].rsplit(".", 1)[-1]
+
+
+def _pooling_mode(settings: Any, source: str | Path) -> str:
+    if not isinstance(settings, dict):
+        raise CheckpointError(f'"{source}": the settings of its Pooling are {type(settings).__name__}, not an object')
     legacy = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
     on = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value]
     mode: Any = settings.get("pooling_mode") or (legacy.get(on[0], on[0]) if len(on) == 1 else on)
@@ -189,4 +201,7 @@ def _read_json(source: str | Path, name: str) -> Any:
         found = cached_file(str(source), name, **options)
     except (OSError, ValueError):  # a wrong name: loading the model says so
         return None
-    return None if found is None else json.loads(Path(found).read_text(encoding="utf-8"))
+    if found is None:
+        return None
+    with reading(Path(found), way_out="save the model again"):
+        return json.loads(Path(found).read_text(encoding="utf-8"))

@@ -91,10 +91,14 @@ def position_limit(config: Any) -> int:
 
 
 def checked_limit(limit: int, max_length: int | None, *, name: str) -> int:
-    """``max_length`` where it is given; raises ConfigurationError when the model has fewer positions."""
+    """``max_length`` where it is given; raises ConfigurationError when it is none, or the model has fewer positions."""
+    if max_length is not None and max_length < 1:
+        raise ConfigurationError(
+            f"max_length is {max_length}; it is at least 1, or null (None) for all that {name} takes"
+        )
     if max_length is not None and max_length > limit:
         raise ConfigurationError(
             f"max_length is {max_length:,}, but {name} takes {limit:,} tokens: lower it, or make a longer model of it: "
             f"longform convert {name} OUTPUT --max-length {max_length}"
         )
-    return max_length or limit
+    return limit if max_length is None else max_length

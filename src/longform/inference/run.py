@@ -24,6 +24,7 @@ from longform.runs.output import sole_output
 from longform.runs.subject import model_identity
 
 Sources = str | Path | Sequence[str | Path]
+READ_AT_LEAST, CHARACTERS_A_TOKEN = 2**20, 16  # of a document, however few tokens are taken of it
 LOADING = ("max_length", "dtype", "device", "compile")  # settings that are needed to load the model
 
 
@@ -32,10 +33,12 @@ class InferenceSettings:
     """How documents are read and a model is run; the same for prediction and embedding.
 
     Lengths are in tokens. ``strategy``: "whole" (up to ``max_length``; None: the model's limit) or "chunk-average" (the
-    mean over chunks that share ``overlap`` tokens). ``on_long``, of texts that are longer: "truncate" (counted) or
-    "error". ``batch_tokens``: of a batch, padding included. ``compile``: by torch.compile, Longforms only; it costs
-    tens of seconds at the start of a run. ``restart``: begin anew instead of resuming an interrupted run. For a
-    classifier, None of a length or field means that of its fine-tuning, where its folder says so.
+    mean over chunks that share ``overlap`` tokens). ``max_characters``: read of a document at most, what is beyond is
+    counted; None: 2^20, or 16 for each token that is taken of it where that is more, and everything with
+    "chunk-average". ``on_long``, of texts that are longer: "truncate" (counted) or "error". ``batch_tokens``: of a
+    batch, padding included. ``compile``: by torch.compile, Longforms only; it costs tens of seconds at the start of a
+    run. ``restart``: begin anew instead of resuming an interrupted run. For a classifier, None of a length or field
+    means that of its fine-tuning, where its folder says so.
     """
 
     text_field: str | None = None  # "text"
@@ -43,6 +46,7 @@ class InferenceSettings:
     id_field: str | None = None
     stdin_format: str = "lines"
     max_length: int | None = None
+    max_characters: int | None = None
     on_long: str = "truncate"
     strategy: str = "whole"
     overlap: int = 0
@@ -68,6 +72,8 @@ class InferenceSummary:
     truncated_tokens: int
     empty: int
     replaced_characters: int
+    unread_characters: int  # of documents longer than ``max_characters``
+    passed_over_files: int  # of folders: of no kind that is read
     seconds: float
     tokens_per_second: float
 
@@ -84,7 +90,7 @@ def predict(
 
     A record has ``id``, ``label``, ``score`` and ``scores`` (a probability for each label); a multi-label model's has
     ``labels`` (those of at least ``threshold``) and ``scores``; a regression's ``score`` (one value) or ``scores``;
-    all have ``tokens`` and ``truncated`` (tokens cut off). Raises the errors of ``longform.errors``.
+    all have ``tokens`` and ``truncated`` (tokens cut off, of what was read). Raises the errors of ``longform.errors``.
     """
     settings = settings or InferenceSettings()
     if not 0 <= threshold <= 1:
@@ -124,6 +130,12 @@ def _listed(sources: Sources) -> Sequence[str | Path]:
     return [sources] if isinstance(sources, str | Path) else sources
 
 
+def _max_characters(settings: InferenceSettings, tokens: int) -> int | None:
+    if settings.max_characters is not None or settings.strategy == "chunk-average":
+        return settings.max_characters
+    return max(READ_AT_LEAST, CHARACTERS_A_TOKEN * tokens)
+
+
 def _chosen(settings: InferenceSettings, *names: str) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in names}
 
@@ -135,7 +147,7 @@ def _run(
     """Write a record of each document; ``identity``: what, beside ``settings``, a resumed run must have in common."""
     report = ReadReport()
     fields: Any = _chosen(settings, "text_field", "pair_field", "id_field", "stdin_format")
-    documents = read_documents(sources, **fields, report=report)
+    documents = read_documents(sources, **fields, max_characters=_max_characters(settings, runner.limit), report=report)
     identity |= _identity(model, sources, settings, runner.limit)
     result = ResumableOutput(output, identity, restart=settings.restart)
     started, resumed, tokens_now = time.perf_counter(), result.done, 0

@@ -4,7 +4,7 @@ Axes: B texts in a batch, n tokens, F features of the result (an embedding, logi
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
@@ -16,12 +16,11 @@ from tqdm import tqdm
 
 from longform.data.batching import Batch, TokenizedText, batches_of, tokenized_batches, windows
 from longform.data.special_tokens import content_ids, special_tokens
-from longform.data.text import Document
+from longform.data.text import Document, Text, is_one, usable_texts
 from longform.errors import ConfigurationError, DataError
 
 STRATEGIES = ("cut", "whole", "chunk-average")
 DEFAULT_BATCH_TOKENS = 8192  # padding included
-Text = str | tuple[str, str] | Document
 
 
 class Outcome(NamedTuple):
@@ -100,7 +99,9 @@ def _chunk_average(
             own = list(islice(found, len(several)))
             weights = [max(1, len(piece)) for piece in several]
             mean = np.average([each.values for each in own], axis=0, weights=weights).astype(np.float32)
-            yield Outcome(number, mean, sum(each.tokens for each in own), 0)
+            text = part[number - first]
+            unread = int(isinstance(text, Document) and text.unread > 0)
+            yield Outcome(number, mean, sum(each.tokens for each in own), unread)
         first += len(part)
 
 
@@ -138,13 +139,22 @@ class TextModel(ABC):
     def forward(self, batch: Batch) -> Tensor:
         """The texts' numbers (B, F)."""
 
-    def outcomes(self, texts: Iterable[Text], **options: Any) -> Iterator[Outcome]:
-        """Outcomes in order, streamed; ``options`` are those of ``run_texts`` (chunks: values are averaged)."""
-        options.setdefault("limit", self.limit)
-        return run_texts(self.forward, texts, self.tokenizer, **options)
+    def outcomes(self, texts: Text | Iterable[Text], **options: Any) -> Iterator[Outcome]:
+        """Outcomes in order, streamed; ``options`` are those of ``run_texts`` (chunks: values are averaged).
 
-    def collect(self, texts: Sequence[Text], *, progress: bool = False, **options: Any) -> Collected:
+        Raises DataError for what is no text (``usable_texts``).
+        """
+        options.setdefault("limit", self.limit)
+        return run_texts(self.forward, usable_texts(texts), self.tokenizer, **options)
+
+    def values(self, texts: Text | Iterable[Text], **options: Any) -> np.ndarray:
+        """Values (N, F) of all texts, (F,) of one text that is not in a list; ``options`` as in ``collect``."""
+        found = self.collect(texts, **options).values
+        return found[0] if is_one(texts) else found
+
+    def collect(self, texts: Text | Iterable[Text], *, progress: bool = False, **options: Any) -> Collected:
         """Values (N, F) of all texts, and how many tokens were seen and texts cut."""
+        texts = list(usable_texts(texts))
         outcomes = self.outcomes(texts, **options)
         every = list(tqdm(outcomes, total=len(texts), desc=self.verb, unit="text", disable=not progress))
         values = np.stack([outcome.values for outcome in every]) if every else np.empty((0, self.features), np.float32)

@@ -1,14 +1,14 @@
 """Labelled texts: reading them, finding out the kind of their labels, splitting off a validation part."""
 
-import csv
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longform.data.records import Record, field, read_records, string_field
+from longform.data.files import CSV, TSV, named_kind
+from longform.data.records import field, read_records, string_field
 from longform.data.text import clean_text
 from longform.errors import DataError
 
@@ -59,13 +59,13 @@ class LabelScheme(NamedTuple):
 def read_examples(
     source: str | Path, *, text_field: str = "text", label_field: str = "label", pair_field: str | None = None
 ) -> Examples:
-    """Labelled texts of a .parquet, .jsonl or .csv file (with a header line), or of "hf:NAME[:CONFIG]:SPLIT".
+    """Labelled texts of a file of records (``longform.data.files``), or of "hf:NAME[:CONFIG]:SPLIT".
 
     Raises DataError, with file and line, for a missing or empty label, a field that is not there, a text that is
     not text.
     """
     texts, labels, pairs = [], [], []
-    for record in _records(source):
+    for record in read_records(source):
         texts.append(clean_text(string_field(record, text_field))[0])
         if pair_field is not None:
             pairs.append(clean_text(string_field(record, pair_field))[0])
@@ -73,7 +73,7 @@ def read_examples(
         if _is_missing(label):
             raise DataError(f'{record.location}: the field "{label_field}" is empty; every text needs a label')
         labels.append(label)
-    if Path(source).suffix.lower() == ".csv":  # where everything is text
+    if named_kind(Path(source)) in (CSV, TSV):  # where everything is text
         labels = _decimals(labels) or labels
     return Examples(texts, labels, None if pair_field is None else pairs)
 
@@ -85,22 +85,6 @@ def _decimals(labels: Sequence[str]) -> list[float] | None:
     except ValueError:
         return None
     return None if all(label.strip().removeprefix("-").isdecimal() for label in labels) else found
-
-
-def _records(source: str | Path) -> Iterator[Record]:
-    if Path(source).suffix.lower() != ".csv":
-        yield from read_records(source)
-        return
-    path = Path(source)
-    if not path.is_file():
-        raise DataError(f'"{path}" is not a file')
-    csv.field_size_limit(2**31 - 1)  # long documents
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
-        reader = csv.DictReader(lines)
-        for row in reader:
-            if None in row or None in row.values():
-                raise DataError(f"{path}:{reader.line_num}: not as many fields as the header has")
-            yield Record(f"{path}:{reader.line_num}", row)
 
 
 def is_list(label: Any) -> bool:

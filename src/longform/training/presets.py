@@ -60,7 +60,7 @@ def _parts(name: str | Path) -> Mapping[str, Any]:
     yaml = require("yaml", extra="cli")
     try:
         given = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: of a date, of digits
         raise ConfigurationError(f'the preset "{name}" is not valid YAML: {error}') from error
     if not isinstance(given, Mapping):
         raise ConfigurationError(f'the preset "{name}" has no parts; it has {", ".join(PARTS)}')

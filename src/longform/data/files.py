@@ -1,0 +1,127 @@
+"""Files that texts are read from: the one table of their kinds, and their content in pieces of bounded size."""
+
+import codecs
+import gzip
+import io
+import zlib
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from longform.errors import DataError, require
+
+TEXT, JSON_LINES, JSON, CSV, TSV, PARQUET = "text", "jsonl", "json", "csv", "tsv", "parquet"
+KINDS = {
+    ".txt": TEXT, ".text": TEXT, ".md": TEXT, ".jsonl": JSON_LINES, ".ndjson": JSON_LINES, ".json": JSON, ".csv": CSV,
+    ".tsv": TSV, ".parquet": PARQUET,
+}  # fmt: skip
+COMPRESSED = (".gz", ".zst")
+READ = (
+    ".txt, .text or .md (one document), .jsonl, .ndjson, .json (an array), .csv or .tsv (with a header), each also as "
+    ".gz or .zst, or .parquet (one document a record)"
+)
+PIECE = 2**16  # bytes or characters that are read together
+LOOKED_AT = 8192  # bytes at the beginning of a file that show whether it is text
+
+
+def named_kind(path: Path) -> str | None:
+    """The kind of file that a name says, ".CSV.gz" and ".csv" the same; None where such files are not read."""
+    suffix, compressed = _suffix(path)
+    kind = KINDS.get(suffix)
+    return None if compressed and kind == PARQUET else kind
+
+
+def _suffix(path: Path) -> tuple[str, bool]:
+    """The suffix in small letters without that of a compression, and whether there is one."""
+    compressed = path.suffix.lower() in COMPRESSED
+    return Path(path.stem if compressed else path.name).suffix.lower(), compressed
+
+
+def file_kind(path: Path) -> str:
+    """The kind of an existing file by its name and, without a suffix, its content: plain text is text.
+
+    Raises DataError, with the kinds there are, for a file of another.
+    """
+    kind, suffix = named_kind(path), _suffix(path)[0]
+    if not path.is_file():  # a pipe: looking at it would take its content
+        kind = kind or TEXT
+    elif kind is None and not suffix and is_text(path):
+        kind = TEXT
+    if kind is None:
+        what = f'has the suffix "{suffix}"' if is_text(path) else "is binary, not text in UTF-8"
+        raise DataError(f'"{path}" {what}; what is read is {READ}. Text under another name: rename it to .txt')
+    if kind == JSON and not holds_array(path):
+        raise DataError(f'"{path}" is no JSON array of objects or texts; one object a line is a .jsonl file')
+    return kind
+
+
+def is_text(path: Path) -> bool:
+    """Whether a file begins like text: UTF-8 without NUL."""
+    with opened(path) as file:
+        beginning = file.read(LOOKED_AT)
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(beginning)  # the last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return b"\x00" not in beginning
+
+
+def holds_array(path: Path) -> bool:
+    """Whether a file begins like a JSON array; a pipe is not looked at."""
+    if not path.is_file():
+        return True
+    with opened(path) as file:
+        return file.read(LOOKED_AT).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+
+
+@contextmanager
+def opened(path: Path) -> Generator[IO[bytes]]:
+    """The bytes of a file, decompressed. Raises DataError, also from what reads them, where they cannot be."""
+    try:
+        with _open(path) as file:
+            yield file
+    except (EOFError, zlib.error, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise DataError(f'"{path}" cannot be decompressed: {error}') from error
+
+
+def _open(path: Path) -> Any:
+    suffix = path.suffix.lower()
+    if suffix == ".zst":
+        return io.BufferedReader(require("pyarrow", extra="cli").input_stream(str(path), compression="zstd"))
+    return gzip.open(path) if suffix == ".gz" else path.open("rb")
+
+
+def parts(file: IO[bytes]) -> Iterator[bytes]:
+    """What is in a file, in pieces."""
+    return iter(lambda: file.read(PIECE), b"")
+
+
+def lines(file: IO[bytes]) -> Iterator[Iterator[bytes]]:
+    """The lines of a file, each in pieces, which are to be consumed before the next line is asked for."""
+    while piece := file.readline(PIECE):
+        yield _line(piece, file)
+
+
+def _line(piece: bytes, file: IO[bytes]) -> Iterator[bytes]:
+    while piece:
+        yield piece
+        piece = b"" if piece.endswith(b"\n") else file.readline(PIECE)
+
+
+def decoded(content: Iterable[bytes], errors: str) -> Iterator[str]:
+    """Bytes in UTF-8 as characters, without a mark at the beginning; ``errors`` as ``bytes.decode`` has it."""
+    return codecs.iterdecode(content, "utf-8-sig", errors)
+
+
+def beginning(content: Iterable[str], most: int | None) -> tuple[str, int]:
+    """The first ``most`` characters of all (None: every one), and how many there are beyond them."""
+    kept, beyond, room = [], 0, most
+    for part in content:
+        taken = part[:room]
+        kept.append(taken)
+        beyond += len(part) - len(taken)
+        room = None if room is None else room - len(taken)
+    return "".join(kept), beyond
