@@ -1,15 +1,26 @@
-"""The campaign's count: what tests tried goes from the processes that ran them to the one that writes records."""
+"""The campaign's inputs, and its count: what tests tried goes from the processes that ran them to the one that writes."""
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from campaign.commands import make_inputs
 from campaign.counting import Tally, Totals
 
 PROPERTY = "campaign"
 totals = Totals()
 failed: set[str] = set()
 seconds: dict[str, float] = {}
+
+
+@pytest.fixture(scope="session")
+def given(tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The models and texts that commands read; and the paths that the processes of the campaign import from."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    return make_inputs(tmp_path_factory.mktemp("given"), tiny_tokenizer)
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """The count of what the campaign tried: summed over each test file, one benchmark record a file.
 
-A test asks for the fixture ``tally`` and adds to it: ``tally.inputs += 1``. CAMPAIGN_SCALE is "ci" (the default: a small
-part, in ``make test``) or "full" (``make campaign``); with CAMPAIGN_RECORDS, the path of a .jsonl file, a record of each
-file of tests is appended to it.
+A test asks for the fixture ``tally`` and adds to it: ``tally.inputs += 1``. CAMPAIGN_SCALE is "ci" (the default: a
+small part, which ``make test`` runs) or "full" (``make campaign``). With CAMPAIGN_RECORDS, the path of a .jsonl file,
+a record of each file of tests is appended to it.
 """
 
 import os
