@@ -5,8 +5,9 @@ import random
 from pathlib import Path
 from typing import Any
 
-from longform import convert
 from tiny_models import save_bert, save_longform
+
+from longform import convert
 
 WORDS = ["the", "a", "of", "and", "to", "in", "is", "it", "for", "long", "short", "text", "near", "far", "good", "bad"]
 PRESET = {

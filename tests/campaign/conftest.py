@@ -1,4 +1,4 @@
-"""The campaign's inputs, and its count: what tests tried goes from the processes that ran them to the one that writes."""
+"""The inputs of the campaign's commands, and its count: from the processes that run tests to the one that writes it."""
 
 import os
 import sys

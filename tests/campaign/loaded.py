@@ -14,7 +14,8 @@ torch.set_num_threads(1)  # threads do not live through a fork
 LATE = ("accelerate", "datasets", "matplotlib.pyplot", "pandas", "pyarrow.parquet", "rich.console", "sklearn.metrics")
 OURS = (
     "evaluation.comparison", "inference.run", "studies.compare.run", "studies.demo.run", "studies.paper.figure1",
-    "studies.paper.figure3", "studies.speed.grid", "training.distillation", "training.finetuning", "training.pretraining",
+    "studies.paper.figure3", "studies.speed.grid", "training.distillation", "training.finetuning",
+    "training.pretraining",
 )  # fmt: skip
 for name in (*LATE, *(f"longform.{name}" for name in OURS), *(f"longform.cli.{name}" for name in COMMANDS)):
     importlib.import_module(name)

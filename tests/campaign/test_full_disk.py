@@ -23,7 +23,7 @@ NAMES = [*QUICK, "reproduce figure1", "benchmark"] if FULL else ["embed", "conve
 
 @contextmanager
 def small_disk(place: Path, size: int) -> Iterator[dict[str, Any]]:
-    """``place`` on a disk of ``size`` bytes, which has room for all afterwards; yields what bounds a command instead."""
+    """``place`` on a disk of ``size`` bytes; yields what bounds a command instead, where that is not possible."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
         yield {"file_bytes": size // 2}

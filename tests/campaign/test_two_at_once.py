@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from campaign.commands import LINES, QUICK
+from campaign.commands import LINES
 from campaign.contents import differences
 from campaign.counting import FULL, Tally, scaled
 from campaign.processes import Ended
@@ -13,7 +13,6 @@ from campaign.trials import Trials, complaint
 
 SHARED = ("compare", "reproduce figure3")  # of these several processes may share the work out
 NAMES = list(LINES) if FULL else ["embed", "convert", "finetune", "pretrain"]
-QUICKLY = [*QUICK, *(name for name in LINES if name in NAMES and name not in QUICK)]
 
 
 def objections(name: str, both: list[Ended]) -> list[str]:
@@ -42,15 +41,3 @@ def test_of_two_at_once_one_writes_and_the_other_is_told(name: str, given: Path,
         tally.compared += 1
     assert not lost, "\n".join(lost)
     assert losers or name in SHARED, "they never met"
-
-
-@pytest.mark.parametrize("name", ["embed", "finetune"])
-def test_after_a_killed_first_the_second_is_let_in(name: str, given: Path, tmp_path: Path, tally: Tally) -> None:
-    trials, draw, lost = Trials(name, given, tmp_path), random.Random(name), []
-    whole = trials.unbroken()
-    for _ in range(scaled(1, 10)):
-        place = trials.place()
-        tally.kills += trials.start(place).kill(draw.random() * whole.seconds).status != 0
-        lost += trials.finish(place, whole, "the other was killed")
-        tally.compared += 1
-    assert not lost, "\n".join(lost)

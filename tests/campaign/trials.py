@@ -35,7 +35,7 @@ class Trials:
 
     def place(self) -> Path:
         """A new folder to write in."""
-        made = self.folder / f"place-{sum(1 for _ in self.folder.glob('place-*'))}"
+        made = self.folder / f"place-{sum(1 for one in self.folder.glob('place-*') if one.is_dir())}"
         made.mkdir()
         return made
 
@@ -81,6 +81,6 @@ def complaint(ended: Ended) -> str:
     """What is wrong with how a command failed: nothing if it says why in one line, without a traceback."""
     if "Traceback" in ended.said:
         return f"a traceback: {ended.said[-3000:]}"
-    if ended.status != 2 or not ended.error.startswith("longform: error: "):
+    if ended.status != 2 or "longform: error: " not in ended.error:  # perhaps behind a progress bar
         return f"status {ended.status}, said: {ended.said[-3000:]}"
     return ""
