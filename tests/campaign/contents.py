@@ -1,9 +1,15 @@
-"""What a command has written, for comparison: everything, byte for byte, but for times and what is drawn of them."""
+"""What a command has written, for comparison: byte for byte, but for times, what is drawn of them, and what a second
+start of ``embed`` and ``predict`` computes in other batches.
+"""
 
 import json
+import math
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet
+from tolerances import IN_OTHER_BATCHES
 
 # Values that differ between two unbroken runs too: times, dates, measured memory; what the demo says of them.
 MEASURED = (
@@ -12,6 +18,7 @@ MEASURED = (
 # Pages and pictures that show such values; the log of a benchmark's processes. They are to be there.
 SHOWING = ("report.html", "README.md", "tables.md", "comparison.png", "lengths.png", "time-*.png", "memory-*.png",
            "children.log")  # fmt: skip
+STREAMED = "out."  # output of embed and predict, which is one file
 
 
 def contents(place: Path, *, measurements: bool = False) -> dict[str, Any]:
@@ -25,6 +32,8 @@ def content(path: Path, place: Path, measured: tuple[str, ...]) -> Any:
     """What is compared of one file."""
     if any(fnmatch(path.name, pattern) for pattern in SHOWING):
         return path.stat().st_size > 0
+    if path.suffix == ".parquet":
+        return pyarrow.parquet.read_table(path).to_pylist()
     if path.suffix not in (".json", ".jsonl"):
         return path.read_bytes()
     text = path.read_text(encoding="utf-8").replace(str(place), "PLACE")
@@ -46,4 +55,21 @@ def differences(expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
     """One line for each file that is missing, additional or another."""
     states = {"is missing": expected.keys() - found.keys(), "is left over": found.keys() - expected.keys()}
     lines = [f"{name} {state}" for state, names in states.items() for name in sorted(names)]
-    return lines + [f"{name} differs" for name in expected.keys() & found.keys() if expected[name] != found[name]]
+    both = expected.keys() & found.keys()
+    return lines + [f"{name} differs" for name in both if not same(name, expected[name], found[name])]
+
+
+def same(name: str, expected: Any, found: Any) -> bool:
+    """Whether the content of a file is the same."""
+    return alike(expected, found) if name.startswith(STREAMED) else expected == found
+
+
+def alike(expected: Any, found: Any) -> bool:
+    """Whether two JSON values are equal, numbers within the tolerance."""
+    if isinstance(expected, float) and isinstance(found, float):
+        return math.isclose(expected, found, rel_tol=IN_OTHER_BATCHES.rtol, abs_tol=IN_OTHER_BATCHES.atol)
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return list(expected) == list(found) and alike(list(expected.values()), list(found.values()))
+    if isinstance(expected, list) and isinstance(found, list):
+        return len(expected) == len(found) and all(map(alike, expected, found))
+    return expected == found

@@ -1,5 +1,6 @@
 """Commands as processes that can be killed: children of a fork server, or true starts of Python."""
 
+import faulthandler
 import multiprocessing
 import os
 import resource
@@ -109,6 +110,7 @@ def run_command(line: Sequence[str], log: Path, bounds: Bounds | None) -> None:
     """The child: ``longform`` with what it says written to ``log``."""
     from longform.cli.main import main
 
+    faulthandler.enable()
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(handle, stream)

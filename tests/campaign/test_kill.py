@@ -16,7 +16,7 @@ from campaign.counting import FULL, Tally, scaled
 from campaign.processes import Ended, Running, run_truly
 from campaign.trials import Trials
 
-MOMENTS, CHANGES = scaled(1, 20), scaled(2, 20)
+MOMENTS, CHANGES = scaled(1, 20), scaled(1, 20)
 AGAIN = 0.3  # of the trials are killed once more when they are started again
 NAMES = list(LINES if FULL else QUICK)
 
@@ -64,8 +64,8 @@ def test_killed_before_a_change_of_a_file_it_goes_on_to_the_same_output(trials: 
 
 
 @pytest.mark.parametrize(("name", "older", "newer"), [
-    ("embed", "--max-length 8", ""), ("embed to parquet", "--max-length 8", ""), ("predict", "--max-length 8", ""),
-    ("convert", "--attention-window 32", "--overwrite"),
+    ("embed", "--max-length 8", ""), ("convert", "--attention-window 32", "--overwrite"),
+    *([("embed to parquet", "--max-length 8", ""), ("predict", "--max-length 8", "")] if FULL else []),
 ])  # fmt: skip
 def test_an_older_output_is_there_until_the_new_one_is(
     name: str, older: str, newer: str, given: Path, tmp_path: Path, tally: Tally
@@ -75,29 +75,28 @@ def test_an_older_output_is_there_until_the_new_one_is(
     before = trials.place()
     assert Running([*command_line(name, given, before), *older.split()], tmp_path / "older.log").end().status == 0
     draw = random.Random(name)
-    for change in draw.sample(range(len(whole.changes)), min(len(whole.changes), scaled(3, 40))):
+    for change in draw.sample(range(len(whole.changes)), min(len(whole.changes), scaled(2, 40))):
         place = trials.place()
         assert Running([*command_line(name, given, place), *older.split()], tmp_path / "older.log").end().status == 0
         tally.kills += killed(trials.start(place, change=1 + change).end())
         there = {at: value for at, value in trials.written(place).items() if at in whole.written}
-        if there not in (trials.written(before), whole.written):
+        if differences(trials.written(before), there) and differences(whole.written, there):
             lost.append(f"killed before {whole.changes[change]}: neither the older output is there nor the new one")
         lost += trials.finish(place, whole, f"killed before {whole.changes[change]}")
         tally.compared += 2
     assert not lost, "\n".join(lost)
 
 
-@pytest.mark.parametrize("name", ["embed", "finetune"])
+@pytest.mark.parametrize("name", ["embed", "finetune"] if FULL else ["embed"])
 def test_a_true_start_that_is_killed_goes_on(name: str, given: Path, tmp_path: Path, tally: Tally) -> None:
-    trials, draw = Trials(name, given, tmp_path), random.Random(name)
-    whole, lost = trials.unbroken(), []
-    importing = run_truly(["doctor"], tmp_path / "doctor.log").seconds
+    trials, draw, lost = Trials(name, given, tmp_path), random.Random(name), []
+    whole = trials.unbroken()
+    seconds = run_truly(command_line(name, given, trials.place()), tmp_path / "unbroken.log").seconds
     for _ in range(scaled(1, 10)):
         place = trials.place()
         line = command_line(name, given, place)
-        after = importing + draw.uniform(0, whole.seconds)
-        tally.kills += killed(run_truly(line, tmp_path / "killed.log", kill_after=after))
+        tally.kills += killed(run_truly(line, tmp_path / "killed.log", kill_after=seconds * draw.uniform(0.5, 1)))
         assert run_truly(line, tmp_path / "again.log").status == 0
-        lost += [f"killed after {after} s: {line}" for line in differences(whole.written, trials.written(place))]
+        lost += differences(whole.written, trials.written(place))
         tally.compared += 1
     assert not lost, "\n".join(lost)

@@ -23,6 +23,9 @@ class Unbroken:
     changes: list[str]
 
 
+_unbroken: dict[tuple[str, ...], Unbroken] = {}
+
+
 @dataclass
 class Trials:
     """Runs of one command below ``folder``, each in a new place; ``given``: its inputs."""
@@ -42,12 +45,18 @@ class Trials:
     def start(self, place: Path, **bounds: Any) -> Running:
         """The command, started; ``bounds``: those of ``Bounds``."""
         line = [*command_line(self.name, self.given, place), *self.options]
-        running = Running(line, self.folder / f"{place.name}.log", Bounds(place, **bounds))
+        running = Running(line, self.folder / f"{place.name}-{len(self.groups)}.log", Bounds(place, **bounds))
         self.groups.append(running.process.pid)
         return running
 
     def unbroken(self) -> Unbroken:
-        """The run that others are compared with."""
+        """The run that others are compared with; one in a process is enough."""
+        key = (self.name, *self.options)
+        if key not in _unbroken:
+            _unbroken[key] = self._run_unbroken()
+        return _unbroken[key]
+
+    def _run_unbroken(self) -> Unbroken:
         place, seen = self.place(), self.folder / "changes"
         ended = self.start(place, seen=seen).end()
         assert ended.status == 0, ended.said
@@ -77,10 +86,14 @@ class Trials:
         return left
 
 
-def complaint(ended: Ended) -> str:
-    """What is wrong with how a command failed: nothing if it says why in one line, without a traceback."""
+def complaint(ended: Ended, *, signals: Sequence[int] = ()) -> str:
+    """What is wrong with how a command failed: nothing if it says why in one line, without a traceback, or is ended by
+    one of ``signals``.
+    """
     if "Traceback" in ended.said:
         return f"a traceback: {ended.said[-3000:]}"
+    if -ended.status in signals:
+        return ""
     if ended.status != 2 or "longform: error: " not in ended.error:  # perhaps behind a progress bar
         return f"status {ended.status}, said: {ended.said[-3000:]}"
     return ""
