@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
+
 from tolerances import IN_OTHER_BATCHES
 
 # Values that differ between two unbroken runs too: times, dates, measured memory; what the demo says of them.
