@@ -16,7 +16,7 @@ from campaign.counting import FULL, Tally, scaled
 from campaign.processes import Ended, Running, run_truly
 from campaign.trials import Trials
 
-MOMENTS, CHANGES = scaled(1, 20), scaled(1, 20)
+MOMENTS = scaled(1, 20)
 AGAIN = 0.3  # of the trials are killed once more when they are started again
 NAMES = list(LINES if FULL else QUICK)
 
@@ -53,8 +53,8 @@ def test_killed_at_random_moments_it_goes_on_to_the_same_output(trials: Trials, 
 
 def test_killed_before_a_change_of_a_file_it_goes_on_to_the_same_output(trials: Trials, tally: Tally) -> None:
     whole, lost = trials.unbroken(), []
-    count = len(whole.changes)
-    for moments in spread(min(CHANGES, count), count, random.Random(trials.name)):
+    count = min(len(whole.changes), scaled(1, 20 if trials.name in QUICK else 8))
+    for moments in spread(count, len(whole.changes), random.Random(trials.name)):
         place, changes = trials.place(), list(map(int, moments))
         tally.kills += sum(killed(trials.start(place, change=1 + change).end()) for change in changes)
         lost += trials.finish(place, whole, f"killed before {[(change, whole.changes[change]) for change in changes]}")

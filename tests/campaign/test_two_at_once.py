@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from campaign.commands import LINES
+from campaign.commands import LINES, QUICK
 from campaign.contents import differences
 from campaign.counting import FULL, Tally, scaled
 from campaign.processes import Ended
@@ -29,7 +29,7 @@ def objections(name: str, both: list[Ended]) -> list[str]:
 def test_of_two_at_once_one_writes_and_the_other_is_told(name: str, given: Path, tmp_path: Path, tally: Tally) -> None:
     trials, draw, lost = Trials(name, given, tmp_path), random.Random(name), []
     whole, losers = trials.unbroken(), 0
-    for number in range(scaled(1, 10)):
+    for number in range(scaled(1, 10 if name in QUICK else 3)):
         place = trials.place()
         first = trials.start(place)
         time.sleep(draw.random() * whole.seconds / 2 if number else 0)
