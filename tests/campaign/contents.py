@@ -17,8 +17,10 @@ MEASURED = (
     "*seconds*", "*milliseconds*", "tokens_per_second*", "date", "measured", "*mib", "commit", "summary", "hardware",
 )  # fmt: skip
 # Pages and pictures that show such values; the log of a benchmark's processes. They are to be there.
-SHOWING = ("report.html", "README.md", "tables.md", "comparison.png", "lengths.png", "time-*.png", "memory-*.png",
-           "children.log")  # fmt: skip
+SHOWING = (
+    "report.html", "README.md", "table.md", "tables.md", "comparison.png", "lengths.png", "time-*.png", "memory-*.png",
+    "children.log",
+)  # fmt: skip
 STREAMED = "out."  # output of embed and predict, which is one file
 
 
