@@ -15,12 +15,14 @@ COMPILED_TESTS := $(wildcard tests/compiled/test_*.py)
 PEER_TESTS := $(wildcard tests/peers/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-main test-compiled test-peers test-device check docs bench bench-memory tables clean
+.PHONY: help install demo test test-main test-compiled test-peers test-campaign test-device campaign check docs bench bench-memory tables clean
 
 help:
 	@echo "make demo         convert, heal and fine-tune an encoder on licence texts; results in runs/demo"
-	@echo "make test         every test (test-main, test-compiled, test-peers)"
+	@echo "make test         every test (test-main, test-compiled, test-peers, test-campaign)"
 	@echo "make test-device  what runs on a GPU only"
+	@echo "make campaign     kills, full disks, broken files, sanitizers: an hour; a small part of it is test-campaign;"
+	@echo "                  appends to benchmarks/records"
 	@echo "make check        ruff, ty, import-linter, documented public names, generated tables, the site"
 	@echo "make docs         the site of mkdocs.yml in site/; broken links and anchors fail it"
 	@echo "make bench        time and memory against length, beside other encoders (10 minutes); goes on where it was;"
@@ -42,10 +44,11 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard src/longform/functional/nati
 demo: $(STAMP)
 	$(VENV)/bin/longform demo
 
-test: test-main test-compiled test-peers
+test: test-main test-compiled test-peers test-campaign
 
 test-main: $(STAMP)
-	$(PYTEST) tests --ignore=tests/compiled --ignore=tests/peers --ignore=tests/device -n $(TEST_PROCESSES) --dist worksteal
+	$(PYTEST) tests $(foreach folder,compiled peers device campaign,--ignore=tests/$(folder)) \
+	  -n $(TEST_PROCESSES) --dist worksteal
 
 test-compiled: $(STAMP)
 	$(if $(COMPILED_TESTS),$(PYTEST) tests/compiled,@echo "no compiled tests")
@@ -53,8 +56,16 @@ test-compiled: $(STAMP)
 test-peers: $(STAMP)
 	$(if $(PEER_TESTS),$(PYTEST) tests/peers,@echo "no peer tests")
 
+test-campaign: $(STAMP)
+	$(PYTEST) tests/campaign -n $(TEST_PROCESSES) --dist worksteal
+
 test-device: $(STAMP)
 	LONGFORM_TEST_DEVICE=1 $(PYTEST) tests/device
+
+campaign: $(STAMP)
+	CAMPAIGN_SCALE=full CAMPAIGN_RECORDS=benchmarks/records/campaign.jsonl \
+	  $(PYTEST) tests/campaign -n $(TEST_PROCESSES) --dist worksteal
+	$(MAKE) tables
 
 check: $(STAMP)
 	$(VENV)/bin/ruff check

@@ -142,3 +142,18 @@ def test_spelling_reaches_subcommands() -> None:
     inner.add_argument("--deep-name", type=int, default=1)
     made.add_subcommands(dest="task").add_subcommand("inner", inner)
     assert parse(made, ["inner", "--deep_name", "4"]).inner.deep_name == 4
+
+
+@pytest.mark.parametrize("error", [MemoryError("too much"), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_a_lack_of_memory_is_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_command(monkeypatch, error)
+    assert main(["doctor"]) == 2
+    assert capsys.readouterr().err.startswith(f"longform: error: out of memory ({error}): ")
+
+
+def test_a_fault_of_the_program_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_command(monkeypatch, RuntimeError("a fault"))
+    with pytest.raises(RuntimeError, match="a fault"):
+        main(["doctor"])

@@ -62,6 +62,12 @@ def _run(name: str, arguments: list[str]) -> int:
         return _fail(str(error))
     except OSError as error:  # a full disk, a folder that may not be written
         return _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+    except (MemoryError, RuntimeError) as error:
+        from longform.studies.speed.memory import is_out_of_memory
+
+        if not is_out_of_memory(error):
+            raise
+        return _fail(f"out of memory ({error}): fewer or shorter texts at once, or a smaller model")
     except KeyboardInterrupt:
         print("\nlongform: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -52,12 +52,20 @@ class Record:
 
 
 def append_records(path: str | Path, records: Iterable[Record]) -> None:
-    """Append lines in a single write, so that two processes cannot mix theirs; creates the file and its folder."""
+    """Append lines in a single write, so that two processes cannot mix theirs; creates the file and its folder.
+
+    Raises OSError where they do not all fit on the disk; the file then is as it was.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    lines = rest = "".join(record.to_line() + "\n" for record in records).encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        os.write(descriptor, "".join(record.to_line() + "\n" for record in records).encode())
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    except OSError as error:
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size - (len(lines) - len(rest)))
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(descriptor)
 

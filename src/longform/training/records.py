@@ -28,8 +28,10 @@ class Records:
         self.writes = writes and folder is not None
         self.rows: list[dict[str, Any]] = []
 
-    def restore(self, step: int) -> None:
-        """Take up the records of an interrupted run, without those after ``step``, which will be made again."""
+    def restore(self, step: int, *, ended: bool = False) -> None:
+        """Take up the records of a run, without those after ``step`` and, unless it has ``ended``, of its end: they
+        will be made again.
+        """
         if self.path is None or not self.path.exists():
             return
         for line in self.path.read_text(encoding="utf-8").splitlines():
@@ -37,7 +39,7 @@ class Records:
                 row = json.loads(line)
             except ValueError:
                 continue  # the line that was being written when the run was killed
-            if isinstance(row, dict) and row.get("step", 0) <= step:
+            if isinstance(row, dict) and row.get("step", 0) <= step and (ended or row.get("event") != "end"):
                 self.rows.append(row)
         self._rewrite()
 

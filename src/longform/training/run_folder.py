@@ -114,7 +114,9 @@ class RunFolder:
                 self._write("running")
             self.records.begin()
         elif self.complete:
-            self.records.restore(self.steps or 0)
+            self.records.restore(self.steps or 0, ended=True)
+            if self.main:
+                keep_only(self.folder)  # killed when the run was complete, and these not yet deleted
         elif self.steps is not None:
             self.records.restore((checkpoint_step(self.checkpoint) or 0) if self.checkpoint else 0)
 

@@ -1,0 +1,78 @@
+"""What a command has written, for comparison: byte for byte, but for times, what is drawn of them, and what a second
+start of ``embed`` and ``predict`` computes in other batches.
+"""
+
+import json
+import math
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+
+from tolerances import IN_OTHER_BATCHES
+
+# Values that differ between two unbroken runs too: times, dates, measured memory; what the demo says of them.
+MEASURED = (
+    "*seconds*", "*milliseconds*", "tokens_per_second*", "date", "measured", "*mib", "commit", "summary", "hardware",
+)  # fmt: skip
+# Pages and pictures that show such values; the log of a benchmark's processes. They are to be there.
+SHOWING = (
+    "report.html", "README.md", "table.md", "tables.md", "comparison.png", "lengths.png", "time-*.png", "memory-*.png",
+    "children.log",
+)  # fmt: skip
+STREAMED = "out."  # output of embed and predict, which is one file
+
+
+def contents(place: Path, *, measurements: bool = False) -> dict[str, Any]:
+    """Every file below ``place`` by name. ``measurements``: the metrics of records are times and nothing else."""
+    measured = (*MEASURED, "metrics") if measurements else MEASURED
+    files = sorted(path for path in place.rglob("*") if not path.is_dir())
+    return {path.relative_to(place).as_posix(): content(path, place, measured) for path in files}
+
+
+def content(path: Path, place: Path, measured: tuple[str, ...]) -> Any:
+    """What is compared of one file."""
+    if any(fnmatch(path.name, pattern) for pattern in SHOWING):
+        return path.stat().st_size > 0
+    if path.suffix == ".parquet":
+        return pyarrow.parquet.read_table(path).to_pylist()
+    if path.suffix not in (".json", ".jsonl"):
+        return path.read_bytes()
+    text = path.read_text(encoding="utf-8").replace(str(place), "PLACE")
+    values = [json.loads(text)] if path.suffix == ".json" else list(map(json.loads, text.splitlines()))
+    return [without(value, measured) for value in values]
+
+
+def without(value: Any, names: tuple[str, ...]) -> Any:
+    """A JSON value without what was measured."""
+    if isinstance(value, list):
+        return [without(one, names) for one in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {name: one for name, one in value.items() if not any(fnmatch(name, pattern) for pattern in names)}
+    return {name: without(one, names) for name, one in kept.items()}
+
+
+def differences(expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """One line for each file that is missing, additional or another."""
+    states = {"is missing": expected.keys() - found.keys(), "is left over": found.keys() - expected.keys()}
+    lines = [f"{name} {state}" for state, names in states.items() for name in sorted(names)]
+    both = expected.keys() & found.keys()
+    return lines + [f"{name} differs" for name in both if not same(name, expected[name], found[name])]
+
+
+def same(name: str, expected: Any, found: Any) -> bool:
+    """Whether the content of a file is the same."""
+    return alike(expected, found) if name.startswith(STREAMED) else expected == found
+
+
+def alike(expected: Any, found: Any) -> bool:
+    """Whether two JSON values are equal, numbers within the tolerance."""
+    if isinstance(expected, float) and isinstance(found, float):
+        return math.isclose(expected, found, rel_tol=IN_OTHER_BATCHES.rtol, abs_tol=IN_OTHER_BATCHES.atol)
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return list(expected) == list(found) and alike(list(expected.values()), list(found.values()))
+    if isinstance(expected, list) and isinstance(found, list):
+        return len(expected) == len(found) and all(map(alike, expected, found))
+    return expected == found

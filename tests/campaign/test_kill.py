@@ -1,0 +1,102 @@
+"""Commands killed with SIGKILL and started again: the output is that of an unbroken run, and nothing is left over.
+
+Moments are spread over the seconds of an unbroken run, and over the changes that it makes to files (just before each).
+What may differ is listed in ``contents.py``: times, dates, measured memory, and pages and pictures that show them.
+"""
+
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from campaign.commands import LINES, QUICK, command_line
+from campaign.contents import differences
+from campaign.counting import FULL, Tally, scaled
+from campaign.processes import Ended, Running, run_truly
+from campaign.trials import Trials
+
+MOMENTS = scaled(1, 20)
+AGAIN = 0.3  # of the trials are killed once more when they are started again
+NAMES = list(LINES if FULL else QUICK)
+
+
+@pytest.fixture(params=NAMES)
+def trials(request: pytest.FixtureRequest, given: Path, tmp_path: Path) -> Trials:
+    return Trials(request.param, given, tmp_path)
+
+
+def killed(ended: Ended) -> bool:
+    assert ended.status in (0, -signal.SIGKILL), ended.said
+    return ended.status != 0
+
+
+def spread(count: int, end: float, draw: random.Random) -> Iterator[list[float]]:
+    """``count`` trials: the moments at which each is killed, the first somewhere in its own part of 0 to ``end``."""
+    for number in range(count):
+        moments = [end * (number + draw.random()) / count]
+        while draw.random() < AGAIN:
+            moments.append(end * draw.random())
+        yield moments
+
+
+def test_killed_at_random_moments_it_goes_on_to_the_same_output(trials: Trials, tally: Tally) -> None:
+    whole, lost = trials.unbroken(), []
+    for moments in spread(MOMENTS, whole.seconds, random.Random(trials.name)):
+        place = trials.place()
+        tally.kills += sum(killed(trials.start(place).kill(after)) for after in moments)
+        lost += trials.finish(place, whole, f"killed after {moments} s")
+        tally.compared += 1
+    assert not lost, "\n".join(lost)
+    assert trials.orphans() == []
+
+
+def test_killed_before_a_change_of_a_file_it_goes_on_to_the_same_output(trials: Trials, tally: Tally) -> None:
+    whole, lost = trials.unbroken(), []
+    count = min(len(whole.changes), scaled(1, 20 if trials.name in QUICK else 8))
+    for moments in spread(count, len(whole.changes), random.Random(trials.name)):
+        place, changes = trials.place(), list(map(int, moments))
+        tally.kills += sum(killed(trials.start(place, change=1 + change).end()) for change in changes)
+        lost += trials.finish(place, whole, f"killed before {[(change, whole.changes[change]) for change in changes]}")
+        tally.compared += 1
+    assert not lost, "\n".join(lost)
+    assert trials.orphans() == []
+
+
+@pytest.mark.parametrize(("name", "older", "newer"), [
+    ("embed", "--max-length 8", ""), ("convert", "--attention-window 32", "--overwrite"),
+    *([("embed to parquet", "--max-length 8", ""), ("predict", "--max-length 8", "")] if FULL else []),
+])  # fmt: skip
+def test_an_older_output_is_there_until_the_new_one_is(
+    name: str, older: str, newer: str, given: Path, tmp_path: Path, tally: Tally
+) -> None:
+    trials = Trials(name, given, tmp_path, newer.split())
+    whole, lost = trials.unbroken(), []
+    before = trials.place()
+    assert Running([*command_line(name, given, before), *older.split()], tmp_path / "older.log").end().status == 0
+    draw = random.Random(name)
+    for change in draw.sample(range(len(whole.changes)), min(len(whole.changes), scaled(2, 40))):
+        place = trials.place()
+        assert Running([*command_line(name, given, place), *older.split()], tmp_path / "older.log").end().status == 0
+        tally.kills += killed(trials.start(place, change=1 + change).end())
+        there = {at: value for at, value in trials.written(place).items() if at in whole.written}
+        if differences(trials.written(before), there) and differences(whole.written, there):
+            lost.append(f"killed before {whole.changes[change]}: neither the older output is there nor the new one")
+        lost += trials.finish(place, whole, f"killed before {whole.changes[change]}")
+        tally.compared += 2
+    assert not lost, "\n".join(lost)
+
+
+@pytest.mark.parametrize("name", ["embed", "finetune"] if FULL else ["embed"])
+def test_a_true_start_that_is_killed_goes_on(name: str, given: Path, tmp_path: Path, tally: Tally) -> None:
+    trials, draw, lost = Trials(name, given, tmp_path), random.Random(name), []
+    whole = trials.unbroken()
+    seconds = run_truly(command_line(name, given, trials.place()), tmp_path / "unbroken.log").seconds
+    for _ in range(scaled(1, 10)):
+        place = trials.place()
+        line = command_line(name, given, place)
+        tally.kills += killed(run_truly(line, tmp_path / "killed.log", kill_after=seconds * draw.uniform(0.5, 1)))
+        assert run_truly(line, tmp_path / "again.log").status == 0
+        lost += differences(whole.written, trials.written(place))
+        tally.compared += 1
+    assert not lost, "\n".join(lost)

@@ -1,0 +1,36 @@
+"""Commands that may have little memory: one line says so, and with more they go on to the same output.
+
+Where oneDNN, in torch, or the tokenizers' Rust gets no memory, it ends the process, which nothing in Python can
+prevent; what is on the disk is as whole as after a kill.
+"""
+
+import random
+import signal
+from pathlib import Path
+
+import pytest
+from campaign.commands import QUICK
+from campaign.counting import FULL, Tally, scaled
+from campaign.trials import Trials, complaint
+
+MOST = 256 * 2**20  # bytes of address space beyond what is loaded; these commands need less
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
+NAMES = list(QUICK) if FULL else ["embed", "finetune"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lack_of_memory_is_said_in_one_line_and_costs_nothing(
+    name: str, given: Path, tmp_path: Path, tally: Tally
+) -> None:
+    trials, draw, lost = Trials(name, given, tmp_path), random.Random(name), []
+    whole = trials.unbroken()
+    for _ in range(scaled(1, 20)):
+        place = trials.place()
+        size = int(MOST * draw.random() ** 3)  # most of them small
+        ended = trials.start(place, memory_bytes=size).end()
+        if ended.status != 0:
+            tally.kills += 1
+            lost += [f"{size} bytes: {what}" for what in [complaint(ended, signals=CRASHES)] if what]
+        lost += trials.finish(place, whole, f"{size} bytes of memory")
+        tally.compared += 1
+    assert not lost, "\n".join(lost)
