@@ -196,7 +196,7 @@ def convolve(x: Tensor, kernel: Tensor, mask: Tensor | None) -> Tensor:
     """
     batch, length, heads, dim = x.shape
     taps = kernel.shape[-1]
-    runs = _runs(x.reshape(batch, length, heads * dim), taps, 0.0).view(batch, -1, taps, heads, dim)
+    runs = _runs(x.reshape(batch, length, heads * dim), taps, 0.0).unflatten(-1, (heads, dim))
     weights = kernel.permute(2, 0, 1).to(x.dtype)  # (C, h, d)
     total = (runs * weights).sum(dim=2)
     valid = x.new_ones(batch, length, 1) if mask is None else mask[..., None].to(x.dtype)
