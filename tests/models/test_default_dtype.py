@@ -14,6 +14,8 @@ import model_kinds
 from kernel_tables import machine
 from longform.functional.dispatch import listening
 from longform.functional.native import library
+from longform.functional.positions import sinusoidal_positions
+from longform.functional.slots import make_slots, sink_counts
 
 torch.set_num_threads(1)
 library.best_units = lambda: None  # loops stand for AMX's units
@@ -38,10 +40,10 @@ def train(model, dtype, inputs):
 def check(model, batch, length, dtype, units, given):
     texts = model_kinds.text(batch, length) if batch else {"input_ids": torch.zeros(0, length, dtype=torch.long)}
     with machine(units, slow_sdpa=units is None), listening() as heard:
-        expected = given(copy.deepcopy(model), dtype, texts)
-        torch.set_default_dtype(torch.bfloat16)
+        torch.set_default_dtype(torch.bfloat16)  # first, for what is kept from call to call
         found = given(copy.deepcopy(model), dtype, texts)
-    torch.set_default_dtype(torch.float32)
+        torch.set_default_dtype(torch.float32)
+        expected = given(copy.deepcopy(model), dtype, texts)
     assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
     assert all(x.isfinite().all() for x in found)
     return {choice.kernel for choice in heard}
@@ -57,6 +59,19 @@ for kind in model_kinds.KINDS:
             served |= check(model, *case[0], *case[1:])
         except Exception as error:
             raise AssertionError(f"{kind}, {case}") from error
+
+
+def numbers():
+    shape = {"batch": 1, "length": 511, "device": torch.device("cpu")}
+    yield make_slots(None, sizes=(511,), slots=1, **shape).count
+    yield sink_counts(None, sinks=3, **shape)
+    yield sinusoidal_positions(600, 8, first=0, deviation=1.0)
+
+
+torch.set_default_dtype(torch.bfloat16)
+found = list(numbers())
+torch.set_default_dtype(torch.float32)
+assert all(torch.equal(x, y) for x, y in zip(found, numbers(), strict=True)), found
 assert {"compiled", "amx", "amx_training", "bmm", "bmm_training"} <= served, served
 """
 

@@ -104,7 +104,7 @@ def _make_slots(
         lengths = document_lengths(mask, batch=batch, length=length, device=device)
         size = slot_sizes(lengths, sizes=sizes, slots=slots)
         uniform = _uniform_size(size, length=length, slots=slots)
-    valid = torch.ones(batch, length, device=device) if mask is None else mask.float()
+    valid = torch.ones(batch, length, dtype=torch.float32, device=device) if mask is None else mask.float()
     count = segment_sum(valid[..., None], size, uniform, limit=slots, sinks=sinks)[..., 0]
     return Slots(count, size, uniform)
 
@@ -219,7 +219,7 @@ def sink_counts(mask: Tensor | None, *, batch: int, length: int, sinks: int, dev
         inside = torch.arange(sinks, device=device) < length
         return (inside if mask is None else first_tokens(mask, sinks) & inside).float().expand(batch, -1)
     if mask is None:
-        return torch.ones(batch, min(sinks, length), device=device)
+        return torch.ones(batch, min(sinks, length), dtype=torch.float32, device=device)
     return mask[:, :sinks].float()
 
 
