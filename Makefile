@@ -25,6 +25,8 @@ help:
 	@echo "                  appends to benchmarks/records"
 	@echo "make check        ruff, ty, import-linter, documented public names, generated tables, the site"
 	@echo "make docs         the site of mkdocs.yml in site/; broken links and anchors fail it"
+	@echo "make test-oldest  test-main with the lower bounds of pyproject.toml, in an environment of its own"
+	@echo "make test-newest  test-main with the newest of all that pyproject.toml names, likewise"
 	@echo "make bench        time and memory against length, beside other encoders (10 minutes); goes on where it was;"
 	@echo "                  appends to benchmarks/records; BENCH_OPTIONS: see longform benchmark --help"
 	@echo "make bench-memory peak memory of one pass against length; appends to benchmarks/records"
@@ -94,5 +96,17 @@ tables: $(STAMP)
 	$(PYTHON) -m benchmarks.figure3_pictures
 	$(PYTHON) -m benchmarks.tables
 
+# What pyproject.toml promises, the lower bounds themselves, and the newest that the registry has, without constraints.txt;
+# uv knows how to choose versions so. Each in an environment of its own.
+.PHONY: test-oldest test-newest
+test-oldest: RESOLUTION := lowest-direct
+test-newest: RESOLUTION := highest
+test-oldest test-newest: VERSIONS = $(VENV)-$(@:test-%=%)
+test-oldest test-newest:
+	$(PYTHON3) -m venv $(VERSIONS)
+	$(VERSIONS)/bin/python -m pip install --disable-pip-version-check uv
+	$(VERSIONS)/bin/uv pip install --python $(VERSIONS)/bin/python --upgrade --resolution $(RESOLUTION) -e ".[demo,dev]"
+	$(MAKE) VENV=$(VERSIONS) STAMP= test-main
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist site src/*.egg-info
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist site src/*.egg-info

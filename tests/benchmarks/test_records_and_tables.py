@@ -58,10 +58,11 @@ def test_a_record_that_makes_no_sense_is_refused(fields: dict[str, Any], message
         Record(name="race", **fields)
 
 
-def test_a_broken_line_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line", [b'{"name": "race"}', b"\x80", b"[]", b'{"name": "race", "metrics": 3}', b"[" * 9999])
+def test_a_broken_line_is_named(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "race.jsonl"
-    path.write_text(record("2026-01-01", {}).to_line() + '\n{"name": "race"}\n')
-    with pytest.raises(ValueError, match=r"race\.jsonl, line 2"):
+    path.write_bytes(record("2026-01-01", {}).to_line().encode() + b"\n" + line + b"\n")
+    with pytest.raises(DataError, match=r"race\.jsonl, line 2"):
         read_records([path])
 
 

@@ -1,18 +1,25 @@
 """Structures of the compiled kernels: each has the size and the offsets of its twin in C, and pointers are checked."""
 
 import ctypes
+import re
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
 import torch
+from kernel_tables import UNITS
 
 from longform.functional.native import jobs, library
-from longform.functional.native.jobs import JOBS, Heads, heads_of, pointer, rows_of
+from longform.functional.native.jobs import JOBS, Heads, heads_of, pointer, strided
 
 SOURCES = Path(jobs.__file__).parent / "csrc"
 NAMES = {job: f"{name}_job" for job, name in {**jobs.TILED, jobs.MeanJob: "mean", jobs.NormJob: "norm"}.items()}
+
+
+def compiler() -> str:
+    return (sysconfig.get_config_var("CC") or "cc").split()[0]
 
 
 def test_every_structure_has_the_size_and_offsets_of_its_twin_in_c(tmp_path: Path) -> None:
@@ -25,8 +32,7 @@ def test_every_structure_has_the_size_and_offsets_of_its_twin_in_c(tmp_path: Pat
         '#include <stddef.h>\n#include <stdio.h>\n#include "jobs.h"\n'
         f"int main(void) {{ {' '.join(lines)} return 0; }}\n"
     )
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    subprocess.run([compiler, f"-I{SOURCES}", str(program), "-o", str(tmp_path / "layout")], check=True)
+    subprocess.run([compiler(), f"-I{SOURCES}", str(program), "-o", str(tmp_path / "layout")], check=True)
     printed = subprocess.run([tmp_path / "layout"], check=True, capture_output=True, text=True).stdout.split()
     ours = [ctypes.sizeof(kind) for kind in structures] + [getattr(kind, field).offset for kind, _, field in fields]
     assert list(map(int, printed)) == ours
@@ -38,13 +44,106 @@ def test_every_field_of_the_header_is_in_a_structure() -> None:
     assert {name for name in NAMES.values() if f"}} {name};" in header} == set(NAMES.values())
 
 
-def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Grown(ctypes.Structure):
-        _fields_ = [("more", ctypes.c_int64), *jobs.AttentionJob._fields_]
+class Grown(ctypes.Structure):
+    _fields_ = [("more", ctypes.c_int64), *jobs.AttentionJob._fields_]
 
-    monkeypatch.setattr(library, "JOBS", (Grown, *JOBS[1:]))
+
+class Swapped(ctypes.Structure):
+    _fields_ = [jobs.NormJob._fields_[1], jobs.NormJob._fields_[0], *jobs.NormJob._fields_[2:]]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("JOBS", (Grown, *JOBS[1:])), ("JOBS", (*JOBS[:-1], Swapped)), ("VERSION", jobs.VERSION + 1)],
+)
+def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
+    monkeypatch.setattr(library, name, value)
     with pytest.warns(UserWarning, match=r"not used, slower paths serve instead \(it was built from other sources\)"):
         assert library.native_library.__wrapped__() is None
+
+
+def test_the_header_says_what_the_structures_are() -> None:
+    header = (SOURCES / "jobs.h").read_text()
+    said = {name: int(value, 0) for name, value in re.findall(r"#define JOBS_(\w+) (\w+)", header)}
+    assert said == {"VERSION": jobs.VERSION, "DIGEST": jobs.digest()}, f"JOBS_DIGEST is {jobs.digest():#x}"
+
+
+STALE = """
+import importlib.util, sys, warnings
+from importlib.machinery import ModuleSpec
+import torch
+from longform import LinformerConfig, LinformerModel
+from longform.functional import dispatch
+from longform.functional.native import library
+
+sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+sizes |= {"max_position_embeddings": 32, "projected_length": 8, "projection": "mean", "attention_window": 8}
+model = LinformerModel(LinformerConfig(vocab_size=9, **sizes)).eval().bfloat16()
+for stale in sys.argv[1:]:
+    spec = ModuleSpec("longform.functional.native._kernels", None, origin=stale)
+    importlib.util.find_spec = lambda name, package=None: spec
+    library.native_library.cache_clear()
+    dispatch.ask_the_machine_again()
+    with warnings.catch_warnings(record=True) as heard, torch.no_grad():
+        warnings.simplefilter("always")
+        for _ in range(3):
+            assert model(torch.ones(1, 20, dtype=torch.long)).last_hidden_state.isfinite().all()
+    assert [str(warning.message).count("slower paths serve") for warning in heard] == [1], heard
+    assert library.kernels() == "none"
+"""
+
+
+def test_beside_a_stale_library_slower_paths_serve_after_one_warning(tmp_path: Path) -> None:
+    stale = [tmp_path / name for name in ("empty.so", "older.so", "broken.so")]
+    for path, content in zip(stale, ("", "long longform_built_for[50];", "no library"), strict=True):
+        source = path.with_suffix(".c")
+        source.write_text(content)
+        path.write_text(content)
+        if path != stale[-1]:
+            subprocess.run([compiler(), "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
+    subprocess.run([sys.executable, "-c", STALE, *map(str, stale)], check=True)
+
+
+NOTHING = """
+import sys
+import torch
+from longform.functional.attention import amx as attention
+from longform.functional.attention.call import AttentionCall
+from longform.functional.linear import amx_training as linear
+from longform.functional.native import library
+from longform.functional.native.jobs import LinearJob, MeanJob, NormJob
+from longform.functional.norm import NormOfSum
+
+if sys.argv[1] == "portable":
+    library.best_units = lambda: None
+
+
+def zeros(*shape, dtype=torch.bfloat16):
+    return torch.zeros(shape, dtype=dtype, requires_grad=True)
+
+
+weight, bias = torch.ones(32, 64), torch.ones(32)
+assert linear.product(zeros(0, 64), weight, bias).shape == (0, 32)
+assert linear.input_gradient(zeros(0, 32), weight).shape == (0, 64)
+assert not any(x.any() for x in linear.weight_gradient(zeros(0, 32), zeros(0, 64), with_bias=True))
+library.run(LinearJob(rows=0, inputs=64, outputs=32))
+library.run(MeanJob(batch=2, rows=0, features=64, size=3))
+library.run(MeanJob(batch=0, rows=4, features=64, size=3))
+library.run(NormJob(rows=0, features=64))
+given = [zeros(0, 64, dtype=torch.float32), zeros(0, 64), *(zeros(64, dtype=torch.float32) for _ in range(2))]
+out, _ = NormOfSum.apply(*given, 1e-5)
+assert not any(x.any() for x in torch.autograd.grad(out.sum(), given))
+for batch, queries in ((2, 0), (0, 20)):
+    given = [zeros(batch, 3, n, 32) for n in (queries, 7, 7)]
+    assert attention.infer(AttentionCall(*(x.detach() for x in given))).shape == (batch, 3, queries, 32)
+    out = attention.train(AttentionCall(*given))
+    assert not any(x.any() for x in torch.autograd.grad(out.sum(), given))
+"""
+
+
+@pytest.mark.parametrize("given_units", UNITS)
+def test_no_rows_are_no_division_by_zero_and_zero_gradients(given_units: str) -> None:
+    subprocess.run([sys.executable, "-c", NOTHING, given_units], check=True)  # SIGFPE ends the process
 
 
 @pytest.mark.parametrize(
@@ -54,8 +153,9 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch)
         lambda: pointer(torch.zeros(3), torch.float32, 4),
         lambda: pointer(torch.zeros(3, 2).t(), torch.float32, 2, 3),
         lambda: pointer(torch.zeros(3, device="meta"), torch.float32, 3),
-        lambda: rows_of(torch.zeros(3, 2), 3, 2),
-        lambda: rows_of(torch.zeros(2, 3, dtype=torch.bfloat16).t(), 3, 2),
+        lambda: strided(torch.zeros(3, 2), torch.bfloat16, 3, 2),
+        lambda: strided(torch.zeros(3, 2), torch.float32, 2, 3),
+        lambda: strided(torch.zeros(2, 3).t(), torch.float32, 3, 2),
         lambda: heads_of(torch.zeros(1, 2, 3, 4, dtype=torch.bfloat16), 1, 2, 3, 5),
         lambda: heads_of(torch.zeros(1, 2, 4, 3, dtype=torch.bfloat16).mT, 1, 2, 3, 4),
     ],
@@ -67,18 +167,3 @@ def test_a_pointer_is_given_for_what_the_kernel_will_read_and_nothing_else(bad) 
 
 def test_none_is_no_pointer() -> None:
     assert pointer(None, torch.float32, 3) is None
-
-
-def test_another_default_dtype_of_torch_changes_nothing() -> None:
-    """Masks' biases are float32 whatever torch makes of numbers."""
-    from longform.functional.attention import amx, usable_slots
-    from longform.functional.attention.call import AttentionCall
-
-    heads = [torch.randn(1, 2, 40, 32).bfloat16() for _ in range(3)]
-    usable = usable_slots(torch.arange(40)[None] < 25)
-    expected = amx.infer(AttentionCall(*heads, usable))
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        assert torch.equal(amx.infer(AttentionCall(*heads, usable)), expected)
-    finally:
-        torch.set_default_dtype(torch.float32)

@@ -108,10 +108,9 @@ def shortened_heads(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, 
     x (B, n, D) with padding blanked, weight (h d, D), bias (h d) -> (B, h, k, d).
     E (X Wᵀ + 1 bᵀ) = (E X) Wᵀ + rowsum(E) bᵀ is exact, with padding too: blanked tokens add to neither sum.
     """
-    batch, length, hidden = x.shape
-    if keys_come_last(rows, hidden=hidden, heads=heads):
+    if keys_come_last(rows, hidden=x.shape[2], heads=heads):
         return project_shortened(dense_project(x, rows), weight, bias, rows, heads=heads)
-    full = linear(x, weight, None).view(batch, length, heads, -1)
+    full = linear(x, weight, None).unflatten(-1, (heads, -1))
     return _with_bias(project_heads(full, rows), bias, rows)
 
 

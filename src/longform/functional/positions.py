@@ -47,7 +47,7 @@ def sinusoidal_positions(rows: int, features: int, *, first: int, deviation: flo
     Wavelengths from 2 pi to 10,000 x 2 pi (Vaswani et al., 2017, section 3.5); the root of the mean square of a row is
     ``deviation``.
     """
-    place = torch.arange(first, first + rows)[:, None]
-    pair = torch.arange(features) // 2
+    place = torch.arange(first, first + rows, dtype=torch.float32)[:, None]
+    pair = torch.arange(features, dtype=torch.float32) // 2
     angle = place * 10_000.0 ** (-2.0 * pair / features)
     return deviation * 2**0.5 * torch.where(torch.arange(features) % 2 == 0, angle.sin(), angle.cos())

@@ -14,7 +14,7 @@ from torch import Tensor
 from longform.functional import dispatch
 from longform.functional.conditions import BFLOAT16, EAGER, LIBRARY, NO_GRADIENT, PLAIN, Call
 from longform.functional.dispatch import Condition, Kernel
-from longform.functional.native.jobs import MeanJob, contiguous_rows, pointer
+from longform.functional.native.jobs import MeanJob, contiguous_rows, pointer, strided
 from longform.functional.native.library import run
 from longform.functional.slots import Slots, segment_sum
 
@@ -47,11 +47,12 @@ def _compiled(call: MeanCall) -> Tensor:
     batch, length, features = x.shape
     runs = -(-length // size)
     out, count = x.new_empty(batch, runs, features), call.slots.count.float().contiguous()
-    run(MeanJob(
-        x=x.data_ptr(), x_batch=x.stride(0), x_row=x.stride(1), out=pointer(out, torch.bfloat16, batch, runs, features),
-        count=pointer(count, torch.float32, batch, runs), count_batch=runs, batch=batch, rows=length,
-        features=features, size=size, sinks=call.sinks,
-    ))  # fmt: skip
+    job = MeanJob(
+        out=pointer(out, torch.bfloat16, batch, runs, features), count=pointer(count, torch.float32, batch, runs),
+        count_batch=runs, batch=batch, rows=length, features=features, size=size, sinks=call.sinks,
+    )  # fmt: skip
+    job.x, job.x_batch, job.x_row = strided(x, torch.bfloat16, *x.shape)
+    run(job)
     return out
 
 

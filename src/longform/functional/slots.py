@@ -104,7 +104,7 @@ def _make_slots(
         lengths = document_lengths(mask, batch=batch, length=length, device=device)
         size = slot_sizes(lengths, sizes=sizes, slots=slots)
         uniform = _uniform_size(size, length=length, slots=slots)
-    valid = torch.ones(batch, length, device=device) if mask is None else mask.float()
+    valid = torch.ones(batch, length, dtype=torch.float32, device=device) if mask is None else mask.float()
     count = segment_sum(valid[..., None], size, uniform, limit=slots, sinks=sinks)[..., 0]
     return Slots(count, size, uniform)
 
@@ -196,7 +196,7 @@ def convolve(x: Tensor, kernel: Tensor, mask: Tensor | None) -> Tensor:
     """
     batch, length, heads, dim = x.shape
     taps = kernel.shape[-1]
-    runs = _runs(x.reshape(batch, length, heads * dim), taps, 0.0).view(batch, -1, taps, heads, dim)
+    runs = _runs(x.reshape(batch, length, heads * dim), taps, 0.0).unflatten(-1, (heads, dim))
     weights = kernel.permute(2, 0, 1).to(x.dtype)  # (C, h, d)
     total = (runs * weights).sum(dim=2)
     valid = x.new_ones(batch, length, 1) if mask is None else mask[..., None].to(x.dtype)
@@ -219,7 +219,7 @@ def sink_counts(mask: Tensor | None, *, batch: int, length: int, sinks: int, dev
         inside = torch.arange(sinks, device=device) < length
         return (inside if mask is None else first_tokens(mask, sinks) & inside).float().expand(batch, -1)
     if mask is None:
-        return torch.ones(batch, min(sinks, length), device=device)
+        return torch.ones(batch, min(sinks, length), dtype=torch.float32, device=device)
     return mask[:, :sinks].float()
 
 

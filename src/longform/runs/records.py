@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from longform.errors import DataError
 from longform.runs.facts import commit, hardware, now, versions
 
 Value = float | int | str | bool | list[list[float]] | None
@@ -79,17 +80,17 @@ def read_records(paths: Iterable[str | Path]) -> list[Record]:
     """All records of the files, in file order.
 
     Raises:
-        ValueError: a line that is not a record, with file and line number.
+        DataError: a line that is not a record, with file and line number.
     """
     records = []
     for path in map(Path, paths):
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
             if not line.strip():
                 continue
             try:
                 records.append(Record(**json.loads(line)))
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"{path.name}, line {number}: not a benchmark record ({error})") from error
+            except (TypeError, ValueError, AttributeError, RecursionError) as error:
+                raise DataError(f"{path.name}, line {number}: not a benchmark record ({error})") from error
     return records
 
 

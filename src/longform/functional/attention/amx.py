@@ -17,7 +17,14 @@ from torch.autograd.function import once_differentiable
 
 from longform.functional.attention.call import AttentionCall
 from longform.functional.dispatch import Condition
-from longform.functional.native.jobs import AttentionGradientJob, AttentionJob, contiguous_rows, heads_of, pointer
+from longform.functional.native.jobs import (
+    AttentionGradientJob,
+    AttentionJob,
+    contiguous_rows,
+    heads_of,
+    pointer,
+    strided,
+)
 from longform.functional.native.library import run
 
 FEWEST_QUERIES = 16  # torch's was faster for one query, slower for 16
@@ -106,17 +113,16 @@ def give_heads(job: AttentionJob | AttentionGradientJob, *, query: Tensor, slot_
 
 
 def add_bias(job: AttentionJob | AttentionGradientJob, bias: Tensor) -> None:
-    """``bias`` float32 (B, h, b or 1, S), S contiguous, which has to live as long as ``job``."""
-    assert bias.dtype == torch.float32, bias.dtype
-    assert bias.stride(3) == 1, f"strides {bias.stride()}"
-    assert bias.shape == (job.batch, job.heads, bias.shape[2], job.slots), bias.shape
-    job.bias, job.bias_batch, job.bias_head = bias.data_ptr(), bias.stride(0), bias.stride(1)
-    job.bias_block = bias.stride(2) if bias.shape[2] > 1 else 0
+    """``bias`` float32 (B, h, b or 1, S), S contiguous, which has to live as long as ``job``, whose window is known."""
+    rows = bias.shape[2] if bias.shape[2] == 1 else -(-job.queries // job.window)
+    shape = (job.batch, job.heads, rows, job.slots)
+    job.bias, job.bias_batch, job.bias_head, block = strided(bias, torch.float32, *shape)
+    job.bias_block = block if rows > 1 else 0
 
 
 def _parts(heads: int, length: int) -> int:
     """So many that every thread has some, of no fewer than PART queries."""
-    return max(1, min(-(-2 * torch.get_num_threads() // heads), length // PART))
+    return max(1, min(-(-2 * torch.get_num_threads() // max(1, heads)), length // PART))
 
 
 def like_queries(query: Tensor) -> Tensor:

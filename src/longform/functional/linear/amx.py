@@ -13,7 +13,7 @@ from torch import Tensor
 
 from longform.functional.conditions import TILE_MULTIPLE
 from longform.functional.linear.call import LinearCall
-from longform.functional.native.jobs import LinearJob, flat_rows, pointer, rows_of
+from longform.functional.native.jobs import LinearJob, flat_rows, pointer, strided
 from longform.functional.native.library import best_units, run
 
 SIDE = 16  # rows and columns of a tile
@@ -45,18 +45,19 @@ def infer(call: LinearCall) -> Tensor:
     if not out.numel():
         return out
     rows, out_rows = flat_rows(x), out.view(-1, outputs)
+    inputs, panels = rows.shape[1], (outputs // TILE_MULTIPLE, rows.shape[1] // TILE_MULTIPLE)
     added = None if residual is None else flat_rows(residual)
     bias = None if bias is None else bias.to(x.dtype).contiguous()
     times = None if bias is None or call.bias_times is None else call.bias_times.float().contiguous().view(-1)
     job = LinearJob(
-        weight=pointer(weight, x.dtype, *weight.shape), bias=pointer(bias, x.dtype, outputs),
-        bias_times=pointer(times, torch.float32, len(rows)), rows=len(rows), inputs=rows.shape[1], outputs=outputs,
+        weight=pointer(weight, x.dtype, *panels, TILE_MULTIPLE**2), bias=pointer(bias, x.dtype, outputs),
+        bias_times=pointer(times, torch.float32, len(rows)), rows=len(rows), inputs=inputs, outputs=outputs,
         kind=TILES, epilogue=GELU if call.gelu else NO_EPILOGUE,
     )  # fmt: skip
-    job.x, job.x_row = rows_of(rows, *rows.shape)
-    job.out, job.out_row = rows_of(out_rows, *out_rows.shape)
+    job.x, job.x_row = strided(rows, torch.bfloat16, *rows.shape)
+    job.out, job.out_row = strided(out_rows, torch.bfloat16, len(rows), outputs)
     if added is not None:
-        job.residual, job.residual_row = rows_of(added, *out_rows.shape)
+        job.residual, job.residual_row = strided(added, torch.bfloat16, len(rows), outputs)
     run(job)
     return out
 

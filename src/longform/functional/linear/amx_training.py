@@ -17,7 +17,7 @@ from torch.nn.functional import gelu
 
 from longform.functional.linear.amx import FLOAT32, FLOAT32_TRANSPOSED, GELU, GELU_SLOPE, NO_EPILOGUE, apart
 from longform.functional.linear.call import FeedForwardCall, LinearCall
-from longform.functional.native.jobs import LinearJob, WeightGradientJob, flat_rows, pointer, rows_of
+from longform.functional.native.jobs import LinearJob, WeightGradientJob, flat_rows, pointer, strided
 from longform.functional.native.library import run
 
 
@@ -121,12 +121,13 @@ def input_gradient(d_out: Tensor, weight: Tensor, *, before_gelu: Tensor | None 
 def _done(job: LinearJob, x: Tensor, weight: Tensor, before_gelu: Tensor | None, outputs: int) -> Tensor:
     """The job's output (n, ``outputs``); inside a feed-forward part its rows stand ``apart``."""
     out = x.new_empty(len(x), outputs) if before_gelu is None else apart(x, x.shape[:1], outputs)
-    job.x, job.x_row = rows_of(x, *x.shape)
-    job.out, job.out_row = rows_of(out, len(x), outputs)
-    job.weight, job.weight_row = pointer(weight, torch.float32, *weight.shape), weight.stride(0)
     (job.rows, job.inputs), job.outputs = x.shape, outputs
+    shape = (job.inputs, outputs) if job.kind == FLOAT32 else (outputs, job.inputs)
+    job.x, job.x_row = strided(x, torch.bfloat16, *x.shape)
+    job.out, job.out_row = strided(out, torch.bfloat16, len(x), outputs)
+    job.weight, job.weight_row = strided(weight, torch.float32, *shape)
     if before_gelu is not None:
-        job.before_gelu, job.before_row = rows_of(before_gelu, len(x), outputs)
+        job.before_gelu, job.before_row = strided(before_gelu, torch.bfloat16, len(x), outputs)
     run(job)
     return out
 
@@ -137,8 +138,8 @@ def weight_gradient(d_out: Tensor, x: Tensor, *, with_bias: bool) -> tuple[Tenso
     d_weight = x.new_empty(outputs, inputs, dtype=torch.float32)
     d_bias = x.new_empty(outputs, dtype=torch.float32) if with_bias else None
     job = WeightGradientJob(rows=len(x), inputs=inputs, outputs=outputs)
-    job.x, job.x_row = rows_of(x, *x.shape)
-    job.d_out, job.d_out_row = rows_of(d_out, len(x), outputs)
+    job.x, job.x_row = strided(x, torch.bfloat16, len(x), inputs)
+    job.d_out, job.d_out_row = strided(d_out, torch.bfloat16, len(x), outputs)
     job.d_weight, job.d_bias = (
         pointer(d_weight, torch.float32, outputs, inputs),
         pointer(d_bias, torch.float32, outputs),

@@ -1,17 +1,19 @@
 """Arguments of the compiled kernels: the structures of csrc/jobs.h, which hold tensors as pointers.
 
-Every address that a kernel gets passes through ``pointer``, ``rows_of`` or ``heads_of``, which assert the dtype, the
-shape and the strides that the kernel will read it with.
+Every address that a kernel gets passes through ``pointer`` or ``strided`` (of which ``heads_of`` is made), which assert
+the dtype, the shape and the strides that the kernel will read it with.
 
 Axes: B batch, h heads, d head dimension.
 """
 
 import ctypes
+import zlib
 from typing import Any
 
 import torch
 from torch import Tensor
 
+VERSION = 1  # of what kernels do with these structures; csrc/jobs.h has the same, and with `digest` too
 POINTER, INTEGER, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 Field = tuple[str, Any]
 WORKERS: list[Field] = [("threads", INTEGER), ("workspace_bytes", INTEGER), ("workspace", POINTER)]
@@ -115,6 +117,12 @@ ROWS: dict[type[MeanJob | NormJob], str] = {MeanJob: "mean_of_runs", NormJob: "l
 JOBS: tuple[type[Job], ...] = (*TILED, *ROWS)  # in the order of csrc/module.c
 
 
+def digest(jobs: tuple[type[ctypes.Structure], ...] = (Heads, *JOBS)) -> int:
+    """A number made of the names, offsets and sizes of all fields, which differs where a structure does."""
+    fields = [(name, getattr(job, name).offset, getattr(job, name).size) for job in jobs for name, *_ in job._fields_]
+    return zlib.crc32(repr(fields).encode())
+
+
 def pointer(x: Tensor | None, dtype: torch.dtype, *shape: int) -> int | None:
     """The address of a contiguous ``x`` of that dtype and shape; None for None."""
     if x is None:
@@ -123,16 +131,15 @@ def pointer(x: Tensor | None, dtype: torch.dtype, *shape: int) -> int | None:
     return _address(x, dtype, shape)
 
 
-def rows_of(x: Tensor, *shape: int) -> tuple[int, int]:
-    """The address of a bfloat16 ``x`` (n, F) of that shape with contiguous rows, and the elements between two rows."""
-    assert x.stride(1) == 1, f"strides {x.stride()}"
-    return _address(x, torch.bfloat16, shape), x.stride(0)
+def strided(x: Tensor, dtype: torch.dtype, *shape: int) -> tuple[int, ...]:
+    """The address of ``x`` of that dtype and shape, its last axis contiguous, and the strides of the others."""
+    assert x.stride(-1) == 1 or not x.numel(), f"strides {x.stride()} of shape {tuple(x.shape)}"
+    return _address(x, dtype, shape), *x.stride()[:-1]
 
 
 def heads_of(x: Tensor, *shape: int) -> Heads:
     """A bfloat16 ``x`` (B, h, rows, d) of that shape, d contiguous."""
-    assert x.stride(3) == 1, f"strides {x.stride()}"
-    return Heads(_address(x, torch.bfloat16, shape), *x.stride()[:3])
+    return Heads(*strided(x, torch.bfloat16, *shape))
 
 
 def _address(x: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longform.functional.native.jobs import JOBS, ROWS, TILED, Job, MeanJob, NormJob
+from longform.functional.native.jobs import JOBS, ROWS, TILED, VERSION, Heads, Job, MeanJob, NormJob, digest
 
 LINE = 64  # bytes of a cache line, where rows of tiles begin
 KEPT = 2**26  # bytes of workspace that a thread holds on to at most
@@ -39,11 +39,11 @@ def native_library() -> ctypes.CDLL | None:
 
 
 def _declare(library: ctypes.CDLL) -> None:
-    """Say what the library's functions take. Raises ValueError where its structures are not those of jobs.py."""
-    found = list((ctypes.c_int64 * (2 * len(JOBS))).in_dll(library, "longform_layouts"))
-    wanted = [number for job in JOBS for number in (ctypes.sizeof(job), getattr(job, job._fields_[-1][0]).offset)]
-    if found != wanted:
+    """Say what the library's functions take. Raises ValueError where it was built for others than those of jobs.py."""
+    wanted = [VERSION, digest((Heads, *JOBS)), *map(ctypes.sizeof, JOBS)]
+    if list((ctypes.c_int64 * len(wanted)).in_dll(library, "longform_built_for")) != wanted:
         raise ValueError("it was built from other sources")
+    library.longform_grants_amx.restype = ctypes.c_int
     for (job, name), units in product(TILED.items(), ("amx", "portable")):
         kernel, workspace = library[f"longform_{name}_{units}"], library[f"longform_{name}_workspace_{units}"]
         kernel.argtypes = workspace.argtypes = [ctypes.POINTER(job)]

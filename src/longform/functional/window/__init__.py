@@ -34,7 +34,7 @@ from longform.functional.slots import Memory
 from longform.functional.window import flex, formula, sdpa_training, single_tokens
 from longform.functional.window.amx import FEW_SEEN, AmxDocument, train
 from longform.functional.window.bmm import BmmDocument
-from longform.functional.window.call import RIGHT_PADDED, SHORT_TEXT, SLOTS_ARE_TOKENS, WindowCall
+from longform.functional.window.call import RIGHT_PADDED, SHORT_TEXT, SLOTS_ARE_TOKENS, SOME_TEXT, WindowCall
 from longform.functional.window.document import DocumentAttention, DocumentPart, blank_padding, far_slots
 from longform.functional.window.sdpa_inference import SdpaDocument
 
@@ -77,7 +77,7 @@ WINDOW = dispatch.operation(
     Kernel("documents", _by_documents, (*INFERENCE, RIGHT_PADDED)),
     Kernel("flex", flex.attend, (NO_DROPOUT, ON_CUDA, flex.TAKEN, flex.COMPILES, flex.TRITON)),
     Kernel("amx_training", train, (*AMX_TRAINING, LIBRARY, AMX)),
-    Kernel("sdpa_training", sdpa_training.attend, (NO_DROPOUT, ON_CPU, EAGER)),
+    Kernel("sdpa_training", sdpa_training.attend, (NO_DROPOUT, ON_CPU, EAGER, SOME_TEXT)),
     Kernel("formula", _formula),
 )
 DOCUMENT = dispatch.operation(

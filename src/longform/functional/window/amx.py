@@ -160,7 +160,7 @@ def _of_documents(documents: slice, length: int, given: list[Tensor], **others: 
 
 
 def _weigh(job: AttentionJob | AttentionGradientJob, far: Tensor, bias: Tensor, window: int) -> None:
-    """The window, and what is added to the logits of slots: ``far`` (B, b, S) and ``bias`` (h), float32."""
-    heads = job.heads
+    """The window, and what is added to the logits of slots: ``far`` (B, b or more, S) and ``bias`` (h), float32."""
+    heads, blocks = job.heads, -(-job.queries // window)
     job.window, job.head_bias = window, pointer(bias, torch.float32, heads)
-    add_bias(job, far[:, None].expand(-1, heads, -1, -1))
+    add_bias(job, far[:, None, :blocks].expand(-1, heads, -1, -1))

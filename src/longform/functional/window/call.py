@@ -97,4 +97,5 @@ class WindowCall(Call):
 
 RIGHT_PADDED = Condition("all padding on the right", lambda call: call.lengths is not None)
 SLOTS_ARE_TOKENS = Condition("no more tokens than slots, each slot a token", lambda call: call.slots_are_tokens)
+SOME_TEXT = Condition("at least one text", lambda call: call.query.shape[0] > 0)
 SHORT_TEXT = Condition(f"at most {SHORT} tokens", lambda call: call.query.shape[2] <= SHORT, for_speed=True)

@@ -37,11 +37,11 @@ typedef struct {
 
 /* Tasks of about TASK_ROWS queries, or of fewer where threads would have none. Without a window any cut is as good. */
 static cut cut_of(const attention_job *job) {
-    int64_t unit = job->window ? job->window : GROUP, all = (job->queries + unit - 1) / unit;
+    int64_t unit = job->window ? job->window : GROUP, all = divided(job->queries, unit);
     int64_t many = TASK_ROWS / unit > 1 ? TASK_ROWS / unit : 1;
-    while (many > 1 && job->batch * job->heads * ((all + many - 1) / many) < 4 * job->threads) many /= 2;
+    while (many > 1 && job->batch * job->heads * divided(all, many) < 4 * job->threads) many /= 2;
     if (job->window) return (cut){unit, all, many};
-    return (cut){unit * many, (all + many - 1) / many, 1};
+    return (cut){unit * many, divided(all, many), 1};
 }
 
 /* Puts `w` into `memory`; returns the bytes that it takes. */
@@ -252,7 +252,7 @@ UNITS static void one_task(workspace *w, const attention_job *job, int64_t block
     }
     /* Blocks counted from the first query's; the near keys of these from `low` on, block by block. */
     int64_t ahead = job->window ? (job->start - job->key_start) / block : 0;
-    int64_t key_blocks = job->window ? (job->keys + block - 1) / block : 0;
+    int64_t key_blocks = job->window ? divided(job->keys, block) : 0;
     int64_t low = first + ahead > 0 ? first + ahead - 1 : 0, high = least(end + ahead + 1, key_blocks);
     for (int64_t i = low; i < high; i++) {
         int64_t at = (i - low) * block_groups * GROUP * dim;
@@ -280,7 +280,7 @@ UNITS static void one_task(workspace *w, const attention_job *job, int64_t block
 }
 
 /* Of each head. */
-static int64_t pieces_of(cut c) { return (c.all + c.many - 1) / c.many; }
+static int64_t pieces_of(cut c) { return divided(c.all, c.many); }
 
 static int64_t tasks_of(const attention_job *job) { return job->batch * job->heads * pieces_of(cut_of(job)); }
 

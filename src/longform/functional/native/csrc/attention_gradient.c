@@ -246,7 +246,7 @@ UNITS static void write_near(const key_set *keys, const attention_gradient_job *
 UNITS static void one_task(workspace *w, const attention_gradient_job *job, int64_t b, int64_t h, int64_t part,
                            int64_t first, int64_t end) {
     int64_t dim = job->dim, window = job->window, step = window ? window : end - first;
-    int64_t blocks = window ? (job->queries + window - 1) / window : 0, filled = 0;
+    int64_t blocks = window ? divided(job->queries, window) : 0, filled = 0;
     float added = job->head_bias ? job->head_bias[h] : 0.0f;
 #define AT(x) (job->x.data + b * job->x.batch + h * job->x.head)
     fill(&w->slots, AT(slot_key), job->slot_key.row, AT(slot_value), job->slot_value.row, job->slots, dim);
@@ -281,7 +281,7 @@ UNITS static void one_task(workspace *w, const attention_gradient_job *job, int6
 static int64_t tasks_of(const attention_gradient_job *job) { return job->batch * job->heads * job->parts; }
 
 UNITS static void do_task(workspace *w, const attention_gradient_job *job, int64_t task) {
-    int64_t each = whole((job->queries + job->parts - 1) / job->parts) * GROUP;
+    int64_t each = whole(divided(job->queries, job->parts)) * GROUP;
     int64_t part = task % job->parts, head = task / job->parts;
     one_task(w, job, head / job->heads, head % job->heads, part, part * each, least((part + 1) * each, job->queries));
 }

@@ -5,6 +5,10 @@
 #pragma once
 #include <stdint.h>
 
+/* Which structures these are, and what is done with them: VERSION and `digest` of ../jobs.py. */
+#define JOBS_VERSION 1
+#define JOBS_DIGEST 0x2ec5d5e4
+
 typedef uint16_t bf16; /* bfloat16: the upper 16 bits of a float */
 
 #define WORKERS                       \
@@ -83,7 +87,7 @@ typedef struct {
 
 /* Layer normalisation of a sum, and its gradients. With s = `residual` + `branch` (n, F), z = (s - mean) /
  * sqrt(variance + epsilon): `out` = z weight + bias, and `rounded` the same in bf16, where it is wanted; `mean` and
- * `scale` (n), the latter 1 / sqrt(variance + epsilon), are kept for the backward pass. With `d_residual` they are
+ * `scale` (n), the latter 1 / sqrt(variance + epsilon), are kept for the backward pass. With `d_weight` they are
  * read, and gradients are formed from those of `out`, `rounded` or both: with g = (d_out + d_rounded) weight,
  * d_residual = (g - mean(g) - z mean(g z)) scale, `d_branch` the same in bf16, and the sums over rows `d_weight` and
  * `d_bias` (F). F is a multiple of 32. */

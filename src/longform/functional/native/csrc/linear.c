@@ -46,13 +46,13 @@ static cut cut_of(const linear_job *job) {
     int64_t panels = job->outputs / GROUP, rows = TASK_BYTES / (job->inputs * (int64_t)sizeof(bf16)), sides = 1;
     int by_rows = job->rows >= MANY_ROWS && job->kind == TILES, floats = job->kind != TILES;
     rows = least(rows < 4 * GROUP ? 4 * GROUP : rows, TASK_ROWS);
-    if (by_rows) rows = least(rows, (job->rows + job->threads - 1) / job->threads);
-    int64_t blocks = (job->rows + rows - 1) / rows;
+    if (by_rows) rows = least(rows, divided(job->rows, job->threads));
+    int64_t blocks = divided(job->rows, rows);
     while (!by_rows && !floats && blocks * sides < TASKS * job->threads && panels / sides > LEAST_PANELS) sides++;
-    if (floats) sides = least(job->threads, (panels + TOGETHER - 1) / TOGETHER);
-    int64_t each = rounded_up((job->rows + blocks - 1) / blocks, GROUP);
-    int64_t many = rounded_up((panels + sides - 1) / sides, TOGETHER);
-    return (cut){each, many, (job->rows + each - 1) / each, (panels + many - 1) / many};
+    if (floats) sides = least(job->threads, divided(panels, TOGETHER));
+    int64_t each = rounded_up(divided(job->rows, blocks), GROUP);
+    int64_t many = rounded_up(divided(panels, sides), TOGETHER);
+    return (cut){each, many, divided(job->rows, each), divided(panels, many)};
 }
 
 /* Puts `w` into `memory`; returns the bytes that it takes. */
@@ -70,8 +70,7 @@ static int64_t lay_out(workspace *w, const linear_job *job, char *memory) {
 
 /* Steps at a time. */
 static int64_t stride_of(int64_t steps) {
-    int64_t parts = (steps + STRIDE - 1) / STRIDE;
-    return (steps + parts - 1) / parts;
+    return divided(steps, divided(steps, STRIDE));
 }
 
 /* The part -> its sums, while in each step `each` pieces of `before` are finished, as many `after` are fetched, and
@@ -126,11 +125,11 @@ INLINE void one_task(workspace *w, const linear_job *job, int64_t task, epilogue
         int64_t many = least(TOGETHER, high - some), column = some * GROUP, all_steps = many * steps;
         const bf16 *weight = next.tiles;
         next = panels_of(job, w->packed[side], some + many, least(TOGETHER, high - some - many));
-        int64_t units = (units_of(&next) + all_steps * groups - 1) / (all_steps * groups);
+        int64_t units = divided(units_of(&next), all_steps * groups);
         read_bias(w->bias, job, column, many * GROUP);
         for (int64_t row = first; row < last; row += GROUP, buffer ^= 1) {
             int64_t rows = least(GROUP, last - row), x_row = rows < GROUP ? job->inputs : job->x_row;
-            int64_t each = (GROUP * TOGETHER + all_steps - 1) / all_steps;
+            int64_t each = divided(GROUP * TOGETHER, all_steps);
             const bf16 *x = rows < GROUP ? w->filled : job->x + row * job->x_row;
             finish after = {.sums = w->sums[buffer], .rows = rows, .panels = many,
                             .out = job->out + row * job->out_row + column, .out_row = job->out_row,

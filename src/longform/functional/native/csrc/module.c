@@ -1,7 +1,6 @@
 /* The extension module: empty for Python; library.py loads it as a library, and asks it first for what is here. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include <stddef.h>
 
 #include "jobs.h"
 
@@ -16,13 +15,10 @@ int longform_grants_amx(void) { return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PE
 int longform_grants_amx(void) { return 0; }
 #endif
 
-/* Sizes of the structures of jobs.h and the places of their last fields: what a library of other sources would have
- * otherwise. In the order of KERNELS in ../jobs.py. */
-#define LAYOUT(job, last) sizeof(job), offsetof(job, last)
-const int64_t longform_layouts[] = {
-    LAYOUT(attention_job, scale), LAYOUT(attention_gradient_job, scale), LAYOUT(linear_job, workspace),
-    LAYOUT(norm_of_sum_job, epsilon), LAYOUT(weight_gradient_job, workspace), LAYOUT(mean_job, threads),
-    LAYOUT(norm_job, epsilon),
+/* What a library of other sources would have otherwise; the sizes are in the order of JOBS in ../jobs.py. */
+const int64_t longform_built_for[] = {
+    JOBS_VERSION, JOBS_DIGEST, sizeof(attention_job), sizeof(attention_gradient_job), sizeof(linear_job),
+    sizeof(norm_of_sum_job), sizeof(weight_gradient_job), sizeof(mean_job), sizeof(norm_job),
 };
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled kernels, read by library.py.", 0, NULL,

@@ -81,11 +81,11 @@ void NAMED(norm_of_sum)(const norm_of_sum_job *job) {
 #pragma omp parallel for num_threads((int)job->threads) schedule(static)
     for (int64_t piece = 0; piece < pieces; piece++) {
         workspace w = workspace_of(job, piece);
-        if (job->d_residual) memset(w.d_weight, 0, 2 * (size_t)job->features * sizeof(float));
+        if (job->d_weight) memset(w.d_weight, 0, 2 * (size_t)job->features * sizeof(float));
         for (int64_t row = job->rows * piece / pieces; row < job->rows * (piece + 1) / pieces; row++)
-            (job->d_residual ? one_gradient : one_norm)(job, w, row);
+            (job->d_weight ? one_gradient : one_norm)(job, w, row);
     }
-    for (int64_t i = 0; job->d_residual && i < job->features; i++) {
+    for (int64_t i = 0; job->d_weight && i < job->features; i++) {
         job->d_weight[i] = job->d_bias[i] = 0.0f;
         for (int64_t piece = 0; piece < pieces; piece++) {
             workspace w = workspace_of(job, piece);

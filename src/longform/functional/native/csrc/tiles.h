@@ -3,7 +3,10 @@
 #define TILE 512 /* bf16 numbers of a tile */
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t rounded_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+/* x / by rounded up; 0 by anything is 0, so that a job without rows divides by nothing. */
+static inline int64_t divided(int64_t x, int64_t by) { return x ? (x + by - 1) / by : 0; }
+static inline int64_t rounded_up(int64_t x, int64_t to) { return divided(x, to) * to; }
 
 /* The next `bytes` of the memory `at`, from the start of a cache line. */
 static inline char *take(char **at, size_t bytes) {
@@ -13,7 +16,7 @@ static inline char *take(char **at, size_t bytes) {
 }
 
 /* Groups of 32 that hold so many rows. */
-static inline int64_t whole(int64_t rows) { return (rows + GROUP - 1) / GROUP; }
+static inline int64_t whole(int64_t rows) { return divided(rows, GROUP); }
 
 INLINE void clear_sums(void) {
     TILE_ZERO(0);

@@ -29,19 +29,19 @@ typedef struct {
 
 /* Rows at a time: as even as can be. */
 static int64_t chunk_of(const weight_gradient_job *job) {
-    int64_t chunks = (job->rows + CHUNK - 1) / CHUNK;
-    return rounded_up((job->rows + chunks - 1) / chunks, GROUP);
+    int64_t rows = divided(job->rows, divided(job->rows, CHUNK));
+    return rows ? rounded_up(rows, GROUP) : GROUP;
 }
 
 /* As many for each thread, and as few as the cache allows. */
 static int64_t tasks_of(const weight_gradient_job *job) {
     int64_t groups = job->outputs / GROUP, most = PART_BYTES / (GROUP * chunk_of(job) * (int64_t)sizeof(bf16));
-    int64_t rounds = (groups + most * job->threads - 1) / (most * job->threads);
+    int64_t rounds = divided(groups, most * job->threads);
     return least(rounds * job->threads, groups);
 }
 
 static int64_t lay_out(workspace *w, const weight_gradient_job *job, char *memory) {
-    int64_t chunk = chunk_of(job), tasks = tasks_of(job), groups = (job->outputs / GROUP + tasks - 1) / tasks;
+    int64_t chunk = chunk_of(job), tasks = tasks_of(job), groups = divided(job->outputs / GROUP, tasks);
     for (int i = 0; i < 2; i++) w->sums[i] = (float *)memory + i * TOGETHER * BLOCK;
     w->transposed = (bf16 *)(w->sums[1] + TOGETHER * BLOCK);
     w->packed = w->transposed + groups * GROUP * (chunk + ASIDE);
@@ -89,7 +89,7 @@ INLINE void leave(leaving *l, int64_t pieces) {
 /* 32 outputs times `panels` of inputs -> `sums`, while those of `before` are put away. */
 UNITS static void one_group(float *sums, const bf16 *transposed, int64_t pitch, const bf16 *packed, int64_t steps,
                             int64_t panels, leaving *before) {
-    int64_t pieces = (GROUP * TOGETHER + steps * panels - 1) / (steps * panels);
+    int64_t pieces = divided(GROUP * TOGETHER, steps * panels);
     for (int64_t first = 0; first < steps; first += STRIDE)
         for (int64_t p = 0; p < panels; p++) {
             const bf16 *tiles = packed + (p * steps + first) * 2 * TILE, *own = transposed + first * GROUP;
@@ -110,7 +110,9 @@ UNITS static void do_task(workspace *w, const weight_gradient_job *job, int64_t 
     int64_t chunk = chunk_of(job), pitch = chunk + ASIDE, panels = job->inputs / GROUP, buffer = 0;
     leaving before = {.row = GROUP};
     float *sums = job->d_bias ? job->d_bias + first * GROUP : 0;
-    if (sums) memset(sums, 0, (size_t)((end - first) * GROUP) * sizeof(float));
+    size_t outputs = (size_t)((end - first) * GROUP) * sizeof(float);
+    if (sums) memset(sums, 0, outputs);
+    if (!job->rows) memset(job->d_weight + first * GROUP * job->inputs, 0, outputs * (size_t)job->inputs);
     for (int64_t row = 0; row < job->rows; row += chunk) {
         int64_t rows = least(chunk, job->rows - row);
         const bf16 *d_out = job->d_out + row * job->d_out_row + first * GROUP;

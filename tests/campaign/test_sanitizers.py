@@ -1,0 +1,105 @@
+"""The compiled kernels under sanitizers, as loops that run on any machine; campaign/sanitized.py calls them.
+
+Addresses and undefined behaviour are looked at with one thread and with three, then races between four. A compiler that
+has no sanitizer fails the tests.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from campaign.counting import Tally, scaled
+
+from longform.functional.native import library
+from longform.functional.native.jobs import TILED
+
+CAMPAIGN = Path(__file__).parent
+SOURCES = Path(library.__file__).parent / "csrc"
+MEMORY, RACES = "address,undefined", "thread"
+RUNTIMES = {MEMORY: ["asan", "ubsan", "stdc++"], RACES: ["tsan"]}
+OPTIONS = {
+    "ASAN_OPTIONS": "detect_leaks=0",  # Python's own
+    "TSAN_OPTIONS": "halt_on_error=1 ignore_noninstrumented_modules=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
+SEEDS = scaled([0], [0, 700, 1400])
+CASES = {MEMORY: scaled(21, 700), RACES: scaled(14, 210)}  # of each seed: multiples of the seven kinds
+PLANTED = {  # file, what is there, what is put in its place, and what the sanitizer says
+    "a tensor": (MEMORY, "rows.c", "i = 0; i < rows; i++)", "i = 0; i <= rows; i++)", "heap-buffer-overflow"),
+    "a workspace": (MEMORY, "linear.c", "packed - memory;", "packed - memory - 64;", "heap-buffer-overflow"),
+    "division": (MEMORY, "rows.c", "- 1) / job->size;", "- 1) / (job->size - job->size);", "division by zero"),
+    "a race": (RACES, "tasks.h", "__atomic_fetch_add(tasks, 1, __ATOMIC_RELAXED)", "(*tasks)++", "data race"),
+}
+
+
+def compiler() -> str:
+    """The compiler that built Python, and builds the library too."""
+    return (sysconfig.get_config_var("CC") or "cc").split()[0]
+
+
+def runtimes(sanitizer: str) -> str:
+    """The sanitizer's libraries, which a process needs before all others."""
+    found = []
+    for name in RUNTIMES[sanitizer]:
+        asked = [compiler(), f"-print-file-name=lib{name}.so"]
+        found.append(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+        assert Path(found[-1]).is_absolute(), f"{compiler()} has no lib{name}.so: install GCC with its sanitizers"
+    return " ".join(found)
+
+
+def build(folder: Path, sanitizer: str, sources: Path = SOURCES) -> Path:
+    """The library of the kernels as loops, which stand for AMX's too, with a sanitizer; ``sources``: the C."""
+    path, kernels = folder / "_kernels.so", [f"{name}{end}" for name in TILED.values() for end in ("", "_workspace")]
+    files = [str(file) for file in sorted(sources.glob("*.c")) if not file.stem.endswith("_amx")]
+    team = [str(CAMPAIGN / "team.c")] if sanitizer == RACES else []
+    stand_ins = [f"-Wl,--defsym=longform_{name}_amx=longform_{name}_portable" for name in kernels]
+    options = ["-std=gnu11", "-O0", "-g1", "-fno-strict-aliasing", "-fopenmp", "-fno-sanitize-recover=all"]
+    include = f"-I{sysconfig.get_path('include')}"
+    command = [compiler(), "-shared", "-fPIC", *options, f"-fsanitize={sanitizer}", include, *files, *team, *stand_ins]
+    subprocess.run([*command, "-lm", "-o", str(path)], check=True)
+    return path
+
+
+def call_kernels(path: Path, sanitizer: str, *, seed: int, cases: int, threads: int) -> tuple[int, str]:
+    """The exit code of a process that calls them, and what it printed."""
+    environment = {**os.environ, **OPTIONS, "LD_PRELOAD": runtimes(sanitizer)}
+    environment["PYTHONPATH"] = os.pathsep.join([str(CAMPAIGN.parent), *sys.path])
+    command = [sys.executable, "-m", "campaign.sanitized", str(path), *map(str, (seed, cases, threads))]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Of each sanitizer."""
+    return {kind: build(tmp_path_factory.mktemp("library"), kind) for kind in RUNTIMES}
+
+
+@pytest.mark.parametrize(("sanitizer", "threads"), [(MEMORY, 1), (MEMORY, 3), (RACES, 4)])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_kernels_keep_to_their_memory_and_to_their_part(
+    libraries: dict[str, Path], sanitizer: str, threads: int, seed: int, tally: Tally
+) -> None:
+    cases = CASES[sanitizer]
+    code, printed = call_kernels(libraries[sanitizer], sanitizer, seed=seed, cases=cases, threads=threads)
+    assert (code, printed.splitlines()[-1:]) == (0, ["done"]), printed[-5000:]
+    tally.inputs += cases
+
+
+@pytest.mark.parametrize("fault", scaled(["a tensor", "a race"], list(PLANTED)))
+def test_a_planted_fault_is_found(tmp_path: Path, fault: str, tally: Tally) -> None:
+    """Otherwise silence would say nothing."""
+    sanitizer, file, there, planted, said = PLANTED[fault]
+    sources = Path(shutil.copytree(SOURCES, tmp_path / "csrc"))
+    text = (sources / file).read_text()
+    assert there in text
+    (sources / file).write_text(text.replace(there, planted))
+    path, threads = build(tmp_path, sanitizer, sources), 4 if sanitizer == RACES else 1
+    code, printed = call_kernels(path, sanitizer, seed=0, cases=14, threads=threads)
+    assert code, printed[-5000:]
+    assert said in printed
+    tally.inputs += 1
