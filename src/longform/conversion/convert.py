@@ -24,6 +24,7 @@ from longform.data.storage import atomic_folder
 from longform.errors import ConfigurationError, ConversionError, LongformError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.models.registration import AUTO_MODELS
 
 Lengths = int | list[int] | list[list[int]]
 Auto = Literal["auto"]
@@ -45,7 +46,7 @@ class ConversionResult:
     source_folder: Path | None = None
 
     def save_pretrained(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write model, tokenizer and conversion_report.json; a sentence-transformers folder where the source was one.
+        """Write model, tokenizer, model card and report; a sentence-transformers folder where the source was one.
 
         The folder appears whole or not at all. Raises ConversionError where it is not empty (``overwrite`` replaces
         an earlier conversion), where it holds the source, and where it cannot be written.
@@ -60,9 +61,15 @@ class ConversionResult:
                 if self.sentence_folder is not None:
                     self.sentence_folder.write(unfinished, max_length=self.report.max_length)
                 (unfinished / OWN_FILE).write_text(self.report.to_json(), encoding="utf-8")
+                (unfinished / "README.md").write_text(self._card(), encoding="utf-8")
         except (OSError, SafetensorError) as error:
             raise ConversionError(f"{path} could not be written ({error}); nothing there was changed") from error
         return path
+
+    def _card(self) -> str:
+        auto = next(auto.__name__ for auto, model in AUTO_MODELS.items() if isinstance(self.model, model))
+        sentences = self.sentence_folder is not None
+        return self.report.card(self.model.config.to_dict(), auto=auto, sentences=sentences)
 
 
 def convert(
