@@ -24,6 +24,7 @@ from longform.data.storage import atomic_folder
 from longform.errors import ConfigurationError, ConversionError, LongformError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.models.registration import AUTO_MODELS
 from longform.runs.output import digests
 
 Lengths = int | list[int] | list[list[int]]
@@ -50,7 +51,7 @@ class ConversionResult:
     source_folder: Path | None = None
 
     def save_pretrained(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write model, tokenizer and conversion_report.json; a sentence-transformers folder where the source was one.
+        """Write model, tokenizer, model card and report; a sentence-transformers folder where the source was one.
 
         The folder appears whole or not at all. Raises ConfigurationError where it is not empty (``overwrite`` replaces
         an earlier conversion in which nothing was changed or added since), where it is or holds the source or is inside
@@ -71,7 +72,13 @@ class ConversionResult:
             self.tokenizer.save_pretrained(folder)
         if self.sentence_folder is not None:
             self.sentence_folder.write(folder, max_length=self.report.max_length)
+        (folder / "README.md").write_text(self._card(), encoding="utf-8")
         (folder / OWN_FILE).write_text(self.report.to_json(digests(folder)), encoding="utf-8")
+
+    def _card(self) -> str:
+        auto = next(auto.__name__ for auto, model in AUTO_MODELS.items() if isinstance(self.model, model))
+        sentences = self.sentence_folder is not None
+        return self.report.card(self.model.config.to_dict(), auto=auto, sentences=sentences)
 
 
 def convert(

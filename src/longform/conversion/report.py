@@ -4,7 +4,11 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+
+from longform.runs import model_card
+from longform.runs.page import Block, Code, Heading, facts_table
 
 COPIED, EXTENDED, CUT, TIED, BUFFER, DROPPED = "copied", "extended", "cut", "tied duplicate", "buffer", "dropped"
 ACTIONS = (COPIED, EXTENDED, CUT, TIED, BUFFER, DROPPED)
@@ -72,6 +76,28 @@ class ConversionReport:
         """The whole report as JSON text; ``files``: what was written with it (longform.runs.output.digests)."""
         found = asdict(self) | {"counts": self.counts()} | ({} if files is None else {"files": dict(files)})
         return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+
+    def card(self, config: Mapping[str, Any], *, auto: str, sentences: bool) -> str:
+        """The model card of the result, whose configuration is ``config``.
+
+        ``auto``: the Auto class that loads it; ``sentences``: its folder is one of sentence-transformers.
+        """
+        name = self.source if model_card.is_hub_name(self.source) else Path(self.source).name
+        window = config["attention_window"]
+        same = "" if window is None else f" Texts of up to {window:,} tokens get the source's own result."
+        blocks: list[Block] = [
+            f"`{name}`, converted with Longform: its weights, positions for {self.max_length:,} tokens instead of "
+            f"{self.source_length:,}, and attention that takes time linear in the length of a text.{same} "
+            "Conversion trains nothing: `longform distill` lets the original teach the result, which long texts need.",
+            Heading("Architecture"),
+            facts_table(model_card.architecture(config)),
+            Heading("Use"),
+            Code(model_card.SENTENCES if sentences else model_card.LOADING.format(auto=auto), "python"),
+            "The licence is that of the source: say it here before you publish. conversion_report.json has the account "
+            "of every tensor.",
+        ]
+        library = "sentence-transformers" if sentences else "transformers"
+        return model_card.model_card(f"{name}, {self.max_length:,} tokens", blocks, base=self.source, library=library)
 
     def _attention(self) -> str:
         given = self.options

@@ -11,6 +11,7 @@ MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
 ENCODER_FILE = "sentence_bert_config.json"
 KEPT = ("Pooling", "Normalize", "Dense", "LayerNorm", "Dropout")
+REQUIREMENTS = {"longform": {"specifier": ">=0.1", "reason": "Its encoder is a Longform."}}
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 
 
@@ -19,12 +20,14 @@ class SentenceFolder:
     """What a sentence-transformers folder holds beside its encoder.
 
     ``modules``: modules.json; ``encoder_path``: the encoder's folder inside the source ("" for the root);
-    ``encoder_options``: its sentence_bert_config.json; ``files``: the other modules' files, by their path inside.
+    ``encoder_options``: its sentence_bert_config.json; ``settings``: its config_sentence_transformers.json (prompts,
+    similarity); ``files``: the other modules' files, by their path inside.
     """
 
     modules: list[dict[str, Any]]
     encoder_path: str
     encoder_options: dict[str, Any]
+    settings: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
 
     def write(self, folder: Path, *, max_length: int) -> None:
@@ -39,7 +42,8 @@ class SentenceFolder:
             path.write_bytes(content)
         modules = [self.modules[0] | {"path": ""}, *self.modules[1:]]
         options = self.encoder_options | {"max_seq_length": max_length}
-        for name, content in ((MODULES_FILE, modules), (ENCODER_FILE, options)):
+        settings = self.settings | {"requirements": self.settings.get("requirements", {}) | REQUIREMENTS}
+        for name, content in ((MODULES_FILE, modules), (ENCODER_FILE, options), (SETTINGS_FILE, settings)):
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
@@ -60,12 +64,13 @@ def read_sentence_folder(folder: Path) -> SentenceFolder | None:
             f"Transformer, then any of {', '.join(KEPT)}"
         )
     files: dict[str, bytes] = {}
-    if (folder / SETTINGS_FILE).is_file():
-        files[SETTINGS_FILE] = (folder / SETTINGS_FILE).read_bytes()
     for module in modules[1:]:
         files |= _module_files(folder, _inside(folder, module))
     encoder = _inside(folder, modules[0])
-    return SentenceFolder(modules, encoder, _encoder_options(folder / encoder), files)
+    settings = read_json(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
+    if not isinstance(settings, dict):
+        raise ConversionError(f"{folder / SETTINGS_FILE} does not hold an object")
+    return SentenceFolder(modules, encoder, _encoder_options(folder / encoder), settings, files)
 
 
 def read_json(path: Path) -> Any:

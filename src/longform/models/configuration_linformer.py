@@ -1,6 +1,8 @@
 """The configuration of a Linformer (a Hugging Face config), checked when it is made."""
 
 from importlib import import_module
+from os import PathLike
+from pathlib import Path
 from typing import Any, Self
 
 from huggingface_hub.dataclasses import strict
@@ -88,6 +90,17 @@ class LinformerConfig(PreTrainedConfig):
         """Check at once, so that a mistake is a ConfigurationError and not a wrapped one."""
         super().__post_init__(**kwargs)
         self.validate_architecture()
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
+        """Nothing: after it, transformers would copy this module into each folder that is saved."""
+
+    def save_pretrained(self, save_directory: str | PathLike[str], push_to_hub: bool = False, **kwargs: Any) -> None:
+        """Hugging Face's save_pretrained; with it longform.models.remote_code's files, for programs without us."""
+        remote_code = import_module("longform.models.remote_code")  # by its name, as above
+        self.auto_map = remote_code.auto_map()
+        remote_code.write_code(Path(save_directory))
+        super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
 
     def validate_architecture(self) -> None:
         """Check what a type cannot say."""

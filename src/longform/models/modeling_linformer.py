@@ -180,6 +180,10 @@ class LinformerPreTrainedModel(PreTrainedModel):
                     part.requires_grad_(False)
         return loaded
 
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = "AutoModel") -> None:
+        """Nothing, as for LinformerConfig: a folder's code is written by longform.models.remote_code."""
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)

@@ -8,24 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import longform
-from longform.runs.page import Block, Code, Heading, Table, facts_table, markdown
+from longform.runs.model_card import architecture
+from longform.runs.page import Block, Code, Heading, Table, facts_table
 
-FRONT = "---\nlibrary_name: transformers\npipeline_tag: fill-mask\ntags: [longform, linformer, masked-lm]\n---\n\n"
-USE = """import longform  # registers the architecture with transformers
-from transformers import pipeline
+USE = """from transformers import pipeline
 
-fill = pipeline("fill-mask", model="this folder")"""
+fill = pipeline("fill-mask", "this folder", trust_remote_code=True)  # pip install longform"""
 
 
 def title_of(identity: Mapping[str, Any], parameters: int) -> str:
     """The model in a line."""
     length = identity["model"]["max_position_embeddings"]
     return f"Linformer encoder, {parameters:,} parameters, {length:,} tokens"
-
-
-def model_card(title: str, blocks: list[Block]) -> str:
-    """The text of ``README.md``."""
-    return FRONT + markdown([Heading(title, 1), *blocks])
 
 
 def described_model(
@@ -58,20 +52,6 @@ def described_model(
         Heading("Environment"),
         facts_table(run["environment"]),
     ]
-
-
-def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a LinformerConfig that people ask for."""
-    length, window = model["max_position_embeddings"], model["attention_window"]
-    attention = f"projected to k = {model['projected_length']} ({model['projection']}, {model['projection_sharing']})"
-    if window is not None:
-        attention = "full" if 2 * window >= length else f"{attention}, exact within blocks of {window}"
-    return {
-        "layers": model["num_hidden_layers"], "hidden size": model["hidden_size"],
-        "attention heads": model["num_attention_heads"], "feed-forward": model["intermediate_size"],
-        "longest text (tokens)": length, "attention": attention, "normalisation": model["normalization"],
-        "vocabulary": model["vocab_size"], "dropout": model["hidden_dropout_prob"],
-    }  # fmt: skip
 
 
 def data_facts(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.files import write_text
+from longform.runs.model_card import model_card
 from longform.runs.page import Heading, Picture, facts_table, write_page
 from longform.runs.pictures import finish, picture
-from longform.training.model_card import described_model, model_card, title_of
+from longform.training.model_card import described_model, title_of
 
 CURVE = "learning_curve.png"
 
@@ -20,7 +21,7 @@ def write_report(
     validation = [row for row in records if row["event"] == "validation"]
     draw_curve(records, folder / CURVE)
     title, blocks = title_of(identity, parameters), described_model(run, identity, end, validation[-1])
-    write_text(folder / "README.md", model_card(title, blocks))
+    write_text(folder / "README.md", model_card(title, blocks, task="fill-mask", tags=["masked-lm"]))
     curve = {
         f"step {row['step']:,}": f"{row['loss']:.4f} nats, perplexity {row['perplexity']:.2f}, {row['seconds']:,.0f} s"
         for row in validation

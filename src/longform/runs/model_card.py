@@ -1,0 +1,53 @@
+"""The model card of a saved folder, its ``README.md``: what the model is, what was done to it, how to load it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCardData
+
+from longform.runs.page import Block, Heading, markdown
+
+LOADING = """from transformers import {auto}
+
+model = {auto}.from_pretrained("this folder", trust_remote_code=True)  # pip install longform"""
+SENTENCES = """from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("this folder", trust_remote_code=True)  # pip install longform
+vectors = model.encode(["a long document", "another"])"""
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+def is_hub_name(source: str) -> bool:
+    """Whether ``source`` is the name of a model on the hub, not that of a folder here."""
+    return _HUB_NAME.fullmatch(source) is not None and not Path(source).exists()
+
+
+def model_card(
+    title: str, blocks: Sequence[Block], *, base: str | None = None, task: str | None = None,
+    tags: Sequence[str] = (), library: str = "transformers",
+) -> str:  # fmt: skip
+    """The text of ``README.md``; ``base``: the model that it was made from, named to the hub where it is a hub's name.
+
+    ``task``: the hub's ``pipeline_tag``.
+    """
+    named = base if base and is_hub_name(base) else None
+    facts = ModelCardData(
+        base_model=named, library_name=library, pipeline_tag=task, tags=["longform", "linformer", *tags]
+    )
+    return f"---\n{facts.to_yaml()}\n---\n\n{markdown([Heading(title, 1), *blocks])}"
+
+
+def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a LinformerConfig that people ask for."""
+    length, window = model["max_position_embeddings"], model["attention_window"]
+    attention = f"projected to k = {model['projected_length']} ({model['projection']}, {model['projection_sharing']})"
+    if window is not None:
+        attention = "full" if 2 * window >= length else f"{attention}, exact within blocks of {window}"
+    return {
+        "layers": model["num_hidden_layers"], "hidden size": model["hidden_size"],
+        "attention heads": model["num_attention_heads"], "feed-forward": model["intermediate_size"],
+        "longest text (tokens)": length, "attention": attention, "normalisation": model["normalization"],
+        "vocabulary": model["vocab_size"], "dropout": model["hidden_dropout_prob"],
+    }  # fmt: skip

@@ -1,0 +1,123 @@
+"""A saved folder loads in programs that import nothing of Longform, and still does after it was saved again."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from transformers import AutoModel, AutoModelForSequenceClassification, pipeline
+
+from longform.models.remote_code import auto_map
+from tests.tiny_models import make_sentence_transformer, save_longform
+
+TEXTS = ["the whole of it", "a text that is longer than the other one"]
+PROGRAM = """
+import json, sys
+assert "longform" not in sys.modules
+from pathlib import Path
+import torch
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from sentence_transformers import CrossEncoder, SentenceTransformer
+encoder, classifier, copies = map(Path, sys.argv[1:])
+trust = {"trust_remote_code": True}
+texts = json.loads(sys.stdin.read())
+torch.set_num_threads(1)
+
+def states(model, folder):
+    return model(**AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt"))[0].tolist()
+
+found = {}
+model = AutoModel.from_pretrained(encoder, **trust)
+found["AutoModel"] = states(model, encoder)
+model.save_pretrained(copies / "model")
+found["AutoModel, saved again"] = states(AutoModel.from_pretrained(copies / "model", **trust), encoder)
+head = AutoModelForSequenceClassification.from_pretrained(classifier, **trust)
+found["classifier"] = states(head, classifier)
+sentences = SentenceTransformer(str(encoder), device="cpu", **trust)
+found["SentenceTransformer"] = sentences.encode(texts).tolist()
+sentences.save_pretrained(str(copies / "sentences"))
+again = SentenceTransformer(str(copies / "sentences"), device="cpu", **trust)
+found["SentenceTransformer, saved again"] = again.encode(texts).tolist()
+found["CrossEncoder"] = CrossEncoder(str(classifier), device="cpu", **trust).predict([texts]).tolist()
+found["pipeline"] = pipeline("text-classification", str(classifier), device="cpu", **trust)(texts)
+print(json.dumps(found))
+"""
+MISSING = """
+import sys
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "longform":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Without())
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Any) -> tuple[Path, Path]:
+    """A sentence-transformers folder and a classifier's."""
+    at = tmp_path_factory.mktemp("folders")
+    encoder = save_longform(at / "encoder", tiny_tokenizer)
+    make_sentence_transformer(
+        encoder, pooling={"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True}, normalise=True
+    )
+    return encoder, save_longform(at / "classifier", tiny_tokenizer, head="classification", num_labels=1)
+
+
+def _run(program: str, *arguments: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)], input=json.dumps(TEXTS), text=True, capture_output=True,
+        env={**os.environ, "HF_MODULES_CACHE": str(cache), "HF_HUB_OFFLINE": "1"}, check=False,
+    )  # fmt: skip
+
+
+def test_a_program_without_our_import_gives_the_same_numbers(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    encoder, classifier = folders
+    done = _run(PROGRAM, encoder, classifier, tmp_path / "copies", cache=tmp_path / "cache")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+
+    tokens = pipeline("text-classification", str(classifier), device="cpu").tokenizer(
+        TEXTS, padding=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        states = AutoModel.from_pretrained(encoder)(**tokens)[0]
+        logits = AutoModelForSequenceClassification.from_pretrained(classifier)(**tokens)[0]
+    vectors = SentenceTransformer(str(encoder), device="cpu").encode(TEXTS)
+    scores = CrossEncoder(str(classifier), device="cpu").predict([tuple(TEXTS)])
+    expected = {
+        "AutoModel": states, "AutoModel, saved again": states, "classifier": logits, "SentenceTransformer": vectors,
+        "SentenceTransformer, saved again": vectors, "CrossEncoder": scores,
+    }  # fmt: skip
+    for name, value in expected.items():
+        torch.testing.assert_close(torch.tensor(found[name]), torch.as_tensor(value), msg=lambda said, n=name: n + said)
+    ours = pipeline("text-classification", str(classifier), device="cpu")(TEXTS)
+    assert [each["score"] for each in found["pipeline"]] == pytest.approx([each["score"] for each in ours])
+    for copy in ("model", "sentences"):
+        code = {file.name: file.read_text() for file in (tmp_path / "copies" / copy).glob("*.py")}
+        assert code == {file.name: file.read_text() for file in encoder.glob("*.py")}
+        assert json.loads((tmp_path / "copies" / copy / "config.json").read_text())["auto_map"] == auto_map()
+
+
+LOADS = [
+    "from transformers import AutoModel as load; load.from_pretrained",
+    "from sentence_transformers import SentenceTransformer as load; load",
+]
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_where_the_package_is_missing_the_message_names_it(
+    folders: tuple[Path, Path], tmp_path: Path, load: str
+) -> None:
+    done = _run(f"{MISSING}\n{load}({str(folders[0])!r}, trust_remote_code=True)", cache=tmp_path)
+    assert done.returncode == 1
+    assert "pip install longform" in done.stderr.splitlines()[-1]
+
+
+def test_with_longform_imported_nothing_is_asked(folders: tuple[Path, Path]) -> None:
+    assert type(AutoModel.from_pretrained(folders[0])).__module__ == "longform.models.modeling_linformer"
+    assert type(AutoModel.from_pretrained(folders[0], trust_remote_code=True)).__name__ == "LinformerModel"
