@@ -15,6 +15,7 @@ from longform.data.storage import atomic_write
 from longform.errors import InputError
 
 FILE = "records.jsonl"
+UNREADABLE = (ValueError, TypeError, KeyError, RecursionError)  # cut off, or no record of ours
 
 
 class Records:
@@ -34,13 +35,13 @@ class Records:
         """
         if self.path is None or not self.path.exists():
             return
-        for line in self.path.read_text(encoding="utf-8").splitlines():
+        for line in self.path.read_bytes().splitlines():
             try:
                 row = json.loads(line)
-            except ValueError:
+                if row["step"] <= step and (ended or row["event"] != "end"):
+                    self.rows.append(row)
+            except UNREADABLE:
                 continue  # the line that was being written when the run was killed
-            if isinstance(row, dict) and row.get("step", 0) <= step and (ended or row.get("event") != "end"):
-                self.rows.append(row)
         self._rewrite()
 
     def begin(self) -> None:
