@@ -10,8 +10,8 @@ from typing import Any
 from tqdm import tqdm
 
 from longform.data.storage import clear_leftovers
+from longform.errors import CheckpointError, DataError
 from longform.runs.facts import commit
-from longform.runs.files import reading
 from longform.runs.folder import RunFile
 from longform.runs.output import entries
 from longform.runs.records import Record, append_records, read_records
@@ -78,8 +78,11 @@ def open_grid(output: Path) -> None:
 
 def _records_in(output: Path) -> list[Record]:
     path = output / RECORDS
-    with reading(path, way_out="remove the line, or give another --output"):
+    try:
         return read_records([path]) if path.exists() else []
+    except DataError as error:
+        way_out = "remove the line, or give another --output"
+        raise CheckpointError(f'"{path}" is damaged ({error}): {way_out}') from error
 
 
 def worth_another_try(record: Record, effort: Effort, competitors: Mapping[str, Competitor]) -> bool:
