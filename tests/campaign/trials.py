@@ -86,14 +86,14 @@ class Trials:
         return left
 
 
-def complaint(ended: Ended, *, signals: Sequence[int] = ()) -> str:
-    """What is wrong with how a command failed: nothing if it says why in one line, without a traceback, or is ended by
-    one of ``signals``.
+def complaint(ended: Ended, *, crashes: Sequence[int] = ()) -> str:
+    """What is wrong with how a command failed: nothing if it says why in one line, without a traceback, or has one of
+    the statuses ``crashes``.
     """
+    if ended.status in crashes:
+        return ""
     if "Traceback" in ended.said:
         return f"a traceback: {ended.said[-3000:]}"
-    if -ended.status in signals:
-        return ""
     if ended.status != 2 or "longform: error: " not in ended.error:  # perhaps behind a progress bar
         return f"status {ended.status}, said: {ended.said[-3000:]}"
     return ""

@@ -144,16 +144,28 @@ def test_spelling_reaches_subcommands() -> None:
     assert parse(made, ["inner", "--deep_name", "4"]).inner.deep_name == 4
 
 
-@pytest.mark.parametrize("error", [MemoryError("too much"), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+@pytest.mark.parametrize(
+    "said",
+    [MemoryError("too much"), *map(RuntimeError, ("can't allocate memory: 8 bytes", "could not create a primitive"))],
+)
 def test_a_lack_of_memory_is_one_line(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    said: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fake_command(monkeypatch, error)
+    fake_command(monkeypatch, said)
     assert main(["doctor"]) == 2
-    assert capsys.readouterr().err.startswith(f"longform: error: out of memory ({error}): ")
+    assert capsys.readouterr().err.startswith(f"longform: error: out of memory ({said}): ")
 
 
-def test_a_fault_of_the_program_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_command(monkeypatch, RuntimeError("a fault"))
-    with pytest.raises(RuntimeError, match="a fault"):
+def test_a_full_disk_is_one_line_where_a_library_has_no_error_for_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_command(monkeypatch, Exception("No space left on device (os error 28)"))
+    assert main(["doctor"]) == 2
+    assert capsys.readouterr().err == "longform: error: No space left on device (os error 28)\n"
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, Exception])
+def test_a_fault_of_the_program_is_not_hidden(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_command(monkeypatch, kind("a fault"))
+    with pytest.raises(kind, match="a fault"):
         main(["doctor"])

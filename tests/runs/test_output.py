@@ -156,3 +156,12 @@ def test_name_that_leads_out_of_its_folder_is_damage(tmp_path: Path, name) -> No
 def test_list_of_files_that_is_none_is_damage(tmp_path: Path, names) -> None:
     with pytest.raises(CheckpointError, match="its list of files is none"):
         check_names(names, tmp_path / "run.json")
+
+
+def test_what_a_killed_process_left_of_the_files_beside_an_output_goes_too(tmp_path: Path) -> None:
+    left = [f".out.jsonl{end}.{os.getpid()}.12ab.unfinished" for end in ("", ".settings")]
+    for name in (*left, "out.jsonl.settings"):
+        (tmp_path / name).touch()
+    with sole_output(tmp_path / "out.jsonl", beside=(".settings",)):
+        assert not any((tmp_path / name).exists() for name in left)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl.settings"]

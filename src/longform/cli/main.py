@@ -62,18 +62,25 @@ def _run(name: str, arguments: list[str]) -> int:
         return _fail(str(error))
     except OSError as error:  # a full disk, a folder that may not be written
         return _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
-    except (MemoryError, RuntimeError) as error:
-        from longform.studies.speed.memory import is_out_of_memory
-
-        if not is_out_of_memory(error):
+    except Exception as error:
+        if (lack := _lack(error)) is None:
             raise
-        return _fail(f"out of memory ({error}): fewer or shorter texts at once, or a smaller model")
+        return _fail(lack)
     except KeyboardInterrupt:
         print("\nlongform: interrupted", file=sys.stderr)
         return INTERRUPTED
     except SystemExit as stop:  # the parser: --help, or arguments that it refuses
         return stop.code if isinstance(stop.code, int) else FAILED
     return 0
+
+
+def _lack(error: Exception) -> str | None:
+    """What the machine lacks, where a library says so by an error of its own; None: a fault of the program."""
+    from longform.studies.speed.memory import is_out_of_memory
+
+    if is_out_of_memory(error):
+        return f"out of memory ({error}): fewer or shorter texts at once, or a smaller model"
+    return str(error) if "(os error " in str(error) else None  # safetensors and tokenizers, on a full disk
 
 
 def _fail(message: str) -> int:

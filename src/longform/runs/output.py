@@ -46,7 +46,8 @@ def sole_output(output: str | Path, **options: Any) -> Generator[Path]:
     """
     place = check_output(output, **options)
     with only_writer(place):
-        recover(place)
+        for end in ("", *options.get("beside", ())):
+            recover(place.with_name(place.name + end))
         yield place
 
 

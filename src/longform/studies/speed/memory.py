@@ -9,6 +9,7 @@ import torch
 
 STATUS = Path("/proc/self/status")
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}  # freed memory goes back at once
+NO_MEMORY = ("can't allocate memory", "out of memory", "could not create a primitive")  # the last is oneDNN's
 KEPT_FREE = 0.06  # of available memory, for everyone else
 
 
@@ -79,7 +80,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
         return True
     said = str(error).lower()
-    return isinstance(error, RuntimeError) and ("can't allocate memory" in said or "out of memory" in said)
+    return isinstance(error, RuntimeError) and any(part in said for part in NO_MEMORY)
 
 
 def _kilobytes(name: str) -> int:
