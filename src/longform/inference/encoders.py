@@ -70,11 +70,18 @@ class TextEncoder(TextModel):
         found = self.model(**inputs)
         return self.pool(found.last_hidden_state, inputs, found.get("hidden_states"))
 
-    def pool(self, states: Tensor, inputs: dict[str, Tensor], layers: tuple[Tensor, ...] | None = None) -> Tensor:
-        """Vectors (B, D) of last hidden states (B, n, hidden), not normalised; ``layers``: the states of all layers."""
+    def pool(
+        self, states: Tensor, inputs: dict[str, Tensor], layers: tuple[Tensor, ...] | None = None, *,
+        prompted: bool = True,
+    ) -> Tensor:  # fmt: skip
+        """Vectors (B, D) of last hidden states (B, n, hidden), not normalised.
+
+        ``layers``: the states of all layers; ``prompted``: whether the prompt's tokens are among them.
+        """
         hidden, mask = states.float(), inputs["attention_mask"].bool()  # a mean in bfloat16 would have three digits
         if self.pooling is None:
-            return self.folder.vectors(hidden, inputs, layers, prompt_length=self._prompt_length())
+            length = self._prompt_length() if prompted else None
+            return self.folder.vectors(hidden, inputs, layers, prompt_length=length)
         if self.pooling in POOLINGS:
             return pooled(hidden, mask, kind=self.pooling)
         peaks = hidden.masked_fill(~mask[..., None], -torch.inf).amax(dim=1)
