@@ -44,7 +44,7 @@ def make_sentence_transformer(folder: Path, *, pooling: dict[str, Any], normalis
     for name, content in files.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
     (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 24, **pooling}))
     return folder
 
 

@@ -18,6 +18,11 @@ def parser() -> Any:
     made.add_argument(
         "--normalise", type=bool | None, default=None, help="vectors of length 1; null: as the folder says"
     )
+    made.add_argument(
+        "--prompt-name", type=str | None, default=None, help="one of the folder's prompts; null: its default"
+    )
+    made.add_argument("--prompt", type=str | None, default=None, help="text before each document")
+    made.add_argument("--truncate-dim", type=int | None, default=None, help="first dimensions that are kept; null: all")
     add_model_options(made, compiling=True)
     return made
 
@@ -27,5 +32,6 @@ def run(settings: Any) -> None:
     from longform.inference.run import InferenceSettings, embed
 
     chosen = chosen_settings(InferenceSettings, settings, progress=True)
-    how = {"pooling": settings.pooling, "normalise": settings.normalise}
+    names = ("pooling", "normalise", "prompt_name", "prompt", "truncate_dim")
+    how = {name: settings[name] for name in names}
     print_summary(embed(settings.model, settings.sources, settings.output, chosen, **how))

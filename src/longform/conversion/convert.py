@@ -170,6 +170,7 @@ def _build(
         options["tie_word_embeddings"] = settle_tied_decoder(placement, tied=source.config.tie_word_embeddings)
     use_pooler = options["classifier_pooling"] != "cls" or "pooler.dense.weight" in placement.tensors
     options |= {"max_position_embeddings": max_length, "use_pooler": use_pooler}
+    options["output_hidden_states"] = bool(source.config.output_hidden_states)  # modules that weight layers need them
     model = MODELS[head.task](_checked_config(options)).to(table.dtype).eval()
     records, new = fill_model(model, placement, positions=positions, new_head=head.new)
     model.tie_weights()

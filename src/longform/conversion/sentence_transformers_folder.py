@@ -10,7 +10,9 @@ from longform.errors import ConversionError
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
 ENCODER_FILE = "sentence_bert_config.json"
-KEPT = ("Pooling", "Normalize", "Dense", "LayerNorm", "Dropout")
+KEPT = (
+    "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "WeightedLayerPooling", "WordWeights", "LSTM", "CNN",
+)  # fmt: skip
 REQUIREMENTS = {"longform": {"specifier": ">=0.1", "reason": "Its encoder is a Longform."}}
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 

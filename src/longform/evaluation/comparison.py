@@ -12,7 +12,7 @@ import numpy as np
 from transformers import AutoModelForMaskedLM
 
 from longform.data.records import Record, field, read_records, string_field
-from longform.data.text import Document, clean_text, read_documents
+from longform.data.text import clean_text, read_documents
 from longform.errors import ConfigurationError, DataError
 from longform.evaluation.classification import (
     classification_scores,
@@ -23,7 +23,7 @@ from longform.evaluation.classification import (
 from longform.evaluation.embeddings import retrieval_scores, similarity_spearman
 from longform.evaluation.masked_lm import mask_texts, masked_lm_scores
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import TextEncoder, load_encoder
 from longform.inference.fine_tuning import FineTuning, of_source
 from longform.inference.loading import load_limited
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected
@@ -76,7 +76,7 @@ def compare_similarity(
     truth = [_float(field(row, fields[2]), f'{row.location}: the field "{fields[2]}": ') for row in rows]
 
     def measure(model: Contender) -> dict[str, Any]:
-        result = _embed(model, [*first, *second], settings)
+        result = _encoder(model, settings).collect([*first, *second], **_options(model, settings))
         one, other = result.values[: len(rows)], result.values[len(rows) :]
         return {"spearman": 100 * similarity_spearman(one, other, truth), **_seen(result)}
 
@@ -87,7 +87,10 @@ def compare_retrieval(
     models: Sequence[Contender], queries: str | Path, documents: str | Path, settings: RunSettings, *,
     query_field: str, relevant_field: str, id_field: str, text_field: str, depth: int = 10,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """nDCG and recall x 100; ``relevant_field``: the id, or list of ids, of a query's documents."""
+    """nDCG and recall x 100; ``relevant_field``: the id, or list of ids, of a query's documents.
+
+    A sentence-transformers folder's prompts for queries and for documents come before them.
+    """
     corpus = list(read_documents(documents, text_field=text_field, id_field=id_field))
     places = {document.id: place for place, document in enumerate(corpus)}
     if len(places) < len(corpus):
@@ -98,7 +101,9 @@ def compare_retrieval(
     relevant = [_places(row, relevant_field, places) for row in asked]
 
     def measure(model: Contender) -> dict[str, Any]:
-        found, wanted = _embed(model, corpus, settings), _embed(model, questions, settings)
+        encoder, options = _encoder(model, settings), _options(model, settings)
+        found = encoder.for_documents().collect(corpus, **options)
+        wanted = encoder.for_queries().collect(questions, **options)
         scores = retrieval_scores(wanted.values, found.values, relevant, depth=depth)
         recall = {f"recall@{at}": 100 * value for at, value in scores.recall.items()}
         return {f"ndcg@{depth}": 100 * scores.ndcg, **recall, **_seen(found)}
@@ -163,8 +168,8 @@ def _records(
     return records
 
 
-def _embed(model: Contender, texts: Sequence[str | Document], settings: RunSettings) -> Collected:
-    return load_encoder(model.model, **_loading(model, settings)).collect(texts, **_options(model, settings))
+def _encoder(model: Contender, settings: RunSettings) -> TextEncoder:
+    return load_encoder(model.model, **_loading(model, settings))
 
 
 def _loading(model: Contender, settings: RunSettings) -> dict[str, Any]:

@@ -112,17 +112,28 @@ def embed(
     *,
     pooling: str | None = None,
     normalise: bool | None = None,
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+    truncate_dim: int | None = None,
 ) -> InferenceSummary:
     """Embed the documents of ``sources`` (see ``read_documents``); ``output``: jsonl or parquet.
 
     A record has ``id``, ``embedding`` (D float32 values), ``tokens`` and ``truncated`` (tokens cut off).
-    ``pooling`` and ``normalise`` as in ``load_encoder``. Raises the errors of ``longform.errors``.
+    ``pooling``, ``normalise``, prompts and ``truncate_dim`` as in ``load_encoder``. Raises the errors of
+    ``longform.errors``.
     """
     settings = settings or InferenceSettings()
+    how: dict[str, Any] = {
+        "pooling": pooling, "normalise": normalise, "prompt_name": prompt_name, "prompt": prompt,
+        "truncate_dim": truncate_dim,
+    }  # fmt: skip
     with sole_output(output, inputs=(model, *_listed(sources)), beside=BESIDE) as place:
-        encoder = load_encoder(model, pooling=pooling, normalise=normalise, **_chosen(settings, *LOADING))
+        encoder = load_encoder(model, **how, **_chosen(settings, *LOADING))
         settings = replace(settings, text_field=settings.text_field or "text")
-        identity = {"command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise}
+        identity = {
+            "command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise, "prompt": encoder.prompt,
+            "truncate_dim": encoder.dimensions,
+        }  # fmt: skip
         return _run(encoder, _embedding_record, model, sources, place, settings, identity)
 
 

@@ -1,0 +1,140 @@
+"""Sentence-transformers folders: the modules after the encoder are run by that package itself, on our hidden states.
+
+Axes: B texts in a batch, n tokens, D embedding size.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers.utils import cached_file
+
+from longform.errors import CheckpointError, ConfigurationError, require
+from longform.inference.weights import quiet_transformers, reading
+from longform.runs import files
+
+MODULES = "modules.json"
+
+
+class SentenceModules(NamedTuple):
+    """What a sentence-transformers folder has beside its encoder.
+
+    ``modules``: those between the encoder and a ``Normalize`` at the end, for which ``normalise`` stands.
+    ``dimensions``: D. ``encoder``: the encoder's own folder, where it is not the folder itself. ``prompts`` by name,
+    ``prompt``: the default one's name. ``max_length``: tokens that are taken of a text.
+    """
+
+    modules: Sequence[nn.Module] = ()
+    normalise: bool = False
+    dimensions: int = 0
+    encoder: Path | None = None
+    prompts: Mapping[str, str] = {}
+    prompt: str | None = None
+    truncate_dim: int | None = None
+    max_length: int | None = None
+    lower_case: bool = False
+
+    def to(self, device: torch.device) -> "SentenceModules":
+        """Itself, its modules on a device and in eval mode."""
+        for module in self.modules:
+            module.to(device).eval()
+        return self
+
+    def vectors(
+        self,
+        hidden: Tensor,
+        inputs: Mapping[str, Tensor],
+        layers: Sequence[Tensor] | None,
+        *,
+        prompt_length: int | None,
+    ) -> Tensor:
+        """What the modules make of hidden states float32 (B, n, hidden): vectors (B, D)."""
+        features: dict[str, Any] = {**inputs, "token_embeddings": hidden}
+        if layers is not None:
+            features["all_layer_embeddings"] = tuple(layer.float() for layer in layers)
+        if prompt_length is not None:
+            features["prompt_length"] = prompt_length
+        for module in self.modules:
+            features = module(features)
+        return features["sentence_embedding"]
+
+    def prompt_for(self, name: str | None, prompt: str | None, source: str | Path) -> str:
+        """The ``prompt`` given, that of ``name``, or the default one. Raises ConfigurationError for another name."""
+        if prompt is not None:
+            if name is not None:
+                raise ConfigurationError(f'give prompt ("{prompt}") or prompt_name ("{name}"), not both')
+            return prompt
+        if name is not None and name not in self.prompts:
+            there = ", ".join(self.prompts) or "none"
+            raise ConfigurationError(f'"{source}" has no prompt "{name}"; its prompts: {there}. prompt takes any text')
+        return self.prompts.get(name or self.prompt or "") or ""
+
+
+PLAIN = SentenceModules()
+
+
+def sentence_modules(source: str | Path) -> SentenceModules:
+    """The modules of a folder or hub name, on the CPU; PLAIN for what is no sentence-transformers folder.
+
+    Raises CheckpointError where it cannot be read, or does not begin with a transformer; MissingDependencyError.
+    """
+    listed = _listed(source)
+    if listed is None:
+        return PLAIN
+    package = require("sentence_transformers", extra="embed")
+    with quiet_transformers(), reading(f'"{source}"', source):
+        loaded = package.SentenceTransformer(str(source), device="cpu")
+    first, *rest = loaded
+    if not hasattr(first, "auto_model"):
+        raise CheckpointError(
+            f'"{source}" begins with {type(first).__name__}, not with a transformer: its vectors come from '
+            f'sentence-transformers, SentenceTransformer("{source}").encode(texts)'
+        )
+    _check_default(loaded, source)
+    ends_unit = bool(rest) and type(rest[-1]).__name__ == "Normalize"
+    return SentenceModules(
+        modules=tuple(rest[:-1] if ends_unit else rest), normalise=ends_unit,
+        dimensions=loaded.get_embedding_dimension(), encoder=_encoder(source, listed), prompts=dict(loaded.prompts),
+        prompt=loaded.default_prompt_name, truncate_dim=loaded.truncate_dim, max_length=loaded.max_seq_length,
+        lower_case=bool(getattr(first, "do_lower_case", False)),
+    )  # fmt: skip
+
+
+def _check_default(loaded: Any, source: str | Path) -> None:
+    name = loaded.default_prompt_name
+    if name is not None and name not in loaded.prompts:
+        there = ", ".join(loaded.prompts) or "none"
+        raise CheckpointError(f'"{source}" has no prompt "{name}", its default_prompt_name; its prompts: {there}')
+
+
+def _encoder(source: str | Path, listed: Sequence[Mapping[str, Any]]) -> Path | None:
+    """The folder of the encoder, None for the folder itself. Raises CheckpointError for one inside a hub's."""
+    path = listed[0]["path"]
+    if not path:
+        return None
+    if not Path(source).is_dir():
+        raise CheckpointError(f'"{source}" has its encoder in "{path}": download it, and name the folder')
+    return Path(source) / path
+
+
+def _listed(source: str | Path) -> list[dict[str, Any]] | None:
+    """The modules that a folder names, None where it names none."""
+    absent: dict[str, Any] = {
+        f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors", "gated_repo")
+    }
+    try:
+        found = cached_file(str(source), MODULES, **absent)
+    except (OSError, ValueError):  # a wrong name: loading the model says so
+        return None
+    if found is None:
+        return None
+    with files.reading(Path(found), way_out="save the model again"):
+        listed = json.loads(Path(found).read_text(encoding="utf-8"))
+        if not listed or not all(
+            isinstance(module["type"], str) and isinstance(module["path"], str) for module in listed
+        ):
+            raise ValueError("it does not list modules, each with a type and a path")
+    return listed
