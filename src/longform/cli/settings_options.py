@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection
 from dataclasses import fields
+from inspect import getdoc
 from typing import Any, TypeVar
 
 Settings = TypeVar("Settings")
@@ -40,7 +41,7 @@ def chosen_settings(settings: type[Settings], parsed: Any, **others: Any) -> Set
 
 def field_helps(settings: type) -> dict[str, str]:
     """What the ``Args:`` part of the docstring says about each field."""
-    _, _, described = (settings.__doc__ or "").partition("Args:\n")
+    _, _, described = (getdoc(settings) or "").partition("Args:\n")  # Python 3.13 takes indentation away by itself
     described = described.split("\n\n")[0]
-    parts = re.split(r"^ {8}(\w+): ", described, flags=re.MULTILINE)[1:]
+    parts = re.split(r"^ {4}(\w+): ", described, flags=re.MULTILINE)[1:]
     return {name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)}
