@@ -82,6 +82,19 @@ def test_retrieval_finds_the_same_text(models: list[Any], tmp_path: Path) -> Non
         compare_retrieval(models, queries, documents, SETTINGS, **RETRIEVAL)
 
 
+def test_retrieval_by_the_best_chunk_finds_a_passage(models: list[Any], tmp_path: Path) -> None:
+    filling = "good bad long short it is for of a and " * 2
+    texts = {"a": f"{filling}. the near near text.", "b": f"{filling}. far far far.", "c": filling}
+    documents = write(tmp_path / "d.jsonl", [{"id": name, "text": text} for name, text in texts.items()])
+    queries = write(tmp_path / "q.jsonl", [{"query": filling, "relevant": "c"}])
+    options: dict[str, Any] = {**RETRIEVAL, "score": "best-chunk", "chunk_tokens": 8}
+    records = compare_retrieval(models, queries, documents, SETTINGS, **options)
+    assert all(0 <= record["ndcg@10"] <= 100 for record in records)
+    assert [record["truncated"] for record in records] == [0, 0, 0]
+    with pytest.raises(ConfigurationError, match='score is "odd"; it is one of document, best-chunk'):
+        compare_retrieval(models, queries, documents, SETTINGS, **(options | {"score": "odd"}))
+
+
 def test_an_id_may_begin_with_a_bracket(models: list[Any], tmp_path: Path) -> None:
     documents = write(tmp_path / "d.jsonl", [{"id": "[a", "text": "the near"}, {"id": "b", "text": "far"}])
     queries = write(tmp_path / "q.jsonl", [{"query": "the near", "relevant": "[a"}])

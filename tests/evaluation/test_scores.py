@@ -130,3 +130,13 @@ def test_a_number_is_a_name_where_names_are_numbers() -> None:
 def test_a_depth_is_one_or_more() -> None:
     with pytest.raises(ConfigurationError, match="depth is 0"):
         retrieval_scores(np.eye(2), np.eye(2), [{0}, {1}], depth=0)
+
+
+def test_a_document_is_as_good_as_its_best_chunk() -> None:
+    queries = np.array([[1.0, 0.0], [0.0, 1.0]])
+    chunks = np.array([[0.1, 1.0], [1.0, 0.1], [0.6, 0.6], [0.2, 0.9]])  # two of document 0, one of 1, one of 2
+    scores = retrieval_scores(queries, chunks, [{0}, {0}], starts=np.array([0, 2, 3]), recall_at=(1,))
+    assert (scores.ndcg, scores.recall[1]) == (1.0, 1.0)
+    assert retrieval_scores(queries, chunks, [{1}, {1}], starts=np.array([0, 2, 3]), recall_at=(1,)).recall[1] == 0
+    with pytest.raises(DataError, match="are not rows of 3"):
+        retrieval_scores(queries, chunks, [{3}, {0}], starts=np.array([0, 2, 3]))

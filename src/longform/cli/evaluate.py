@@ -10,7 +10,7 @@ from longform.cli.arguments import REMEMBERED, add_model_options, command_parser
 from longform.cli.printing import print_table
 
 NOT_IN_TABLE = ("task", "model", "strategy", "max_length", "labels", "f1", "confusion")  # fields of the records alone
-RETRIEVAL = ("query_field", "relevant_field", "id_field", "text_field", "depth")  # options
+RETRIEVAL = ("query_field", "relevant_field", "id_field", "text_field", "depth", "score", "chunk_tokens")  # options
 
 
 def parser() -> Any:
@@ -99,6 +99,9 @@ def _retrieval() -> Any:
     made.add_argument("--id-field", default="id", help="a document's id")
     made.add_argument("--text-field", default="text", help="a document's text")
     made.add_argument("--depth", type=int, default=10, help="ranks that nDCG counts (10: nDCG@10)")
+    made.add_argument("--score", type=str, default="document",
+                      help="document: by one vector; best-chunk: as good as its best chunk")  # fmt: skip
+    made.add_argument("--chunk-tokens", type=int, default=256, help="of a chunk")
     return made
 
 

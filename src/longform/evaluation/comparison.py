@@ -4,15 +4,17 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 from transformers import AutoModelForMaskedLM
 
 from longform.data.records import Record, field, read_records, string_field
-from longform.data.text import clean_text, read_documents
+from longform.data.special_tokens import content_ids
+from longform.data.text import Document, clean_text, read_documents
 from longform.errors import ConfigurationError, DataError
 from longform.evaluation.classification import (
     classification_scores,
@@ -22,11 +24,14 @@ from longform.evaluation.classification import (
 )
 from longform.evaluation.embeddings import retrieval_scores, similarity_spearman
 from longform.evaluation.masked_lm import mask_texts, masked_lm_scores
+from longform.inference.chunks import beginning, chunk_texts, encode_chunks
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
 from longform.inference.encoders import TextEncoder, load_encoder
 from longform.inference.fine_tuning import FineTuning, of_source
 from longform.inference.loading import load_limited
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected
+
+SCORES = ("document", "best-chunk")
 
 
 @dataclass(frozen=True)
@@ -85,12 +90,18 @@ def compare_similarity(
 
 def compare_retrieval(
     models: Sequence[Contender], queries: str | Path, documents: str | Path, settings: RunSettings, *,
-    query_field: str, relevant_field: str, id_field: str, text_field: str, depth: int = 10,
+    query_field: str, relevant_field: str, id_field: str, text_field: str, depth: int = 10, score: str = "document",
+    chunk_tokens: int = 256,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """nDCG and recall x 100; ``relevant_field``: the id, or list of ids, of a query's documents.
 
-    A sentence-transformers folder's prompts for queries and for documents come before them.
+    A sentence-transformers folder's prompts for queries and for documents come before them. ``score``: a document is
+    as good as its one vector ("document"), or as its best chunk of ``chunk_tokens`` ("best-chunk"). Chunks of a
+    Longform, and of the original cut at its limit, are pooled from the reading of the whole; those of the original in
+    chunks are read one by one.
     """
+    if score not in SCORES:
+        raise ConfigurationError(f'score is "{score}"; it is one of {", ".join(SCORES)}')
     corpus = list(read_documents(documents, text_field=text_field, id_field=id_field))
     places = {document.id: place for place, document in enumerate(corpus)}
     if len(places) < len(corpus):
@@ -102,13 +113,37 @@ def compare_retrieval(
 
     def measure(model: Contender) -> dict[str, Any]:
         encoder, options = _encoder(model, settings), _options(model, settings)
-        found = encoder.for_documents().collect(corpus, **options)
         wanted = encoder.for_queries().collect(questions, **options)
-        scores = retrieval_scores(wanted.values, found.values, relevant, depth=depth)
+        if score == "document":
+            found, starts = encoder.for_documents().collect(corpus, **options), None
+        else:
+            found, starts = _chunked(encoder.for_documents(), model, corpus, chunk_tokens, options)
+        scores = retrieval_scores(wanted.values, found.values, relevant, depth=depth, starts=starts)
         recall = {f"recall@{at}": 100 * value for at, value in scores.recall.items()}
         return {f"ndcg@{depth}": 100 * scores.ndcg, **recall, **_seen(found)}
 
+    if score == "best-chunk":
+        models = [replace(each, name=each.name.replace("chunks averaged", "chunks cut first")) for each in models]
     return _records(models, "retrieval", len(asked), measure)
+
+
+def _chunked(
+    encoder: TextEncoder, model: Contender, corpus: Sequence[Document], size: int, options: dict[str, Any]
+) -> tuple[Collected, np.ndarray]:
+    """Vectors of the chunks of all documents, and where those of each document begin."""
+    if model.strategy == "chunk-average":
+        cut = [chunk_texts(encoder, document.text, size) for document in corpus]
+        starts = np.cumsum([0, *map(len, cut)])[:-1]
+        options = options | {"strategy": "cut"}
+        return encoder.collect([text for chunks in cut for text in chunks], **options), starts
+    texts = [beginning(encoder, each.text) if model.strategy == "cut" else each.text for each in corpus]
+    batch = options["max_tokens_per_batch"]
+    found = encode_chunks(encoder, texts, chunk_tokens=size, max_tokens_per_batch=batch)
+    bar = tqdm(found, total=len(texts), desc="chunks of", unit="text", disable=not options["progress"])
+    vectors = [each.vectors for each in bar]
+    shorter = sum(len(text) < len(each.text) for text, each in zip(texts, corpus, strict=True))
+    tokens = sum(map(len, content_ids(encoder.tokenizer, texts)))
+    return Collected(np.concatenate(vectors), tokens, shorter), np.cumsum([0, *map(len, vectors)])[:-1]
 
 
 def compare_classification(

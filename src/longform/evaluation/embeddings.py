@@ -76,9 +76,12 @@ class RetrievalScores:
 
 def retrieval_scores(
     queries: np.ndarray, documents: np.ndarray, relevant: Sequence[Set[int]], *, depth: int = 10,
-    recall_at: Sequence[int] = (1, 10, 100),
+    recall_at: Sequence[int] = (1, 10, 100), starts: np.ndarray | None = None,
 ) -> RetrievalScores:  # fmt: skip
-    """Rank ``documents`` (N, D) by cosine for each of ``queries`` (Q, D); ``relevant``: rows of the right ones.
+    """Rank ``documents`` (N, D) by cosine for each of ``queries`` (Q, D); ``relevant``: the numbers of the right ones.
+
+    ``starts`` (N,): where rows of a document are chunks of it, one after the other, the first row of each document; a
+    document is then as good as its best chunk.
 
     nDCG is binary: gain 1 for a relevant document, discounted by log2(rank + 1), over the best that is possible.
     Equal cosines keep the documents' order. Raises DataError for a query without a relevant document,
@@ -90,13 +93,14 @@ def retrieval_scores(
         raise DataError(
             f"{len(queries)} queries for {len(relevant)} sets of relevant documents; at least one is needed"
         )
+    starts = np.arange(len(documents)) if starts is None else starts
     for place, rows in enumerate(relevant):
-        if not rows or min(rows) < 0 or max(rows) >= len(documents):
-            raise DataError(f"query {place}: its relevant documents {sorted(rows)} are not rows of {len(documents)}")
-    deepest = min(len(documents), max(depth, *recall_at))
+        if not rows or min(rows) < 0 or max(rows) >= len(starts):
+            raise DataError(f"query {place}: its relevant documents {sorted(rows)} are not rows of {len(starts)}")
+    deepest = min(len(starts), max(depth, *recall_at))
     hits = np.concatenate(
         [
-            _hits(queries[start : start + QUERIES_AT_A_TIME], documents, relevant[start:], deepest)
+            _hits(queries[start : start + QUERIES_AT_A_TIME], documents, starts, relevant[start:], deepest)
             for start in range(0, len(queries), QUERIES_AT_A_TIME)
         ]
     )
@@ -108,9 +112,11 @@ def retrieval_scores(
     return RetrievalScores(float((gained / best).mean()), depth, recall)
 
 
-def _hits(queries: np.ndarray, documents: np.ndarray, relevant: Sequence[Set[int]], deepest: int) -> np.ndarray:
+def _hits(
+    queries: np.ndarray, documents: np.ndarray, starts: np.ndarray, relevant: Sequence[Set[int]], deepest: int
+) -> np.ndarray:
     """(Q, deepest) of 0/1: is the document at that rank relevant."""
-    scores = _unit(queries) @ _unit(documents).T
+    scores = np.maximum.reduceat(_unit(queries) @ _unit(documents).T, starts, axis=1)
     ranking = np.argsort(-scores, axis=1, kind="stable")[:, :deepest]
     return np.array(
         [[int(row) in rows for row in ranked] for ranked, rows in zip(ranking, relevant, strict=False)], float

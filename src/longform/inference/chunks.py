@@ -87,6 +87,21 @@ def encode_chunks(
             yield ChunkVectors(encoder.finished(own), spans)
 
 
+def chunk_texts(encoder: TextEncoder, text: str, size: int) -> list[str]:
+    """The texts of the chunks that ``encode_chunks`` makes, to be read one by one."""
+    return [
+        text[each.start : each.stop]
+        for each in chunks_of(text, _tokens(encoder.tokenizer, text, "").offsets, size=size)
+    ]
+
+
+def beginning(encoder: TextEncoder, text: str) -> str:
+    """What the model takes of a text at once."""
+    offsets = _tokens(encoder.tokenizer, text, "").offsets
+    room = encoder.limit - special_tokens(encoder.tokenizer).total
+    return text if len(offsets) <= room else text[: offsets[room - 1, 1]]
+
+
 def _single(text: Text) -> str:
     if isinstance(text, tuple) and not isinstance(text, Document):
         raise ConfigurationError("a pair of texts has no chunks: give single texts")
