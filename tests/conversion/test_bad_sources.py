@@ -103,6 +103,11 @@ def test_no_model_type(bert_folder):
     refused(bert_folder, "no model_type")
 
 
+def test_a_model_type_that_is_no_name(bert_folder):
+    (bert_folder / "config.json").write_text('{"model_type": ["bert"]}')
+    refused(bert_folder, "model_type ['bert']")
+
+
 def test_no_weights(bert_folder):
     (bert_folder / "model.safetensors").unlink()
     refused(bert_folder, "no model.safetensors")

@@ -110,6 +110,8 @@ def change_modules(folder, change) -> None:
         (lambda m: m[2].update(type="somebody.else.Dense"), "somebody.else.Dense"),
         (lambda m: m[1].update(path="../../etc"), "outside the folder"),
         (lambda m: m[0].update(path="/"), "outside the folder"),
+        (lambda m: m[1].update(path="a" * 300), "names a module that cannot be one: .*too long"),
+        (lambda m: m[1].update(path="a\0b"), "names a module that cannot be one: .*null"),
         (lambda m: m.clear(), "does not list modules"),
         (lambda m: m[1].pop("type"), "has the modules Transformer ->  -> "),
     ],

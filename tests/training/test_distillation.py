@@ -219,6 +219,14 @@ def test_a_checkpoint_that_was_cut_short(
         _run(student_folder, teacher, texts, output=interrupted)
 
 
+def test_a_manifest_of_names_that_no_file_has(
+    interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str]
+) -> None:
+    (interrupted / "checkpoint-4" / "complete.json").write_text(json.dumps({"a" * 300: 3}))
+    with pytest.raises(CheckpointError, match=r"damaged \(.*too long"):
+        _run(student_folder, teacher, texts, output=interrupted)
+
+
 @pytest.mark.parametrize("name", ["optimizer.pt", "rng_state.pth", "scheduler.pt"])
 def test_a_pickle_is_not_run(
     name: str, interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path

@@ -30,7 +30,11 @@ def test_the_base_preset_has_roberta_s_size() -> None:
     [
         ("model: {hidden: 3}", r"model 'hidden', which is not known; there are .*hidden_size"),
         ("optimiser: {}", "part 'optimiser', which is not known"),
-        ("training: {steps: 3}", "PretrainingSettings 'steps', which is not known"),
+        ("training: {steps: 3}", "training 'steps', which is not known"),
+        ("model: true", "model: True, which is not settings by name"),
+        ("training: {seed: null}", "seed: None in training; it takes int"),
+        ("training: {max_steps: 1e999}", "max_steps: '1e999' in training; it takes int or nothing"),
+        ("tokenizer: {lowercase: 1}", "lowercase: 1 in tokenizer; it takes bool"),
         ("[1", "not valid YAML"),
         ("3", "has no parts"),
         ("&a [*a]", "has no parts"),

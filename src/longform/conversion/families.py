@@ -1,5 +1,7 @@
 """The families of models that can be converted, by Hugging Face's model_type."""
 
+from typing import Any
+
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.conversion.bert import BERT
@@ -13,12 +15,12 @@ FAMILIES = (BERT, ROBERTA, DISTILBERT, ELECTRA)
 BY_MODEL_TYPE: dict[str, Family] = {kind: family for family in FAMILIES for kind in family.model_types}
 
 
-def check_model_type(model_type: str | None) -> None:
+def check_model_type(model_type: Any) -> None:
     """Raise ConversionError, listing what is supported, for what is neither of a family nor a Longform."""
     supported = "supported model types: " + ", ".join(BY_MODEL_TYPE)
     if model_type is None:
         raise ConversionError(f"the source's config.json has no model_type; {supported}")
-    if model_type != "linformer" and model_type not in BY_MODEL_TYPE:
+    if not isinstance(model_type, str) or model_type not in (*BY_MODEL_TYPE, "linformer"):
         raise ConversionError(f"a source of model_type {model_type!r} cannot be converted; {supported}")
 
 

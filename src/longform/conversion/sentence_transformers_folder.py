@@ -90,7 +90,12 @@ def _kind(module: dict[str, Any]) -> str:
 
 def _inside(folder: Path, module: dict[str, Any]) -> str:
     path = str(module.get("path", ""))
-    if not (folder / path).resolve().is_relative_to(folder.resolve()):
+    try:
+        inside = (folder / path).resolve().is_relative_to(folder.resolve())
+        (folder / path).exists()  # raises for what no file can be called
+    except (OSError, ValueError) as error:
+        raise ConversionError(f"{folder / MODULES_FILE} names a module that cannot be one: {error}") from error
+    if not inside:
         raise ConversionError(f"{folder / MODULES_FILE} names a module outside the folder: {path!r}")
     return path
 

@@ -58,7 +58,8 @@ def check_manifest(folder: Path) -> None:
     sizes = files.read_json(folder / MANIFEST, way_out=_way_out(folder))
     for name, size in sizes.items():
         file = folder / name
-        there = file.stat().st_size if file.is_file() else None
+        with reading(folder):  # a name may be longer than any file's
+            there = file.stat().st_size if file.is_file() else None
         if there != size:
             state = "is missing" if there is None else f"has {there:,} bytes instead of {size:,}"
             raise CheckpointError(f'"{file}" {state}: {_way_out(folder)}')

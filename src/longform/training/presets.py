@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from longform.data.tokenizer_training import TokenizerSettings
 from longform.errors import ConfigurationError, require
@@ -42,11 +43,11 @@ def load_preset(name: str | Path) -> Preset:
     from longform.models.configuration_linformer import LinformerConfig  # not above: --help reads descriptions alone
 
     given = _parts(name)
-    model = dict(given.get("model") or {})
+    model = _mapping(name, "model", given.get("model"))
     _check_names(name, "model", model, LinformerConfig.__annotations__)
     return Preset(
-        str(given.get("description", "")), _made(name, TokenizerSettings, given.get("tokenizer")), model,
-        _made(name, PretrainingSettings, given.get("training")),
+        str(given.get("description", "")), _made(name, TokenizerSettings, "tokenizer", given), model,
+        _made(name, PretrainingSettings, "training", given),
     )  # fmt: skip
 
 
@@ -68,9 +69,21 @@ def _parts(name: str | Path) -> Mapping[str, Any]:
     return given
 
 
-def _made(preset: str | Path, kind: Any, values: Any) -> Any:
-    chosen = dict(values or {})
-    _check_names(preset, kind.__name__, chosen, [field.name for field in fields(kind)])
+def _mapping(preset: str | Path, part: str, values: Any) -> dict[str, Any]:
+    if not isinstance(values or {}, Mapping):
+        raise ConfigurationError(f'the preset "{preset}" has {part}: {values!r}, which is not settings by name')
+    return dict(values or {})
+
+
+def _made(preset: str | Path, kind: Any, part: str, given: Mapping[str, Any]) -> Any:
+    chosen = _mapping(preset, part, given.get(part))
+    _check_names(preset, part, chosen, [field.name for field in fields(kind)])
+    types = get_type_hints(kind)
+    for name, value in chosen.items():
+        allowed = get_args(types[name]) or (types[name],)  # of "int | None" both
+        if type(value) not in allowed and not (type(value) is int and float in allowed):
+            names = " or ".join("nothing" if one is NoneType else one.__name__ for one in allowed)
+            raise ConfigurationError(f'the preset "{preset}" has {name}: {value!r} in {part}; it takes {names}')
     return kind(**chosen)
 
 
