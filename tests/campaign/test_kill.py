@@ -64,7 +64,7 @@ def test_killed_before_a_change_of_a_file_it_goes_on_to_the_same_output(trials: 
 
 
 @pytest.mark.parametrize(("name", "older", "newer"), [
-    ("embed", "--max-length 8", ""), ("convert", "--attention-window 32", "--overwrite"),
+    ("embed", "--max-length 8", ""), ("convert", "--attention-window 32", "--restart"),
     *([("embed to parquet", "--max-length 8", ""), ("predict", "--max-length 8", "")] if FULL else []),
 ])  # fmt: skip
 def test_an_older_output_is_there_until_the_new_one_is(

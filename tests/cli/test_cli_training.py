@@ -61,8 +61,9 @@ def test_distill_says_where_it_did_harm(files: Path, capsys: pytest.CaptureFixtu
     options = ["--max-steps", "2", "--learning-rate", "0.5", "--heldout-documents", "4", "--tokens-per-step", "200"]
     assert main(["distill", *places, "--output", str(files / "out"), *options]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert "tokens in crops of up to 64; measured on 4 documents" in said[-3]
-    assert said[-1].startswith("worse    the cosine and the error of the layers after training is worse than before")
+    assert "tokens in crops of up to 64; measured on 4 documents" in said[-4]
+    assert said[-2].startswith("worse    the cosine and the error of the layers after training is worse than before")
+    assert said[-1].startswith(f"next  longform finetune {files / 'long'} labelled.jsonl")
     assert main(["distill", places[1], places[0], places[2], "--output", str(files / "swapped")]) == 2
     assert "student and teacher are swapped" in capsys.readouterr().err
     assert not (files / "swapped").exists()

@@ -229,7 +229,7 @@ def test_changed_settings_are_refused_by_name(longform_folder: Path, bert_folder
     done = interrupted(longform_folder, source, output)
     write(source, texts(600))
     shorter = InferenceSettings(progress=False, max_length=20)
-    with pytest.raises(ConfigurationError, match=r"limit: 64 there, 20 now.*--restart true"):
+    with pytest.raises(ConfigurationError, match=r"limit: 64 there, 20 now.*--restart"):
         embed(longform_folder, source, output, shorter)
     with pytest.raises(ConfigurationError, match="pooling: mean there, cls now"):
         embed(longform_folder, source, output, SETTINGS, pooling="cls")
@@ -267,7 +267,7 @@ def test_changed_documents_are_refused_though_the_last_is_the_same(
         predict(classifier_folder, source, output, settings)
     kept = (tmp_path / "out.jsonl.partial").read_text()
     write(source, [change(row) if number == place else row for number, row in enumerate(rows)])
-    said = rf"number {place + 1} is another one \({place}x?\) in the sources: they have changed; restart"
+    said = rf"number {place + 1} is another one \({place}x?\) in the sources: they have changed; begin anew"
     with pytest.raises(DataError, match=said):
         predict(classifier_folder, source, output, settings)
     assert (tmp_path / "out.jsonl.partial").read_text() == kept

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from longform.choices import POOLINGS
-from longform.cli.arguments import add_input_options, add_model_options, command_parser
-from longform.cli.printing import print_summary
+from longform.choices import POOLINGS, STANDARD_OUTPUT
+from longform.cli.arguments import add_input_options, add_model_options, command_parser, one_of, output_stream
+from longform.cli.printing import print_next, print_summary
 from longform.cli.settings_options import chosen_settings
 
 
@@ -13,8 +13,9 @@ def parser() -> Any:
     made = command_parser("embed", "One vector a document, in order. Interrupted, it goes on when it is called again.")
     made.add_argument("model", help="folder or hub name of an encoder, or a sentence-transformers folder")
     add_input_options(made)
-    poolings = f"{', '.join(POOLINGS)} or max; null: as the folder says"
-    made.add_argument("--pooling", type=str | None, default=None, help=poolings)
+    made.add_argument(
+        "--pooling", **one_of((*POOLINGS, "max"), null=True), default=None, help="null: as the folder says"
+    )
     made.add_argument(
         "--normalise", type=bool | None, default=None, help="vectors of length 1; null: as the folder says"
     )
@@ -34,4 +35,14 @@ def run(settings: Any) -> None:
     chosen = chosen_settings(InferenceSettings, settings, progress=True)
     names = ("pooling", "normalise", "prompt_name", "prompt", "truncate_dim")
     how = {name: settings[name] for name in names}
-    print_summary(embed(settings.model, settings.sources, settings.output, chosen, **how))
+    shown = output_stream(settings.output)
+    print_summary(embed(settings.model, settings.sources, settings.output, chosen, **how), shown)
+    print_next(_next(settings.output), shown)
+
+
+def _next(output: str) -> str:
+    if output.endswith(".parquet"):
+        return f"in Python: numpy.stack(pandas.read_parquet({output!r})['embedding']) has the vectors"
+    if output == STANDARD_OUTPUT:
+        return 'each line\'s "embedding" is the vector of its "id"'
+    return f"in Python: [json.loads(line)['embedding'] for line in open({output!r})] are the vectors"

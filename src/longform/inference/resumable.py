@@ -34,7 +34,7 @@ class ResumableOutput:
         self.done = 0
         if restart:
             self.partial.unlink(missing_ok=True)
-        run = RunFile(self._settings, self.partial, "run", "--restart true to begin anew")
+        run = RunFile(self._settings, self.partial, "run", "restart=True (--restart) to begin anew")
         run.open(settings, begun=["documents"] if self.partial.exists() else [])
         self._file = self.partial.open("a+b")
         self._documents = self.output.with_name(self.output.name + DOCUMENTS)

@@ -225,7 +225,7 @@ def _skip_done(documents: Iterator[Document], result: ResumableOutput) -> None:
             now = "missing" if document is None else f"another one ({document.id})"
             raise DataError(
                 f"{result.partial} holds {result.done} documents, but number {place} is {now} in the sources: "
-                "they have changed; restart (--restart true)"
+                "they have changed; begin anew with restart=True (--restart)"
             )
 
 

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from longform.choices import STRATEGIES
 from longform.data.batching import Batch, TokenizedText, batches_of, tokenized_batches, windows
 from longform.data.special_tokens import content_ids, special_tokens
 from longform.data.text import Document, Text, is_one, usable_texts
 from longform.errors import ConfigurationError, DataError
 
-STRATEGIES = ("cut", "whole", "chunk-average")
+CUT = "cut"  # a strategy as "whole" is; the limit then is the caller's
 DEFAULT_BATCH_TOKENS = 8192  # padding included
 
 
@@ -59,8 +60,8 @@ def run_texts(
 
 def check_strategy(strategy: str) -> None:
     """Raise ConfigurationError for a strategy that there is not."""
-    if strategy not in STRATEGIES:
-        raise ConfigurationError(f'strategy is "{strategy}"; it is one of {", ".join(STRATEGIES)}')
+    if strategy not in (CUT, *STRATEGIES):
+        raise ConfigurationError(f'strategy is "{strategy}"; it is one of {", ".join((CUT, *STRATEGIES))}')
 
 
 def _in_order(forward: Callable[[Batch], Tensor], batches: Iterable[Batch]) -> Iterator[Outcome]:
