@@ -13,6 +13,7 @@ SHARINGS = ("none", "headwise", "key_value", "layerwise")
 PROJECTION_INITS = ("normal", "block_mean")
 EXTENSIONS = ("tile", "interpolate")  # of a table of positions to more rows
 PACKINGS = ("full", "documents")  # of a corpus into blocks
+BOUNDARIES = ("tokens", "sentences", "paragraphs")  # where a chunk may begin
 POOLINGS = ("cls", "mean", "lead", "cls_mean", "cls_lead")
 DTYPES = ("float32", "bfloat16", "auto")
 SCHEDULES = ("cosine", "linear", "constant")  # of a learning rate

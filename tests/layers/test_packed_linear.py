@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import gelu, linear
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.linear import can_pack
+from longform.functional.linear import can_pack, onednn
 from longform.functional.linear.call import is_tiled
 from longform.layers.feed_forward import FeedForward
 from longform.layers.linear import Linear
@@ -27,7 +27,7 @@ def given(*shape, inner, outer, dtype=torch.float32, bias=True):
 
 @pytest.mark.parametrize("with_gelu", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", onednn.supported_dtypes())
 @pytest.mark.parametrize(
     ("shape", "inner", "outer"), [((1, 1), 1, 1), ((2, 5), 7, 3), ((3, 33), 48, 65), ((2, 40), 64, 96)]
 )

@@ -10,6 +10,7 @@ from torch import nn
 import longform
 from longform import LinformerForSequenceClassification, LinformerModel
 from longform.errors import ConfigurationError, InputError
+from longform.functional.linear import onednn
 from longform.layers.packed_linear import PackedLinear
 from tolerances import assert_close
 
@@ -31,7 +32,8 @@ def test_every_kind_of_attention_gives_the_same(kind: str, dtype: torch.dtype) -
     attention = model.encoder.layers[0].attention
     own = attention.projection_sharing == "none" or len(attention.head_groups) > 1
     packed = sum(isinstance(part, PackedLinear) for part in model.modules())
-    assert packed == (4 if own else 6) * model.config.num_hidden_layers
+    worth = dtype in onednn.supported_dtypes()
+    assert packed == (4 if own else 6) * worth * model.config.num_hidden_layers
     assert_close(model(ids, mask).last_hidden_state, expected.double())
     assert_close(model(ids[:1, :5]).last_hidden_state, short.double())
 

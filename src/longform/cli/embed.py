@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from longform.choices import POOLINGS, STANDARD_OUTPUT
+from longform.choices import BOUNDARIES, POOLINGS, STANDARD_OUTPUT
 from longform.cli.arguments import add_input_options, add_model_options, command_parser, one_of, output_stream
 from longform.cli.printing import print_next, print_summary
 from longform.cli.settings_options import chosen_settings
@@ -10,7 +10,9 @@ from longform.cli.settings_options import chosen_settings
 
 def parser() -> Any:
     """Options of the command."""
-    made = command_parser("embed", "One vector a document, in order. Interrupted, it goes on when it is called again.")
+    made = command_parser(
+        "embed", "One vector a document, or one a chunk, in order. Interrupted, it goes on when it is called again."
+    )
     made.add_argument("model", help="folder or hub name of an encoder, or a sentence-transformers folder")
     add_input_options(made)
     made.add_argument(
@@ -24,6 +26,9 @@ def parser() -> Any:
     )
     made.add_argument("--prompt", type=str | None, default=None, help="text before each document")
     made.add_argument("--truncate-dim", type=int | None, default=None, help="first dimensions that are kept; null: all")
+    made.add_argument("--chunk-tokens", type=int | None, default=None,
+                      help="tokens of a chunk: one record a chunk, each of which knows its whole document")  # fmt: skip
+    made.add_argument("--boundaries", **one_of(BOUNDARIES), default="tokens", help="where a chunk may begin")
     add_model_options(made, compiling=True)
     return made
 
@@ -33,7 +38,7 @@ def run(settings: Any) -> None:
     from longform.inference.run import InferenceSettings, embed
 
     chosen = chosen_settings(InferenceSettings, settings, progress=True)
-    names = ("pooling", "normalise", "prompt_name", "prompt", "truncate_dim")
+    names = ("pooling", "normalise", "prompt_name", "prompt", "truncate_dim", "chunk_tokens", "boundaries")
     how = {name: settings[name] for name in names}
     shown = output_stream(settings.output)
     print_summary(embed(settings.model, settings.sources, settings.output, chosen, **how), shown)

@@ -86,7 +86,8 @@ def _run(name: str, arguments: list[str]) -> int:
 
 def _going_on(name: str, settings: Any) -> str:
     """What the same command does after Ctrl-C; ``settings``: None before they are read."""
-    if settings is None or name in AT_ONCE or getattr(settings, "output", None) == STANDARD_OUTPUT:
+    at_once = name in AT_ONCE and getattr(settings, "task", None) != "mteb"  # which keeps the result of each task
+    if settings is None or at_once or getattr(settings, "output", None) == STANDARD_OUTPUT:
         return "nothing is kept, the same command begins anew"
     without = " without --restart" if getattr(settings, "restart", False) else ""
     return f"the same command{without} goes on where it was"

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from longform.choices import BOUNDARIES
 from longform.errors import ConfigurationError, InputError
 
-BOUNDARIES = ("tokens", "sentences", "paragraphs")
 _ENDS = {
     "sentences": re.compile(r"(?:[.!?\u2026]+[\"'\u201d\u2019)\]]*\s+|[\u3002\uff01\uff1f]\s*|\n\s*\n\s*)"),
     "paragraphs": re.compile(r"(?:\r\n|\r|\n)[^\S\r\n]*(?:\r\n|\r|\n)\s*"),

@@ -29,6 +29,14 @@ class ChunkVectors(NamedTuple):
     spans: np.ndarray
 
 
+class ChunkOutcome(NamedTuple):
+    """What became of one text: ``vectors`` and ``spans`` of its chunks, and the tokens of each (m,)."""
+
+    vectors: np.ndarray
+    spans: np.ndarray
+    tokens: np.ndarray
+
+
 class _Tokens(NamedTuple):
     """A text's token ids, and the characters of each (T, 2); ``prompt``: ids of what stands before the text."""
 
@@ -61,6 +69,16 @@ def encode_chunks(
     Raises ConfigurationError for a chunk longer than the model and a tokenizer that does not tell characters,
     InputError for spans that are not in order.
     """
+    how: Any = {"chunk_tokens": chunk_tokens, "overlap": overlap, "boundaries": boundaries, "window": window}
+    for found in chunk_outcomes(encoder, texts, max_tokens_per_batch=max_tokens_per_batch, **how):
+        yield ChunkVectors(found.vectors, found.spans)
+
+
+def chunk_outcomes(
+    encoder: TextEncoder, texts: Text | Iterable[Text], *, chunk_tokens: int, overlap: int = 0,
+    boundaries: str | Sequence[Spans] = "tokens", max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS, window: int = 512,
+) -> Iterator[ChunkOutcome]:  # fmt: skip
+    """What ``encode_chunks`` gives, and the tokens of each chunk."""
     tokenizer = encoder.tokenizer
     if not tokenizer.is_fast:
         raise ConfigurationError(
@@ -84,7 +102,8 @@ def encode_chunks(
             vectors[place][number] = vector
         for own, chunks in zip(vectors, cut, strict=True):
             spans = np.array([(chunk.start, chunk.stop) for chunk in chunks], dtype=np.int64)
-            yield ChunkVectors(encoder.finished(own), spans)
+            counts = np.array([chunk.end - chunk.first for chunk in chunks], dtype=np.int64)
+            yield ChunkOutcome(encoder.finished(own), spans, counts)
 
 
 def chunk_texts(encoder: TextEncoder, text: str, size: int) -> list[str]:
@@ -103,7 +122,7 @@ def beginning(encoder: TextEncoder, text: str) -> str:
 
 
 def _single(text: Text) -> str:
-    if isinstance(text, tuple) and not isinstance(text, Document):
+    if isinstance(text, tuple) and not (isinstance(text, Document) and text.pair is None):
         raise ConfigurationError("a pair of texts has no chunks: give single texts")
     return text_of(text)
 

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,16 @@ from longform.runs.folder import RunFile
 PARTIAL, SETTINGS, DOCUMENTS = BESIDE = (".partial", ".settings", ".documents")  # while it is not finished
 OUTPUT_SUFFIXES = (".jsonl", ".parquet")
 ROWS_AT_A_TIME = 1024  # of a parquet row group
+_WHOLE_KEY = re.compile(rb"\S+ (\d{1,9})\n")
 
 
 class ResumableOutput:
     """Appends records, in order, for ``output`` (.jsonl or .parquet); a second start goes on where the first ended.
 
     Beside ``output`` stand, until it is finished, ``output.partial`` (one record a line), ``output.documents`` (the key
-    of each record's document, one a line) and ``output.settings``, the run's identity (longform.runs.folder). ``done``:
-    records that an earlier start left. Raises ConfigurationError that names what changed; ``restart`` discards what was
-    there.
+    of each document and its number of records, one a line) and ``output.settings``, the run's identity
+    (longform.runs.folder). ``done``: documents all of whose records an earlier start left. Raises
+    ConfigurationError that names what changed; ``restart`` discards what was there.
     """
 
     def __init__(self, output: str | Path, settings: Mapping[str, Any], *, restart: bool = False) -> None:
@@ -41,14 +43,15 @@ class ResumableOutput:
         self._keys = self._documents.open("a+b")
         self._keep_whole_lines()
 
-    def append(self, record: Mapping[str, Any], document: str) -> None:
-        """Write the record of the document with the key ``document``; it is kept even if the process is killed next.
+    def append(self, records: Sequence[Mapping[str, Any]], document: str) -> None:
+        """Write the records of the document with the key ``document``; kept even if the process is killed next.
 
         Raises OSError on a full disk.
         """
-        self._keys.write(document.encode() + b"\n")
-        self._keys.flush()  # first: a record always has the key of its document
-        self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n")
+        self._keys.write(f"{document} {len(records)}\n".encode())
+        self._keys.flush()  # first: records always have the key of their document
+        for record in records:
+            self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n")
         self._file.flush()
 
     def records(self) -> Iterator[dict[str, Any]]:
@@ -59,7 +62,7 @@ class ResumableOutput:
     def documents(self) -> Iterator[str]:
         """The keys of the documents whose records an earlier start left."""
         with self._documents.open("rb") as lines:
-            yield from (line.decode().rstrip() for line in islice(lines, self.done))
+            yield from (line.decode().split()[0] for line in islice(lines, self.done))
 
     def finish(self) -> None:
         """The partial file becomes the output, which replaces an older one at once."""
@@ -90,10 +93,12 @@ class ResumableOutput:
     def _keep_whole_lines(self) -> None:
         """A kill in the middle of a line leaves a part of it, a lost disk other lengths: keep what both files have."""
         whole, known = self._file.seek(0), self._keys.seek(0)
-        for line, key in zip(self._file, self._keys, strict=False):
-            if not _is_whole(line) or not key.endswith(b"\n"):
+        for key in self._keys:
+            count = _WHOLE_KEY.fullmatch(key)
+            lines = list(islice(self._file, int(count[1]))) if count else []
+            if not count or len(lines) < int(count[1]) or not all(map(_is_whole, lines)):
                 break
-            whole, known = whole + len(line), known + len(key)
+            whole, known = whole + sum(map(len, lines)), known + len(key)
             self.done += 1
         self._file.truncate(whole)
         self._keys.truncate(known)

@@ -8,24 +8,37 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
 from longform.data.text import Document, ReadReport, read_documents, written
 from longform.errors import ConfigurationError, DataError, InputError
+from longform.inference.chunks import chunk_outcomes
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import TextEncoder, load_encoder
 from longform.inference.resumable import BESIDE, ResumableOutput
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
+from longform.inference.strategies import DEFAULT_BATCH_TOKENS, TextModel
 from longform.runs.digest import content_key
 from longform.runs.output import sole_output
 from longform.runs.subject import model_identity
 
 Sources = str | Path | Sequence[str | Path]
+CHUNKS = "chunks"  # the strategy of a run with a vector a chunk
 READ_AT_LEAST, CHARACTERS_A_TOKEN = 2**20, 16  # of a document, however few tokens are taken of it
 LOADING = ("max_length", "dtype", "device", "compile")  # settings that are needed to load the model
+
+
+class Made(NamedTuple):
+    """What a model made of one document: ``values`` (m, F), a row a record, and what else each record says."""
+
+    values: np.ndarray
+    facts: list[dict[str, Any]]
+
+
+Results = Callable[[Iterator[Document]], Iterator[Made]]  # of each document, in order
+Formatted = Callable[[np.ndarray], dict[str, Any]]  # a row as a record has it
 
 
 @dataclass(frozen=True)
@@ -34,11 +47,11 @@ class InferenceSettings:
 
     Lengths are in tokens. ``strategy``: "whole" (up to ``max_length``; None: the model's limit) or "chunk-average" (the
     mean over chunks that share ``overlap`` tokens). ``max_characters``: read of a document at most, what is beyond is
-    counted; None: 2^20, or 16 for each token that is taken of it where that is more, and everything with
-    "chunk-average". ``on_long``, of texts that are longer: "truncate" (counted) or "error". ``batch_tokens``: of a
-    batch, padding included. ``compile``: by torch.compile, Longforms only; it costs tens of seconds at the start of a
-    run. ``restart``: begin anew instead of resuming an interrupted run. For a classifier, None of a length or field
-    means that of its fine-tuning, where its folder says so.
+    counted; None: 2^20, or 16 for each token that is taken of it where that is more, and everything where chunks use
+    all of it. ``on_long``, of texts that are longer: "truncate" (counted) or "error". ``batch_tokens``: of a batch,
+    padding included. ``compile``: by torch.compile, Longforms only; it costs tens of seconds at the start of a run.
+    ``restart``: begin anew instead of resuming an interrupted run. For a classifier, None of a length or field means
+    that of its fine-tuning, where its folder says so.
     """
 
     text_field: str | None = None  # "text"
@@ -66,6 +79,7 @@ class InferenceSummary:
 
     output: str
     documents: int
+    records: int  # one a document, or one a chunk
     resumed: int  # documents that were done before, by an interrupted run
     tokens: int
     truncated: int  # documents that were cut
@@ -101,7 +115,8 @@ def predict(
         fields = classifier.fine_tuning.fields(model, **_chosen(settings, "text_field", "pair_field"))
         settings = replace(settings, **fields)
         identity = {"command": "predict", "threshold": threshold}
-        return _run(classifier, format_record, model, sources, place, settings, identity)
+        results = _of_documents(classifier, settings)
+        return _run(results, format_record, classifier.limit, model, sources, place, settings, identity)
 
 
 def embed(
@@ -115,14 +130,24 @@ def embed(
     prompt_name: str | None = None,
     prompt: str | None = None,
     truncate_dim: int | None = None,
+    chunk_tokens: int | None = None,
+    boundaries: str = "tokens",
 ) -> InferenceSummary:
     """Embed the documents of ``sources`` (see ``read_documents``); ``output``: jsonl or parquet.
 
     A record has ``id``, ``embedding`` (D float32 values), ``tokens`` and ``truncated`` (tokens cut off).
-    ``pooling``, ``normalise``, prompts and ``truncate_dim`` as in ``load_encoder``. Raises the errors of
-    ``longform.errors``.
+    ``pooling``, ``normalise``, prompts and ``truncate_dim`` as in ``load_encoder``.
+
+    With ``chunk_tokens`` there is a record for every chunk of a document, which is read as a whole whatever its length:
+    ``id``, ``chunk`` (0, 1, ...), ``start`` and ``end`` (characters), ``embedding`` and ``tokens``; ``boundaries`` and
+    ``settings.overlap`` as in ``encode_chunks``. Raises the errors of ``longform.errors``.
     """
     settings = settings or InferenceSettings()
+    if chunk_tokens is not None and settings.strategy != "whole":
+        raise ConfigurationError(
+            f'chunk_tokens={chunk_tokens} gives a vector a chunk, strategy="{settings.strategy}" one of them all: '
+            "choose one of the two"
+        )
     how: dict[str, Any] = {
         "pooling": pooling, "normalise": normalise, "prompt_name": prompt_name, "prompt": prompt,
         "truncate_dim": truncate_dim,
@@ -132,9 +157,14 @@ def embed(
         settings = replace(settings, text_field=settings.text_field or "text")
         identity = {
             "command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise, "prompt": encoder.prompt,
-            "truncate_dim": encoder.dimensions,
+            "truncate_dim": encoder.dimensions, "chunk_tokens": chunk_tokens, "boundaries": boundaries,
         }  # fmt: skip
-        return _run(encoder, _embedding_record, model, sources, place, settings, identity)
+        if chunk_tokens is None:
+            results = _of_documents(encoder, settings)
+        else:
+            settings = replace(settings, strategy=CHUNKS)
+            results = _of_chunks(encoder, settings, chunk_tokens=chunk_tokens, boundaries=boundaries)
+        return _run(results, _embedding_record, encoder.limit, model, sources, place, settings, identity)
 
 
 def _listed(sources: Sources) -> Sequence[str | Path]:
@@ -142,7 +172,7 @@ def _listed(sources: Sources) -> Sequence[str | Path]:
 
 
 def _max_characters(settings: InferenceSettings, tokens: int) -> int | None:
-    if settings.max_characters is not None or settings.strategy == "chunk-average":
+    if settings.max_characters is not None or settings.strategy in ("chunk-average", CHUNKS):
         return settings.max_characters
     return max(READ_AT_LEAST, CHARACTERS_A_TOKEN * tokens)
 
@@ -152,26 +182,29 @@ def _chosen(settings: InferenceSettings, *names: str) -> dict[str, Any]:
 
 
 def _run(
-    runner: TextModel, format_record: Callable[[np.ndarray], dict[str, Any]], model: str | Path, sources: Sources,
-    output: Path, settings: InferenceSettings, identity: dict[str, Any],
+    results: Results, format_record: Formatted, limit: int, model: str | Path, sources: Sources, output: Path,
+    settings: InferenceSettings, identity: dict[str, Any],
 ) -> InferenceSummary:  # fmt: skip
-    """Write a record of each document; ``identity``: what, beside ``settings``, a resumed run must have in common."""
+    """Write the records of each document; ``limit``: tokens that the model takes.
+
+    ``identity``: what, beside ``settings``, a resumed run must have in common.
+    """
     report = ReadReport()
     fields: Any = _chosen(settings, "text_field", "pair_field", "id_field", "stdin_format")
-    documents = read_documents(sources, **fields, max_characters=_max_characters(settings, runner.limit), report=report)
-    identity |= _identity(model, sources, settings, runner.limit)
+    documents = read_documents(sources, **fields, max_characters=_max_characters(settings, limit), report=report)
+    identity |= _identity(model, sources, settings, limit)
     result = ResumableOutput(output, identity, restart=settings.restart)
     started, resumed, tokens_now = time.perf_counter(), result.done, 0
     try:
         _skip_done(documents, result)
-        for document, key, outcome in _paired(runner, documents, settings, initial=resumed):
-            if not np.isfinite(outcome.values).all():
+        for document, key, made in _paired(results, documents, initial=resumed, progress=settings.progress):
+            if not np.isfinite(made.values).all():
                 raise InputError(
                     f"document {document}: the model's result is NaN or infinite; nothing is written for it"
                 )
-            tokens_now += outcome.tokens
-            counts = {"tokens": outcome.tokens, "truncated": outcome.truncated}
-            result.append({"id": written(document), **format_record(outcome.values), **counts}, key)
+            tokens_now += sum(facts["tokens"] for facts in made.facts)
+            pairs = zip(made.values, made.facts, strict=True)
+            result.append([{"id": written(document), **format_record(row), **facts} for row, facts in pairs], key)
         seconds = time.perf_counter() - started
         totals = _totals(result)
         result.finish()
@@ -183,22 +216,44 @@ def _run(
     )  # fmt: skip
 
 
+def _of_documents(runner: TextModel, settings: InferenceSettings) -> Results:
+    options = _chosen(settings, "strategy", "overlap", "on_long") | {"max_tokens_per_batch": settings.batch_tokens}
+
+    def results(documents: Iterator[Document]) -> Iterator[Made]:
+        for outcome in runner.outcomes(documents, **options):
+            yield Made(outcome.values[None], [{"tokens": outcome.tokens, "truncated": outcome.truncated}])
+
+    return results
+
+
+def _of_chunks(encoder: TextEncoder, settings: InferenceSettings, **options: Any) -> Results:
+    options |= {"overlap": settings.overlap, "max_tokens_per_batch": settings.batch_tokens}
+
+    def results(documents: Iterator[Document]) -> Iterator[Made]:
+        for found in chunk_outcomes(encoder, documents, **options):
+            places = zip(found.spans.tolist(), found.tokens.tolist(), strict=True)
+            yield Made(found.vectors, [
+                {"chunk": number, "start": start, "end": end, "tokens": tokens}
+                for number, ((start, end), tokens) in enumerate(places)
+            ])  # fmt: skip
+
+    return results
+
+
 def _paired(
-    runner: TextModel, documents: Iterator[Document], settings: InferenceSettings, *, initial: int
-) -> Iterator[tuple[str, str, Outcome]]:
-    """Each document's id, its key and its outcome; a model's error names the documents that it may have come from."""
-    waiting: deque[tuple[str, str]] = deque()  # of documents that were read, and have no outcome yet: a batch and more
+    results: Results, documents: Iterator[Document], *, initial: int, progress: bool
+) -> Iterator[tuple[str, str, Made]]:
+    """Each document's id, its key and what was made of it; a model's error names the documents it may be of."""
+    waiting: deque[tuple[str, str]] = deque()  # of documents that were read, and have no result yet: a batch and more
 
     def remembered() -> Iterator[Document]:
         for document in documents:
             waiting.append((document.id, _key(document)))
             yield document
 
-    options = _chosen(settings, "strategy", "overlap", "on_long")
-    outcomes = runner.outcomes(remembered(), max_tokens_per_batch=settings.batch_tokens, **options)
     try:
-        for outcome in tqdm(outcomes, initial=initial, unit=" documents", disable=not settings.progress):
-            yield *waiting.popleft(), outcome
+        for made in tqdm(results(remembered()), initial=initial, unit=" documents", disable=not progress):
+            yield *waiting.popleft(), made
     except (RuntimeError, IndexError) as error:
         if not waiting:
             raise
@@ -230,10 +285,10 @@ def _skip_done(documents: Iterator[Document], result: ResumableOutput) -> None:
 
 
 def _totals(result: ResumableOutput) -> dict[str, int]:
-    found: Counter[str] = Counter(tokens=0, truncated=0, truncated_tokens=0)
+    found: Counter[str] = Counter(records=0, tokens=0, truncated=0, truncated_tokens=0)
     for record in result.records():
-        cut = record["truncated"]
-        found.update(tokens=record["tokens"], truncated=int(cut > 0), truncated_tokens=cut)
+        cut = record.get("truncated", 0)  # of chunks nothing is cut off
+        found.update(records=1, tokens=record["tokens"], truncated=int(cut > 0), truncated_tokens=cut)
     return dict(found)
 
 

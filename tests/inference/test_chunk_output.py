@@ -1,0 +1,83 @@
+"""``embed`` with a record a chunk: every document once, whole, in order, also after an interruption."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from longform.errors import ConfigurationError, DataError
+from longform.inference.chunks import encode_chunks
+from longform.inference.encoders import load_encoder
+from longform.inference.run import InferenceSettings, embed
+
+SETTINGS = InferenceSettings(progress=False, batch_tokens=400)
+WORDS = ["the", "near", "far", "good", "bad", "long", "a", "it"]
+TEXTS = [" ".join(WORDS[(number + place) % 8] for place in range(number * 17 % 190)) for number in range(700)]
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_record_a_chunk(longform_folder: Path, tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS[:40]])
+    summary = embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS, chunk_tokens=24)
+    rows = read(tmp_path / "out.jsonl")
+    expected = list(encode_chunks(load_encoder(longform_folder), TEXTS[:40], chunk_tokens=24))
+    vectors = np.concatenate([each.vectors for each in expected])
+    np.testing.assert_allclose([row["embedding"] for row in rows], vectors, rtol=0, atol=2e-5)
+    assert [(row["id"], row["chunk"], [row["start"], row["end"]]) for row in rows] == [
+        (f"{source}:{place}", number, span)
+        for place, each in enumerate(expected, start=1) for number, span in enumerate(each.spans.tolist())
+    ]  # fmt: skip
+    assert (summary.documents, summary.records, summary.truncated) == (40, len(rows), 0)
+    assert max(row["tokens"] for row in rows) == 24
+    assert summary.tokens == sum(len(text.split()) for text in TEXTS[:40])  # each word is a token; nothing is cut off
+    embed(longform_folder, source, tmp_path / "out.parquet", SETTINGS, chunk_tokens=24)
+    columns = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [(row["id"], row["chunk"], row["end"]) for row in columns] == [
+        (row["id"], row["chunk"], row["end"]) for row in rows
+    ]
+
+
+@pytest.mark.parametrize("lost", [0, 1, 5_000])
+def test_an_interrupted_run_goes_on_with_whole_documents(longform_folder: Path, tmp_path: Path, lost: int) -> None:
+    rows = [{"text": text} for text in TEXTS]
+    source, output = write(tmp_path / "a.jsonl", [*rows, {"body": ""}]), tmp_path / "out.jsonl"
+    with pytest.raises(DataError, match="body"):
+        embed(longform_folder, source, output, SETTINGS, chunk_tokens=24)
+    partial = tmp_path / "out.jsonl.partial"
+    with partial.open("r+b") as file:
+        file.truncate(file.seek(0, 2) - lost)
+    write(source, rows)
+    with pytest.raises(ConfigurationError, match="chunk_tokens: 24 there, 30 now"):
+        embed(longform_folder, source, output, SETTINGS, chunk_tokens=30)
+    summary = embed(longform_folder, source, output, SETTINGS, chunk_tokens=24)
+    assert 0 < summary.resumed < summary.documents == len(TEXTS)
+    embed(longform_folder, source, tmp_path / "whole.jsonl", SETTINGS, chunk_tokens=24)
+    found, whole = read(output), read(tmp_path / "whole.jsonl")
+    assert [(row["id"], row["chunk"]) for row in found] == [(row["id"], row["chunk"]) for row in whole]
+    np.testing.assert_allclose(
+        [row["embedding"] for row in found], [row["embedding"] for row in whole], rtol=0, atol=2e-5
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "out.jsonl", "whole.jsonl"]
+
+
+def test_what_does_not_go_with_chunks(longform_folder: Path, tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", [{"text": "near far", "more": "x"}])
+    averaged = InferenceSettings(progress=False, strategy="chunk-average")
+    with pytest.raises(ConfigurationError, match=r'chunk_tokens=8 .* strategy="chunk-average"'):
+        embed(longform_folder, source, tmp_path / "out.jsonl", averaged, chunk_tokens=8)
+    with pytest.raises(ConfigurationError, match='boundaries is "words"; it is tokens, sentences, paragraphs'):
+        embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS, chunk_tokens=8, boundaries="words")
+    pairs = InferenceSettings(progress=False, pair_field="more")
+    with pytest.raises(ConfigurationError, match="pair of texts has no chunks"):
+        embed(longform_folder, source, tmp_path / "out.jsonl", pairs, chunk_tokens=8)
