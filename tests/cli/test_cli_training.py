@@ -50,7 +50,9 @@ def test_distill_then_finetune(files: Path, capsys: pytest.CaptureFixture[str]) 
     assert "2 steps" in said
     tuned = ["finetune", str(files / "healed"), str(files / "texts.jsonl"), "--output", str(files / "classifier")]
     assert main([*tuned, "--max-steps", "2", "--validation-fraction", "0.25", "--classifier-pooling", "lead"]) == 0
-    assert "macro_f1" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "macro_f1" in said
+    assert said.splitlines()[-1] == f"next  longform predict {files / 'classifier'} texts.jsonl --output labels.jsonl"
     model = AutoModelForSequenceClassification.from_pretrained(files / "classifier")
     assert sorted(model.config.id2label.values()) == ["bad", "good"]
     assert model.config.classifier_pooling == "lead"

@@ -58,7 +58,7 @@ def run(settings: Any) -> None:
         if name is not None:
             raise ConfigurationError("a model is measured into a folder: give --output; without a model k is printed")
         _print_k(all_guarantees(chosen, chosen.head_size))
-        print_next(f"{command('bound', 'bundled', '--text', 'texts.jsonl', '--output', 'runs/bound')} measures")
+        print_next(f"{command('bound', 'bundled', '--text', 'texts.jsonl', '--output', 'runs/bound')} (measures them)")
         return
     result = run_bound(
         _opened_model_and_texts(name, settings), chosen, output=Path(settings.output).expanduser(), progress=True
