@@ -36,6 +36,8 @@ def place_of_output(output: str | Path, *, inputs: Iterable[Any], restart: bool)
         raise ConfigurationError(f'output is "{output}"; its suffix is one of {", ".join(OUTPUT_SUFFIXES)}')
     with sole_output(output, inputs=inputs, beside=BESIDE) as place:
         if place.exists() and not restart and not place.with_name(place.name + PARTIAL).exists():
+            for end in BESIDE:  # left by a start that was killed when all was written
+                place.with_name(place.name + end).unlink(missing_ok=True)
             raise ConfigurationError(
                 f'"{output}" is finished already: give restart=True (--restart) to make it anew, or another output'
             )
