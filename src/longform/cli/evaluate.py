@@ -24,7 +24,7 @@ def parser() -> Any:
     tasks.add_subcommand("classification", _classification(), help="accuracy, macro-F1, confusion (or regression)")
     tasks.add_subcommand("sts", _similarity(), help="similarity of pairs: Spearman x 100")
     tasks.add_subcommand("retrieval", _retrieval(), help="nDCG and recall x 100")
-    tasks.add_subcommand("mteb", evaluate_mteb.parser(), help="mteb's tasks, or local data as one of them")
+    tasks.add_subcommand("mteb", evaluate_mteb.task_parser(), help="mteb's tasks, or local data as one of them")
     tasks.add_subcommand("mlm", _masked_lm(), help="perplexity of masked tokens")
     return made
 
@@ -37,7 +37,7 @@ def run(settings: Any) -> None:
 
     task = settings[settings.task]
     if settings.task == "mteb":
-        evaluate_mteb.run(task)
+        evaluate_mteb.run_task(task)
         return
     models = comparison.contenders(
         longform=task.longform, original=task.original, max_length=task.max_length, original_length=task.original_length

@@ -184,7 +184,7 @@ def _raise(*_, **__):
     raise Interruption
 
 
-def test_fresh_starts_anew_but_clears_only_a_demo(tmp_path, monkeypatch):
+def test_a_restart_clears_only_a_demo(tmp_path, monkeypatch):
     folder = tmp_path / "demo"
     (folder / "work").mkdir(parents=True)
     (folder / "demo.json").write_text('{"seed": 4, "scale": "tiny"}')
