@@ -6,9 +6,10 @@ The original is run twice: on texts cut at its limit, and on chunks of that leng
 import json
 from typing import Any
 
+from longform.choices import RETRIEVAL_SCORES
 from longform.cli import evaluate_mteb
-from longform.cli.arguments import REMEMBERED, add_model_options, command_parser
-from longform.cli.printing import print_table
+from longform.cli.arguments import REMEMBERED, add_model_options, command_parser, one_of
+from longform.cli.printing import command, print_next, print_table
 
 NOT_IN_TABLE = ("task", "model", "strategy", "max_length", "labels", "f1", "confusion")  # fields of the records alone
 RETRIEVAL = ("query_field", "relevant_field", "id_field", "text_field", "depth", "score", "chunk_tokens")  # options
@@ -23,7 +24,7 @@ def parser() -> Any:
     tasks.add_subcommand("classification", _classification(), help="accuracy, macro-F1, confusion (or regression)")
     tasks.add_subcommand("sts", _similarity(), help="similarity of pairs: Spearman x 100")
     tasks.add_subcommand("retrieval", _retrieval(), help="nDCG and recall x 100")
-    tasks.add_subcommand("mteb", evaluate_mteb.parser(), help="mteb's tasks, or local data as one of them")
+    tasks.add_subcommand("mteb", evaluate_mteb.task_parser(), help="mteb's tasks, or local data as one of them")
     tasks.add_subcommand("mlm", _masked_lm(), help="perplexity of masked tokens")
     return made
 
@@ -36,7 +37,7 @@ def run(settings: Any) -> None:
 
     task = settings[settings.task]
     if settings.task == "mteb":
-        evaluate_mteb.run(task)
+        evaluate_mteb.run_task(task)
         return
     models = comparison.contenders(
         longform=task.longform, original=task.original, max_length=task.max_length, original_length=task.original_length
@@ -60,6 +61,15 @@ def run(settings: Any) -> None:
     if output is not None:  # last: should writing fail, the scores are on the screen
         with atomic_write(output) as file:
             file.writelines(json.dumps(record) + "\n" for record in records)
+    print_next(_next(settings.task, task.longform or task.original))
+
+
+def _next(task: str, model: str) -> str:
+    if task == "classification":
+        return command("predict", model, "texts.jsonl", "--output", "labels.jsonl")
+    if task == "mlm":
+        return command("finetune", model, "labelled.jsonl", "--output", "classifier")
+    return command("embed", model, "texts.jsonl", "--output", "vectors.jsonl")
 
 
 def _print_confusion(record: dict[str, Any]) -> None:
@@ -104,7 +114,7 @@ def _retrieval() -> Any:
     made.add_argument("--id-field", default="id", help="a document's id")
     made.add_argument("--text-field", default="text", help="a document's text")
     made.add_argument("--depth", type=int, default=10, help="ranks that nDCG counts (10: nDCG@10)")
-    made.add_argument("--score", type=str, default="document",
+    made.add_argument("--score", **one_of(RETRIEVAL_SCORES), default="document",
                       help="document: by one vector; best-chunk: as good as its best chunk")  # fmt: skip
     made.add_argument("--chunk-tokens", type=int, default=256, help="of a chunk")
     return made

@@ -3,13 +3,13 @@
 from typing import Any
 
 from longform.cli.arguments import command_parser
-from longform.cli.printing import print_table
+from longform.cli.printing import command, print_next, print_table
 from longform.errors import ConfigurationError
 
 FIELDS = ("query_field", "relevant_field", "id_field", "text_field")
 
 
-def parser() -> Any:
+def task_parser() -> Any:
     """Options of the task."""
     made = command_parser("evaluate mteb", "Score a sentence-transformers folder with mteb, its prompts included.")
     made.add_argument("model", help="sentence-transformers folder or hub name")
@@ -32,7 +32,7 @@ def parser() -> Any:
     return made
 
 
-def run(task: Any) -> None:
+def run_task(task: Any) -> None:
     """Run the tasks, print the table."""
     from longform.evaluation.mteb_tasks import evaluate_tasks, local_task, named_tasks
     from longform.evaluation.retrieval_data import read_retrieval
@@ -47,3 +47,4 @@ def run(task: Any) -> None:
             tasks.append(local_task(task.name, data))
         options = {"device": task.device, "batch_size": task.batch_size, "max_length": task.max_length}
         print_table("mteb", evaluate_tasks(task.model, tasks, folder, **options))
+    print_next(command("embed", task.model, "texts.jsonl", "--output", "vectors.jsonl"))

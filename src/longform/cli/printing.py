@@ -1,6 +1,7 @@
 """Summaries and tables as commands print them."""
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,10 +11,20 @@ from longform.errors import require
 FILE_WIDTH = 160  # characters of a table that goes to a file or a pipe
 
 
-def print_summary(summary: Any) -> None:
+def print_summary(summary: Any, file: Any = None) -> None:
     """The fields of a dataclass, one a line."""
     for name, value in dataclasses.asdict(summary).items():
-        print(f"{name.replace('_', ' '):<20} {format_value(value)}")
+        print(f"{name.replace('_', ' '):<20} {format_value(value)}", file=file)
+
+
+def print_next(said: str, file: Any = None) -> None:
+    """The last line of a command: what one would do next."""
+    print(f"next  {said}", file=file)
+
+
+def command(*words: Any) -> str:
+    """A line of ``longform`` as it is typed, with quotes where a name needs them."""
+    return shlex.join(map(str, ("longform", *words)))
 
 
 def print_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from tqdm import tqdm
 from transformers import AutoModelForMaskedLM
 
+from longform.choices import RETRIEVAL_SCORES
 from longform.data.records import Record, field, read_records, string_field
 from longform.data.special_tokens import content_ids
 from longform.data.text import Document, clean_text, read_documents
@@ -29,8 +30,6 @@ from longform.inference.encoders import TextEncoder, load_encoder
 from longform.inference.fine_tuning import FineTuning, of_source
 from longform.inference.loading import load_limited
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected
-
-SCORES = ("document", "best-chunk")
 
 
 @dataclass(frozen=True)
@@ -99,8 +98,8 @@ def compare_retrieval(
     Longform, and of the original cut at its limit, are pooled from the reading of the whole; those of the original in
     chunks are read one by one.
     """
-    if score not in SCORES:
-        raise ConfigurationError(f'score is "{score}"; it is one of {", ".join(SCORES)}')
+    if score not in RETRIEVAL_SCORES:
+        raise ConfigurationError(f'score is "{score}"; it is one of {", ".join(RETRIEVAL_SCORES)}')
     fields = {
         "query_field": query_field, "relevant_field": relevant_field, "id_field": id_field, "text_field": text_field,
     }  # fmt: skip

@@ -4,8 +4,8 @@ settings, model and names of sources, and the same documents as far as they were
 """
 
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,21 +13,32 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from longform.choices import STANDARD_OUTPUT
+from longform.data.counting import count_documents
 from longform.data.text import Document, ReadReport, read_documents, written
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.chunks import chunk_outcomes
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
 from longform.inference.encoders import TextEncoder, load_encoder
-from longform.inference.resumable import BESIDE, ResumableOutput
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS, TextModel
+from longform.inference.kept_fields import kept_fields, kept_names
+from longform.inference.resumable import ResumableOutput, place_of_output
+from longform.inference.standard_output import StandardOutput
+from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Computed, TextModel
 from longform.runs.digest import content_key
-from longform.runs.output import sole_output
 from longform.runs.subject import model_identity
 
 Sources = str | Path | Sequence[str | Path]
 CHUNKS = "chunks"  # the strategy of a run with a vector a chunk
 READ_AT_LEAST, CHARACTERS_A_TOKEN = 2**20, 16  # of a document, however few tokens are taken of it
 LOADING = ("max_length", "dtype", "device", "compile")  # settings that are needed to load the model
+
+
+class Waiting(NamedTuple):
+    """A document that was read, and has no result yet: its id, its key, and the fields that its records keep."""
+
+    document: str
+    key: str
+    kept: dict[str, Any]
 
 
 class Made(NamedTuple):
@@ -37,7 +48,7 @@ class Made(NamedTuple):
     facts: list[dict[str, Any]]
 
 
-Results = Callable[[Iterator[Document]], Iterator[Made]]  # of each document, in order
+Results = Callable[[Iterator[Document], Computed], Iterator[Made]]  # of each document, in order
 Formatted = Callable[[np.ndarray], dict[str, Any]]  # a row as a record has it
 
 
@@ -50,13 +61,15 @@ class InferenceSettings:
     counted; None: 2^20, or 16 for each token that is taken of it where that is more, and everything where chunks use
     all of it. ``on_long``, of texts that are longer: "truncate" (counted) or "error". ``batch_tokens``: of a batch,
     padding included. ``compile``: by torch.compile, Longforms only; it costs tens of seconds at the start of a run.
-    ``restart``: begin anew instead of resuming an interrupted run. For a classifier, None of a length or field means
-    that of its fine-tuning, where its folder says so.
+    ``restart``: begin anew instead of resuming an interrupted run or refusing a finished output. ``keep``: fields of a
+    record that its output has too, "FIELD" or "NEW=FIELD". For a classifier, None of a length or field means that of
+    its fine-tuning, where its folder says so.
     """
 
     text_field: str | None = None  # "text"
     pair_field: str | None = None
-    id_field: str | None = None
+    id_field: str | None = None  # "id", else its place
+    keep: Sequence[str] = ()
     stdin_format: str = "lines"
     max_length: int | None = None
     max_characters: int | None = None
@@ -69,6 +82,9 @@ class InferenceSettings:
     compile: bool = False
     restart: bool = False
     progress: bool = True
+
+    def __post_init__(self) -> None:
+        kept_names(self.keep)  # a name that cannot be is better refused now
 
 
 @dataclass(frozen=True)
@@ -100,7 +116,8 @@ def predict(
     *,
     threshold: float = 0.5,
 ) -> InferenceSummary:
-    """Label the documents of ``sources`` (see ``read_documents``) with a fine-tuned model; ``output``: jsonl, parquet.
+    """Label the documents of ``sources`` (see ``read_documents``) with a fine-tuned model; ``output``: jsonl, parquet,
+    or "-" (standard output).
 
     A record has ``id``, ``label``, ``score`` and ``scores`` (a probability for each label); a multi-label model's has
     ``labels`` (those of at least ``threshold``) and ``scores``; a regression's ``score`` (one value) or ``scores``;
@@ -109,7 +126,7 @@ def predict(
     settings = settings or InferenceSettings()
     if not 0 <= threshold <= 1:
         raise ConfigurationError(f"threshold is {threshold}; it is a probability")
-    with sole_output(output, inputs=(model, *_listed(sources)), beside=BESIDE) as place:
+    with place_of_output(output, inputs=(model, *_listed(sources)), restart=settings.restart) as place:
         classifier = load_classifier(model, **_chosen(settings, *LOADING))
         format_record = _prediction_format(classifier, threshold)
         fields = classifier.fine_tuning.fields(model, **_chosen(settings, "text_field", "pair_field"))
@@ -133,7 +150,8 @@ def embed(
     chunk_tokens: int | None = None,
     boundaries: str = "tokens",
 ) -> InferenceSummary:
-    """Embed the documents of ``sources`` (see ``read_documents``); ``output``: jsonl or parquet.
+    """Embed the documents of ``sources`` (see ``read_documents``); ``output``: jsonl, parquet, or "-"
+    (standard output).
 
     A record has ``id``, ``embedding`` (D float32 values), ``tokens`` and ``truncated`` (tokens cut off).
     ``pooling``, ``normalise``, prompts and ``truncate_dim`` as in ``load_encoder``.
@@ -152,7 +170,7 @@ def embed(
         "pooling": pooling, "normalise": normalise, "prompt_name": prompt_name, "prompt": prompt,
         "truncate_dim": truncate_dim,
     }  # fmt: skip
-    with sole_output(output, inputs=(model, *_listed(sources)), beside=BESIDE) as place:
+    with place_of_output(output, inputs=(model, *_listed(sources)), restart=settings.restart) as place:
         encoder = load_encoder(model, **how, **_chosen(settings, *LOADING))
         settings = replace(settings, text_field=settings.text_field or "text")
         identity = {
@@ -189,24 +207,28 @@ def _run(
 
     ``identity``: what, beside ``settings``, a resumed run must have in common.
     """
-    report = ReadReport()
+    report, keep = ReadReport(), kept_names(settings.keep)
     fields: Any = _chosen(settings, "text_field", "pair_field", "id_field", "stdin_format")
     documents = read_documents(sources, **fields, max_characters=_max_characters(settings, limit), report=report)
     identity |= _identity(model, sources, settings, limit)
-    result = ResumableOutput(output, identity, restart=settings.restart)
+    to_pipe = str(output) == STANDARD_OUTPUT
+    result = StandardOutput() if to_pipe else ResumableOutput(output, identity, restart=settings.restart)
     started, resumed, tokens_now = time.perf_counter(), result.done, 0
+    total = count_documents(sources) if settings.progress else None
+    waiting = _waiting(documents, keep, settings.text_field)
     try:
-        _skip_done(documents, result)
-        for document, key, made in _paired(results, documents, initial=resumed, progress=settings.progress):
+        _skip_done(waiting, result)
+        bar = tqdm(total=total, initial=resumed, unit=" documents", disable=not settings.progress)
+        for one, made in _paired(results, waiting, bar):
             if not np.isfinite(made.values).all():
                 raise InputError(
-                    f"document {document}: the model's result is NaN or infinite; nothing is written for it"
+                    f"document {one.document}: the model's result is NaN or infinite; nothing is written for it"
                 )
             tokens_now += sum(facts["tokens"] for facts in made.facts)
-            pairs = zip(made.values, made.facts, strict=True)
-            result.append([{"id": written(document), **format_record(row), **facts} for row, facts in pairs], key)
+            about, pairs = {"id": written(one.document), **one.kept}, zip(made.values, made.facts, strict=True)
+            result.append([{**about, **format_record(row), **facts} for row, facts in pairs], one.key)
         seconds = time.perf_counter() - started
-        totals = _totals(result)
+        totals = result.totals()
         result.finish()
     finally:
         result.close()
@@ -219,8 +241,8 @@ def _run(
 def _of_documents(runner: TextModel, settings: InferenceSettings) -> Results:
     options = _chosen(settings, "strategy", "overlap", "on_long") | {"max_tokens_per_batch": settings.batch_tokens}
 
-    def results(documents: Iterator[Document]) -> Iterator[Made]:
-        for outcome in runner.outcomes(documents, **options):
+    def results(documents: Iterator[Document], computed: Computed) -> Iterator[Made]:
+        for outcome in runner.outcomes(documents, computed=computed, **options):
             yield Made(outcome.values[None], [{"tokens": outcome.tokens, "truncated": outcome.truncated}])
 
     return results
@@ -229,8 +251,9 @@ def _of_documents(runner: TextModel, settings: InferenceSettings) -> Results:
 def _of_chunks(encoder: TextEncoder, settings: InferenceSettings, **options: Any) -> Results:
     options |= {"overlap": settings.overlap, "max_tokens_per_batch": settings.batch_tokens}
 
-    def results(documents: Iterator[Document]) -> Iterator[Made]:
+    def results(documents: Iterator[Document], computed: Computed) -> Iterator[Made]:
         for found in chunk_outcomes(encoder, documents, **options):
+            computed(1)
             places = zip(found.spans.tolist(), found.tokens.tolist(), strict=True)
             yield Made(found.vectors, [
                 {"chunk": number, "start": start, "end": end, "tokens": tokens}
@@ -240,56 +263,57 @@ def _of_chunks(encoder: TextEncoder, settings: InferenceSettings, **options: Any
     return results
 
 
+def _waiting(
+    documents: Iterator[Document], keep: Mapping[str, str], text_field: str | None
+) -> Iterator[tuple[Document, Waiting]]:
+    """Each document with what its records are made of, beside the model's result."""
+    for document in documents:
+        kept = kept_fields(document, keep, text_field=text_field)
+        parts = (document.id, document.text, document.pair, *([kept] if kept else []))
+        yield document, Waiting(document.id, content_key(*parts), kept)
+
+
 def _paired(
-    results: Results, documents: Iterator[Document], *, initial: int, progress: bool
-) -> Iterator[tuple[str, str, Made]]:
-    """Each document's id, its key and what was made of it; a model's error names the documents it may be of."""
-    waiting: deque[tuple[str, str]] = deque()  # of documents that were read, and have no result yet: a batch and more
+    results: Results, documents: Iterator[tuple[Document, Waiting]], bar: tqdm
+) -> Iterator[tuple[Waiting, Made]]:
+    """What was made of each document; a model's error names the documents that it may be of.
+
+    ``bar`` counts documents that are computed: they are given out in order, some much later.
+    """
+    waiting: deque[Waiting] = deque()  # a batch and more
 
     def remembered() -> Iterator[Document]:
-        for document in documents:
-            waiting.append((document.id, _key(document)))
+        for document, one in documents:
+            waiting.append(one)
             yield document
 
     try:
-        for made in tqdm(results(remembered()), initial=initial, unit=" documents", disable=not progress):
-            yield *waiting.popleft(), made
+        with bar:
+            for made in results(remembered(), bar.update):
+                yield waiting.popleft(), made
     except (RuntimeError, IndexError) as error:
         if not waiting:
             raise
         raise InputError(
-            f"one of the {len(waiting)} documents from {waiting[0][0]} to {waiting[-1][0]} failed: "
+            f"one of the {len(waiting)} documents from {waiting[0].document} to {waiting[-1].document} failed: "
             f"{str(error).strip().splitlines()[0]}; all before them are kept, and a new start goes on there"
         ) from error
 
 
-def _key(document: Document) -> str:
-    """A short name for all of a document that its record is made from."""
-    return content_key(document.id, document.text, document.pair)
-
-
-def _skip_done(documents: Iterator[Document], result: ResumableOutput) -> None:
+def _skip_done(documents: Iterator[tuple[Document, Waiting]], result: ResumableOutput | StandardOutput) -> None:
     """Read past the documents that an interrupted run has written; raises DataError at the first that is another now.
 
-    They are compared here, where they are read anyway, so that no source is read twice before the work begins, and
-    standard input can be gone on with. What comes after them may have changed or grown: it was not used yet.
+    They are compared here, where they are read anyway, and standard input can be gone on with. What comes after them
+    may have changed or grown: it was not used yet.
     """
     for place, key in enumerate(result.documents(), start=1):
-        document = next(documents, None)
-        if document is None or _key(document) != key:
-            now = "missing" if document is None else f"another one ({document.id})"
+        document, now = next(documents, (None, None))
+        if document is None or now is None or now.key != key:
+            found = "missing" if document is None else f"another one ({document.id})"
             raise DataError(
-                f"{result.partial} holds {result.done} documents, but number {place} is {now} in the sources: "
-                "they have changed; restart (--restart true)"
+                f"an interrupted run wrote {result.done} documents, but number {place} is {found} in the sources: "
+                "they have changed; begin anew with restart=True (--restart)"
             )
-
-
-def _totals(result: ResumableOutput) -> dict[str, int]:
-    found: Counter[str] = Counter(records=0, tokens=0, truncated=0, truncated_tokens=0)
-    for record in result.records():
-        cut = record.get("truncated", 0)  # of chunks nothing is cut off
-        found.update(records=1, tokens=record["tokens"], truncated=int(cut > 0), truncated_tokens=cut)
-    return dict(found)
 
 
 def _identity(model: str | Path, sources: Sources, settings: InferenceSettings, limit: int) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def distill(
     *,
     heldout: Sequence[str | Document] | None = None,
     output: str | Path | None = None,
-    resume: bool = True,
+    restart: bool = False,
     progress: bool = True,
 ) -> DistillationResult:
     """Teach ``student`` to behave as ``teacher`` on ``documents``.
@@ -67,20 +67,20 @@ def distill(
     iterated over again and again (a list is shuffled, a stream read as it comes). ``heldout``: documents on which
     agreement is measured; default: the first ``settings.heldout_documents``, which are then not trained on.
     ``output``: folder for checkpoints, records and the finished student. Called again with the same folder and
-    settings, an interrupted run goes on from its newest checkpoint, to the same weights (``resume=False``: anew).
+    settings, an interrupted run goes on from its newest checkpoint, to the same weights (``restart``: anew).
 
     Raises ConfigurationError (settings, layers that do not correspond, another run in the folder), DataError (no
     text), CheckpointError (a damaged checkpoint, a full disk).
     """
     began = time.perf_counter()
-    process, texts = current_process(), [each for each in (documents, heldout) if isinstance(each, CorpusFiles)]
+    settings = settings or DistillationSettings()
+    process = current_process(settings.device)
+    texts = [each for each in (documents, heldout) if isinstance(each, CorpusFiles)]
     inputs = (student, getattr(student, "source_folder", None), teacher, *texts)
     with place_of_run(output, inputs, process) as folder:
         opened = open_student(student, tokenizer)
-        job = DistillationJob(
-            opened, load_encoder(teacher), documents, settings or DistillationSettings(), heldout, process
-        )
-        run = carry_out(job, folder, kept=output is not None, resume=resume, shown=progress)
+        job = DistillationJob(opened, load_encoder(teacher), documents, settings, heldout, process)
+        run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
     measured, end = run.records.of("agreement"), run.records.last("end") or {}
     return DistillationResult(
         opened.model, opened.tokenizer, Agreement.of(measured[0]), Agreement.of(measured[-1]), steps=end["step"],
