@@ -29,6 +29,8 @@ def plan_head(
     Raises ConversionError where labels are given that the task does not have, or that contradict each other.
     """
     found = task_of(source.architectures, pretraining=family.pretraining)
+    if source.sentence_folder is not None and found is not None and not family.has_head(found, source.tensors):
+        found = "encoder"  # sentence-transformers saves the encoder alone, under the class name that it came from
     chosen = task or found or "encoder"
     if chosen not in LABELLED and (num_labels is not None or id2label is not None):
         raise ConversionError(f"num_labels and id2label are for {' and '.join(LABELLED)}; the task is {chosen!r}")
