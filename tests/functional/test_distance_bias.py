@@ -33,7 +33,7 @@ def test_the_reach_of_mpnet():
     assert saturated_distance(32, 128) == 91
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(seeds, DTYPES, st.sampled_from([None, 3.5]), st.sampled_from([0, 1, 3]), st.data())
 @pytest.mark.parametrize("way", WAYS)
 def test_output_and_gradients_equal_the_twin(way, seed, dtype, budget, sinks, data):

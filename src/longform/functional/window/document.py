@@ -150,7 +150,7 @@ def far_logits(far: FarSlots, shares: list[float], first: int, end: int, window:
 
 
 def slot_blocks(far: FarSlots, window: int) -> Tensor:
-    """The block in which each slot begins, long (S)."""
+    """The block in which each slot begins: long, shape (S)."""
     index = torch.arange(far.count.shape[0])
     return torch.where(index < far.sinks, index, (index - far.sinks) * far.size) // window
 
