@@ -23,6 +23,14 @@ KINDS = {
     "convolution-window": {"projection": "convolution", "attention_window": 8},
     "mean-sinks": {"projection": "mean", "sink_tokens": 2},
     "mean-window-sinks": {"projection": "mean", "attention_window": 8, "memory_budget": 6.0, "sink_tokens": 2},
+    "mean-window-distances": {
+        "projection": "mean",
+        "attention_window": 8,
+        "memory_budget": 6.0,
+        "sink_tokens": 1,
+        "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 8,
+    },
     "window over everything": {"projection": "mean", "attention_window": 16},
 }
 

@@ -58,9 +58,12 @@ def taking(path: str) -> Iterator[pytest.MonkeyPatch]:
 
 
 class Inputs:
-    """Random heads and memory; what an empty slot holds is zeros, as the pools leave it."""
+    """Random heads and memory; what an empty slot holds is zeros, as the pools leave it.
 
-    def __init__(self, case, seed: int, dtype: torch.dtype = torch.float64, sinks: int = 0):
+    ``reach`` r: distances -r to r have a bias each.
+    """
+
+    def __init__(self, case, seed: int, dtype: torch.dtype = torch.float64, sinks: int = 0, reach: int = 0):
         self.window, base, fixed, limit, self.text = case
         self.sinks = min(sinks, self.text.length)
         sizes = (base,) if fixed else divisors(base)
@@ -78,7 +81,9 @@ class Inputs:
         memory = [normal(source, text.batch, HEADS, count, DIM, dtype=dtype) for _ in range(2)]
         self.memory = [torch.where(self.slots.count[:, None, :, None] > 0, x, 0.0) for x in memory]
         self.bias = normal(source, HEADS, dtype=dtype)
-        self.leaves = [x.requires_grad_() for x in (*self.heads, *self.memory, self.bias)]
+        self.distance_bias = normal(source, HEADS, 2 * reach + 1, dtype=dtype) if reach else None
+        leaves = (*self.heads, *self.memory, self.bias, self.distance_bias)
+        self.leaves = [x.requires_grad_() for x in leaves if x is not None]
         self.cotangent = normal(source, *shape) * blank
         self.sizes = [
             base if fixed else reference_slot_size(reference_length(row), base_size=base, slots=limit)
@@ -87,7 +92,7 @@ class Inputs:
 
     def fast(self, path: str, budget: float | None):
         options = {"window": self.window, "memory_budget": budget, "mask": self.mask, "memory_bias": self.bias}
-        options["sinks"] = self.sinks
+        options |= {"sinks": self.sinks, "distance_bias": self.distance_bias}
         options["output_attentions"] = path == "eager"
         with taking(path):
             return windowed_attention(*self.heads, self.memory_of, **options)
@@ -110,6 +115,7 @@ class Inputs:
             memory = [self.reference_slots(x, b, i) for x in self.memory]
             options = {"window": self.window, "memory_bias": self.bias[i].double(), "memory_budget": budget}
             options["sinks"] = self.sinks
+            options["distance_bias"] = None if self.distance_bias is None else self.distance_bias[i]
             return reference_windowed_attention(q, k, v, self.text.valid[b].tolist(), *memory, **options)
 
         return reference_over_batch(one, self.text.batch, HEADS)

@@ -16,7 +16,8 @@ def _fresh_compiler():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# "mean-window-distances" has sinks too: what is traced for "mean-window-sinks", and the bias beside it.
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "mean-window-sinks"])
 @torch.no_grad()
 def test_one_graph_for_every_length(kind):
     made, counter = model(kind, **ONE_LAYER), CompileCounterWithBackend("eager")

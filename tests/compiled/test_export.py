@@ -23,7 +23,8 @@ def exported(made):
     return program.module()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# "mean-window-distances" has sinks too: what is traced for "mean-window-sinks", and the bias beside it.
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "mean-window-sinks"])
 @torch.no_grad()
 def test_every_length_up_to_the_maximum(kind):
     made = model(kind, num_hidden_layers=1)

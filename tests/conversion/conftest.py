@@ -19,6 +19,7 @@ CONFIGS = {
     "DistilBert": {
         "vocab_size": 167, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 37, "max_position_embeddings": 40,
     },
+    "MPNet": BERT_LIKE | {"max_position_embeddings": 42},
     "Electra": BERT_LIKE | {"max_position_embeddings": 40, "embedding_size": 16},
 }  # fmt: skip
 

@@ -29,10 +29,16 @@ def change_weights(folder, change) -> None:
     save_file(tensors, path, metadata={"format": "pt"})
 
 
-@pytest.mark.parametrize("model_type", ["gpt2", "t5", "mpnet", "deberta-v2", "llama", "nonsense"])
+@pytest.mark.parametrize("model_type", ["gpt2", "t5", "albert", "deberta-v2", "llama", "nonsense"])
 def test_other_architectures(bert_folder, model_type):
     change_config(bert_folder, model_type=model_type)
-    refused(bert_folder, repr(model_type), "bert, roberta, xlm-roberta, camembert, distilbert, electra")
+    refused(bert_folder, repr(model_type), "bert, roberta, xlm-roberta, camembert, distilbert, electra, mpnet")
+
+
+@pytest.mark.parametrize("model_type", ["deberta", "deberta-v2"])
+def test_deberta_says_why_and_what_instead(bert_folder, model_type):
+    change_config(bert_folder, model_type=model_type)
+    refused(bert_folder, repr(model_type), "disentangled attention", "BERT, RoBERTa or MPNet kind in its place")
 
 
 def test_a_longform_again(bert_folder, tmp_path):

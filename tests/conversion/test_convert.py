@@ -21,7 +21,9 @@ HEADS = {
     "question-answering": "ForQuestionAnswering",
     "multiple-choice": "ForMultipleChoice",
 }
-NAMES = ["Bert", "Roberta", "XLMRoberta", "Camembert", "DistilBert", "Electra"]
+NAMES = ["Bert", "Roberta", "XLMRoberta", "Camembert", "DistilBert", "Electra", "MPNet"]
+ATTENTION = {"max_length": 96, "projected_length": 24, "attention_window": 12}
+ATTENTION_OF = dict.fromkeys(NAMES, ATTENTION) | {"MPNet": ATTENTION | {"max_length": 288, "attention_window": 96}}
 EXACT = {"atol": 1e-5, "rtol": 1e-5}
 
 
@@ -58,7 +60,7 @@ def outputs_of(model, inputs) -> dict[str, torch.Tensor]:
 def test_short_texts_get_the_sources_own_result(make_source, tmp_path, name, task):
     source = make_source(name, HEADS[task])
     source.save_pretrained(tmp_path / "source")
-    result = longform.convert(tmp_path / "source", max_length=96, projected_length=24, attention_window=12)
+    result = longform.convert(tmp_path / "source", **ATTENTION_OF[name])
     assert result.report.task == task
     inputs = inputs_for(source.config, choices=task == "multiple-choice")
     expected, actual = outputs_of(source, inputs), outputs_of(result.model, inputs)
@@ -72,11 +74,12 @@ def test_short_texts_get_the_sources_own_result(make_source, tmp_path, name, tas
 def test_padding_tokens_inside_a_text_have_the_sources_positions(make_source, name, masked):
     """Without a mask they are text; RoBERTas count their positions without them, before and inside a text too."""
     source = make_source(name, pad_token_id=1)
-    made = longform.convert(source, max_length=96, projected_length=24, attention_window=12).model
+    made = longform.convert(source, **ATTENTION_OF[name]).model
     torch.manual_seed(0)
     ids = torch.randint(5, 167, (8, 21))
     inside = torch.rand(8, 21) < 0.3
-    inside[:, 0] &= "oberta" in name or name == "Camembert"  # the others have no right result for padding on the left
+    # The others have no right result for padding on the left.
+    inside[:, 0] &= "oberta" in name or name in ("Camembert", "MPNet")
     ids = ids.masked_fill(inside, 1)
     mask = (~inside).long() if masked else None
     with torch.no_grad():
@@ -89,7 +92,7 @@ def test_padding_tokens_inside_a_text_have_the_sources_positions(make_source, na
 @pytest.mark.parametrize("name", NAMES)
 def test_every_tensor_is_accounted_for(make_source, tmp_path, name, task):
     make_source(name, HEADS[task]).save_pretrained(tmp_path / "source")
-    result = longform.convert(tmp_path / "source", max_length=96, projected_length=24, attention_window=12)
+    result = longform.convert(tmp_path / "source", **ATTENTION_OF[name])
     written = load_file(tmp_path / "source" / "model.safetensors")
     assert [record.source for record in result.report.tensors] == sorted(written)
     own = result.model.state_dict()
@@ -106,7 +109,7 @@ def test_every_tensor_is_accounted_for(make_source, tmp_path, name, task):
 def test_a_loaded_model_gives_what_its_folder_gives(make_source, tmp_path, name):
     source = make_source(name, "ForMaskedLM")
     source.save_pretrained(tmp_path / "source")
-    options = {"max_length": 96, "projected_length": 24, "attention_window": 12}
+    options = ATTENTION_OF[name]
     from_folder, from_memory = longform.convert(tmp_path / "source", **options), longform.convert(source, **options)
     for key, tensor in from_folder.model.state_dict().items():
         assert torch.equal(tensor, from_memory.model.state_dict()[key]), key
@@ -228,7 +231,7 @@ def test_an_encoder_gets_a_new_head_that_the_report_names(make_source, name, tas
     fresh = [tensor.name for tensor in result.report.new if "new head" in tensor.reason]
     heads = {key for key in result.model.state_dict() if not key.startswith("linformer.")} - {"lm_head.decoder.weight"}
     pooled = {"classifier.dense.weight", "classifier.dense.bias"} if name == "Bert" else set()
-    if name in ("Roberta", "XLMRoberta", "Camembert") and task == "multiple-choice":
+    if name in ("Roberta", "XLMRoberta", "Camembert", "MPNet") and task == "multiple-choice":
         pooled = {"classifier.dense.weight", "classifier.dense.bias"}
     assert set(fresh) == (heads - pooled if task in ("sequence-classification", "multiple-choice") else heads)
 

@@ -11,7 +11,7 @@ HEADS = {
     "question-answering": "ForQuestionAnswering",
     "multiple-choice": "ForMultipleChoice",
 }
-NAMES = ["Bert", "Roberta", "XLMRoberta", "Camembert", "DistilBert", "Electra"]
+NAMES = ["Bert", "Roberta", "XLMRoberta", "Camembert", "DistilBert", "Electra", "MPNet"]
 
 
 @pytest.mark.parametrize("task", HEADS)

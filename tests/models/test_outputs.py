@@ -15,6 +15,7 @@ WIDTHS = {  # of the attention weights of a text of 32 tokens
     "linear": 8, "linear-none": 8, "linear-key_value": 8, "linear-layerwise": 8, "random": 8, "mean": 8, "max": 8,
     "convolution": 8, "k of each head": 8, "mean-window": 8 + 3 * 8, "max-window": 8 + 3 * 8,
     "convolution-window": 8 + 3 * 8, "mean-sinks": 2 + 8, "mean-window-sinks": 2 + 8 + 3 * 8,
+    "mean-window-distances": 1 + 8 + 3 * 8,
     "window over everything": 32,
 }  # fmt: skip
 

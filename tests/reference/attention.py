@@ -208,20 +208,23 @@ def reference_windowed_attention(
     memory_bias: Tensor | float = 0.0,
     memory_budget: float | None = None,
     sinks: int = 0,
+    distance_bias: Tensor | None = None,
 ) -> list[Tensor]:
     """Exact near, compressed far, of one text and head: n outputs (d,).
 
     query, key, value: n entries (d,). The query at t of block i = t // w sees the valid tokens of blocks i-1, i, i+1
     with logit q k / sqrt(d), and far slots with q k_j / sqrt(d) + log(count_j) + bias + min(0, log(budget / F_i)),
     F_i the valid tokens of all the slots that block i sees. The first ``sinks`` slots are one token each, outside the
-    budget: they add nothing to F_i and lose nothing. NaN where nothing is visible.
+    budget: they add nothing to F_i and lose nothing. NaN where nothing is visible. ``distance_bias``: see
+    reference_distance_bias; that of a slot is that of every position in it, which must be one.
     """
     outputs = []
     for t, q in enumerate(query):
         block, logits, seen = t // window, [], []
         for s in range(max(0, (block - 1) * window), min(len(key), (block + 2) * window)):
             if valid[s]:
-                logits.append((q.double() * key[s].double()).sum() / math.sqrt(len(q)))
+                distance = reference_distance_bias(distance_bias, t, s)
+                logits.append((q.double() * key[s].double()).sum() / math.sqrt(len(q)) + distance)
                 seen.append(value[s].double())
         far = reference_far_slots(memory_key, block=block, window=window)
         total = sum(memory_key.count[j] for j in far if j >= sinks)
@@ -231,10 +234,22 @@ def reference_windowed_attention(
             assert slot is not None
             similarity = (q.double() * slot).sum() / math.sqrt(len(q))
             weight = 0.0 if j < sinks else math.log(memory_key.count[j]) + damping
-            logits.append(similarity + weight + memory_bias)
+            distances = [
+                reference_distance_bias(distance_bias, t, s) for s in range(memory_key.start[j], memory_key.stop[j])
+            ]
+            assert all(torch.equal(other, distances[0]) for other in distances), "a slot with several biases"
+            logits.append(similarity + weight + memory_bias + distances[0])
             seen.append(memory_value.vectors[j])
         outputs.append(_mix(reference_softmax(logits), seen) if seen else torch.full_like(q, math.nan).double())
     return outputs
+
+
+def reference_distance_bias(table: Tensor | None, query: int, key: int) -> Tensor:
+    """What the ``table`` (2 r + 1,), by the distances -r to r, has for two positions; the ends beyond them."""
+    if table is None:
+        return torch.zeros((), dtype=torch.float64)
+    reach = len(table) // 2
+    return table[reach + max(-reach, min(reach, key - query))].double()
 
 
 def reference_memory(

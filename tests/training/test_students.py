@@ -1,15 +1,18 @@
 """Models to train that cannot be opened, and what their errors say."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import BertModel
 
 from longform.errors import CheckpointError, ConfigurationError
 from longform.training.distillation import distill
 from longform.training.finetuning import finetune
 from longform.training.labels import Examples
+from longform.training.students import load_encoder
 
 EXAMPLES = Examples(["a good text", "a bad text"] * 8, ["good", "bad"] * 8)
 
@@ -59,3 +62,16 @@ def test_a_pickle(student_folder: Path, tmp_path: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match="pickle"):
         finetune(folder, None, EXAMPLES, progress=False)
+
+
+def test_an_encoder_under_the_name_of_its_language_model(teacher: BertModel, tmp_path: Path) -> None:
+    """As sentence-transformers saves it; without its modules.json it is a language model that lacks its head."""
+    teacher.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    with pytest.raises(CheckpointError, match="lacks the weights cls"):
+        load_encoder(tmp_path)
+    (tmp_path / "modules.json").write_text("[]")
+    found = load_encoder(tmp_path)
+    assert type(found) is BertModel
+    assert torch.equal(found.get_input_embeddings().weight, teacher.get_input_embeddings().weight)

@@ -99,7 +99,7 @@ def convert(
     classifier_pooling: str | None = None,
     tokenizer: Any = None,
 ) -> ConversionResult:
-    """Convert a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA into a Longform.
+    """Convert a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA or MPNet into a Longform.
 
     Or a Longform into one of another length, with its tokenizer and the settings of sentence-transformers:
     ``max_length``, ``positions`` and ``projected_length`` count then ("auto": see ``resize_sequence_length``), and the
@@ -109,8 +109,8 @@ def convert(
     ``max_length``: the most tokens, special ones included; positions past the source's are made by ``positions``,
     "tile" or "interpolate". ``projected_length`` (k slots), ``projection``, ``sharing``, ``attention_window`` (tokens
     on each side), ``memory_budget`` (tokens), ``sink_tokens`` (leading tokens seen exactly) and ``projection_init``
-    are LinformerConfig's. "auto": about 256 slots; a window of 64 where the projection allows one; a budget of the
-    source's own length.
+    are LinformerConfig's. "auto": about 256 slots; a window of 64 (128 for MPNet) where the projection allows one; a
+    budget of the source's own length.
     ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering",
     "multiple-choice", or None for what the source is. A head is carried over where the source has that task's (with
     as many labels, and not with another ``classifier_pooling`` than "cls"), else it is new.
@@ -165,7 +165,7 @@ def _build(
     if table is None:
         raise ConversionError("the source has no table of positions, so its checkpoint is incomplete")
     known = table.shape[0] - options["position_offset"]
-    options |= head.options | _attention_options(attention, max_length=max_length, known=known)
+    options |= head.options | _attention_options(attention, options, max_length=max_length, known=known)
     dropped = _without_attention_dropout(options)
     if head.task == "masked-lm":
         options["tie_word_embeddings"] = settle_tied_decoder(placement, tied=source.config.tie_word_embeddings)
@@ -218,10 +218,13 @@ def _checked_config(options: dict[str, Any]) -> LinformerConfig:
         raise ConfigurationError(" ".join(str(error).split())) from error
 
 
-def _attention_options(attention: dict[str, Any], *, max_length: int, known: int) -> dict[str, Any]:
+def _attention_options(
+    attention: dict[str, Any], architecture: dict[str, Any], *, max_length: int, known: int
+) -> dict[str, Any]:
     options = dict(attention)
     if options["attention_window"] == "auto":
-        options["attention_window"] = defaults.default_window(options["projection"])
+        least = architecture.get("relative_attention_max_distance", 0)
+        options["attention_window"] = defaults.default_window(options["projection"], least=least)
     window = options["attention_window"]
     if options["projected_length"] == "auto":
         options["projected_length"] = defaults.default_slots(max_length=max_length, window=window)

@@ -13,9 +13,9 @@ POSITIONS = "tile"
 SINKS = 1  # the first token, to which trained encoders send much of their attention
 
 
-def default_window(projection: str) -> int | None:
-    """Tokens seen exactly on each side: none where slots have no place in the text."""
-    return WINDOW if projection in POOLED else None
+def default_window(projection: str, *, least: int = 0) -> int | None:
+    """Tokens seen exactly on each side, ``least`` or more: none where slots have no place in the text."""
+    return max(WINDOW, least) if projection in POOLED else None
 
 
 def default_slots(*, max_length: int, window: int | None) -> int:

@@ -8,10 +8,20 @@ from longform.conversion.bert import BERT
 from longform.conversion.distilbert import DISTILBERT
 from longform.conversion.electra import ELECTRA
 from longform.conversion.family import Family
+from longform.conversion.mpnet import MPNET
 from longform.conversion.roberta import ROBERTA
 from longform.errors import ConversionError
 
-FAMILIES = (BERT, ROBERTA, DISTILBERT, ELECTRA)
+FAMILIES = (BERT, ROBERTA, DISTILBERT, ELECTRA, MPNET)
+NO_SLOTS = (
+    "its attention multiplies queries and keys with vectors of their distance, pair by pair (disentangled attention), "
+    "and a slot, which stands for many tokens, has no one distance; convert an encoder of the BERT, RoBERTa or MPNet "
+    "kind in its place"
+)
+UNFIT = {
+    "deberta": NO_SLOTS,
+    "deberta-v2": NO_SLOTS,
+}  # model types, and why not
 BY_MODEL_TYPE: dict[str, Family] = {kind: family for family in FAMILIES for kind in family.model_types}
 
 
@@ -21,7 +31,9 @@ def check_model_type(model_type: Any) -> None:
     if model_type is None:
         raise ConversionError(f"the source's config.json has no model_type; {supported}")
     if not isinstance(model_type, str) or model_type not in (*BY_MODEL_TYPE, "linformer"):
-        raise ConversionError(f"a source of model_type {model_type!r} cannot be converted; {supported}")
+        reason = UNFIT.get(model_type) if isinstance(model_type, str) else None
+        why = "" if reason is None else f": {reason}"
+        raise ConversionError(f"a source of model_type {model_type!r} cannot be converted{why}; {supported}")
 
 
 def family_of(config: PreTrainedConfig) -> Family:

@@ -80,10 +80,11 @@ def bert_like_options(config: PreTrainedConfig) -> dict[str, Any]:
     """The arguments of a source whose configuration is BERT's."""
     names = (
         "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
-        "hidden_dropout_prob", "attention_probs_dropout_prob", "type_vocab_size", "layer_norm_eps",
+        "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps",
     )  # fmt: skip
     check_absolute_positions(config)
     options = {name: getattr(config, name) for name in names}
+    options["type_vocab_size"] = getattr(config, "type_vocab_size", 0)
     options["classifier_dropout"] = getattr(config, "classifier_dropout", None)
     return shared_options(config) | options
 

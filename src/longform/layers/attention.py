@@ -15,7 +15,7 @@ from longform.functional.attention import slot_attention, weighted_slots
 from longform.functional.masks import blank_padding, checked_mask
 from longform.functional.slots import Memory
 from longform.functional.window import weighted_window, windowed_attention
-from longform.layers.geometry import check_attention
+from longform.layers.geometry import check_attention, check_reach
 from longform.layers.linear import Linear, apply_linear, is_affine
 from longform.layers.memory import (
     by_head,
@@ -104,6 +104,7 @@ class LinformerAttention(nn.Module):
         attention_mask: Tensor | None = ...,
         *,
         shared_projection: SequenceProjection | None = ...,
+        distance_bias: Tensor | None = ...,
         residual: Tensor | None = ...,
         readers: Tensor | None = ...,
         output_attentions: Literal[False] = ...,
@@ -116,6 +117,7 @@ class LinformerAttention(nn.Module):
         attention_mask: Tensor | None = ...,
         *,
         shared_projection: SequenceProjection | None = ...,
+        distance_bias: Tensor | None = ...,
         residual: Tensor | None = ...,
         readers: Tensor | None = ...,
         output_attentions: bool,
@@ -127,17 +129,20 @@ class LinformerAttention(nn.Module):
         attention_mask: Tensor | None = None,
         *,
         shared_projection: SequenceProjection | None = None,
+        distance_bias: Tensor | None = None,
         residual: Tensor | None = None,
         readers: Tensor | None = None,
         output_attentions: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend: hidden_states (B, n, D) of n <= max_length tokens; ``attention_mask`` (B, n), 1 text and 0 padding.
 
-        ``shared_projection``: with sharing "layerwise". ``residual`` (B, n, D) is added. ``readers`` bool (B, n): the
-        text and tokens that read it without being read, in texts that every query sees as a whole. Returns (B, n, D),
-        and with ``output_attentions`` the weights. Raises InputError on a longer input or a mask of another shape.
+        ``shared_projection``: with sharing "layerwise". ``distance_bias`` (h, 2 r + 1): added to the logits by the
+        distance from query to key, see RelativeAttentionBias. ``residual`` (B, n, D) is added. ``readers`` bool (B, n):
+        the text and tokens that read it without being read, in texts that every query sees as a whole. Returns
+        (B, n, D), and with ``output_attentions`` the weights. Raises InputError on a longer input or a mask of another
+        shape, and ConfigurationError where the window is too small for ``distance_bias``.
         """
-        hidden, mask = self.checked(hidden_states, attention_mask)
+        hidden, mask = self.checked(hidden_states, attention_mask, distance_bias)
         query = self.queries(hidden if readers is None else self.checked(hidden_states, readers)[0])
         whole = self.window is None or self.reaches_all(hidden.shape[1], output_attentions=output_attentions)
         if readers is not None and not whole:
@@ -148,20 +153,25 @@ class LinformerAttention(nn.Module):
             )
         if whole:
             memories = self.memories(hidden, mask, shared_projection)
-            context, weights = self.attended(query, memories, output_attentions=output_attentions)
+            context, weights = self.attended(query, memories, distance_bias, output_attentions=output_attentions)
         else:
             groups = self._groups(shared_projection)
-            context, weights = self._windowed(query, hidden, mask, groups, output_attentions)
+            context, weights = self._windowed(query, hidden, mask, groups, distance_bias, output_attentions)
         out = apply_linear(self.output, context.transpose(1, 2).flatten(2), residual=residual)
         return (out, weights) if weights is not None else out
 
-    def checked(self, hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def checked(
+        self, hidden_states: Tensor, mask: Tensor | None, distance_bias: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """Hidden states (B, n, D) with padding blanked, rounded once where products under autocast would, and a bool
         mask.
 
-        Raises InputError on a longer input or a mask of another shape.
+        Raises InputError on a longer input or a mask of another shape, and ConfigurationError where the window is too
+        small for ``distance_bias`` (h, 2 r + 1).
         """
         batch, length, _ = hidden_states.shape
+        if distance_bias is not None:
+            check_reach(distance_bias.shape[1] // 2, window=self.window, max_length=self.max_length)
         if length > self.max_length:
             raise InputError(f"the input has n={length} tokens, this layer takes at most max_length={self.max_length}")
         if mask is not None and (mask.dtype != torch.bool or mask.shape != (batch, length)):
@@ -239,14 +249,22 @@ class LinformerAttention(nn.Module):
         return memory_of_hidden(hidden, mask, projection, *sides, len(heads), self.sinks)
 
     def attended(
-        self, query: Tensor, memories: list[tuple[list[int], Memory]], *, output_attentions: bool = False
+        self,
+        query: Tensor,
+        memories: list[tuple[list[int], Memory]],
+        distance_bias: Tensor | None = None,
+        *,
+        output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The context of query (B, h, n, d) in the ``memories`` of its heads: (B, h, n, d), and weights or None."""
+        """The context of query (B, h, n, d) in the ``memories`` of its heads: (B, h, n, d), and weights or None.
+
+        ``distance_bias``: where these are all tokens.
+        """
         attend = weighted_slots if output_attentions else slot_attention
         parts = [
             attend(
                 of_heads(query, heads, 1), memory.key, memory.value, slot_mask=memory.usable,
-                dropout=self.dropout if self.training else 0.0,
+                dropout=self.dropout if self.training else 0.0, distance_bias=_of_heads(distance_bias, heads),
             )
             for heads, memory in memories
         ]  # fmt: skip
@@ -258,6 +276,7 @@ class LinformerAttention(nn.Module):
         hidden: Tensor,
         mask: Tensor | None,
         groups: list[tuple[list[int], SequenceProjection]],
+        distance_bias: Tensor | None,
         output_attentions: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """The context of query (B, h, n, d), near tokens exactly, far ones in slots: (B, h, n, d), and weights or
@@ -273,7 +292,7 @@ class LinformerAttention(nn.Module):
             parts.append(attend(
                 of_heads(query, heads, 1), key.transpose(1, 2), value.transpose(1, 2),
                 partial(memory_of_heads, key, value, mask, projection, self.sinks), window=self.window,
-                memory_bias=None if self.memory_bias is None else of_heads(self.memory_bias, heads, 0),
+                memory_bias=_of_heads(self.memory_bias, heads), distance_bias=_of_heads(distance_bias, heads),
                 memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
                 dropout=self.dropout if self.training else 0.0, slots_are_tokens=of_tokens,
             ))  # fmt: skip
@@ -284,6 +303,10 @@ def _joined(parts: list[Any], groups: list[list[int]], output_attentions: bool) 
     if output_attentions:
         return join_weighted(parts, groups)
     return join_heads([context for context, _ in parts], groups), None
+
+
+def _of_heads(x: Tensor | None, heads: list[int]) -> Tensor | None:
+    return None if x is None else of_heads(x, heads, 0)
 
 
 def _in_process_group() -> bool:

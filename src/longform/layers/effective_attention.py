@@ -33,15 +33,17 @@ def effective_attention(
     attention_mask: Tensor | None = None,
     *,
     shared_projection: SequenceProjection | None = None,
+    distance_bias: Tensor | None = None,
 ) -> EffectiveAttention:
     """What ``layer`` does to hidden_states (B, n, D) under ``attention_mask`` (B, n): map @ V is its context.
 
     V (B, h, n, d): the layer's values before they are shortened. For linear, random and mean projections, with or
-    without a window. Memory O(n²): for looking. Raises InputError for max (no linear map) and convolution (one map a
-    channel), and for what the layer itself refuses.
+    without a window. ``shared_projection``, ``distance_bias``: what ``layer`` takes. Memory O(n²): for looking.
+    Raises InputError for max (no linear map) and convolution (one map a channel), and for what the layer refuses.
     """
     mask = checked_mask(attention_mask, batch=hidden_states.shape[0], length=hidden_states.shape[1])
-    _, weights = layer(hidden_states, mask, shared_projection=shared_projection, output_attentions=True)
+    given = {"shared_projection": shared_projection, "distance_bias": distance_bias}
+    _, weights = layer(hidden_states, mask, **given, output_attentions=True)
     return EffectiveAttention(weights, implied_map(layer, weights, mask, shared_projection=shared_projection))
 
 

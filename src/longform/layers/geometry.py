@@ -4,6 +4,7 @@ import math
 
 from longform.choices import POOLED, PROJECTION_INITS, PROJECTIONS, SHARINGS
 from longform.errors import ConfigurationError
+from longform.functional.distances import saturated_distance
 from longform.functional.slots import base_slot_size
 
 PARAMETERLESS = ("mean", "max")
@@ -56,6 +57,43 @@ def check_attention(
             "smallest there is): fewer sinks (--sink-tokens), or more slots"
         )
     _check_window(attention_window, memory_budget, projection, model_slots or head_slots, max_length)
+
+
+def check_relative_positions(
+    num_buckets: int | None, max_distance: int, *, attention_window: int | None, max_length: int
+) -> None:
+    """Check a bias by distance, in ``num_buckets`` up to ``max_distance``, and the window that it needs; None is none.
+
+    Raises ConfigurationError.
+    """
+    if num_buckets is None:
+        return
+    if num_buckets < 4 or num_buckets % 2:
+        raise ConfigurationError(
+            f"relative_attention_num_buckets={num_buckets} must be an even number from 4 on (half of them for keys "
+            "behind a query, half for those after it), or None for no relative positions"
+        )
+    if max_distance <= num_buckets // 4:
+        raise ConfigurationError(
+            f"relative_attention_max_distance={max_distance} must be more than {num_buckets // 4}, the distances that "
+            f"have a bucket each with relative_attention_num_buckets={num_buckets}"
+        )
+    check_reach(saturated_distance(num_buckets, max_distance), window=attention_window, max_length=max_length)
+
+
+def check_reach(reach: int, *, window: int | None, max_length: int) -> None:
+    """Raise ConfigurationError where a slot could be nearer than ``reach``, and so have several biases by distance."""
+    if window is None:
+        raise ConfigurationError(
+            "relative positions need a window: a slot stands for many tokens, which are not at one distance from a "
+            f"query unless all of them are {reach} tokens away or more; keep attention_window={reach - 1} or more "
+            f"(in conversion: 'auto'), with projection in {POOLED}"
+        )
+    if window + 1 < reach and 2 * window < max_length:
+        raise ConfigurationError(
+            f"attention_window={window} is too small for relative positions, which differ below {reach} tokens: the "
+            f"tokens of a slot so near have several; use attention_window={reach - 1} or more (in conversion: 'auto')"
+        )
 
 
 def _check_slots(head_slots: tuple[int, ...], num_heads: int, max_length: int, sharing: str) -> None:

@@ -55,20 +55,30 @@ def can_run_in_parts(module: nn.Module, given: Tensor) -> bool:
 
 
 def layer_in_parts(
-    layer: Block, hidden: Tensor, mask: Tensor | None, shared_projection: SequenceProjection | None, *, in_place: bool
+    layer: Block,
+    hidden: Tensor,
+    mask: Tensor | None,
+    shared_projection: SequenceProjection | None,
+    distance_bias: Tensor | None = None,
+    *,
+    in_place: bool,
 ) -> Tensor:
     """The output of ``layer`` for hidden (B, n, D) and bool mask (B, n) or None: (B, n, D).
 
+    ``shared_projection`` and ``distance_bias``: what its attention takes.
     ``in_place``: nobody needs ``hidden`` afterwards; the output of a long text is then in their memory.
     """
     source = layer.attention_norm(hidden) if layer.pre_norm else hidden
     finish = partial(in_chunks, partial(_after_attention, layer), rows=_rows_of(hidden))
-    parts = attention_in_parts(layer.attention, source, mask, shared_projection, residual=hidden)
+    parts = attention_in_parts(layer.attention, source, mask, shared_projection, hidden, distance_bias)
     if parts is not None:
         return assembled(((where, finish(x)) for where, x in parts), hidden.shape[:2], hidden if in_place else None)
-    options = {"residual": hidden} if getattr(layer.attention, "adds_residual", False) else {}
+    adds = getattr(layer.attention, "adds_residual", False)
+    options = {"residual": hidden} if adds else {}
+    if distance_bias is not None:
+        options["distance_bias"] = distance_bias
     attended = layer.attention(source, mask, shared_projection=shared_projection, output_attentions=False, **options)
-    return finish(attended if options else hidden + attended)
+    return finish(attended if adds else hidden + attended)
 
 
 def _after_attention(layer: Block, hidden: Tensor) -> Tensor:
@@ -130,6 +140,7 @@ def attention_in_parts(
     mask: Tensor | None,
     shared_projection: SequenceProjection | None = None,
     residual: Tensor | None = None,
+    distance_bias: Tensor | None = None,
 ) -> Iterator[OutputPart] | None:
     """What ``attention`` gives for hidden (B, n, D), plus ``residual`` (B, n, D); None where it can only be had whole.
 
@@ -139,14 +150,15 @@ def attention_in_parts(
     """
     if not is_long(hidden) or type(attention) is not LinformerAttention or attention.reaches_all(hidden.shape[1]):
         return None
-    hidden, mask = attention.checked(hidden, mask)
+    hidden, mask = attention.checked(hidden, mask, distance_bias)
     lengths = text_lengths(mask, batch=hidden.shape[0], length=hidden.shape[1])
     if attention.window is not None and (lengths is None or not _slots_are_means(attention)):
         return None
     if attention.window is None:
         return _slots_alone(attention, hidden, attention.memories(hidden, mask, shared_projection), residual)
     assert lengths is not None
-    return _windowed(attention, hidden, attention.slot_memories(hidden, mask, None)[0][1], lengths, residual)
+    memory = attention.slot_memories(hidden, mask, None)[0][1]
+    return _windowed(attention, hidden, memory, lengths, residual, distance_bias)
 
 
 def _slots_are_means(attention: LinformerAttention) -> bool:
@@ -172,11 +184,17 @@ def _output(
 
 
 def _windowed(
-    attention: LinformerAttention, hidden: Tensor, memory: Memory, lengths: list[int], residual: Tensor | None
+    attention: LinformerAttention,
+    hidden: Tensor,
+    memory: Memory,
+    lengths: list[int],
+    residual: Tensor | None,
+    distance_bias: Tensor | None,
 ) -> Iterator[OutputPart]:
     """The output for hidden (B, n, D), plus ``residual``; ``lengths``: tokens of text in each document."""
     blank = attention.output(hidden.new_zeros(1, 1, hidden.shape[2]))
     options = {"sinks": attention.sinks, "bias": attention.memory_bias, "budget": attention.memory_budget}
+    options["distance_bias"] = distance_bias
     for b, n in enumerate(lengths):
         document = slice(b, b + 1)
         for tokens, context in _contexts(attention, hidden[document, :n], far_slots(memory, b, n, **options)):
@@ -211,7 +229,7 @@ def _contexts(attention: LinformerAttention, hidden: Tensor, far: FarSlots) -> I
         formed = reach
         query = attention.query(hidden[:, start:stop])[0]
         by_head = [x.unflatten(1, (attention.num_heads, -1)).transpose(0, 1) for x in (query, keys, values)]
-        attend = attend or document_attention(*by_head)(far)
+        attend = attend or document_attention(*by_head, far.distance_bias)(far)
         context = query.new_empty(stop - start, attention.num_heads, by_head[0].shape[2])
         attend(DocumentPart(*by_head, length, window, start), context)
         yield slice(start, stop), context

@@ -11,7 +11,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from longform.choices import POOLINGS
 from longform.errors import ConfigurationError
 from longform.functional.positions import INITIALISATIONS
-from longform.layers.geometry import check_attention, check_choice, layer_slots
+from longform.layers.geometry import check_attention, check_choice, check_relative_positions, layer_slots
 
 LEAST = {
     "vocab_size": 1, "hidden_size": 1, "num_hidden_layers": 0, "num_attention_heads": 1, "intermediate_size": 1,
@@ -38,6 +38,8 @@ class LinformerConfig(PreTrainedConfig):
     ``attention_window``: tokens seen exactly on each side, or None for the paper's attention.
     ``memory_budget``: how many tokens all slots together stand for at most beside a window; None for no limit.
     ``sink_tokens``: leading tokens that every query sees exactly, beside the slots (rows of E for a dense projection).
+    ``relative_attention_num_buckets``: buckets of a bias by distance on the logits (MPNet), or None for no such bias;
+    ``relative_attention_max_distance``: tokens from which on all distances have one bucket on each side.
     ``normalization``: "post" (BERT) or "pre". ``classifier_pooling``: "cls" (first token), "mean",
     "lead" (a mean in which early tokens weigh more), or the first with one of the others, "cls_mean", "cls_lead".
     ``classifier_activation``: of the classification head's dense layer. ``use_pooler``: BERT's pooler on the base.
@@ -77,6 +79,8 @@ class LinformerConfig(PreTrainedConfig):
     attention_window: int | None = None
     memory_budget: float | int | None = None
     sink_tokens: int = 0
+    relative_attention_num_buckets: int | None = None
+    relative_attention_max_distance: int = 128
     classifier_pooling: str = "cls"
     classifier_activation: str = "tanh"
     use_pooler: bool = True
@@ -112,6 +116,10 @@ class LinformerConfig(PreTrainedConfig):
         check_choice("normalization", self.normalization, ("post", "pre"))
         check_choice("classifier_pooling", self.classifier_pooling, POOLINGS)
         check_choice("classifier_activation", self.classifier_activation, ("tanh", "relu", "gelu"))
+        check_relative_positions(
+            self.relative_attention_num_buckets, self.relative_attention_max_distance,
+            attention_window=self.attention_window, max_length=self.max_position_embeddings,
+        )  # fmt: skip
         every = self.head_slots()
         for head_slots in dict.fromkeys(every):
             check_attention(

@@ -23,6 +23,7 @@ from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.feed_forward import FeedForward
 from longform.layers.linear import Linear
 from longform.layers.norm import LayerNorm, add_and_norm
+from longform.layers.relative_bias import RelativeAttentionBias
 from longform.layers.sequence_projection import (
     Learned,
     SequenceProjection,
@@ -67,6 +68,7 @@ class LinformerLayer(GradientCheckpointingLayer):
         attention_mask: Tensor | None,
         shared_projection: SequenceProjection | None,
         output_attentions: bool,
+        distance_bias: Tensor | None = None,
         readers: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """hidden_states (B, n, D), checked bool mask (B, n) -> (B, n, D) and attention weights or None.
@@ -74,9 +76,10 @@ class LinformerLayer(GradientCheckpointingLayer):
         ``readers``: see LinformerAttention.
         """
         source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
-        more = {} if readers is None else {"readers": readers}
+        given = {"distance_bias": distance_bias, "readers": readers}
+        options = {name: value for name, value in given.items() if value is not None}
         attended = self.attention(
-            source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions, **more
+            source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions, **options
         )
         context, weights = attended if output_attentions else (attended, None)
         if self.pre_norm:
@@ -88,7 +91,7 @@ class LinformerLayer(GradientCheckpointingLayer):
 
 
 class LinformerEncoder(nn.Module):
-    """The layers, and the one projection of all of them where it is shared layerwise."""
+    """The layers, and what all of them share: relative positions, and the projection where it is shared layerwise."""
 
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__()
@@ -104,6 +107,11 @@ class LinformerEncoder(nn.Module):
                 initialisation=config.projection_init, frozen=config.freeze_projection,
                 sinks=config.sink_tokens,
             )  # fmt: skip
+        buckets, self.relative_attention_bias = config.relative_attention_num_buckets, None
+        if buckets is not None:
+            self.relative_attention_bias = RelativeAttentionBias(
+                buckets, config.num_attention_heads, max_distance=config.relative_attention_max_distance
+            )
         pre_norm = config.normalization == "pre"
         self.final_norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre_norm else None
 
@@ -123,6 +131,7 @@ class LinformerEncoder(nn.Module):
         """
         states, attentions = [], []
         known = all(type(layer) is LinformerLayer for layer in self.layers)
+        distances = None if self.relative_attention_bias is None else self.relative_attention_bias()
         in_parts = known and not output_attentions and readers is None and can_run_in_parts(self, hidden)
         for layer in self.layers:
             if output_hidden_states:  # otherwise one layer's states at a time are alive
@@ -130,9 +139,9 @@ class LinformerEncoder(nn.Module):
             if in_parts:
                 assert isinstance(layer, LinformerLayer)
                 in_place = overwrite and not output_hidden_states
-                hidden = layer_in_parts(layer, hidden, mask, self.shared_projection, in_place=in_place)
+                hidden = layer_in_parts(layer, hidden, mask, self.shared_projection, distances, in_place=in_place)
             else:
-                hidden, weights = layer(hidden, mask, self.shared_projection, output_attentions, readers)
+                hidden, weights = layer(hidden, mask, self.shared_projection, output_attentions, distances, readers)
                 attentions.append(weights)
             overwrite = True
         if self.final_norm is not None:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 
-NOT_MUON = ("embeddings", "decoder", "out_proj")  # tables and last layers: one row for each word or label
+# Tables and last layers: one row for each word, distance or label.
+NOT_MUON = ("embeddings", "relative_attention_bias", "decoder", "out_proj")
 
 
 class MuonAdamW(Optimizer):

@@ -17,10 +17,11 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import cached_file
 
 from longform.conversion.cross_encoder import activation_of
-from longform.errors import ConfigurationError
-from longform.inference.sentence_modules import settings_of
+from longform.errors import CheckpointError, ConfigurationError
+from longform.inference.sentence_modules import MODULES, settings_of
 from longform.inference.weights import load_whole, quiet_transformers, reading
 from longform.models.configuration_linformer import LinformerConfig
 
@@ -78,7 +79,9 @@ def open_student(student: Any, tokenizer: PreTrainedTokenizerBase | None) -> Stu
 def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
     """A model with the head that its configuration names, in float32; a loaded one as it is.
 
-    Raises CheckpointError when it cannot be read, and for weights that are missing or left over (``check_weights``).
+    sentence-transformers saves an encoder alone under the name of the language model that it came from: it is read as
+    an encoder. Raises CheckpointError when it cannot be read, and for weights that are missing or left over
+    (``check_weights``).
     """
     if isinstance(source, PreTrainedModel):
         return source
@@ -86,7 +89,15 @@ def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
     with reading(what, source):
         named = (AutoConfig.from_pretrained(source).architectures or [""])[0]
     head = next((head for head in HEADS if named.endswith(head)), "")
-    return load_whole(getattr(transformers, f"AutoModel{head}"), source, what, dtype=torch.float32)
+    try:
+        return load_whole(getattr(transformers, f"AutoModel{head}"), source, what, dtype=torch.float32)
+    except CheckpointError:
+        if (
+            head != "ForMaskedLM"
+            or cached_file(str(source), MODULES, _raise_exceptions_for_missing_entries=False) is None
+        ):
+            raise
+        return load_whole(transformers.AutoModel, source, what, dtype=torch.float32)
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:

@@ -18,6 +18,7 @@ from longform.functional.conditions import (
     EAGER,
     GRADIENT,
     LIBRARY,
+    NO_DISTANCES,
     NO_DROPOUT,
     NO_GRADIENT,
     PLAIN,
@@ -27,7 +28,7 @@ from longform.functional.dispatch import Kernel
 
 Weighted = tuple[Tensor, Callable[[Tensor], Tensor]]  # attention weights, and what makes the context of them
 INFERENCE = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, NO_GRADIENT)
-TRAINING = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, GRADIENT, NO_BIAS)
+TRAINING = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, GRADIENT, NO_BIAS, NO_DISTANCES)
 
 
 def _sdpa(call: AttentionCall) -> Tensor:
@@ -40,7 +41,7 @@ def _formula(call: AttentionCall) -> Tensor:
 
 ATTENTION = dispatch.operation(
     "attention",
-    Kernel("amx", amx.infer, (*INFERENCE, WHOLE_TILES, amx.ENOUGH_QUERIES, amx.FEW_KEYS, LIBRARY, AMX)),
+    Kernel("amx", amx.infer, (*INFERENCE, NO_DISTANCES, WHOLE_TILES, amx.ENOUGH_QUERIES, amx.FEW_KEYS, LIBRARY, AMX)),
     Kernel("amx_training", amx.train, (*TRAINING, WHOLE_TILES, amx.ENOUGH_QUERIES, amx.FEW_TRAINED_KEYS, LIBRARY, AMX)),
     Kernel("bmm", bmm.infer, (*INFERENCE, SLOW_SDPA)),
     Kernel("bmm_training", bmm.train, (*TRAINING, SLOW_SDPA)),
@@ -72,16 +73,18 @@ def slot_attention(
     bias: Tensor | None = None,
     block: int = 0,
     dropout: float = 0.0,
+    distance_bias: Tensor | None = None,
     output_attentions: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(Q Kᵀ / sqrt(d)) V over shortened keys and values.
 
     query (B, h, n, d); key, value (B, h, k, d); ``slot_mask`` bool (B, k) or (B, g, k), False hides a slot; ``bias``
     (1, g, ceil(n / block), k) or None: added to the logits, a row for each ``block`` queries, instead of a mask.
+    ``distance_bias`` (h, 2 r + 1) or None: added by the distance from query to key, which are tokens then.
     Returns out (B, h, n, d), and the weights (B, h, n, k) with ``output_attentions``, else None. float64, float32,
     bfloat16 or float16.
     """
-    call = AttentionCall(query, key, value, usable_slots(slot_mask), bias, block, dropout)
+    call = AttentionCall(query, key, value, usable_slots(slot_mask), bias, block, dropout, distance_bias)
     if output_attentions:
         weights, attended = _weighted(call)
         return attended(weights), weights
@@ -89,10 +92,17 @@ def slot_attention(
 
 
 def weighted_slots(
-    query: Tensor, key: Tensor, value: Tensor, *, slot_mask: Tensor | None = None, dropout: float = 0.0
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    slot_mask: Tensor | None = None,
+    dropout: float = 0.0,
+    distance_bias: Tensor | None = None,
 ) -> Weighted:
     """The weights (B, h, n, k) of ``slot_attention``, and what makes its out (B, h, n, d) of them."""
-    return _weighted(AttentionCall(query, key, value, usable_slots(slot_mask), dropout=dropout))
+    usable = usable_slots(slot_mask)
+    return _weighted(AttentionCall(query, key, value, usable, dropout=dropout, distance_bias=distance_bias))
 
 
 def _weighted(call: AttentionCall) -> Weighted:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import TILE_MULTIPLE, Call
+from longform.functional.conditions import TILE_MULTIPLE, Call, once
 from longform.functional.dispatch import Condition
+from longform.functional.distances import between
 
 
 @dataclass(eq=False)
@@ -17,7 +18,8 @@ class AttentionCall(Call):
     """``query`` (B, h, n, d); ``key``, ``value`` (B, h, S, d).
 
     ``usable``: bool (B or 1, g, 1, S), False hides a key, or None. ``bias`` (1, g, b, S) or None: added to the logits,
-    a row for each ``block`` queries.
+    a row for each ``block`` queries. ``distance_bias`` (h, 2 r + 1) or None: see longform.functional.distances; query
+    and key i stand at the same place.
     """
 
     query: Tensor
@@ -27,17 +29,35 @@ class AttentionCall(Call):
     bias: Tensor | None = None
     block: int = 0
     dropout: float = 0.0
+    distance_bias: Tensor | None = None
 
     def __post_init__(self) -> None:
         self.tensors = (self.query, self.key, self.value)
 
+    @once
+    def wants_gradient(self) -> bool:
+        """Whether autograd will ask for a gradient of any of the tensors, or of the bias by distance."""
+        if not torch.is_grad_enabled():
+            return False
+        tensors = self.tensors if self.distance_bias is None else (*self.tensors, self.distance_bias)
+        return any(x.requires_grad for x in tensors)
+
     @property
     def mask(self) -> Tensor | None:
-        """``usable``, or ``bias`` with a row for each query: (B or 1, g, 1 or n, S) or None."""
+        """``usable``, or what is added to the logits of each query: (B or 1, g, 1 or n, S) or None."""
+        if self.distance_bias is not None:
+            return self._distances()
         if self.bias is None:
             return self.usable
         queries = torch.arange(self.query.shape[2], device=self.bias.device)
         return self.bias[:, :, queries // self.block].to(self.query.dtype)
+
+    def _distances(self) -> Tensor:
+        """The bias by distance, -inf for keys that are not usable: (B or 1, h, n, S)."""
+        assert self.distance_bias is not None
+        queries, keys = (torch.arange(x.shape[2], device=x.device) for x in (self.query, self.key))
+        found = between(self.distance_bias.to(self.query.dtype), queries, keys)[None]
+        return found if self.usable is None else found.masked_fill(~self.usable, -torch.inf)
 
     def float_bias(self) -> Tensor | None:
         """``usable`` or ``bias`` as float32 (B, h, 1 or b, S), as compiled kernels read it; None for nothing."""

@@ -22,6 +22,7 @@ from longform.functional.conditions import (
     EAGER,
     GRADIENT,
     LIBRARY,
+    NO_DISTANCES,
     NO_DROPOUT,
     NO_GRADIENT,
     ON_CPU,
@@ -39,7 +40,9 @@ from longform.functional.window.document import DocumentAttention, DocumentPart,
 from longform.functional.window.sdpa_inference import SdpaDocument
 
 INFERENCE = (NO_DROPOUT, ON_CPU, EAGER, NO_GRADIENT)
-AMX_TRAINING = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, GRADIENT, WHOLE_TILES, ENOUGH_QUERIES, FEW_SEEN, RIGHT_PADDED)
+AMX_TRAINING = (
+    NO_DROPOUT, NO_DISTANCES, BFLOAT16, EAGER, PLAIN, GRADIENT, WHOLE_TILES, ENOUGH_QUERIES, FEW_SEEN, RIGHT_PADDED,
+)  # fmt: skip
 
 
 def _by_documents(call: WindowCall) -> Tensor:
@@ -48,8 +51,9 @@ def _by_documents(call: WindowCall) -> Tensor:
     batch, heads, length, dim = call.query.shape
     out = call.query.new_empty(batch, length, heads, dim)
     blank_padding(out.transpose(1, 2), call.lengths)
-    kernel = document_attention(*call.tensors)
+    kernel = document_attention(*call.tensors, call.distance_bias)
     options = {"sinks": call.sinks, "bias": call.memory_bias, "budget": call.memory_budget}
+    options["distance_bias"] = call.distance_bias
     for b, n in enumerate(call.lengths):
         if n:
             part = DocumentPart(*(x[b, :, :n] for x in call.tensors), length=n, window=call.window)
@@ -63,7 +67,7 @@ def _formula(call: WindowCall) -> Tensor:
 
 def _block_weights(call: WindowCall) -> tuple[Tensor, Tensor]:
     return formula.block_weights(
-        call.query, call.key, call.memory.key, call.near, call.far, call.head_bias, call.window
+        call.query, call.key, call.memory.key, call.near, call.far, call.head_bias, call.window, call.distances
     )  # fmt: skip
 
 
@@ -73,24 +77,28 @@ def _attended(call: WindowCall, of_blocks: tuple[Tensor, Tensor]) -> Tensor:
 
 WINDOW = dispatch.operation(
     "window",
-    Kernel("single_tokens", single_tokens.attend, (*INFERENCE, SLOTS_ARE_TOKENS, SHORT_TEXT, RIGHT_PADDED)),
+    Kernel(
+        "single_tokens", single_tokens.attend, (*INFERENCE, NO_DISTANCES, SLOTS_ARE_TOKENS, SHORT_TEXT, RIGHT_PADDED)
+    ),
     Kernel("documents", _by_documents, (*INFERENCE, RIGHT_PADDED)),
-    Kernel("flex", flex.attend, (NO_DROPOUT, ON_CUDA, flex.TAKEN, flex.COMPILES, flex.TRITON)),
+    Kernel("flex", flex.attend, (NO_DROPOUT, NO_DISTANCES, ON_CUDA, flex.TAKEN, flex.COMPILES, flex.TRITON)),
     Kernel("amx_training", train, (*AMX_TRAINING, LIBRARY, AMX)),
-    Kernel("sdpa_training", sdpa_training.attend, (NO_DROPOUT, ON_CPU, EAGER, SOME_TEXT)),
+    Kernel("sdpa_training", sdpa_training.attend, (NO_DROPOUT, NO_DISTANCES, ON_CPU, EAGER, SOME_TEXT)),
     Kernel("formula", _formula),
 )
 DOCUMENT = dispatch.operation(
     "document",
-    Kernel("amx", AmxDocument, (BFLOAT16, PLAIN, WHOLE_TILES, ENOUGH_QUERIES, FEW_KEYS, LIBRARY, AMX)),
-    Kernel("bmm", BmmDocument, (BFLOAT16, PLAIN, SLOW_SDPA)),
+    Kernel("amx", AmxDocument, (NO_DISTANCES, BFLOAT16, PLAIN, WHOLE_TILES, ENOUGH_QUERIES, FEW_KEYS, LIBRARY, AMX)),
+    Kernel("bmm", BmmDocument, (NO_DISTANCES, BFLOAT16, PLAIN, SLOW_SDPA)),
     Kernel("sdpa", SdpaDocument),
 )
 
 
-def document_attention(query: Tensor, key: Tensor, value: Tensor) -> type[DocumentAttention]:
+def document_attention(
+    query: Tensor, key: Tensor, value: Tensor, distance_bias: Tensor | None
+) -> type[DocumentAttention]:
     """What attends documents with such query, key and value (..., ., d), without gradients, on a CPU."""
-    kernel = dispatch.choose(DOCUMENT, AttentionCall(query, key, value))
+    kernel = dispatch.choose(DOCUMENT, AttentionCall(query, key, value, distance_bias=distance_bias))
     return kernel.run  # ty: ignore[invalid-explicit-return]  a class, made with the document's slots
 
 
@@ -107,6 +115,7 @@ def windowed_attention(
     mask: Tensor | None = None,
     dropout: float = 0.0,
     slots_are_tokens: bool = False,
+    distance_bias: Tensor | None = None,
     output_attentions: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention to near tokens exactly and to far ones through slots.
@@ -114,12 +123,14 @@ def windowed_attention(
     query, key, value (B, h, n, d) with padding blanked; ``form_memory`` gives the slots' keys and values (B, h, S, d),
     and is not called where each slot is a token anyway (``slots_are_tokens``); ``window`` w in tokens, a multiple of
     the slot size; the first ``sinks`` slots are single leading tokens, seen by all queries; ``mask`` bool (B, n) or
-    None. Returns out (B, h, n, d), zeros on padding, and with ``output_attentions`` the weights (B, h, n, S + 3 w):
+    None; ``distance_bias`` (h, 2 r + 1), r <= w + 1, or None: added to the logits by the distance from query to key.
+    Returns out (B, h, n, d), zeros on padding, and with ``output_attentions`` the weights (B, h, n, S + 3 w):
     slots first, then the block's neighbours.
     """
     call = WindowCall(
-        query, key, value, form_memory, window, memory_bias, memory_budget, sinks, mask, dropout, slots_are_tokens
-    )
+        query, key, value, form_memory, window, memory_bias, memory_budget, sinks, mask, dropout, slots_are_tokens,
+        distance_bias,
+    )  # fmt: skip
     if output_attentions:
         weights, attended = _weighted(call)
         return attended(weights), weights

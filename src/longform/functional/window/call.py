@@ -23,7 +23,8 @@ class WindowCall(Call):
     """``query``, ``key``, ``value`` (B, h, n, d), padding blanked; ``form_memory`` gives keys and values (B, h, S, d).
 
     ``window`` w; ``memory_bias`` (h) or None; ``mask`` bool (B, n) or None; the first ``sinks`` slots are single
-    leading tokens. ``slots_are_tokens``: each slot holds one token's key and value.
+    leading tokens. ``slots_are_tokens``: each slot holds one token's key and value. ``distance_bias`` (h, 2 r + 1) or
+    None: see longform.functional.distances; no slot that is seen is nearer than r, which is at most w + 1.
     """
 
     query: Tensor
@@ -37,6 +38,7 @@ class WindowCall(Call):
     mask: Tensor | None = None
     dropout: float = 0.0
     slots_are_tokens: bool = False
+    distance_bias: Tensor | None = None
 
     def __post_init__(self) -> None:
         self.tensors = (self.query, self.key, self.value)
@@ -46,7 +48,7 @@ class WindowCall(Call):
         """Whether autograd will ask for a gradient: of the heads, of the memory, of its bias."""
         if not torch.is_grad_enabled():
             return False
-        if any(x is not None and x.requires_grad for x in (*self.tensors, self.memory_bias)):
+        if any(x is not None and x.requires_grad for x in (*self.tensors, self.memory_bias, self.distance_bias)):
             return True
         # A projection may have weights of its own; where slots are tokens it has none.
         return not self.slots_are_tokens and any(x.requires_grad for x in self.memory[:2])
@@ -82,6 +84,17 @@ class WindowCall(Call):
         if valid is None:
             valid = torch.ones(batch, length, dtype=torch.bool, device=self.query.device)
         return formula.near_bias(valid, window=self.window, dtype=self.wide)
+
+    @property
+    def distances(self) -> tuple[Tensor, Tensor] | None:
+        """What is added by distance: to the logits of neighbours (h, w, 3 w), of slots (B, h, b, S); see formula.py."""
+        if self.distance_bias is None:
+            return None
+        bias = self.distance_bias.to(self.wide)
+        far = formula.far_distances(
+            bias, self.memory.slots, length=self.query.shape[2], window=self.window, sinks=self.sinks
+        )  # fmt: skip
+        return formula.near_distances(bias, self.window), far
 
     @property
     def head_bias(self) -> Tensor:

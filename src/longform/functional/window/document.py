@@ -61,7 +61,8 @@ class DocumentPart(NamedTuple):
 class FarSlots(NamedTuple):
     """The slots of one document: ``key``, ``value`` (h, S, d), ``count`` (S) real, ``size`` tokens a slot.
 
-    ``sinks`` of them stand for one leading token each; ``bias`` (h) or None and ``budget`` weigh them.
+    ``sinks`` of them stand for one leading token each; ``bias`` (h) or None and ``budget`` weigh them, and so does
+    ``distance_bias`` (h, 2 r + 1) or None, which the neighbours of a query have too.
     """
 
     key: Tensor
@@ -71,6 +72,7 @@ class FarSlots(NamedTuple):
     sinks: int
     bias: Tensor | None
     budget: float | None
+    distance_bias: Tensor | None = None
 
 
 class DocumentAttention(ABC):
@@ -91,7 +93,14 @@ class DocumentAttention(ABC):
 
 
 def far_slots(
-    memory: Memory, document: int, length: int, *, sinks: int, bias: Tensor | None, budget: float | None
+    memory: Memory,
+    document: int,
+    length: int,
+    *,
+    sinks: int,
+    bias: Tensor | None,
+    budget: float | None,
+    distance_bias: Tensor | None = None,
 ) -> FarSlots:
     """The slots of one document of ``length`` tokens, from the batch's ``memory`` (B, h, S, d)."""
     slots = memory.slots
@@ -99,7 +108,10 @@ def far_slots(
     size = int(slots.size[document]) if slots.uniform is None else slots.uniform
     used = slice(0, min(sinks + -(-length // size), memory.key.shape[2]))
     count = slots.count[document, used].to(torch.float64 if memory.key.dtype == torch.float64 else torch.float32)
-    return FarSlots(memory.key[document, :, used], memory.value[document, :, used], count, size, sinks, bias, budget)
+    if distance_bias is not None:
+        distance_bias = distance_bias.to(count.dtype)
+    key, value = (x[document, :, used] for x in (memory.key, memory.value))
+    return FarSlots(key, value, count, size, sinks, bias, budget, distance_bias)
 
 
 def together(lengths: list[int], length: int) -> list[tuple[slice, int]]:
@@ -130,13 +142,17 @@ def far_logits(far: FarSlots, shares: list[float], first: int, end: int, window:
     ``far_shares`` of all blocks.
     """
     count = far.count
-    index = torch.arange(count.shape[0])
-    exact = index < far.sinks
-    home = torch.where(exact, index, (index - far.sinks) * far.size) // window
+    exact, home = torch.arange(count.shape[0]) < far.sinks, slot_blocks(far, window)
     blocks = torch.arange(first, end)[:, None]
     seen = ((home - blocks).abs() > 1) & (count > 0)
     share = torch.tensor(shares[first:end], dtype=count.dtype)[:, None]
     return torch.where(seen, slot_logits(far) + torch.where(exact, 0.0, share), -torch.inf)
+
+
+def slot_blocks(far: FarSlots, window: int) -> Tensor:
+    """The block in which each slot begins: long, shape (S)."""
+    index = torch.arange(far.count.shape[0])
+    return torch.where(index < far.sinks, index, (index - far.sinks) * far.size) // window
 
 
 def far_shares(far: FarSlots, blocks: int, window: int) -> list[float]:

@@ -6,6 +6,9 @@ its slot, which stands for ``count`` tokens, hence log(count) on its logit. The 
 per head, and by min(0, log(budget / far tokens)): all slots together stand for at most ``budget`` tokens. Sinks, the
 text's first tokens, have slots of their own outside that budget. A text of two blocks or less gets full attention.
 
+A bias by distance (longform.functional.distances) is added where there is one. A slot that is seen is w + 1 tokens or
+more away, and the window is so wide that all these distances have one bias on each side: it is the slot's, exactly.
+
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n / w) blocks.
 """
 
@@ -13,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
+from longform.functional.distances import between, beyond
 from longform.functional.slots import Slots
 
 HIDDEN = float("-inf")
@@ -62,9 +66,8 @@ def far_bias(
     """
     device = slots.count.device
     blocks = torch.arange(block_count(length, window), device=device)
-    index = torch.arange(slots.count.shape[1], device=device)
-    exact = index < sinks
-    home = torch.where(exact, index, (index - sinks) * slots.size[:, None]) // window
+    exact = torch.arange(slots.count.shape[1], device=device) < sinks
+    home = home_blocks(slots, window=window, sinks=sinks)
     seen = ((home[:, None, :] - blocks[:, None]).abs() > 1) & (slots.count > 0)[:, None, :]
     count = slots.count.to(dtype)[:, None, :]
     logits = count.clamp(min=1.0).log()
@@ -74,12 +77,39 @@ def far_bias(
     return torch.where(seen, logits, HIDDEN)
 
 
+def home_blocks(slots: Slots, *, window: int, sinks: int) -> Tensor:
+    """The block in which each slot begins, long (B, S); the first ``sinks`` slots stand for one leading token each."""
+    index = torch.arange(slots.count.shape[1], device=slots.count.device)
+    return torch.where(index < sinks, index, (index - sinks) * slots.size[:, None]) // window
+
+
+def near_distances(bias: Tensor, window: int) -> Tensor:
+    """What the ``bias`` by distance (h, 2 r + 1) adds for the queries of a block and its neighbours: (h, w, 3 w)."""
+    own = torch.arange(window, device=bias.device)
+    return between(bias, own, torch.arange(-window, 2 * window, device=bias.device))
+
+
+def far_distances(bias: Tensor, slots: Slots, *, length: int, window: int, sinks: int) -> Tensor:
+    """What the ``bias`` by distance (h, 2 r + 1) adds for the queries of each block and the slots: (B, h, b, S)."""
+    blocks = torch.arange(block_count(length, window), device=bias.device)
+    home = home_blocks(slots, window=window, sinks=sinks)
+    return beyond(bias, home[:, None] < blocks[:, None]).transpose(0, 1)
+
+
 def block_weights(
-    query: Tensor, key: Tensor, memory_key: Tensor, near: Tensor, far: Tensor, head_bias: Tensor, window: int
+    query: Tensor,
+    key: Tensor,
+    memory_key: Tensor,
+    near: Tensor,
+    far: Tensor,
+    head_bias: Tensor,
+    window: int,
+    distances: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The weights of each block: of slots (B, h, b, w, S) and of its neighbours (B, h, b, w, 3 w).
 
-    query, key (B, h, n, d), memory (B, h, S, d), ``near`` (B, b, 3 w), ``far`` (B, b, S), ``head_bias`` (h).
+    query, key (B, h, n, d), memory (B, h, S, d), ``near`` (B, b, 3 w), ``far`` (B, b, S), ``head_bias`` (h);
+    ``distances``: near_distances and far_distances, or None.
     """
     length, device = query.shape[2], query.device
     around = neighbour_positions(length, window, device)
@@ -87,6 +117,8 @@ def block_weights(
     near_logits = blocks @ gather(key, around).transpose(-1, -2) + near[:, None, :, None, :]
     far_logits = blocks @ memory_key[:, :, None].transpose(-1, -2)
     far_logits = far_logits + far[:, None, :, None, :] + head_bias[:, None, None, None]
+    if distances is not None:
+        near_logits, far_logits = near_logits + distances[0][:, None], far_logits + distances[1][:, :, :, None]
     near_weights, far_weights = joint_softmax(near_logits, far_logits)
     return far_weights, near_weights
 

@@ -2,11 +2,11 @@
 out.
 
 Blocks with both neighbours see them through overlapping
-views of the keys, without a bias; the first and the last ones see what there is. The queries of a chunk of blocks
-see all slots in one call, with a bias that hides those in reach. Each chunk is merged by the two log-sum-exps while it
-is in the cache; the share of the slots is rounded to the dtype of the output.
+views of the keys; the first and the last ones see what there is. The queries of a chunk of blocks see all slots in one
+call, with a bias that hides those in reach. A bias by distance, where there is one, is added in both. Each chunk is
+merged by the two log-sum-exps while it is in the cache; the share of the slots is rounded to the dtype of the output.
 
-Axes: n tokens of one document, S slots, h heads, d head dimension, w block, c blocks at a time.
+Axes: n tokens of one document, S slots, h heads, d head dimension, w block, c blocks at a time, g = 1 or h.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, far_logits
+from longform.functional.distances import beyond
+from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, far_logits, slot_blocks
+from longform.functional.window.formula import near_distances
 
 CHUNK = 16  # blocks at a time, where the bias of their queries has less than
 BIAS_SIZE = 2**22  # elements
@@ -33,17 +35,24 @@ class SdpaDocument(DocumentAttention):
             key, value = (pad(x, (0, 0, 0, spare)) for x in (far.key, far.value))
             far = far._replace(key=key, value=value, count=pad(far.count, (0, spare)))
         super().__init__(far)
+        self._near_bias: Tensor | None = None
 
     def __call__(self, part: DocumentPart, out: Tensor) -> None:
         far, last, blocks = self.far, part.all_blocks() - 1, part.blocks()
-        several = max(1, min(CHUNK, BIAS_SIZE // (part.window * far.count.shape[0]))) if last > 2 else 1
+        rows_of_bias = part.window * (1 if far.distance_bias is None else far.key.shape[0])
+        several = max(1, min(CHUNK, BIAS_SIZE // (rows_of_bias * far.count.shape[0]))) if last > 2 else 1
+        if far.distance_bias is not None and self._near_bias is None:
+            self._near_bias = near_distances(far.distance_bias, part.window)
         for first in range(blocks.start, blocks.stop, several):
             end = min(first + several, blocks.stop)
             rows = part.queries(first, end)
-            near_lse = torch.cat([_near(part, *run, out) for run in _runs(part, first, end)])
+            near_lse = torch.cat([_near(part, *run, out, self._near_bias) for run in _runs(part, first, end)])
             if end - 1 < 2 and first > last - 2:  # these blocks reach from end to end
                 continue
-            logits = far_logits(far, self.shares(part), first, end, part.window)
+            logits = far_logits(far, self.shares(part), first, end, part.window)[None]
+            if far.distance_bias is not None:
+                behind = slot_blocks(far, part.window) < torch.arange(first, end)[:, None]
+                logits = logits + beyond(far.distance_bias, behind)
             bias = far_rows(logits, part.window, rows.stop - rows.start)
             found, far_lse = _attention(part.query[None, :, rows], far.key[None], far.value[None], attn_mask=bias)
             far_lse = far_lse[0].transpose(0, 1)
@@ -62,19 +71,26 @@ def _runs(part: DocumentPart, first: int, end: int) -> Iterator[tuple[int, int]]
     yield from ((block, block + 1) for block in range(max(begin, stop), end))
 
 
-def _near(part: DocumentPart, first: int, end: int, out: Tensor) -> Tensor:
-    """Blocks ``first`` to ``end`` and their neighbours: the context into ``out``, log-sum-exp (c w, h)."""
+def _near(part: DocumentPart, first: int, end: int, out: Tensor, bias: Tensor | None) -> Tensor:
+    """Blocks ``first`` to ``end`` and their neighbours: the context into ``out``, log-sum-exp (c w, h).
+
+    ``bias`` (h, w, 3 w) or None: added to the logits of a block.
+    """
     rows, reach, window = part.queries(first, end), part.keys(first - 1, end + 1), part.window
     own, keys, values = part.query[:, rows], part.key[:, reach], part.value[:, reach]
     if end - first == 1:
-        found, lse = _attention(own[None], keys[None], values[None])
+        missing = 0 if first else window  # the first block has no neighbour before it
+        near = None if bias is None else bias[None, :, : own.shape[1], missing : missing + keys.shape[1]]
+        found, lse = _attention(own[None], keys[None], values[None], attn_mask=near)
     else:
+        near = None if bias is None else bias.expand(end - first, -1, -1, -1)
         blocks = own.unflatten(1, (-1, window)).transpose(0, 1)
-        found, lse = _attention(blocks, *(x.unfold(1, 3 * window, window).permute(1, 0, 3, 2) for x in (keys, values)))
+        around = (x.unfold(1, 3 * window, window).permute(1, 0, 3, 2) for x in (keys, values))
+        found, lse = _attention(blocks, *around, attn_mask=near)
     out[rows] = found.transpose(1, 2).flatten(0, 1)
     return lse.transpose(1, 2).flatten(0, 1)
 
 
 def far_rows(logits: Tensor, window: int, rows: int) -> Tensor:
-    """far_logits (c, S) as a row for each query of the blocks: (1, 1, rows, S)."""
-    return logits[:, None].expand(-1, window, -1).flatten(0, 1)[None, None, :rows]
+    """far_logits (g, c, S) as a row for each query of the blocks: (1, g, rows, S)."""
+    return logits[:, :, None].expand(-1, -1, window, -1).flatten(1, 2)[None, :, :rows]

@@ -1,0 +1,25 @@
+"""Relative positions: a learned bias on attention's logits by the distance from query to key, shared by all layers.
+
+Axes: h heads, r the distance from which on all are one.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from longform.functional.distances import distance_buckets
+
+
+class RelativeAttentionBias(nn.Embedding):
+    """A bias for each of ``num_buckets`` buckets of distances and each of ``num_heads`` heads, as in MPNet and T5.
+
+    Distances of ``max_distance`` tokens and more have one bucket on each side. The encoder owns it, and hands what it
+    gives to the attention of its layers (``distance_bias``).
+    """
+
+    def __init__(self, num_buckets: int, num_heads: int, *, max_distance: int) -> None:
+        super().__init__(num_buckets, num_heads)
+        self.buckets = distance_buckets(num_buckets, max_distance)
+
+    def forward(self) -> Tensor:  # ty: ignore[incompatible-method-override]  which distances is known
+        """The bias of the distances -r to r: (h, 2 r + 1)."""
+        return super().forward(torch.tensor(self.buckets, device=self.weight.device)).T

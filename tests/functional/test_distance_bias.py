@@ -1,0 +1,101 @@
+"""Biases by distance: buckets, attention with a window, attention to all tokens; which kernels may be chosen."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_tables import machine, only, taken
+from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
+from window_cases import DTYPES, Inputs, cases
+
+from longform.functional.attention import slot_attention
+from longform.functional.attention.call import AttentionCall
+from longform.functional.distances import distance_buckets, saturated_distance
+from longform.functional.slots import make_slots
+from longform.functional.window.call import WindowCall
+from strategies import MASK_KINDS, Text, generator, gradients, normal, seeds
+from tolerances import assert_close
+
+WAYS = ("formula", "documents", "eager", "compiled")
+
+
+@pytest.mark.parametrize(("buckets", "longest"), [(32, 128), (8, 8), (8, 4), (4, 8), (64, 300), (32, 64)])
+def test_buckets_are_those_of_mpnet(buckets, longest):
+    found = torch.tensor(distance_buckets(buckets, longest))
+    reach = saturated_distance(buckets, longest)
+    distance = torch.arange(-400, 401)
+    expected = MPNetEncoder.relative_position_bucket(distance, buckets, longest)
+    assert torch.equal(found[distance.clamp(-reach, reach) + reach], expected)
+    assert found[-2] != found[-1], "a smaller reach would do"
+
+
+def test_the_reach_of_mpnet():
+    assert saturated_distance(32, 128) == 91
+
+
+@settings(max_examples=15)
+@given(seeds, DTYPES, st.sampled_from([None, 3.5]), st.sampled_from([0, 1, 3]), st.data())
+@pytest.mark.parametrize("way", WAYS)
+def test_output_and_gradients_equal_the_twin(way, seed, dtype, budget, sinks, data):
+    case = data.draw(cases(kinds=("full", "right", "empty") if way == "documents" else MASK_KINDS))
+    inputs = Inputs(case, seed, dtype, sinks, reach=data.draw(st.integers(1, case[0] + 1)))
+    with only(window="documents" if way == "documents" else "formula"), torch.set_grad_enabled(way != "documents"):
+        out, _ = inputs.fast(way, budget)
+    expected = torch.where(inputs.defined, inputs.twin(budget), 0.0)
+    assert_close(torch.where(inputs.defined, out, 0.0), expected)
+    if way != "documents":
+        found, wanted = (gradients(x, inputs.cotangent, inputs.leaves) for x in (out, expected))
+        for one, other in zip(found, wanted, strict=True):
+            assert_close(one, other)
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "formula", "bmm"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_attention_to_all_tokens(kernel, padded):
+    source, dtype = generator(3), torch.bfloat16 if kernel == "bmm" else torch.float64
+    leaves = [normal(source, 2, 3, 9, 4, dtype=dtype) for _ in range(3)] + [normal(source, 3, 7, dtype=dtype)]
+    leaves = [x.requires_grad_(kernel != "bmm") for x in leaves]
+    mask = torch.arange(9) < torch.tensor([[9], [5]]) if padded else torch.ones(2, 9, dtype=torch.bool)
+    given = {"slot_mask": mask if padded else None, "distance_bias": leaves[3]}
+    with only(attention=kernel):
+        out, _ = slot_attention(*leaves[:3], **given)
+    query, key, value, table = (x.double() for x in leaves)
+    bias = torch.stack([torch.stack([table[:, max(-3, min(3, k - q)) + 3] for k in range(9)], 1) for q in range(9)], 1)
+    logits = (query @ key.transpose(-1, -2) / 2 + bias).masked_fill(~mask[:, None, None], -torch.inf)
+    expected = logits.softmax(dim=-1) @ value
+    assert_close(out, expected)
+    if kernel != "bmm":
+        slope = normal(source, *out.shape)
+        found, wanted = (gradients(x, slope, leaves) for x in (out, expected))
+        for one, other in zip(found, wanted, strict=True):
+            assert_close(one, other)
+        _, weights = slot_attention(*leaves[:3], **given, output_attentions=True)
+        assert_close(weights, logits.softmax(dim=-1))
+
+
+@pytest.mark.parametrize("units", ["amx", None])
+def test_no_other_kernel_is_chosen(units):
+    """In inference and training, with the fastest dtype, for texts of few and of many tokens."""
+    bias = torch.zeros(2, 5)
+    with machine(units, slow_sdpa=units is None), torch.no_grad():
+        heads = [torch.zeros(1, 2, 40, 32, dtype=torch.bfloat16) for _ in range(3)]
+        slots = make_slots(None, batch=1, length=40, device=torch.device("cpu"), sizes=(1,), slots=40)
+        options = {"slots_are_tokens": True}
+        plain = WindowCall(*heads, lambda: pytest.fail("formed"), 8, **options)
+        assert taken("window", plain) == "single_tokens"
+        assert taken("window", WindowCall(*heads, lambda: slots, 8, distance_bias=bias, **options)) == "documents"
+        assert taken("document", AttentionCall(*heads, distance_bias=bias)) == "sdpa"
+        assert taken("attention", AttentionCall(*heads, distance_bias=bias)) == ("sdpa" if units else "bmm")
+        with torch.enable_grad():
+            bias.requires_grad_()
+            assert taken("window", WindowCall(*heads, lambda: slots, 8, distance_bias=bias)) == "formula"
+            assert taken("attention", AttentionCall(*heads, distance_bias=bias)) == "sdpa"
+
+
+def test_a_row_of_padding_alone_is_finite():
+    mask = torch.tensor([[0] * 24, [1] * 24])
+    inputs = Inputs((4, 2, True, 12, Text(2, 24, mask)), 7, reach=5)
+    out, _ = inputs.fast("sdpa", 3.0)
+    assert torch.isfinite(out).all()
+    assert all(torch.isfinite(x).all() for x in gradients(out, torch.ones_like(out), inputs.leaves))
+    assert_close(out[1], inputs.twin(3.0)[1])
