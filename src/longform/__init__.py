@@ -13,6 +13,8 @@ from longform.models.auto_hook import register_late
 if TYPE_CHECKING:
     from longform import kernels
     from longform.conversion.convert import ConversionResult, convert
+    from longform.inference.classifiers import Classifier
+    from longform.inference.encoders import Encoder
     from longform.layers.attention import LinformerAttention
     from longform.models.configuration_linformer import LinformerConfig
     from longform.models.inference import pack_weights
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
 
 __version__ = version("longform")
 __all__ = [
+    "Classifier",
     "ConversionResult",
+    "Encoder",
     "LinformerAttention",
     "LinformerConfig",
     "LinformerForMaskedLM",
@@ -42,7 +46,9 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Classifier": "inference.classifiers",
     "ConversionResult": "conversion.convert",
+    "Encoder": "inference.encoders",
     "LinformerAttention": "layers.attention",
     "LinformerConfig": "models.configuration_linformer",
     "LinformerForMaskedLM": "models.task_heads",

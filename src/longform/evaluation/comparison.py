@@ -25,8 +25,8 @@ from longform.evaluation.classification import (
 from longform.evaluation.embeddings import retrieval_scores, similarity_spearman
 from longform.evaluation.masked_lm import mask_texts, masked_lm_scores
 from longform.inference.chunks import beginning, chunk_texts, encode_chunks
-from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
-from longform.inference.encoders import TextEncoder, load_encoder
+from longform.inference.classifiers import MULTI_LABEL, REGRESSION, Classifier
+from longform.inference.encoders import Encoder
 from longform.inference.fine_tuning import FineTuning, of_source
 from longform.inference.loading import load_limited
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected
@@ -128,7 +128,7 @@ def compare_retrieval(
 
 
 def _chunked(
-    encoder: TextEncoder, model: Contender, corpus: Sequence[Document], size: int, options: dict[str, Any]
+    encoder: Encoder, model: Contender, corpus: Sequence[Document], size: int, options: dict[str, Any]
 ) -> tuple[Collected, np.ndarray]:
     """Vectors of the chunks of all documents, and where those of each document begin."""
     if model.strategy == "chunk-average":
@@ -163,7 +163,7 @@ def compare_classification(
     labels = [field(Record(document.id, document.fields), label_field) for document in documents]
 
     def measure(model: Contender) -> dict[str, Any]:
-        classifier = load_classifier(model.model, **_loading(model, settings))
+        classifier = Classifier.from_pretrained(model.model, **_loading(model, settings))
         result = classifier.collect(documents, **_options(model, settings))
         return {**_label_scores(classifier, result.values, labels), **_seen(result)}
 
@@ -203,8 +203,8 @@ def _records(
     return records
 
 
-def _encoder(model: Contender, settings: RunSettings) -> TextEncoder:
-    return load_encoder(model.model, **_loading(model, settings))
+def _encoder(model: Contender, settings: RunSettings) -> Encoder:
+    return Encoder.from_pretrained(model.model, **_loading(model, settings))
 
 
 def _loading(model: Contender, settings: RunSettings) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _seen(result: Collected) -> dict[str, int]:
     return {"tokens": result.tokens, "truncated": result.truncated}
 
 
-def _label_scores(classifier: TextClassifier, logits: np.ndarray, labels: Sequence[Any]) -> dict[str, Any]:
+def _label_scores(classifier: Classifier, logits: np.ndarray, labels: Sequence[Any]) -> dict[str, Any]:
     if classifier.problem_type == REGRESSION:
         return asdict(regression_scores(logits, np.array([_float(label) for label in labels])))
     if classifier.problem_type == MULTI_LABEL:

@@ -16,8 +16,8 @@ from tqdm import tqdm
 from longform.data.text import Document, ReadReport, read_documents, written
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.chunks import chunk_outcomes
-from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
-from longform.inference.encoders import TextEncoder, load_encoder
+from longform.inference.classifiers import Classifier, check_threshold
+from longform.inference.encoders import Encoder
 from longform.inference.resumable import BESIDE, ResumableOutput
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, TextModel
 from longform.runs.digest import content_key
@@ -107,11 +107,10 @@ def predict(
     all have ``tokens`` and ``truncated`` (tokens cut off, of what was read). Raises the errors of ``longform.errors``.
     """
     settings = settings or InferenceSettings()
-    if not 0 <= threshold <= 1:
-        raise ConfigurationError(f"threshold is {threshold}; it is a probability")
+    check_threshold(threshold)
     with sole_output(output, inputs=(model, *_listed(sources)), beside=BESIDE) as place:
-        classifier = load_classifier(model, **_chosen(settings, *LOADING))
-        format_record = _prediction_format(classifier, threshold)
+        classifier = Classifier.from_pretrained(model, **_chosen(settings, *LOADING))
+        format_record = classifier.record_format(threshold)
         fields = classifier.fine_tuning.fields(model, **_chosen(settings, "text_field", "pair_field"))
         settings = replace(settings, **fields)
         identity = {"command": "predict", "threshold": threshold}
@@ -136,7 +135,7 @@ def embed(
     """Embed the documents of ``sources`` (see ``read_documents``); ``output``: jsonl or parquet.
 
     A record has ``id``, ``embedding`` (D float32 values), ``tokens`` and ``truncated`` (tokens cut off).
-    ``pooling``, ``normalise``, prompts and ``truncate_dim`` as in ``load_encoder``.
+    ``pooling``, ``normalise``, prompts and ``truncate_dim`` as in ``Encoder.from_pretrained``.
 
     With ``chunk_tokens`` there is a record for every chunk of a document, which is read as a whole whatever its length:
     ``id``, ``chunk`` (0, 1, ...), ``start`` and ``end`` (characters), ``embedding`` and ``tokens``; ``boundaries`` and
@@ -153,7 +152,7 @@ def embed(
         "truncate_dim": truncate_dim,
     }  # fmt: skip
     with sole_output(output, inputs=(model, *_listed(sources)), beside=BESIDE) as place:
-        encoder = load_encoder(model, **how, **_chosen(settings, *LOADING))
+        encoder = Encoder.from_pretrained(model, **how, **_chosen(settings, *LOADING))
         settings = replace(settings, text_field=settings.text_field or "text")
         identity = {
             "command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise, "prompt": encoder.prompt,
@@ -226,7 +225,7 @@ def _of_documents(runner: TextModel, settings: InferenceSettings) -> Results:
     return results
 
 
-def _of_chunks(encoder: TextEncoder, settings: InferenceSettings, **options: Any) -> Results:
+def _of_chunks(encoder: Encoder, settings: InferenceSettings, **options: Any) -> Results:
     options |= {"overlap": settings.overlap, "max_tokens_per_batch": settings.batch_tokens}
 
     def results(documents: Iterator[Document]) -> Iterator[Made]:
@@ -297,28 +296,6 @@ def _identity(model: str | Path, sources: Sources, settings: InferenceSettings, 
     may_change = ("batch_tokens", "device", "compile", "restart", "progress", "max_length")
     chosen = {name: value for name, value in asdict(settings).items() if name not in may_change}
     return {**chosen, **model_identity(str(model)), "sources": list(map(str, _listed(sources))), "limit": limit}
-
-
-def _prediction_format(classifier: TextClassifier, threshold: float) -> Callable[[np.ndarray], dict[str, Any]]:
-    """The function that makes a record of one text's logits: one label, several labels, or values."""
-    labels, problem = [written(label) for label in classifier.labels], classifier.problem_type
-
-    def one_label(logits: np.ndarray) -> dict[str, Any]:
-        exponentials = np.exp(logits.astype(np.float64) - logits.max())  # softmax
-        scores = dict(zip(labels, (exponentials / exponentials.sum()).tolist(), strict=True))
-        best = labels[int(logits.argmax())]
-        return {"label": best, "score": scores[best], "scores": scores}
-
-    def multi_label(logits: np.ndarray) -> dict[str, Any]:
-        sigmoid = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
-        scores = dict(zip(labels, sigmoid.tolist(), strict=True))
-        return {"labels": [label for label, score in scores.items() if score >= threshold], "scores": scores}
-
-    def regression(logits: np.ndarray) -> dict[str, Any]:
-        values = logits.astype(np.float64).tolist()
-        return {"score": values[0]} if len(values) == 1 else {"scores": dict(zip(labels, values, strict=True))}
-
-    return {MULTI_LABEL: multi_label, REGRESSION: regression}.get(problem, one_label)
 
 
 def _embedding_record(vector: np.ndarray) -> dict[str, Any]:
