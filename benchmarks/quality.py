@@ -131,7 +131,7 @@ def heal(options: argparse.Namespace) -> None:
     teacher, tokenizer = AutoModel.from_pretrained(source), AutoTokenizer.from_pretrained(source)
     texts = healing_texts(options.texts, options.data)
     plain = tokenizer if options.plain else None
-    done = distill(result, teacher, plain, texts, settings, output=options.output)
+    done = distill(result, teacher, texts, settings, tokenizer=plain, output=options.output)
     minutes = (time.process_time() - began) / 60 + options.spent_minutes
     metrics = fidelity(encoder_of(done.student, result.tokenizer), options.data, options.documents)
     described_run = {

@@ -13,6 +13,7 @@ from longform.models.auto_hook import register_late
 if TYPE_CHECKING:
     from longform import kernels
     from longform.conversion.convert import ConversionResult, convert
+    from longform.evaluation.run import EvaluationResult, evaluate
     from longform.inference.classifiers import Classifier
     from longform.inference.encoders import Encoder
     from longform.layers.attention import LinformerAttention
@@ -26,12 +27,20 @@ if TYPE_CHECKING:
         LinformerForSequenceClassification,
         LinformerForTokenClassification,
     )
+    from longform.training.distillation import DistillationResult, distill
+    from longform.training.finetuning import FinetuningResult, finetune
+    from longform.training.settings import DistillationSettings, FinetuningSettings
 
 __version__ = version("longform")
 __all__ = [
     "Classifier",
     "ConversionResult",
+    "DistillationResult",
+    "DistillationSettings",
     "Encoder",
+    "EvaluationResult",
+    "FinetuningResult",
+    "FinetuningSettings",
     "LinformerAttention",
     "LinformerConfig",
     "LinformerForMaskedLM",
@@ -41,6 +50,9 @@ __all__ = [
     "LinformerForTokenClassification",
     "LinformerModel",
     "convert",
+    "distill",
+    "evaluate",
+    "finetune",
     "kernels",
     "pack_weights",
 ]
@@ -48,7 +60,12 @@ __all__ = [
 _MODULES = {
     "Classifier": "inference.classifiers",
     "ConversionResult": "conversion.convert",
+    "DistillationResult": "training.distillation",
+    "DistillationSettings": "training.settings",
     "Encoder": "inference.encoders",
+    "EvaluationResult": "evaluation.run",
+    "FinetuningResult": "training.finetuning",
+    "FinetuningSettings": "training.settings",
     "LinformerAttention": "layers.attention",
     "LinformerConfig": "models.configuration_linformer",
     "LinformerForMaskedLM": "models.task_heads",
@@ -58,6 +75,9 @@ _MODULES = {
     "LinformerForTokenClassification": "models.task_heads",
     "LinformerModel": "models.modeling_linformer",
     "convert": "conversion.convert",
+    "distill": "training.distillation",
+    "evaluate": "evaluation.run",
+    "finetune": "training.finetuning",
     "kernels": "kernels",
     "pack_weights": "models.inference",
 }

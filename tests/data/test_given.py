@@ -7,7 +7,7 @@ import datasets
 import pandas
 import pytest
 
-from longform.data.given import Files, InMemory, source_of
+from longform.data.given import Files, InMemory, as_rows, source_of
 from longform.data.records import read_records
 from longform.data.text import Document, ReadReport, read_documents
 from longform.errors import DataError
@@ -21,7 +21,7 @@ TABLES = {
 }
 
 
-def test_names_are_strings_and_paths_and_lists_of_strings_are_texts(tmp_path: Path) -> None:
+def test_what_is_a_name_and_what_are_texts(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     assert source_of("a.txt") == ["a.txt"]
     assert source_of(path) == source_of([path]) == source_of((path,)) == [path]
@@ -29,9 +29,8 @@ def test_names_are_strings_and_paths_and_lists_of_strings_are_texts(tmp_path: Pa
     for texts in (["a text"], [], iter(["a text"]), [str(path)], ["a text", path]):
         assert source_of(texts) == InMemory(texts)
     path.touch()
-    for names in ([str(path)], (str(path), "hf:x:train")):
-        with pytest.raises(DataError, match=r"are names of files: for what is in them give Paths"):
-            source_of(names)
+    for names in ([str(path)], (str(path), "hf:x:train"), [str(path), path]):
+        assert source_of(names) == list(names)
     assert isinstance(source_of([str(path), "a text"]), InMemory)
 
 
@@ -78,6 +77,18 @@ def test_a_missing_value_of_pandas_is_none() -> None:
 def test_what_is_no_document_is_refused(given: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         list(read_documents(InMemory(given)))
+
+
+def test_columns_in_a_tuple_are_rows() -> None:
+    columns = (pandas.Series(["one", ""], index=[5, 6]), ["two", "x"], iter([7, 8]))
+    assert as_rows(columns, "body", "more", None, "key") == ROWS
+    assert as_rows(ROWS, "body") is ROWS
+    with pytest.raises(DataError, match="columns of one length, of text; their lengths here: 2, 2"):
+        as_rows(columns[:2], "text")
+    with pytest.raises(DataError, match="columns of one length, of text, label; their lengths here: 1, 2"):
+        as_rows((["a"], ["b", "c"]), "text", "label")
+    with pytest.raises(DataError, match="texts is str"):
+        as_rows(("a text", "label"), "text", "label")
 
 
 def test_strings_are_no_records() -> None:

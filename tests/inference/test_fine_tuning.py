@@ -32,7 +32,7 @@ def data(tmp_path: Path) -> Path:
 
 def _tuned(longform_folder: Path, data: Any, output: Path, **options: Any) -> Path:
     fields = {} if isinstance(data, Examples) else {"text_field": "body", "label_field": "kind"}
-    finetune(longform_folder, None, data, QUICK, output=output, progress=False, **fields, **options)
+    finetune(longform_folder, data, QUICK, output=output, progress=False, **fields, **options)
     return output
 
 

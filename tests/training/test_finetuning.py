@@ -33,7 +33,7 @@ def _texts(count: int = 80) -> Examples:
 
 
 def _run(model: Any, tokenizer: Any, examples: Any, settings: Any = SETTINGS, **options: Any) -> FinetuningResult:
-    return finetune(model, tokenizer, examples, settings, progress=False, **options)
+    return finetune(model, examples, settings, tokenizer=tokenizer, progress=False, **options)
 
 
 def _changed(**changes: Any) -> FinetuningSettings:
@@ -72,7 +72,7 @@ def test_the_best_step_is_kept(student_folder: Path) -> None:
 
 
 def test_each_evaluation_is_shown(student_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = finetune(student_folder, None, _texts(), _changed(epochs=2))
+    result = finetune(student_folder, _texts(), _changed(epochs=2))
     shown = re.findall(r"fine-tuning, step (\d+): loss ([\d.]+), .*macro_f1 ([\d.]+)", capsys.readouterr().err)
     rows = [row for row in result.records if row["event"] == "evaluation"]
     assert len(rows) == 2

@@ -14,7 +14,7 @@ DATASET_PREFIX = "hf:"
 
 @dataclass(frozen=True)
 class Files:
-    """Names of files and folders, "-" and "hf:" data sets: a list of strings alone would be texts."""
+    """Names of files and folders, "-" and "hf:" data sets, none of them a text, as on a command line."""
 
     names: tuple[str | Path, ...]
 
@@ -33,9 +33,10 @@ Source = list[str | Path] | InMemory
 
 
 def source_of(given: Any) -> Source:
-    """Where texts come from: a string or a Path is the name of a file, so is each of several Paths; all else is texts.
+    """Where texts come from: names of files and folders, or memory.
 
-    Raises DataError for a list of strings that are all names of files, which would be taken for short texts.
+    One string or Path is a name. Of a list, Paths are names, and so are strings when all of them are "hf:" names or
+    files that exist; other strings are texts, and all else holds texts.
     """
     if isinstance(given, InMemory):
         return given
@@ -43,19 +44,31 @@ def source_of(given: Any) -> Source:
         return list(given.names)
     if isinstance(given, str | Path):
         return [given]
-    if isinstance(given, list | tuple) and given:
-        if all(isinstance(each, Path) for each in given):
-            return list(given)
-        if all(isinstance(each, str) and _is_name(each) for each in given):
-            raise DataError(
-                f'the strings of a list are texts, and these ("{given[0]}", ...) are names of files: for what is in '
-                "them give Paths, [Path(name) for name in names]; for the names themselves an iterator, iter(names)"
-            )
+    if isinstance(given, list | tuple) and given and all(map(_is_name, given)):
+        return list(given)
     return InMemory(given)
 
 
-def _is_name(text: str) -> bool:
-    return text.startswith(DATASET_PREFIX) or os.path.exists(text)
+def _is_name(item: Any) -> bool:
+    if not isinstance(item, str):
+        return isinstance(item, Path)
+    return item.startswith(DATASET_PREFIX) or os.path.exists(item)  # pathlib raises on a text that is no path
+
+
+def as_rows(given: Any, *names: str | None) -> Any:
+    """Columns in a tuple as rows with fields of these names (None: not among them); anything else as it is.
+
+    Raises DataError for columns of different lengths, or more than there are names.
+    """
+    if not isinstance(given, tuple) or not isinstance(source_of(given), InMemory):
+        return given
+    fields = [name for name in names if name is not None]
+    columns = [list(check_texts(each)) for each in given]
+    lengths = sorted({len(each) for each in columns})
+    if len(lengths) != 1 or len(columns) > len(fields):
+        said = ", ".join(str(len(each)) for each in columns) or "none"
+        raise DataError(f"a tuple holds columns of one length, of {', '.join(fields)}; their lengths here: {said}")
+    return [dict(zip(fields, row, strict=False)) for row in zip(*columns, strict=True)]
 
 
 def column_names(given: Any) -> list[Any] | None:
@@ -88,8 +101,7 @@ def column(table: Any, name: str) -> Any:
 
 def rows(given: Any) -> Iterator[Any]:
     """Each row of a table as a dictionary; the elements of anything else."""
-    check_texts(given)
-    return _rows_of_frame(given) if hasattr(given, "itertuples") else iter(given)
+    return _rows_of_frame(given) if hasattr(given, "itertuples") else iter(check_texts(given))
 
 
 def _rows_of_frame(frame: Any) -> Iterator[dict[str, Any]]:
@@ -99,8 +111,8 @@ def _rows_of_frame(frame: Any) -> Iterator[dict[str, Any]]:
         yield {name: None if value is missing else value for name, value in zip(names, values, strict=True)}
 
 
-def check_texts(given: Any) -> None:
-    """Raise DataError, which says what to give, for what cannot hold several texts."""
+def check_texts(given: Any) -> Iterable[Any]:
+    """What is given. Raises DataError, which says what to give, for what cannot hold several texts."""
     if isinstance(given, Mapping):
         keys = ", ".join(map(str, given)) or "none"
         raise DataError(
@@ -108,3 +120,4 @@ def check_texts(given: Any) -> None:
         )
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise DataError(f"texts is {type(given).__name__}: give a list of texts, an iterator, a column or a table")
+    return given

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -19,7 +20,7 @@ from longform.data.files import (
     opened,
     parts,
 )
-from longform.data.given import DATASET_PREFIX, InMemory, rows
+from longform.data.given import DATASET_PREFIX, InMemory, as_rows, rows, source_of
 from longform.data.json_text import MOST, Shortened, array_elements, parsed, shortened
 from longform.errors import DataError, require
 
@@ -192,6 +193,14 @@ def read_records(source: str | Path | InMemory, *, max_characters: int | None = 
     if kind == JSON:
         return json_records(path, max_characters=max_characters)
     return csv_records(path, kind) if kind in _DIALECTS else parquet_records(path)
+
+
+def records_of(given: Any, *fields: str | None) -> Iterator[Record]:
+    """Records of names of files, of rows or a table in memory, or of columns in a tuple, which get ``fields``."""
+    source = source_of(as_rows(given, *fields))
+    if isinstance(source, InMemory):
+        return memory_records(source)
+    return chain.from_iterable(map(read_records, source))
 
 
 def _jsonl_file(path: Path, max_characters: int | None) -> Iterator[Record]:

@@ -5,14 +5,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 from transformers import AutoModelForMaskedLM
 
-from longform.data.records import Record, field, read_records, string_field
+from longform.data.given import InMemory, as_rows, source_of
+from longform.data.records import Record, field, records_of, string_field
 from longform.data.special_tokens import content_ids
 from longform.data.text import Document, clean_text, read_documents
 from longform.errors import ConfigurationError, DataError
@@ -71,12 +71,13 @@ def contenders(
 
 
 def compare_similarity(
-    models: Sequence[Contender], data: str | Path, settings: RunSettings, *, fields: Sequence[str]
-) -> list[dict[str, Any]]:
+    models: Sequence[Contender], data: Any, settings: RunSettings, *,
+    fields: Sequence[str] = ("sentence1", "sentence2", "score"),
+) -> list[dict[str, Any]]:  # fmt: skip
     """STS: Spearman x 100 between cosines and judgements; ``fields``: first text, second text, score."""
     if len(fields) != 3:
         raise ConfigurationError(f"fields names {len(fields)} fields; it is first text, second text, score")
-    rows = list(read_records(data))
+    rows = list(records_of(data, *fields))
     first, second = ([clean_text(string_field(row, name))[0] for row in rows] for name in fields[:2])
     truth = [_float(field(row, fields[2]), f'{row.location}: the field "{fields[2]}": ') for row in rows]
 
@@ -89,9 +90,9 @@ def compare_similarity(
 
 
 def compare_retrieval(
-    models: Sequence[Contender], queries: str | Path, documents: str | Path, settings: RunSettings, *,
-    query_field: str, relevant_field: str, id_field: str, text_field: str, depth: int = 10, score: str = "document",
-    chunk_tokens: int = 256,
+    models: Sequence[Contender], queries: Any, documents: Any, settings: RunSettings, *, query_field: str = "query",
+    relevant_field: str = "relevant", id_field: str = "id", text_field: str = "text", depth: int = 10,
+    score: str = "document", chunk_tokens: int = 256,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """nDCG and recall x 100; ``relevant_field``: the id, or list of ids, of a query's documents.
 
@@ -102,12 +103,14 @@ def compare_retrieval(
     """
     if score not in SCORES:
         raise ConfigurationError(f'score is "{score}"; it is one of {", ".join(SCORES)}')
-    corpus = list(read_documents(documents, text_field=text_field, id_field=id_field))
+    source = source_of(as_rows(documents, id_field, text_field))
+    corpus = list(read_documents(source, text_field=text_field, id_field=id_field))
     places = {document.id: place for place, document in enumerate(corpus)}
     if len(places) < len(corpus):
         twice = next(name for name, count in Counter(document.id for document in corpus).items() if count > 1)
-        raise DataError(f'{documents}: the {id_field} "{twice}" occurs twice: a document\'s is its own')
-    asked = list(read_records(queries))
+        where = source if isinstance(source, InMemory) else ", ".join(map(str, source))
+        raise DataError(f'{where}: the {id_field} "{twice}" occurs twice: a document\'s is its own')
+    asked = list(records_of(queries, query_field, relevant_field))
     questions = [clean_text(string_field(row, query_field))[0] for row in asked]
     relevant = [_places(row, relevant_field, places) for row in asked]
 
@@ -147,7 +150,7 @@ def _chunked(
 
 
 def compare_classification(
-    models: Sequence[Contender], data: str | Path, settings: RunSettings, *, text_field: str | None = None,
+    models: Sequence[Contender], data: Any, settings: RunSettings, *, text_field: str | None = None,
     label_field: str | None = None, pair_field: str | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Scores of fine-tuned models by their problem type; pairs are not run in chunks.
@@ -159,7 +162,8 @@ def compare_classification(
     )
     fields = known.fields(source, text_field=text_field, label_field=label_field, pair_field=pair_field)
     label_field, pair_field = fields.pop("label_field"), fields["pair_field"]
-    documents = list(read_documents(data, **fields))
+    source = source_of(as_rows(data, fields["text_field"], label_field, pair_field))
+    documents = list(read_documents(source, **fields))
     labels = [field(Record(document.id, document.fields), label_field) for document in documents]
 
     def measure(model: Contender) -> dict[str, Any]:
@@ -172,11 +176,11 @@ def compare_classification(
 
 
 def compare_masked_lm(
-    models: Sequence[Contender], data: str | Path, settings: RunSettings, *, text_field: str = "text",
+    models: Sequence[Contender], data: Any, settings: RunSettings, *, text_field: str = "text",
     probability: float = 0.15, seed: int = 0, max_tokens: int | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Perplexity on one set of masked tokens: the same for all tokenizers alike; ``max_tokens`` taken of a text."""
-    texts = [document.text for document in read_documents(data, text_field=text_field)]
+    texts = [document.text for document in read_documents(source_of(data), text_field=text_field)]
 
     def measure(model: Contender) -> dict[str, Any]:
         network, tokenizer, limit = load_limited(AutoModelForMaskedLM, model.model, **_loading(model, settings))
