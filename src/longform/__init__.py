@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from longform.evaluation.run import EvaluationResult, evaluate
     from longform.inference.classifiers import Classifier
     from longform.inference.encoders import Encoder
+    from longform.inference.run import InferenceResult, InferenceSettings, embed, predict
     from longform.layers.attention import LinformerAttention
     from longform.models.configuration_linformer import LinformerConfig
     from longform.models.inference import pack_weights
@@ -41,6 +42,8 @@ __all__ = [
     "EvaluationResult",
     "FinetuningResult",
     "FinetuningSettings",
+    "InferenceResult",
+    "InferenceSettings",
     "LinformerAttention",
     "LinformerConfig",
     "LinformerForMaskedLM",
@@ -51,10 +54,12 @@ __all__ = [
     "LinformerModel",
     "convert",
     "distill",
+    "embed",
     "evaluate",
     "finetune",
     "kernels",
     "pack_weights",
+    "predict",
 ]
 
 _MODULES = {
@@ -66,6 +71,8 @@ _MODULES = {
     "EvaluationResult": "evaluation.run",
     "FinetuningResult": "training.finetuning",
     "FinetuningSettings": "training.settings",
+    "InferenceResult": "inference.run",
+    "InferenceSettings": "inference.run",
     "LinformerAttention": "layers.attention",
     "LinformerConfig": "models.configuration_linformer",
     "LinformerForMaskedLM": "models.task_heads",
@@ -76,10 +83,12 @@ _MODULES = {
     "LinformerModel": "models.modeling_linformer",
     "convert": "conversion.convert",
     "distill": "training.distillation",
+    "embed": "inference.run",
     "evaluate": "evaluation.run",
     "finetune": "training.finetuning",
     "kernels": "kernels",
     "pack_weights": "models.inference",
+    "predict": "inference.run",
 }
 
 register_late()

@@ -11,9 +11,10 @@ FILE_WIDTH = 160  # characters of a table that goes to a file or a pipe
 
 
 def summary(result: Any) -> str:
-    """The fields of a dataclass that its repr shows, one a line."""
-    shown = [field.name for field in dataclasses.fields(result) if field.repr]
-    return "\n".join(f"{name.replace('_', ' '):<20} {format_value(getattr(result, name))}" for name in shown)
+    """The fields of a dataclass that its repr shows and that are not None, one a line."""
+    shown = {field.name: getattr(result, field.name) for field in dataclasses.fields(result) if field.repr}
+    known = {name.replace("_", " "): value for name, value in shown.items() if value is not None}
+    return "\n".join(f"{name:<20} {format_value(value)}" for name, value in known.items())
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
