@@ -24,7 +24,8 @@ from longform.functional.native import library
 
 torch.set_num_threads(1)
 
-# "ci" is the default and the same on every machine; HYPOTHESIS_PROFILE=search looks for new failures.
+# "ci" is the default and the same on every machine; HYPOTHESIS_PROFILE=search looks for new failures, among
+# HYPOTHESIS_EXAMPLES a test.
 hypothesis.settings.register_profile(
     "ci",
     deadline=None,
@@ -33,7 +34,10 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )
 hypothesis.settings.register_profile(
-    "search", hypothesis.settings.get_profile("ci"), derandomize=False, max_examples=1_000
+    "search",
+    hypothesis.settings.get_profile("ci"),
+    derandomize=False,
+    max_examples=int(os.environ.get("HYPOTHESIS_EXAMPLES", "1000")),
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

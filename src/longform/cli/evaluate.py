@@ -6,6 +6,7 @@ The original is run twice: on texts cut at its limit, and on chunks of that leng
 import json
 from typing import Any
 
+from longform.cli import evaluate_mteb
 from longform.cli.arguments import REMEMBERED, add_model_options, command_parser
 
 SHARED = ("longform", "original", "max_length", "original_length", "batch_tokens", "overlap", "dtype", "device")
@@ -23,6 +24,7 @@ def parser() -> Any:
     tasks.add_subcommand("classification", _classification(), help="accuracy, macro-F1, confusion (or regression)")
     tasks.add_subcommand("sts", _similarity(), help="similarity of pairs: Spearman x 100")
     tasks.add_subcommand("retrieval", _retrieval(), help="nDCG and recall x 100")
+    tasks.add_subcommand("mteb", evaluate_mteb.parser(), help="mteb's tasks, or local data as one of them")
     tasks.add_subcommand("mlm", _masked_lm(), help="perplexity of masked tokens")
     return made
 
@@ -34,6 +36,9 @@ def run(settings: Any) -> None:
     from longform.runs.output import check_output
 
     task = settings[settings.task]
+    if settings.task == "mteb":
+        evaluate_mteb.run(task)
+        return
     names = {"sts": ("fields",), "retrieval": ("documents", *RETRIEVAL), "mlm": MASKED_LM, "classification": LABELLED}
     data = task.queries if settings.task == "retrieval" else task.data
     inputs = (task.longform, task.original, data, task.get("documents"))

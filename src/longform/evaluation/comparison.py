@@ -1,8 +1,6 @@
 """Models side by side on one data set: a Longform, its original cut at its limit, and that averaged over chunks."""
 
-import json
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -11,7 +9,7 @@ import numpy as np
 from tqdm import tqdm
 from transformers import AutoModelForMaskedLM
 
-from longform.data.given import InMemory, as_rows, source_of
+from longform.data.given import as_rows, source_of
 from longform.data.records import Record, field, records_of, string_field
 from longform.data.special_tokens import content_ids
 from longform.data.text import Document, clean_text, read_documents
@@ -24,6 +22,7 @@ from longform.evaluation.classification import (
 )
 from longform.evaluation.embeddings import retrieval_scores, similarity_spearman
 from longform.evaluation.masked_lm import mask_texts, masked_lm_scores
+from longform.evaluation.retrieval_data import read_retrieval
 from longform.inference.chunks import beginning, chunk_texts, encode_chunks
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, Classifier
 from longform.inference.encoders import Encoder
@@ -103,31 +102,25 @@ def compare_retrieval(
     """
     if score not in SCORES:
         raise ConfigurationError(f'score is "{score}"; it is one of {", ".join(SCORES)}')
-    source = source_of(as_rows(documents, id_field, text_field))
-    corpus = list(read_documents(source, text_field=text_field, id_field=id_field))
-    places = {document.id: place for place, document in enumerate(corpus)}
-    if len(places) < len(corpus):
-        twice = next(name for name, count in Counter(document.id for document in corpus).items() if count > 1)
-        where = source if isinstance(source, InMemory) else ", ".join(map(str, source))
-        raise DataError(f'{where}: the {id_field} "{twice}" occurs twice: a document\'s is its own')
-    asked = list(records_of(queries, query_field, relevant_field))
-    questions = [clean_text(string_field(row, query_field))[0] for row in asked]
-    relevant = [_places(row, relevant_field, places) for row in asked]
+    fields = {
+        "query_field": query_field, "relevant_field": relevant_field, "id_field": id_field, "text_field": text_field,
+    }  # fmt: skip
+    data = read_retrieval(queries, documents, **fields)
 
     def measure(model: Contender) -> dict[str, Any]:
         encoder, options = _encoder(model, settings), _options(model, settings)
-        wanted = encoder.for_queries().collect(questions, **options)
+        wanted = encoder.for_queries().collect(data.questions, **options)
         if score == "document":
-            found, starts = encoder.for_documents().collect(corpus, **options), None
+            found, starts = encoder.for_documents().collect(data.documents, **options), None
         else:
-            found, starts = _chunked(encoder.for_documents(), model, corpus, chunk_tokens, options)
-        scores = retrieval_scores(wanted.values, found.values, relevant, depth=depth, starts=starts)
+            found, starts = _chunked(encoder.for_documents(), model, data.documents, chunk_tokens, options)
+        scores = retrieval_scores(wanted.values, found.values, data.relevant, depth=depth, starts=starts)
         recall = {f"recall@{at}": 100 * value for at, value in scores.recall.items()}
         return {f"ndcg@{depth}": 100 * scores.ndcg, **recall, **_seen(found)}
 
     if score == "best-chunk":
         models = [replace(each, name=each.name.replace("chunks averaged", "chunks cut first")) for each in models]
-    return _records(models, "retrieval", len(asked), measure)
+    return _records(models, "retrieval", len(data.questions), measure)
 
 
 def _chunked(
@@ -249,21 +242,3 @@ def _float(value: Any, where: str = "") -> float:
         return float(value)
     except (TypeError, ValueError) as error:
         raise DataError(f"{where}{value!r} is not a number") from error
-
-
-def _places(row: Record, name: str, places: dict[str, int]) -> set[int]:
-    """Rows of the documents whose ids a field holds: one id, a list, or a JSON list in a string."""
-    value = field(row, name)
-    if isinstance(value, str) and value.startswith("[") and value not in places:
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise DataError(
-                f'{row.location}: the field "{name}" is {value[:40]!r}, neither the id of a document nor a JSON list '
-                'of ids such as ["a", "b"]'
-            ) from error
-    ids = [str(each) for each in (value if isinstance(value, list) else [value])]
-    unknown = [each for each in ids if each not in places]
-    if unknown or not ids:
-        raise DataError(f"{row.location}: no document has the id {', '.join(unknown) or '(none given)'}")
-    return {places[each] for each in ids}

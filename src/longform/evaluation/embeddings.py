@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longform.errors import ConfigurationError, DataError
+from longform.errors import ConfigurationError, DataError, require
 
 QUERIES_AT_A_TIME = 512
 
@@ -42,10 +42,10 @@ def spearman(scores: np.ndarray, truth: Sequence[float] | np.ndarray) -> float:
         raise DataError(f"{len(truth)} pairs have no order: the rank correlation needs two or more")
     if not np.isfinite(truth).all() or not np.isfinite(scores).all():
         raise DataError("a score is NaN or infinite: the rank correlation is not defined")
-    first, second = _ranks(np.asarray(scores)), _ranks(truth)
-    if first.std() == 0 or second.std() == 0:
+    if np.ptp(scores) == 0 or np.ptp(truth) == 0:
         raise DataError("all scores are equal: the rank correlation is not defined")
-    return float(np.corrcoef(first, second)[0, 1])
+    stats = require("scipy.stats", extra="train")
+    return float(stats.spearmanr(scores, truth).statistic)
 
 
 def similarity_spearman(first: np.ndarray, second: np.ndarray, truth: Sequence[float]) -> float:
@@ -57,12 +57,6 @@ def agreement(first: np.ndarray, second: np.ndarray) -> Agreement:
     """How near two encoders' embeddings (N, D) of the same texts are."""
     values = cosines(first, second)
     return Agreement(float(values.mean()), float(values.min()), float(np.percentile(values, 5)))
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[inverse]
 
 
 @dataclass(frozen=True)
@@ -98,29 +92,24 @@ def retrieval_scores(
         if not rows or min(rows) < 0 or max(rows) >= len(starts):
             raise DataError(f"query {place}: its relevant documents {sorted(rows)} are not rows of {len(starts)}")
     deepest = min(len(starts), max(depth, *recall_at))
-    hits = np.concatenate(
-        [
-            _hits(queries[start : start + QUERIES_AT_A_TIME], documents, starts, relevant[start:], deepest)
-            for start in range(0, len(queries), QUERIES_AT_A_TIME)
-        ]
-    )
-    counts = np.array([len(rows) for rows in relevant])
-    discounts = 1 / np.log2(np.arange(max(depth, deepest)) + 2)
-    gained = hits[:, :depth] @ discounts[: min(depth, deepest)]
-    best = np.cumsum(discounts[:depth])[np.minimum(counts, depth) - 1]
-    recall = {at: float((hits[:, :at].sum(axis=1) / counts).mean()) for at in recall_at}
-    return RetrievalScores(float((gained / best).mean()), depth, recall)
+    ndcg, recalls = f"ndcg_cut_{depth}", {at: f"recall_{at}" for at in recall_at}
+    truth = {str(place): {str(row): 1 for row in rows} for place, rows in enumerate(relevant)}
+    measures = {name.rpartition("_")[::2] for name in (ndcg, *recalls.values())}
+    evaluator = require("pytrec_eval", extra="train").RelevanceEvaluator(truth, {".".join(each) for each in measures})
+    run = {}
+    for first in range(0, len(queries), QUERIES_AT_A_TIME):
+        ranked = _ranking(queries[first : first + QUERIES_AT_A_TIME], documents, starts, deepest)
+        for place, rows in enumerate(ranked, start=first):
+            run[str(place)] = {str(row): float(deepest - rank) for rank, row in enumerate(rows)}  # in order, ties too
+    found = evaluator.evaluate(run).values()
+    mean = {name: float(np.mean([each[name] for each in found])) for name in (ndcg, *recalls.values())}
+    return RetrievalScores(mean[ndcg], depth, {at: mean[name] for at, name in recalls.items()})
 
 
-def _hits(
-    queries: np.ndarray, documents: np.ndarray, starts: np.ndarray, relevant: Sequence[Set[int]], deepest: int
-) -> np.ndarray:
-    """(Q, deepest) of 0/1: is the document at that rank relevant."""
+def _ranking(queries: np.ndarray, documents: np.ndarray, starts: np.ndarray, deepest: int) -> np.ndarray:
+    """(Q, deepest): the best documents of each query, by cosine."""
     scores = np.maximum.reduceat(_unit(queries) @ _unit(documents).T, starts, axis=1)
-    ranking = np.argsort(-scores, axis=1, kind="stable")[:, :deepest]
-    return np.array(
-        [[int(row) in rows for row in ranked] for ranked, rows in zip(ranking, relevant, strict=False)], float
-    )
+    return np.argsort(-scores, axis=1, kind="stable")[:, :deepest]
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

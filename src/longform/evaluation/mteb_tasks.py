@@ -1,0 +1,105 @@
+"""The field's own harness, mteb: its tasks by name, and queries and documents of one's own as a task of its kind."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from longform.data.storage import atomic_write
+from longform.errors import ConfigurationError, require
+from longform.evaluation.retrieval_data import RetrievalData
+from longform.runs.digest import content_key
+from longform.runs.files import read_json
+from longform.runs.folder import open_run_folder
+from longform.runs.subject import model_identity
+
+RUN_FILE = "mteb_run.json"
+
+
+def local_task(name: str, data: RetrievalData) -> Any:
+    """A retrieval task of mteb that holds ``data``; its main score is nDCG@10."""
+    retrieval = require("mteb.abstasks.retrieval", extra="mteb")
+    dataset = require("datasets", extra="mteb").Dataset
+    key = content_key(data.documents, data.questions, list(map(sorted, data.relevant)))
+    metadata = require("mteb.abstasks.task_metadata", extra="mteb").TaskMetadata(
+        name=name, description="Local queries and documents.", type="Retrieval", category="t2t", modalities=["text"],
+        eval_splits=["test"], eval_langs=["und-Zyyy"], main_score="ndcg_at_10",
+        dataset={"path": name, "revision": key},
+    )  # fmt: skip
+    ids = [f"query {place}" for place in range(len(data.questions))]
+    split = {
+        "queries": dataset.from_dict({"id": ids, "text": data.questions}),
+        "corpus": dataset.from_dict({
+            "id": [document.id for document in data.documents], "title": [""] * len(data.documents),
+            "text": [document.text for document in data.documents],
+        }),
+        "relevant_docs": {
+            query: {data.documents[place].id: 1 for place in sorted(places)}
+            for query, places in zip(ids, data.relevant, strict=True)
+        },
+        "top_ranked": None,
+    }  # fmt: skip
+
+    class LocalRetrieval(retrieval.AbsTaskRetrieval):
+        def load_data(self, *_: Any, **__: Any) -> None:
+            self.dataset, self.data_loaded = {"default": {"test": split}}, True
+
+    LocalRetrieval.metadata = metadata
+    return LocalRetrieval()
+
+
+def named_tasks(names: Sequence[str]) -> list[Any]:
+    """mteb's tasks of these names. Raises ConfigurationError, with what is near it, for a name that mteb lacks."""
+    mteb = require("mteb", extra="mteb")
+    try:
+        return [mteb.get_task(name) for name in names]
+    except KeyError as error:
+        raise ConfigurationError(f"mteb has no such task: {error.args[0]}") from error
+
+
+def evaluate_tasks(
+    model: str | Path, tasks: Iterable[Any], output: str | Path, *, device: str | None = None, batch_size: int = 32,
+    max_length: int | None = None, progress: bool = True,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """mteb's scores of a sentence-transformers folder or hub name: a row a task, with its main score x 100.
+
+    Prompts are those of the folder. In the folder ``output`` each task's result is a file in mteb's own format; tasks
+    whose result on the same data is there are not run again. Raises ConfigurationError for results of another model.
+    """
+    mteb = require("mteb", extra="mteb")
+    sentence_transformers = require("sentence_transformers", extra="mteb")
+    folder = Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    identity = {**model_identity(str(model)), "max_length": max_length}
+    open_run_folder(folder, RUN_FILE, identity, what="results of mteb")
+    encoder: Any = None
+    rows = []
+    for task in tasks:
+        place = folder / f"{task.metadata.name}.json"
+        if not _holds(place, task):
+            if encoder is None:
+                encoder = sentence_transformers.SentenceTransformer(str(model), device=device)
+                encoder.max_seq_length = max_length or encoder.max_seq_length
+            result = mteb.evaluate(
+                encoder, [task], encode_kwargs={"batch_size": batch_size}, cache=None, show_progress_bar=progress
+            ).task_results[0]
+            with atomic_write(place) as file:
+                file.write(result.model_dump_json(indent=1))
+        rows.append(_row(place, task.metadata.main_score))
+    return rows
+
+
+def _holds(place: Path, task: Any) -> bool:
+    """Whether the task's result is there, of the same data."""
+    if not place.exists():
+        return False
+    found = read_json(place, way_out="delete it to run the task again")
+    return found.get("dataset_revision") == task.metadata.dataset["revision"]
+
+
+def _row(place: Path, main_score: str) -> dict[str, Any]:
+    found = read_json(place, way_out="delete it to run the task again")
+    scores = [part["main_score"] for parts in found["scores"].values() for part in parts]
+    return {
+        "task": found["task_name"], "main_score": main_score, "score": 100 * sum(scores) / len(scores),
+        "seconds": found["evaluation_time"], "file": str(place),
+    }  # fmt: skip
