@@ -53,12 +53,13 @@ def evaluate(
 ) -> EvaluationResult:
     """Score a Longform on whole texts, and its original (folder or hub name) cut at its limit and in chunks.
 
-    ``task``: "classification", "sts", "retrieval" or "mlm". ``data``: a file, rows or a table (DataFrame, ``datasets``)
-    with the fields of the task, or columns in a tuple: (texts, labels), (texts, labels, second texts), (texts, others,
-    scores), (queries, ids of their documents); for "mlm" anything that holds texts. ``documents``, of retrieval: the
-    same, as columns (ids, texts). ``max_length``, ``original_length``: tokens of the Longform and of the original, None
-    for what they take. ``overlap``: tokens that neighbouring chunks share. ``options``: those of the task's function in
-    ``longform.evaluation.comparison``, such as ``text_field`` and ``label_field``.
+    ``task``: "classification", "sts", "retrieval" or "mlm" (mteb's are in ``longform.evaluation.mteb_tasks``).
+    ``data``: a file, rows or a table (DataFrame, ``datasets``) with the fields of the task, or columns in a tuple:
+    (texts, labels), (texts, labels, second texts), (texts, others, scores), (queries, ids of their documents); for
+    "mlm" anything that holds texts. ``documents``, of retrieval: the same, as columns (ids, texts). ``max_length``,
+    ``original_length``: tokens of the Longform and of the original, None for what they take. ``overlap``: tokens that
+    neighbouring chunks share. ``options``: those of the task's function in ``longform.evaluation.comparison``, such as
+    ``text_field`` and ``label_field``.
 
     Raises ConfigurationError for another task, and without a model or documents; DataError for the data.
     """
