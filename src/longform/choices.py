@@ -1,8 +1,11 @@
-"""Names that options may have, in a module that imports nothing: the command line lists them before torch is loaded.
+"""Names that options may have, and what is near another; in a module that imports nothing of torch, for quick help.
 
 What a name does is where it is used: longform.layers.geometry for projections, longform.functional for positions and
 poolings, longform.conversion.tasks for tasks.
 """
+
+from collections.abc import Collection
+from difflib import get_close_matches
 
 PROJECTIONS = ("linear", "mean", "max", "convolution", "random")
 POOLED = ("mean", "max", "convolution")  # local support: a slot covers a run of tokens, so there may be a window
@@ -12,6 +15,19 @@ EXTENSIONS = ("tile", "interpolate")  # of a table of positions to more rows
 PACKINGS = ("full", "documents")  # of a corpus into blocks
 BOUNDARIES = ("tokens", "sentences", "paragraphs")  # where a chunk may begin
 POOLINGS = ("cls", "mean", "lead", "cls_mean", "cls_lead")
+DTYPES = ("float32", "bfloat16", "auto")
+SCHEDULES = ("cosine", "linear", "constant")  # of a learning rate
+STRATEGIES = ("whole", "chunk-average")  # for texts that are longer than a model takes
+ON_LONG = ("truncate", "error")
+RETRIEVAL_SCORES = ("document", "best-chunk")
+STANDARD_OUTPUT = "-"  # as the name of an output
+SCALES = ("small", "paper")  # of the paper's measurements
 TASKS = (
     "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering", "multiple-choice",
 )  # fmt: skip
+
+
+def did_you_mean(name: object, known: Collection[str]) -> str:
+    """The end of a message about an unknown name: what is near it, or nothing."""
+    near = get_close_matches(str(name), known, n=1)
+    return f'; did you mean "{near[0]}"?' if near else ""

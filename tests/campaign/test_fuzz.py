@@ -150,10 +150,10 @@ def lengths_and_preset(path: Path) -> None:
 
 
 def run_folder(path: Path) -> None:
-    for resume in (True, False):
+    for restart in (False, True):
         content = path.read_bytes()
         with contextlib.suppress(LongformError):
-            RunFolder(path.parent, IDENTITY, kept=True, main=True).open(resume=resume, wait=lambda: None)
+            RunFolder(path.parent, IDENTITY, kept=True, main=True).open(restart=restart, wait=lambda: None)
         path.write_bytes(content)
 
 

@@ -75,8 +75,9 @@ class Trials:
         return [f"{after}: {line}" for line in differences(whole.written, self.written(place))]
 
     def done(self, ended: Ended) -> bool:
-        """Whether a second start found or made the whole output; a conversion is not made over a finished one."""
-        return ended.status == 0 or (self.name == "convert" and "is not empty" in ended.error)
+        """Whether a second start found or made the whole output, which is not made again unasked."""
+        finished = "is not empty" if self.name == "convert" else "is finished already"
+        return ended.status == 0 or (ended.status == 2 and finished in ended.error)
 
     def orphans(self) -> list[int]:
         """Processes of commands that have ended, which have not."""

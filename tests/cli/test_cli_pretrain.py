@@ -43,8 +43,8 @@ def test_pretrain_in_both_kinds_of_attention(texts: Path, tmp_path: Path, capsys
     ("options", "named"),
     [
         (["--preset", "huge"], 'there is no preset "huge"; there are tiny, small, base'),
-        (["--attention", "sparse"], 'attention="sparse"; it is linformer or full'),
-        (["--schedule", "steps"], 'schedule="steps"'),
+        (["--attention", "sparse"], '--attention is "sparse"; it is one of linformer, full'),
+        (["--schedule", "steps"], '--schedule is "steps"; it is one of linear,'),
         (["--text-field", "text"], 'no field "text"; the fields there are: body'),
         (["--seed", "-1"], "seed=-1 must be between 0 and"),
         (["--validation", "[nowhere.jsonl,neither.txt]"], "nowhere.jsonl"),
@@ -76,8 +76,8 @@ def test_files_of_others_are_not_replaced(name: str, texts: Path, tmp_path: Path
     own.parent.mkdir(parents=True)
     own.write_text("mine")
     given = ["pretrain", str(texts), "--output", str(tmp_path / "out"), "--text-field", "body", "--max-steps", "2"]
-    for resume in ("true", "false"):
-        assert main([*given, "--resume", resume, *SMALL]) == 2
+    for restart in ([], ["--restart"]):
+        assert main([*given, *restart, *SMALL]) == 2
         said = capsys.readouterr().err
         assert name.split("/")[0] in said
         assert "give another output folder" in said

@@ -14,12 +14,12 @@ def test_help_names_every_subject_and_its_time():
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (["figure9"], 'no subject "figure9"'),
+        (["figure9"], 'SUBJECT is "figure9"'),
         (["figure3a"], "figure3a needs --text"),
         (["table2"], "table2 needs --data"),
         (["table1", "--text", "x.txt"], "table1 makes no use of --text"),
         (["table3", "--keep-models", "true"], "no use of --keep-models"),
-        (["table3", "--scale", "huge"], 'scale="huge"'),
+        (["table3", "--scale", "huge"], '--scale is "huge"'),
         (["table3", "--lengths", "1"], "2 tokens or more"),
         (["table3", "--sizes", "minilm", "base"], "one at a time"),
         (["table3", "--lengths", "512", "--slots", "512"], "k above n/2 is not measured"),

@@ -50,7 +50,9 @@ def test_distill_then_finetune(files: Path, capsys: pytest.CaptureFixture[str]) 
     assert "2 steps" in said
     tuned = ["finetune", str(files / "healed"), str(files / "texts.jsonl"), "--output", str(files / "classifier")]
     assert main([*tuned, "--max-steps", "2", "--validation-fraction", "0.25", "--classifier-pooling", "lead"]) == 0
-    assert "macro_f1" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "macro_f1" in said
+    assert said.splitlines()[-1] == f"next  longform predict {files / 'classifier'} texts.jsonl --output labels.jsonl"
     model = AutoModelForSequenceClassification.from_pretrained(files / "classifier")
     assert sorted(model.config.id2label.values()) == ["bad", "good"]
     assert model.config.classifier_pooling == "lead"
@@ -61,8 +63,9 @@ def test_distill_says_where_it_did_harm(files: Path, capsys: pytest.CaptureFixtu
     options = ["--max-steps", "2", "--learning-rate", "0.5", "--heldout-documents", "4", "--tokens-per-step", "200"]
     assert main(["distill", *places, "--output", str(files / "out"), *options]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert "tokens in crops of up to 64; measured on 4 documents" in said[-3]
-    assert said[-1].startswith("worse    the cosine and the error of the layers after training is worse than before")
+    assert "tokens in crops of up to 64; measured on 4 documents" in said[-4]
+    assert said[-2].startswith("worse    the cosine and the error of the layers after training is worse than before")
+    assert said[-1].startswith(f"next  longform finetune {files / 'long'} labelled.jsonl")
     assert main(["distill", places[1], places[0], places[2], "--output", str(files / "swapped")]) == 2
     assert "student and teacher are swapped" in capsys.readouterr().err
     assert not (files / "swapped").exists()

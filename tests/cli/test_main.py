@@ -11,8 +11,9 @@ import pytest
 import longform
 from longform import cli
 from longform.cli import main as command_line
-from longform.cli.arguments import command_parser, parse
+from longform.cli.arguments import add_restart, command_parser, one_of, parse
 from longform.cli.main import COMMANDS, main
+from longform.cli.refusals import option_names
 from longform.errors import DataError
 
 
@@ -28,6 +29,8 @@ def fake_command(monkeypatch: pytest.MonkeyPatch, error: BaseException | None = 
     def parser() -> Any:
         made = command_parser("convert", "A fake.")
         made.add_argument("--some-name", type=int, default=3, help="a number")
+        made.add_argument("--kind", **one_of(("mean", "cls"), null=True), default=None, help="a name")
+        add_restart(made)
         return made
 
     monkeypatch.setattr(command_line, "import_module", lambda name: SimpleNamespace(parser=parser, run=run))
@@ -74,7 +77,60 @@ def test_a_misspelled_option_says_what_is_near(
     fake_command(monkeypatch)
     assert main(["convert", given]) == 2
     name = given.partition("=")[0]
-    assert f'there is no option "{name}"; did you mean "--some-name"?' in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said == f'longform: error: there is no option "{name}"; did you mean "--some-name"?\n'
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--some-name", "many"], '--some-name is "many"; it is a whole number'),
+        (["--some-name", "2.5"], '--some-name is "2.5"; it is a whole number'),
+        (["--kind", "men"], '--kind is "men"; it is one of mean, cls or null; did you mean "mean"?'),
+        (["--some", "3"], 'there is no option "--some"; did you mean "--some-name"?'),
+        (["--zzz"], 'there is no option "--zzz"; longform convert --help lists all options'),
+        (["--restart", "true"], "nothing before it takes true; longform convert --help lists all options"),
+        ("some_nam: 3", 'the --config file has "some_nam", and there is no such option; did you mean "some_name"?'),
+        ("some_name: many", '--some-name is "many"; it is a whole number'),
+        ("kind: clss", '--kind is "clss"; it is one of mean, cls or null; did you mean "cls"?'),
+        ("restart: 3", "Value not boolean: 3."),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_line(
+    given: Any, said: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = fake_command(monkeypatch)
+    if isinstance(given, str):
+        (tmp_path / "a.yaml").write_text(given)
+        given = ["--config", str(tmp_path / "a.yaml")]
+    assert main(["convert", *given]) == 2
+    assert capsys.readouterr().err == f"longform: error: {said}\n"
+    assert seen == []
+
+
+def test_what_is_lacking_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["embed", "folder"]) == 2
+    said = "SOURCES, --output must be given; longform embed --help lists all options"
+    assert capsys.readouterr().err == f"longform: error: {said}\n"
+
+
+def test_usage_shows_what_an_option_may_be(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, shown in (
+        ("embed", "--pooling {cls,mean,lead,cls_mean,cls_lead,max,null}"),
+        ("finetune", "--schedule {cosine,linear,constant}"),
+        ("pretrain", "--packing {full,documents,null}"), ("compare", "--scale {small,paper}"),
+        ("reproduce", "{figure1,figure2,"),
+    ):  # fmt: skip
+        assert main([command, "--help"]) == 0
+        assert shown in " ".join(capsys.readouterr().out.split())
+
+
+def test_one_word_begins_anew() -> None:
+    words = {"--restart", "--overwrite", "--resume", "--fresh", "--force"}
+    found = {name: option_names(import_module(f"longform.cli.{name}").parser()) & words for name in COMMANDS}
+    assert set().union(*found.values()) == {"--restart"}
+    begun = ("convert", "distill", "finetune", "pretrain", "predict", "embed", "benchmark", "demo")
+    assert [name for name in COMMANDS if found[name]] == sorted(begun, key=list(COMMANDS).index)
 
 
 def test_options_of_subcommands_are_near_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +156,7 @@ def test_arguments_of_the_process_are_the_default(monkeypatch: pytest.MonkeyPatc
     [
         (DataError("a.txt\n  does not exist"), 2, "longform: error: a.txt does not exist"),
         (OSError(errno.ENOSPC, "No space left on device", "a.txt"), 2, "error: No space left on device: a.txt"),
-        (KeyboardInterrupt(), 130, "longform: interrupted"),
+        (KeyboardInterrupt(), 130, "longform: interrupted; nothing is kept, the same command begins anew"),
     ],
 )
 def test_errors_are_one_line_and_a_status(
@@ -112,6 +168,29 @@ def test_errors_are_one_line_and_a_status(
     assert shown.err.strip().endswith(line)
     assert len(shown.err.strip().splitlines()) == 1
     assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "settings", "said"),
+    [
+        ("embed", {"output": "a.jsonl", "restart": False}, "the same command goes on where it was"),
+        ("embed", {"output": "a.jsonl", "restart": True}, "the same command without --restart goes on where it was"),
+        ("embed", {"output": "-", "restart": False}, "nothing is kept, the same command begins anew"),
+        ("finetune", {"output": "a"}, "the same command goes on where it was"),
+        ("evaluate", {"output": "a"}, "nothing is kept, the same command begins anew"),
+    ],
+)
+def test_ctrl_c_says_what_the_same_command_does(
+    command: str,
+    settings: dict[str, Any],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fake_command(monkeypatch, KeyboardInterrupt())
+    monkeypatch.setattr(command_line, "parse", lambda *_: SimpleNamespace(**settings))
+    assert main([command]) == 130
+    assert capsys.readouterr().err == f"\nlongform: interrupted; {said}\n"
 
 
 def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +210,7 @@ def test_yaml_then_overrides_in_either_spelling(monkeypatch: pytest.MonkeyPatch,
 def test_arguments_that_the_parser_refuses(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     fake_command(monkeypatch)
     assert main(["convert", "--some-name", "many"]) == 2
-    assert "some_name" in capsys.readouterr().err
+    assert "some-name" in capsys.readouterr().err
     assert main(["convert", "--other"]) == 2
     assert main(["convert", "--help"]) == 0
     assert "a number" in capsys.readouterr().out

@@ -24,7 +24,7 @@ FOLDERS = {
 }  # fmt: skip
 WITHOUT_INPUTS = {
     "demo": "demo --scale tiny --output", "benchmark": "benchmark --output", "restart": "benchmark --restart --output",
-    "fresh": "demo --scale tiny --fresh true --output", "table1": "reproduce table1 --output",
+    "anew": "demo --scale tiny --restart --output", "table1": "reproduce table1 --output",
     "table3": "reproduce table3 --output",
 }  # fmt: skip
 SHARED = (

@@ -178,6 +178,6 @@ def test_files_whose_names_are_not_utf8(encoder: str, documents: str, tmp_path: 
     assert rb"vectors\udce9.jsonl" in ended.stdout
     assert [record["id"] for record in lines(output)] == [rf"{tmp_path}/caf\udce9.jsonl:{line}" for line in (1, 2, 3)]
     source.write_text("{}")
-    failed = subprocess.run(command, check=False, **as_in_a_terminal)
+    failed = subprocess.run([*command, "--restart"], check=False, **as_in_a_terminal)
     assert (failed.returncode, b"Traceback" in failed.stderr) == (2, False), failed.stderr
     assert rb"caf\udce9.jsonl:1: no field" in failed.stderr

@@ -41,7 +41,9 @@ def test_nothing_is_overwritten_unasked(bert_folder, tmp_path):
     result = longform.convert(bert_folder, max_length=96)
     folder = result.save_pretrained(tmp_path / "out")
     before = tree(folder)
-    with pytest.raises(ConfigurationError, match='out" is not empty: give another folder, or overwrite=True'):
+    with pytest.raises(
+        ConfigurationError, match=r'out" is not empty: give another folder, or overwrite=True \(--restart\)'
+    ):
         result.save_pretrained(folder)
     assert tree(folder) == before
 

@@ -121,7 +121,7 @@ def test_error_keeps_what_is_done_and_the_next_start_goes_on(longform_folder: Pa
     output.write_text("older result")
     write(source, [*good[:600], {"body": "no text"}, *good[601:]])
     with pytest.raises(DataError, match=r"a\.jsonl:601"):
-        embed(longform_folder, source, output, SETTINGS)
+        embed(longform_folder, source, output, replace(SETTINGS, restart=True))
     assert output.read_text() == "older result"
     partial = tmp_path / "out.jsonl.partial"
     done = len(read(partial))
@@ -229,7 +229,7 @@ def test_changed_settings_are_refused_by_name(longform_folder: Path, bert_folder
     done = interrupted(longform_folder, source, output)
     write(source, texts(600))
     shorter = InferenceSettings(progress=False, max_length=20)
-    with pytest.raises(ConfigurationError, match=r"limit: 64 there, 20 now.*--restart true"):
+    with pytest.raises(ConfigurationError, match=r"limit: 64 there, 20 now.*--restart"):
         embed(longform_folder, source, output, shorter)
     with pytest.raises(ConfigurationError, match="pooling: mean there, cls now"):
         embed(longform_folder, source, output, SETTINGS, pooling="cls")
@@ -267,7 +267,7 @@ def test_changed_documents_are_refused_though_the_last_is_the_same(
         predict(classifier_folder, source, output, settings)
     kept = (tmp_path / "out.jsonl.partial").read_text()
     write(source, [change(row) if number == place else row for number, row in enumerate(rows)])
-    said = rf"number {place + 1} is another one \({place}x?\) in the sources: they have changed; restart"
+    said = rf"number {place + 1} is another one \({place}x?\) in the sources: they have changed; begin anew"
     with pytest.raises(DataError, match=said):
         predict(classifier_folder, source, output, settings)
     assert (tmp_path / "out.jsonl.partial").read_text() == kept
@@ -295,7 +295,7 @@ def test_what_is_read_of_a_document_is_bounded(longform_folder: Path, tmp_path: 
         (22, 1), (3, 0), (22, 1), (22, 1),
     ]  # fmt: skip
     averaged = InferenceSettings(progress=False, strategy="chunk-average")
-    assert embed(longform_folder, source, tmp_path / "out.jsonl", averaged).unread_characters == 0
+    assert embed(longform_folder, source, tmp_path / "averaged.jsonl", averaged).unread_characters == 0
     strict = InferenceSettings(progress=False, max_characters=90, on_long="error")
     with pytest.raises(
         DataError, match=r"a\.jsonl:1 has 23 tokens or more \(810 characters were not read\), the limit is 64"
@@ -430,7 +430,7 @@ def test_full_disk_in_the_end_loses_nothing(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("longform.inference.resumable._write_parquet", full)
+    monkeypatch.setattr("longform.inference.resumable.write_parquet", full)
     with pytest.raises(OSError, match="No space left on device"):
         embed(longform_folder, source, output, SETTINGS)
     assert not output.exists()

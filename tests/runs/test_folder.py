@@ -69,5 +69,5 @@ def test_a_refused_command_leaves_no_identity_behind(tmp_path):
 )
 def test_a_damaged_identity_says_what_to_do(tmp_path, content):
     (tmp_path / NAME).write_text(content)
-    with pytest.raises(CheckpointError, match=r"reproduce\.json.* is damaged .*give --fresh"):
-        RunFile(tmp_path / NAME, tmp_path, "trainings", "--fresh").read(begun=["part"])
+    with pytest.raises(CheckpointError, match=r"reproduce\.json.* is damaged .*give --restart"):
+        RunFile(tmp_path / NAME, tmp_path, "trainings", "--restart").read(begun=["part"])

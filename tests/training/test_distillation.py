@@ -139,7 +139,7 @@ def test_a_finished_run_is_not_repeated(
     loaded = AutoModel.from_pretrained(tmp_path / "run")
     assert _same(dict(loaded.state_dict()), _weights(first))
     with pytest.raises(KeyboardInterrupt):
-        _run(student_folder, teacher, texts, output=tmp_path / "run", resume=False)
+        _run(student_folder, teacher, texts, output=tmp_path / "run", restart=True)
 
 
 def test_another_teacher_or_other_texts_are_another_run(
@@ -157,7 +157,7 @@ def test_another_teacher_or_other_texts_are_another_run(
 def test_what_an_earlier_run_left_is_removed_when_another_has_finished(tmp_path: Path) -> None:
     def finished(*names: str) -> list[str]:
         run = RunFolder(tmp_path, {"kind": "one"}, kept=True, main=True)
-        run.open(resume=False, wait=lambda: None)
+        run.open(restart=True, wait=lambda: None)
         assert all((tmp_path / name).exists() for name in run.files)  # until then
         run.finish(lambda folder: [(folder / name).touch() for name in names] and None, wait=lambda: None)
         return sorted(path.name for path in tmp_path.iterdir())

@@ -81,6 +81,26 @@ def test_each_evaluation_is_shown(student_folder: Path, capsys: pytest.CaptureFi
     ]
 
 
+def test_what_was_understood_is_said_before_training(
+    student_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = Examples(["good text", "bad text", "good " * 90, "bad"], ["good", "bad", "good", "bad"])
+    options: Any = {"progress": True, "validation": few.take([0, 1, 2])}
+    finetune(student_folder, few, _changed(max_steps=1, device="cpu"), output=tmp_path / "run", **options)
+    said = next(line for line in re.split("[\r\n]", capsys.readouterr().err) if "classes" in line)
+    assert said.strip() == "2 classes: bad, good; 4 to train on, 3 held out, 2 cut at 64 tokens"
+    assert "device" not in json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+
+
+@pytest.mark.parametrize(
+    ("device", "named"), [("mps:0", "sees 0 of its kind"), ("cuda:1", "CUDA_VISIBLE_DEVICES=1"), ("gpu", "it is auto")]
+)
+def test_a_device_that_is_not_there(device: str, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(ConfigurationError, match=named):
+        finetune("no such model", _texts(), FinetuningSettings(device=device))
+
+
 def test_any_encoder_can_be_trained_and_is_left_alone(teacher: BertModel, tiny_tokenizer: Any) -> None:
     before = {name: value.clone() for name, value in teacher.state_dict().items()}
     result = _run(teacher, tiny_tokenizer, _texts(), _changed(max_length=16, epochs=1))

@@ -36,11 +36,32 @@ def test_the_task_follows_from_the_labels(labels: list[Any], expected: LabelSche
         ([[], []], "auto", "no training text has any label"),
         ([["a"], ["b"]], "single-label", 'use task="multi-label"'),
         (["x", "y"], "regression", "the label 'x' of text 0 is not a number"),
+        ([0.0, 1.0, 1.0], "auto", r"\(0.0, 1.0\), which may be 2 classes or numbers .*--task single-label"),
+        ([3, 1.0], "auto", r"\(1.0, 3\), which may be 2 classes"),
     ],
 )
 def test_labels_that_nothing_can_be_learned_from(labels: list[Any], task: str, named: str) -> None:
     with pytest.raises(DataError, match=named):
         learn_scheme(labels, task)
+
+
+def test_whole_decimals_are_what_one_says() -> None:
+    assert learn_scheme([0.0, 1.0], "single-label") == LabelScheme("single-label", ["0.0", "1.0"])
+    assert learn_scheme([0.0, 1.0], "regression") == LabelScheme("regression", ["score"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "said"),
+    [
+        (["pos", "neg", "pos"], "auto", "2 classes: neg, pos"),
+        (list(range(12)), "auto", "12 classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..."),
+        ([["b", "a"], []], "auto", "2 labels, any number a text: a, b"),
+        ([0.5, -1.25, 3], "auto", "regression: numbers from -1.25 to 3"),
+    ],
+)
+def test_what_was_understood_of_labels(labels: list[Any], task: str, said: str) -> None:
+    scheme = learn_scheme(labels, task)
+    assert scheme.described(scheme.encode(labels, where="here")) == said
 
 
 def test_labels_become_targets() -> None:

@@ -22,7 +22,7 @@ def test_the_end_of_a_run_that_was_killed_while_it_was_saved_is_recorded_once(tm
 def test_checkpoints_that_a_complete_run_could_not_delete_are_deleted_at_the_next_start(tmp_path: Path) -> None:
     def opened() -> RunFolder:
         run = RunFolder(tmp_path, {"kind": "test"}, kept=True, main=True)
-        run.open(resume=True, wait=lambda: None)
+        run.open(restart=False, wait=lambda: None)
         return run
 
     opened().finish(lambda place: (place / "model.safetensors").touch(), wait=lambda: None)

@@ -33,9 +33,9 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def _opened(folder: Path, identity: dict[str, Any], *, resume: bool = True) -> RunFolder:
+def _opened(folder: Path, identity: dict[str, Any], *, restart: bool = False) -> RunFolder:
     run = RunFolder(folder, identity, kept=True, main=True)
-    run.open(resume=resume, wait=lambda: None)
+    run.open(restart=restart, wait=lambda: None)
     return run
 
 
@@ -53,27 +53,27 @@ def _finish(run: RunFolder, *names: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["metrics.json", "tokenizer.json", "papers/thesis.txt", "run.json"])
-@pytest.mark.parametrize("resume", [True, False])
-def test_a_folder_of_something_else_is_refused_before_any_work(name: str, resume: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_folder_of_something_else_is_refused_before_any_work(name: str, restart: bool, tmp_path: Path) -> None:
     (tmp_path / "out" / name).parent.mkdir(parents=True)
     (tmp_path / "out" / name).write_text("{}")
     before = tree(tmp_path)
     with pytest.raises(ConfigurationError, match="holds no training"):
-        finetune("no such model", "no such texts", output=tmp_path / "out", resume=resume)
+        finetune("no such model", "no such texts", output=tmp_path / "out", restart=restart)
     assert tree(tmp_path) == before
 
 
 def test_a_comparisons_folder_is_no_trainings(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"kind": "comparison", "settings": {}}))
     with pytest.raises(ConfigurationError, match="holds no training, but a comparison"):
-        _opened(tmp_path, {"kind": "x"}, resume=False)
+        _opened(tmp_path, {"kind": "x"}, restart=True)
 
 
-@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("output", ["", "below", ".."])
-def test_the_model_is_never_the_output(output: str, resume: bool, student_folder: Path, tmp_path: Path) -> None:
+def test_the_model_is_never_the_output(output: str, restart: bool, student_folder: Path, tmp_path: Path) -> None:
     before = tree(tmp_path)
-    options: Any = {"output": student_folder / output, "resume": resume, "progress": False}
+    options: Any = {"output": student_folder / output, "restart": restart, "progress": False}
     for call in (
         lambda: finetune(student_folder, LABELLED, FINETUNING, **options),
         lambda: distill(student_folder, "teacher", ["text"], HEALING, **options),
@@ -117,15 +117,15 @@ def test_only_the_main_process_looks_after_the_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("files", [["../precious.txt"], ["/precious.txt"], ["link/precious.txt"], "model", None])
-@pytest.mark.parametrize("resume", [True, False])
-def test_files_elsewhere_are_not_deleted(files: Any, resume: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("restart", [False, True])
+def test_files_elsewhere_are_not_deleted(files: Any, restart: bool, tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("years of work")
     _finish(_opened(tmp_path / "run", {"kind": "x"}), "model.safetensors")
     (tmp_path / "run" / "link").symlink_to(tmp_path)
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     (tmp_path / "run" / "run.json").write_text(json.dumps({**run, "files": files}))
     with pytest.raises(CheckpointError, match=r"run\.json.* is damaged"):
-        _opened(tmp_path / "run", {"kind": "x"}, resume=resume)
+        _opened(tmp_path / "run", {"kind": "x"}, restart=restart)
     assert (tmp_path / "precious.txt").exists()
 
 
@@ -138,7 +138,7 @@ def test_a_file_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "README.md").rename(tmp_path / "notes.md")
     _finish(_opened(tmp_path, {"kind": "x"}), "README.md", "model.safetensors")
     assert (tmp_path / "README.md").read_text() == "made"
-    _finish(_opened(tmp_path, {"kind": "y"}, resume=False), "model.safetensors")
+    _finish(_opened(tmp_path, {"kind": "y"}, restart=True), "model.safetensors")
     assert sorted(tree(tmp_path)) == ["model.safetensors", "notes.md", "records.jsonl", "run.json"]
 
 

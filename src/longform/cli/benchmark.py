@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from longform.cli.arguments import command_parser
+from longform.choices import DTYPES
+from longform.cli.arguments import add_restart, command_parser, one_of
+from longform.cli.printing import print_next
 from longform.errors import require
 
 
@@ -23,10 +25,11 @@ def parser() -> Any:
                       "stage, others are left out")  # fmt: skip
     made.add_argument("--lengths", type=int, nargs="+", default=[], help="tokens of a text")
     made.add_argument("--sizes", nargs="+", default=[], help="minilm (6 layers x 384), base (12 layers x 768)")
-    made.add_argument("--dtypes", nargs="+", default=[], help="float32, bfloat16; auto: bfloat16 where "
-                      "it is multiplied in hardware, else float32")  # fmt: skip
-    made.add_argument("--modes", nargs="+", default=[], help="eager, compiled")
-    made.add_argument("--passes", nargs="+", default=[], help="inference, train (forward, backward, AdamW)")
+    made.add_argument("--dtypes", nargs="+", **one_of(DTYPES), default=[], help="auto: bfloat16 where it is "
+                      "multiplied in hardware, else float32")  # fmt: skip
+    made.add_argument("--modes", nargs="+", **one_of(("eager", "compiled")), default=[], help="of running a model")
+    made.add_argument("--passes", nargs="+", **one_of(("inference", "train")), default=[],
+                      help="train: forward, backward, AdamW")  # fmt: skip
     made.add_argument("--batches", nargs="+", default=[], help="texts in a pass; full: as many as --batch-tokens holds")
     made.add_argument("--batch-tokens", type=int, default=0, help="tokens of a full batch; 0: the preset's")
     made.add_argument("--slots", type=int, nargs="+", default=[], help="k of pure Linformers; n / 2 where that is less")
@@ -39,10 +42,9 @@ def parser() -> Any:
                       "process); null: the preset's")  # fmt: skip
     made.add_argument("--floors", default="", help="whose floors are timed: all, none or a family; empty: the preset's")
     made.add_argument("--threads", type=int | None, default=None, help="CPU threads; null: as torch chooses")
-    made.add_argument("--device", default="auto", help="auto, cpu, cuda")
+    made.add_argument("--device", **one_of(("auto", "cpu", "cuda")), default="auto", help="auto: the first GPU, if any")
     made.add_argument("--output", type=Path, default=Path("runs/benchmark"), help="folder for records and report")
-    made.add_argument("--restart", action="store_true", help="measure all rows again; the folder's records so far stay "
-                      "in it as records-until-TIME.jsonl")  # fmt: skip
+    add_restart(made, "the rows that are there; the records so far stay in the folder as records-until-TIME.jsonl")
     made.add_argument("--records", type=Path | None, default=None, help="another .jsonl file that new records are "
                       "appended to")  # fmt: skip
     return made
@@ -71,6 +73,7 @@ def run(settings: Any) -> None:
     with sole_output(settings.output, folder=True) as output:
         _measure(stages, settings, output)
     print(f"saved  {output} (report.html, tables.md, pictures, records.jsonl)")
+    print_next(f"open {output}/report.html")
 
 
 def _measure(stages: Any, settings: Any, output: Path) -> None:

@@ -5,8 +5,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
-from longform.cli.arguments import command_parser
-from longform.cli.printing import print_table
+from longform.choices import SCALES
+from longform.cli.arguments import add_device, command_parser, one_of
+from longform.cli.printing import command, print_next, print_table
 from longform.cli.settings_options import field_helps, option
 from longform.cli.spectrum import eager_encoder
 from longform.errors import ConfigurationError
@@ -34,8 +35,8 @@ def parser() -> Any:
     )  # fmt: skip
     made.add_argument("--output", type=str | None, default=None, help="folder for records, pictures and report.html")
     made.add_argument("--text-field", default="text", help="field of a record that holds its text")
-    made.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
-    made.add_argument("--scale", default="small", help="small or paper; options below change it")
+    add_device(made)
+    made.add_argument("--scale", **one_of(SCALES), default="small", help="options below change it")
     helps = field_helps(BoundSettings)
     for field in fields(BoundSettings):
         made.add_argument(
@@ -57,6 +58,7 @@ def run(settings: Any) -> None:
         if name is not None:
             raise ConfigurationError("a model is measured into a folder: give --output; without a model k is printed")
         _print_k(all_guarantees(chosen, chosen.head_size))
+        print_next(f"{command('bound', 'bundled', '--text', 'texts.jsonl', '--output', 'runs/bound')} (measures them)")
         return
     result = run_bound(
         _opened_model_and_texts(name, settings), chosen, output=Path(settings.output).expanduser(), progress=True
@@ -64,6 +66,7 @@ def run(settings: Any) -> None:
     _print_k(result.guarantees)
     _print_findings(result)
     print(f"saved  {settings.output}/report.html, records.jsonl, plots/")
+    print_next(f"open {settings.output}/report.html")
 
 
 def _option_type(field_type: Any) -> Any:

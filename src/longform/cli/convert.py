@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longform.choices import EXTENSIONS, POOLED, POOLINGS, PROJECTION_INITS, PROJECTIONS, SHARINGS, TASKS
-from longform.cli.arguments import command_parser
+from longform.cli.arguments import add_restart, command_parser, one_of
 from longform.cli.lengths_file import read_lengths
+from longform.cli.printing import command, print_next
 from longform.conversion import defaults
 from longform.conversion.saving import conversion_folder
 
@@ -23,8 +24,7 @@ def parser() -> Any:
         "source", type=str, help="folder of a saved model or a Longform, sentence-transformers folder, or hub name"
     )
     made.add_argument("output", type=str, help="folder for the result")
-    made.add_argument("--overwrite", action="store_true", help="replace an earlier conversion that nothing was "
-                      "changed in since")  # fmt: skip
+    add_restart(made, "an earlier conversion in the output folder, in which nothing was changed since")
     _add_length(made)
     _add_attention(made)
     _add_task(made)
@@ -36,14 +36,14 @@ def _add_length(made: Any) -> None:
         "--max-length", type=int, default=defaults.MAX_LENGTH, help="tokens of the longest text, special ones included"
     )
     made.add_argument(
-        "--positions", choices=EXTENSIONS, default=defaults.POSITIONS,
+        "--positions", **one_of(EXTENSIONS), default=defaults.POSITIONS,
         help="position embeddings for more tokens than the source has: tile repeats them, interpolate stretches them",
     )  # fmt: skip
 
 
 def _add_attention(made: Any) -> None:
     made.add_argument(
-        "--projection", choices=PROJECTIONS, default=defaults.PROJECTION,
+        "--projection", **one_of(PROJECTIONS), default=defaults.PROJECTION,
         help="how keys and values are shortened to slots: linear: learned matrices E and F (the paper's); mean, max, "
         "convolution: of runs of neighbouring tokens; random: fixed random matrices",
     )  # fmt: skip
@@ -53,7 +53,7 @@ def _add_attention(made: Any) -> None:
         f"projected_length (longform spectrum writes such files); auto: about {defaults.SLOTS}",
     )  # fmt: skip
     made.add_argument(
-        "--sharing", choices=(*SHARINGS, "auto"), default="auto",
+        "--sharing", **one_of((*SHARINGS, "auto")), default="auto",
         help="what shares a projection: none: each head has its own; headwise: the heads of a layer; key_value: its "
         "keys and values, too; layerwise: all layers, too; auto: as the --projected-length file says, else "
         f"{defaults.SHARING}",
@@ -73,18 +73,18 @@ def _add_attention(made: Any) -> None:
         "projections they take rows of E and F)",
     )  # fmt: skip
     made.add_argument(
-        "--projection-init", choices=PROJECTION_INITS, default="block_mean",
+        "--projection-init", **one_of(PROJECTION_INITS), default="block_mean",
         help="how linear projections begin: normal: N(0, 1/k); block_mean: means of k blocks of tokens",
     )  # fmt: skip
 
 
 def _add_task(made: Any) -> None:
     made.add_argument(
-        "--task", type=str | None, default=None, help=f"task of the result: {', '.join(TASKS)}; null: the source's own"
+        "--task", **one_of(TASKS, null=True), default=None, help="task of the result; null: the source's own"
     )
     made.add_argument("--num-labels", type=int | None, default=None, help="labels of a new classification head")
     made.add_argument(
-        "--classifier-pooling", type=Literal[POOLINGS] | None, default=None,  # ty: ignore[invalid-type-form]
+        "--classifier-pooling", **one_of(POOLINGS, null=True), default=None,
         help="what a classification head reads: the first token, the mean of all, lead: a mean in which early tokens "
         "weigh more, cls_mean or cls_lead: the first token and one of the means side by side",
     )  # fmt: skip
@@ -95,7 +95,7 @@ def run(settings: Any) -> None:
     from longform.conversion.convert import convert
 
     output = Path(settings.output).expanduser()
-    with conversion_folder(output, settings.source, overwrite=settings.overwrite):
+    with conversion_folder(output, settings.source, overwrite=settings.restart):
         pass  # what is refused in the end is better refused now
     k = read_lengths(settings.projected_length)
     sharing = (k.sharing or defaults.SHARING) if settings.sharing == "auto" else settings.sharing
@@ -111,8 +111,9 @@ def run(settings: Any) -> None:
         projection_init=settings.projection_init, positions=settings.positions,
         task=settings.task, num_labels=settings.num_labels, classifier_pooling=settings.classifier_pooling,
     )  # fmt: skip
-    result.save_pretrained(output, overwrite=settings.overwrite)
+    result.save_pretrained(output, overwrite=settings.restart)
     print(result.report.summary())
     print(f"  saved       {output} (every tensor's account: conversion_report.json)")
-    print("  next        longform distill --help: let the original teach it")
-    print("              longform finetune --help: train it on labels; longform embed --help: use it as it is")
+    healing = command("distill", output, settings.source, "texts.jsonl", "--output", f"{output}-healed")
+    print_next(f"{healing} (the original teaches it), or {command('embed', output, 'texts.jsonl')} --output "
+               "vectors.jsonl (as it is)")  # fmt: skip

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from longform.cli.arguments import command_parser
+from longform.cli.arguments import add_restart, command_parser
 
 
 def parser() -> Any:
@@ -15,7 +15,7 @@ def parser() -> Any:
     )  # fmt: skip
     made.add_argument("--output", type=Path, default=Path("runs/demo"), help="folder for model, report and records")
     made.add_argument("--seed", type=int, default=0, help="of the split, the order of texts, the head")
-    made.add_argument("--fresh", type=bool, default=False, help="forget what an earlier demo left in the folder")
+    add_restart(made, "what an earlier demo left in the folder")
     made.add_argument("--scale", type=str, default="full", help=argparse.SUPPRESS)
     return made
 
@@ -24,4 +24,4 @@ def run(settings: Any) -> None:
     """Run the demo, or go on with it."""
     from longform.studies.demo.run import run_demo
 
-    run_demo(settings.output, seed=settings.seed, scale=settings.scale, fresh=settings.fresh)
+    run_demo(settings.output, seed=settings.seed, scale=settings.scale, restart=settings.restart)

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from longform.cli.arguments import command_parser
+from longform.cli.arguments import add_restart, command_parser
+from longform.cli.printing import command, print_next
 from longform.cli.settings_options import add_settings, chosen_settings
 
 
@@ -20,7 +21,7 @@ def parser() -> Any:
     made.add_argument("texts", nargs="+", help="text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
     made.add_argument("--text-field", default="text", help="field of a record that holds its text")
-    made.add_argument("--resume", type=bool, default=True, help="go on with an interrupted run in the output folder")
+    add_restart(made)
     add_settings(made, DistillationSettings)
     return made
 
@@ -34,6 +35,9 @@ def run(settings: Any) -> None:
     texts = CorpusFiles(tuple(settings.texts), settings.text_field)
     result = distill(
         settings.student, settings.teacher, texts.read_again(),
-        chosen_settings(DistillationSettings, settings), output=settings.output, resume=settings.resume,
+        chosen_settings(DistillationSettings, settings), output=settings.output, restart=settings.restart,
     )  # fmt: skip
     print(result.report)
+    better = settings.student if result.worse else settings.output
+    print_next(f"{command('finetune', better, 'labelled.jsonl', '--output', 'classifier')}, or "
+               f"{command('embed', better, 'texts.jsonl', '--output', 'vectors.jsonl')}")  # fmt: skip

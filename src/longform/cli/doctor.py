@@ -4,7 +4,9 @@ import re
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
-from longform.cli.arguments import command_parser
+from longform.choices import DTYPES
+from longform.cli.arguments import command_parser, one_of
+from longform.cli.printing import command, print_next
 
 SIZES: dict[str, Any] = {
     "hidden_size": 384, "num_hidden_layers": 1, "num_attention_heads": 12, "intermediate_size": 1536,
@@ -17,7 +19,7 @@ def parser() -> Any:
     made = command_parser("doctor", "Versions, hardware, compiled kernels, extras, and the kernels that serve a model.")
     made.add_argument("model", nargs="?", type=str | None, default=None, help="folder of a Longform; none: a small one")
     made.add_argument("--length", type=int, default=2048, help="tokens of the text that kernels are chosen for")
-    made.add_argument("--dtype", type=str, default="auto", help="auto, float32 or bfloat16")
+    made.add_argument("--dtype", **one_of(DTYPES), default="auto", help="auto: bfloat16 where it is fast")
     return made
 
 
@@ -37,6 +39,9 @@ def run(settings: Any) -> None:
         print(f"    {extra:<10} {how if missing else 'ready'}")
     for title, explanation in explanations(settings.model, settings.length, settings.dtype):
         print(f"\n{title}\n{explanation}")
+    print()
+    print_next(command("embed", settings.model, "texts.jsonl", "--output", "vectors.jsonl") if settings.model else
+               f"{command('demo')}, or {command('convert', '--help')}")  # fmt: skip
 
 
 def missing_packages() -> dict[str, list[str]]:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from longform.choices import BOUNDARIES, POOLINGS
-from longform.cli.arguments import add_input_options, add_model_options, command_parser
-from longform.cli.printing import print_summary
+from longform.choices import BOUNDARIES, POOLINGS, STANDARD_OUTPUT
+from longform.cli.arguments import add_input_options, add_model_options, command_parser, one_of, output_stream
+from longform.cli.printing import print_next, print_summary
 from longform.cli.settings_options import chosen_settings
 
 
@@ -15,8 +15,9 @@ def parser() -> Any:
     )
     made.add_argument("model", help="folder or hub name of an encoder, or a sentence-transformers folder")
     add_input_options(made)
-    poolings = f"{', '.join(POOLINGS)} or max; null: as the folder says"
-    made.add_argument("--pooling", type=str | None, default=None, help=poolings)
+    made.add_argument(
+        "--pooling", **one_of((*POOLINGS, "max"), null=True), default=None, help="null: as the folder says"
+    )
     made.add_argument(
         "--normalise", type=bool | None, default=None, help="vectors of length 1; null: as the folder says"
     )
@@ -27,9 +28,7 @@ def parser() -> Any:
     made.add_argument("--truncate-dim", type=int | None, default=None, help="first dimensions that are kept; null: all")
     made.add_argument("--chunk-tokens", type=int | None, default=None,
                       help="tokens of a chunk: one record a chunk, each of which knows its whole document")  # fmt: skip
-    made.add_argument(
-        "--boundaries", type=str, default="tokens", help=f"where a chunk may begin: {', '.join(BOUNDARIES)}"
-    )
+    made.add_argument("--boundaries", **one_of(BOUNDARIES), default="tokens", help="where a chunk may begin")
     add_model_options(made, compiling=True)
     return made
 
@@ -42,4 +41,15 @@ def run(settings: Any) -> None:
     chosen = chosen_settings(InferenceSettings, settings, progress=True)
     names = ("pooling", "normalise", "prompt_name", "prompt", "truncate_dim", "chunk_tokens", "boundaries")
     how = {name: settings[name] for name in names}
-    print_summary(embed(settings.model, Files(tuple(settings.sources)), settings.output, chosen, **how))
+    shown = output_stream(settings.output)
+    sources = Files(tuple(settings.sources))
+    print_summary(embed(settings.model, sources, settings.output, chosen, **how), shown)
+    print_next(_next(settings.output), shown)
+
+
+def _next(output: str) -> str:
+    if output.endswith(".parquet"):
+        return f"in Python: numpy.stack(pandas.read_parquet({output!r})['embedding']) has the vectors"
+    if output == STANDARD_OUTPUT:
+        return 'each line\'s "embedding" is the vector of its "id"'
+    return f"in Python: [json.loads(line)['embedding'] for line in open({output!r})] are the vectors"

@@ -6,8 +6,10 @@ The original is run twice: on texts cut at its limit, and on chunks of that leng
 import json
 from typing import Any
 
+from longform.choices import RETRIEVAL_SCORES
 from longform.cli import evaluate_mteb
-from longform.cli.arguments import REMEMBERED, add_model_options, command_parser
+from longform.cli.arguments import REMEMBERED, add_model_options, command_parser, one_of
+from longform.cli.printing import command, print_next
 
 SHARED = ("longform", "original", "max_length", "original_length", "batch_tokens", "overlap", "dtype", "device")
 LABELLED = ("text_field", "label_field", "pair_field")
@@ -48,6 +50,15 @@ def run(settings: Any) -> None:
     if output is not None:  # last: should writing fail, the scores are on the screen
         with atomic_write(output) as file:
             file.writelines(json.dumps(record) + "\n" for record in result.records)
+    print_next(_next(settings.task, task.longform or task.original))
+
+
+def _next(task: str, model: str) -> str:
+    if task == "classification":
+        return command("predict", model, "texts.jsonl", "--output", "labels.jsonl")
+    if task == "mlm":
+        return command("finetune", model, "labelled.jsonl", "--output", "classifier")
+    return command("embed", model, "texts.jsonl", "--output", "vectors.jsonl")
 
 
 def _task_parser(task: str, description: str) -> Any:
@@ -83,7 +94,7 @@ def _retrieval() -> Any:
     made.add_argument("--id-field", default="id", help="a document's id")
     made.add_argument("--text-field", default="text", help="a document's text")
     made.add_argument("--depth", type=int, default=10, help="ranks that nDCG counts (10: nDCG@10)")
-    made.add_argument("--score", type=str, default="document",
+    made.add_argument("--score", **one_of(RETRIEVAL_SCORES), default="document",
                       help="document: by one vector; best-chunk: as good as its best chunk")  # fmt: skip
     made.add_argument("--chunk-tokens", type=int, default=256, help="of a chunk")
     return made

@@ -3,7 +3,7 @@
 from typing import Any
 
 from longform.cli.arguments import command_parser
-from longform.cli.printing import print_table
+from longform.cli.printing import command, print_next, print_table
 from longform.errors import ConfigurationError
 
 FIELDS = ("query_field", "relevant_field", "id_field", "text_field")
@@ -47,3 +47,4 @@ def run(task: Any) -> None:
             tasks.append(local_task(task.name, data))
         options = {"device": task.device, "batch_size": task.batch_size, "max_length": task.max_length}
         print_table("mteb", evaluate_tasks(task.model, tasks, folder, **options))
+    print_next(command("embed", task.model, "texts.jsonl", "--output", "vectors.jsonl"))

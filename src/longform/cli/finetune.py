@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from longform.cli.arguments import command_parser
+from longform.cli.arguments import add_restart, command_parser
+from longform.cli.printing import command, print_next
 from longform.cli.settings_options import add_settings, chosen_settings
 
 
@@ -24,7 +25,7 @@ def parser() -> Any:
     made.add_argument("--text-field", default="text", help="field with the text")
     made.add_argument("--pair-field", type=str | None, default=None, help="field with the second text of a pair")
     made.add_argument("--label-field", default="label", help="field with the label, the number, or the list of labels")
-    made.add_argument("--resume", type=bool, default=True, help="go on with an interrupted run in the output folder")
+    add_restart(made)
     add_settings(made, FinetuningSettings)
     return made
 
@@ -37,6 +38,7 @@ def run(settings: Any) -> None:
     result = finetune(
         settings.model, settings.train, chosen_settings(FinetuningSettings, settings),
         validation=settings.validation, text_field=settings.text_field, pair_field=settings.pair_field,
-        label_field=settings.label_field, output=settings.output, resume=settings.resume,
+        label_field=settings.label_field, output=settings.output, restart=settings.restart,
     )  # fmt: skip
     print(result.report)
+    print_next(command("predict", settings.output, "texts.jsonl", "--output", "labels.jsonl"))

@@ -6,15 +6,19 @@ What computes is imported in ``run``, so that ``--help`` waits for neither torch
 """
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from longform import __version__
-from longform.cli.arguments import did_you_mean, parse
+from longform.choices import STANDARD_OUTPUT, did_you_mean
+from longform.cli.arguments import parse
 from longform.errors import LongformError
 
-FAILED, INTERRUPTED = 2, 130
+FAILED, INTERRUPTED, CLOSED = 2, 130, 141
+AT_ONCE = ("convert", "evaluate", "doctor")  # write all in the end: interrupted, nothing is there to go on with
 
 
 COMMANDS = {  # what each does
@@ -55,9 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, arguments: list[str]) -> int:
+    settings = None
     try:
         module = import_module(f"longform.cli.{name}")
-        module.run(parse(module.parser(), arguments))
+        settings = parse(module.parser(), arguments)
+        module.run(settings)
+        sys.stdout.flush()
+    except BrokenPipeError:  # what reads our output has enough of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains at its end
+        return CLOSED
     except LongformError as error:
         return _fail(str(error))
     except OSError as error:  # a full disk, a folder that may not be written
@@ -67,11 +77,20 @@ def _run(name: str, arguments: list[str]) -> int:
             raise
         return _fail(lack)
     except KeyboardInterrupt:
-        print("\nlongform: interrupted", file=sys.stderr)
+        print(f"\nlongform: interrupted; {_going_on(name, settings)}", file=sys.stderr)
         return INTERRUPTED
     except SystemExit as stop:  # the parser: --help, or arguments that it refuses
         return stop.code if isinstance(stop.code, int) else FAILED
     return 0
+
+
+def _going_on(name: str, settings: Any) -> str:
+    """What the same command does after Ctrl-C; ``settings``: None before they are read."""
+    at_once = name in AT_ONCE and getattr(settings, "task", None) != "mteb"  # which keeps the result of each task
+    if settings is None or at_once or getattr(settings, "output", None) == STANDARD_OUTPUT:
+        return "nothing is kept, the same command begins anew"
+    without = " without --restart" if getattr(settings, "restart", False) else ""
+    return f"the same command{without} goes on where it was"
 
 
 def _lack(error: Exception) -> str | None:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from longform.cli.arguments import add_input_options, add_model_options, command_parser
-from longform.cli.printing import print_summary
+from longform.cli.arguments import add_input_options, add_model_options, command_parser, output_stream
+from longform.cli.printing import command, print_next, print_summary
 from longform.cli.settings_options import chosen_settings
 
 
@@ -25,4 +25,7 @@ def run(settings: Any) -> None:
     chosen = chosen_settings(InferenceSettings, settings, progress=True)
     sources = Files(tuple(settings.sources))
     summary = predict(settings.model, sources, settings.output, chosen, threshold=settings.threshold)
-    print_summary(summary)
+    shown = output_stream(settings.output)
+    print_summary(summary, shown)
+    labelled = ("--data", "labelled.jsonl", "--longform", settings.model)
+    print_next(f"{command('evaluate', 'classification', *labelled)} (how often labels are right)", shown)

@@ -3,22 +3,24 @@
 from dataclasses import fields, replace
 from typing import Any
 
-from longform.cli.arguments import command_parser
+from longform.choices import PROJECTION_INITS, PROJECTIONS, SHARINGS
+from longform.cli.arguments import add_restart, command_parser, one_of
+from longform.cli.printing import command, print_next
 from longform.cli.settings_options import add_settings, option
 
-MODEL_OPTIONS = {
+MODEL_OPTIONS: dict[str, tuple[Any, str]] = {  # a type, or the names that there are
     "max_position_embeddings": (int, "n: tokens that the model takes at most, special tokens included"),
     "projected_length": (int | list[int], "k: slots that keys and values are shortened to"),
-    "projection": (str, "linear (the paper's learned E and F), mean, max, convolution or random"),
-    "projection_sharing": (str, "none, headwise, key_value or layerwise"),
-    "projection_init": (str, "normal or block_mean, for a linear projection"),
-    "position_init": (str, "normal or sinusoidal: how the table of learned positions begins"),
+    "projection": (PROJECTIONS, "how keys and values are shortened; linear: the paper's learned E and F"),
+    "projection_sharing": (SHARINGS, "what shares a projection"),
+    "projection_init": (PROJECTION_INITS, "how a linear projection begins"),
+    "position_init": (("normal", "sinusoidal"), "how the table of learned positions begins"),
     "attention_window": (int, "tokens seen exactly on each side, beside the slots; needs mean, max or convolution"),
     "hidden_size": (int, "features of a token"),
     "num_hidden_layers": (int, "layers"),
     "num_attention_heads": (int, "attention heads"),
     "intermediate_size": (int, "features inside the feed-forward part"),
-    "normalization": (str, "post (BERT) or pre"),
+    "normalization": (("post", "pre"), "post: as BERT"),
     "initializer_range": (float, "standard deviation of the initial weights"),
     "dropout": (float, "probability (0 to 1), of hidden states and attention weights"),
 }
@@ -48,15 +50,16 @@ def parser() -> Any:
         "--cache", type=str | None, default=None,
         help="folder for trained tokenizers and token files, which several runs may share; null: inside the output",
     )  # fmt: skip
-    made.add_argument("--resume", type=bool, default=True, help="go on with an interrupted run in the output folder")
+    add_restart(made)
     made.add_argument(
         "--tokenizer", type=str | None, default=None, help="folder or hub name of a tokenizer; null: train one"
     )
     add_settings(made, TokenizerSettings, prefix="tokenizer-", preset=True)
-    made.add_argument("--attention", default="linformer", help="linformer, or full: the same model without projection "
-                      "(options of projection and window then say nothing)")  # fmt: skip
+    made.add_argument("--attention", **one_of(("linformer", "full")), default="linformer", help="full: the same model "
+                      "without projection (options of projection and window then say nothing)")  # fmt: skip
     for name, (kind, said) in MODEL_OPTIONS.items():
-        made.add_argument(option(name), type=kind | None, default=None, help=f"{said}; null: the preset's")
+        how = one_of(kind, null=True) if isinstance(kind, tuple) else {"type": kind | None}
+        made.add_argument(option(name), **how, default=None, help=f"{said}; null: the preset's")
     add_settings(made, PretrainingSettings, preset=True)
     return made
 
@@ -80,8 +83,6 @@ def run(settings: Any) -> None:
     if any(name in given for name in BUDGETS):
         given = {**dict.fromkeys(BUDGETS), **given}  # one budget on the command line replaces the preset's
     model = {**preset.model, **_model_options(settings)}
-    if settings.attention not in ("linformer", "full"):
-        raise ConfigurationError(f'attention="{settings.attention}"; it is linformer or full')
     tokenizer = _chosen(preset.tokenizer, settings, "tokenizer_")
     if settings.tokenizer and tokenizer:
         given = ", ".join(option(f"tokenizer-{name}") for name in tokenizer)
@@ -91,12 +92,13 @@ def run(settings: Any) -> None:
         config=full_attention_twin(model) if settings.attention == "full" else model,
         tokenizer=settings.tokenizer or replace(preset.tokenizer, **tokenizer),
         output=settings.output, validation=_files(settings.validation, settings.text_field), cache=settings.cache,
-        resume=settings.resume,
+        restart=settings.restart,
     )  # fmt: skip
     print(f"trained  {result.steps:,} steps, {result.tokens:,} tokens, {result.model.num_parameters():,} parameters")
     print(f"measured loss {result.validation_loss:.4f} nats a hidden token, perplexity {result.perplexity:.2f}")
     print(f"         predicting frequencies alone: {result.unigram_loss:.4f}")
     print(f"saved    {settings.output} (README.md, report.html, records.jsonl, learning_curve.png)")
+    print_next(command("finetune", settings.output, "labelled.jsonl", "--output", "classifier"))
 
 
 def _files(names: Any, text_field: str) -> Any:

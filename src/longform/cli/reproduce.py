@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from longform.cli.arguments import command_parser
-from longform.cli.printing import print_table
+from longform.choices import SCALES
+from longform.cli.arguments import command_parser, one_of
+from longform.cli.printing import print_next, print_table
 from longform.errors import require
 from longform.runs.page import Table
 
@@ -24,9 +25,11 @@ def parser() -> Any:
         "shares a folder's parts out. Subjects, with the time of --scale small on 2 CPU cores: "
         f"{subjects}. --scale paper has the paper's sizes, by the same code, for GPUs and days.",
     )  # fmt: skip
-    made.add_argument("subject", type=str, help=", ".join(SUBJECTS))
+    made.add_argument("subject", **one_of(tuple(SUBJECTS)), help="what is measured")
     made.add_argument("--output", type=Path | None, default=None, help="folder to write; null: runs/SUBJECT")
-    made.add_argument("--scale", default="small", help="small: two CPU cores; paper: the paper's sizes")
+    made.add_argument(
+        "--scale", **one_of(SCALES), default="small", help="small: two CPU cores; paper: the paper's sizes"
+    )
     made.add_argument("--text", type=str, nargs="+", default=[], help="figures 1 and 3: text, .jsonl "
                       "or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT to measure or train on; table2: to heal "
                       "converted models on before fine-tuning")  # fmt: skip
@@ -57,7 +60,9 @@ def parser() -> Any:
     made.add_argument("--sizes", type=str, nargs="+", default=[], help="tables 1 and 3, figure2: minilm (6 layers x "
                       "384) or base (12 x 768)")  # fmt: skip
     made.add_argument("--slots", type=int, nargs="+", default=[], help="tables 1 and 3, figure2: k")
-    made.add_argument("--dtype", type=str | None, default=None, help="tables 1 and 3, figure2: bfloat16 or float32")
+    made.add_argument(
+        "--dtype", **one_of(("bfloat16", "float32"), null=True), default=None, help="tables 1 and 3, figure2"
+    )
     made.add_argument("--threads", type=int | None, default=None, help="tables 1 and 3, figure2: CPU threads")
     made.add_argument("--device", type=str | None, default=None, help="tables 1 and 3, figures 1 and 2: cpu, cuda")
     return made
@@ -87,6 +92,7 @@ def run(settings: Any) -> None:
     if lacking:
         print(f"{lacking} parts are not finished: another process is at them; call again when it has ended")
     print(f"saved  {output} (report.html, table.md, records.jsonl, pictures)")
+    print_next("call the same again" if lacking else f"open {output}/report.html")
 
 
 def _figure3(settings: Any, output: Path) -> Done:

@@ -6,6 +6,8 @@ from dataclasses import fields
 from inspect import getdoc
 from typing import Any, TypeVar
 
+from longform.cli.arguments import one_of
+
 Settings = TypeVar("Settings")
 
 
@@ -18,13 +20,16 @@ def add_settings(
     """
     helps = field_helps(settings)
     for field in fields(settings):
+        if field.name in but:
+            continue
         kind: Any = field.type
-        if preset:
-            given: Any = {"type": kind | None, "default": None, "help": f"{helps[field.name]} null: the preset's"}
-        else:
-            given = {"type": kind, "default": field.default, "help": helps[field.name]}
-        if field.name not in but:
-            parser.add_argument(option(prefix + field.name), **given)
+        default, said = (
+            (None, f"{helps[field.name]} null: the preset's") if preset else (field.default, helps[field.name])
+        )
+        null = default is None
+        named = "choices" in field.metadata
+        how = one_of(field.metadata["choices"], null=null) if named else {"type": kind | None if preset else kind}
+        parser.add_argument(option(prefix + field.name), **how, default=default, help=said)
 
 
 def option(name: str) -> str:

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from longform.cli.arguments import command_parser
-from longform.cli.printing import print_table
+from longform.choices import SCALES
+from longform.cli.arguments import add_device, command_parser, one_of
+from longform.cli.printing import command, print_next, print_table
 from longform.cli.settings_options import add_settings, chosen_settings, field_helps
 
 
@@ -25,8 +26,10 @@ def parser() -> Any:
     )  # fmt: skip
     made.add_argument("--output", type=str, required=True, help="folder for records, pictures, k and report.html")
     made.add_argument("--text-field", default="text", help="field of a record that holds its text")
-    made.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
-    made.add_argument("--scale", default="small", help="small: 100 texts of each corpus; paper: 10,000, for a GPU")
+    add_device(made)
+    made.add_argument(
+        "--scale", **one_of(SCALES), default="small", help="small: 100 texts of each corpus; paper: 10,000, for a GPU"
+    )
     made.add_argument(
         "--texts", type=int | Literal["scale"] | None, default="scale",
         help=f"{field_helps(SpectrumSettings)['texts']}; scale: as many as it says",
@@ -54,6 +57,8 @@ def run(settings: Any) -> None:
     for result in results:
         print_table(f"{result.model} on {result.corpus}, {result.spectrum.texts:,} texts", _rows(result, view))
     print(f"saved  {settings.output}/report.html; k for longform convert: {settings.output}/projected_length/")
+    k = Path(settings.output) / "projected_length" / f"{results[0].name}-per-layer.json"
+    print_next(command("convert", encoder_source(settings.models[0]), "converted", "--projected-length", k))
 
 
 def eager_encoder(name: str, device: str) -> Any:

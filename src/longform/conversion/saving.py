@@ -22,9 +22,7 @@ def conversion_folder(folder: Path, source: Any, *, overwrite: bool) -> Generato
     with sole_output(folder, inputs=(source,), folder=True) as place:
         if place.is_dir() and any(place.iterdir()):
             if not overwrite:
-                raise ConfigurationError(
-                    f'"{folder}" is not empty: give another folder, or overwrite=True (--overwrite)'
-                )
+                raise ConfigurationError(f'"{folder}" is not empty: give another folder, or overwrite=True (--restart)')
             _check_is_conversion(place)
         yield place
 

@@ -26,6 +26,7 @@ from longform.data.records import Record, field, jsonl_records, read_records, st
 from longform.errors import ConfigurationError, DataError
 
 STANDARD_INPUT = "-"
+ID = "id"  # the field that names a record, where it has one
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _UNREADABLE = re.compile("[\x00\ud800-\udfff]")
 _ESCAPED = re.compile(r"[\ud800-\udfff]|\\ud[89a-f][0-9a-f]{2}")
@@ -145,6 +146,7 @@ def read_documents(
     ``text_field``); a folder (its files of these kinds, sorted, at any depth); "-" (standard input: one document a
     line, or jsonl with ``stdin_format="jsonl"``); or "hf:NAME[:CONFIG][:SPLIT]" (the ``datasets`` library).
     ``pair_field`` names the second text of a pair. Texts in memory have the ids "texts:0", "texts:1", ...
+    ``id_field``: None: "id" where a record has that, else its place.
 
     Of a text at most ``max_characters`` are read (None: all). Characters that no tokenizer takes are replaced, empty
     documents kept, other files of a folder passed over; ``report`` counts all of this.
@@ -159,11 +161,11 @@ def read_documents(
     listed = [sources] if isinstance(sources, str | Path) else list(sources)
     if not listed:
         raise DataError("no source of documents was given: name files, folders, - or hf:NAME:SPLIT")
-    expanded = [path for source in listed for path in _expand(source, reader.report)]
+    expanded = [path for source in listed for path in source_files(source, reader.report)]
     return reader.read(expanded, described=", ".join(map(str, listed)))
 
 
-def _expand(source: str | Path, report: ReadReport) -> list[str | Path]:
+def source_files(source: str | Path, report: ReadReport) -> list[str | Path]:
     """A folder becomes its files; everything else must exist, and be of a known kind."""
     if source == STANDARD_INPUT or str(source).startswith(DATASET_PREFIX):
         return [str(source)]
@@ -249,7 +251,9 @@ class _Reader:
         return self._from_record(Record(name, {self.text_field: given} if isinstance(given, str) else dict(given)))
 
     def _from_record(self, record: Record) -> Document:
-        identifier = record.location if self.id_field is None else str(field(record, self.id_field))
+        given = record.values.get(ID) if self.id_field is None else field(record, self.id_field)
+        own = self.id_field is not None or (isinstance(given, str | int) and given != "")
+        identifier = str(given) if own else record.location
         text, beyond = self._string(record, self.text_field)
         pair, pair_beyond = (None, 0) if self.pair_field is None else self._string(record, self.pair_field)
         fields = {name: value for name, value in record.values.items() if name != self.text_field}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -29,7 +29,7 @@ class TokenizerSettings:
     Raises ConfigurationError for a value that cannot be.
     """
 
-    kind: str = "byte-bpe"
+    kind: str = field(default="byte-bpe", metadata={"choices": ("byte-bpe", "wordpiece")})
     vocab_size: int = 50_265
     lowercase: bool = False
     min_frequency: int = 2

@@ -9,6 +9,7 @@ import numpy as np
 from tqdm import tqdm
 from transformers import AutoModelForMaskedLM
 
+from longform.choices import RETRIEVAL_SCORES
 from longform.data.given import as_rows, source_of
 from longform.data.records import Record, field, records_of, string_field
 from longform.data.special_tokens import content_ids
@@ -29,8 +30,6 @@ from longform.inference.encoders import Encoder
 from longform.inference.fine_tuning import FineTuning, of_source
 from longform.inference.loading import load_limited
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected
-
-SCORES = ("document", "best-chunk")
 
 
 @dataclass(frozen=True)
@@ -100,8 +99,8 @@ def compare_retrieval(
     Longform, and of the original cut at its limit, are pooled from the reading of the whole; those of the original in
     chunks are read one by one.
     """
-    if score not in SCORES:
-        raise ConfigurationError(f'score is "{score}"; it is one of {", ".join(SCORES)}')
+    if score not in RETRIEVAL_SCORES:
+        raise ConfigurationError(f'score is "{score}"; it is one of {", ".join(RETRIEVAL_SCORES)}')
     fields = {
         "query_field": query_field, "relevant_field": relevant_field, "id_field": id_field, "text_field": text_field,
     }  # fmt: skip

@@ -17,7 +17,7 @@ OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "rob
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """ "auto": the first GPU when there is one, else the CPU; any other name is torch's.
+    """ "auto": the first GPU of CUDA where there is one, else the CPU; any other name is torch's ("mps", "xpu", ...).
 
     Raises ConfigurationError for a name that torch does not know, and for a GPU that is not there.
     """
@@ -26,11 +26,10 @@ def pick_device(name: str = "auto") -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ConfigurationError(f'device is "{name}"; it is auto, cpu, cuda, cuda:1, ...') from error
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigurationError(
-            f'device is "{name}", but torch sees {torch.cuda.device_count()} GPUs here: give cpu, or auto'
-        )
+        raise ConfigurationError(f'device is "{name}"; it is auto, cpu, cuda, cuda:1, mps, xpu, ...') from error
+    there = getattr(getattr(torch, device.type, None), "device_count", lambda: 0)()  # torch.cuda's, torch.mps's
+    if (device.index or 0) >= there:
+        raise ConfigurationError(f'device is "{name}", but torch sees {there} of its kind here: give cpu, or auto')
     return device
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from longform.inference.resumable import count_records
+
 
 class MemoryOutput:
     """Keeps each record, in order, in ``kept``."""
@@ -16,13 +18,13 @@ class MemoryOutput:
         """Keep the records of a document."""
         self.kept += map(dict, records)
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        """What has been kept so far, from the beginning."""
-        return iter(self.kept)
-
     def documents(self) -> Iterator[str]:
         """No keys of documents: none are there from an earlier start."""
         return iter(())
+
+    def totals(self) -> dict[str, int]:
+        """Records, tokens, and what was cut, so far."""
+        return dict(count_records(self.kept))
 
     def finish(self) -> None:
         """Nothing is left to do."""

@@ -1,21 +1,56 @@
 """Output that survives a kill: records are appended to a partial file, which becomes the output when it is whole."""
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from longform.choices import STANDARD_OUTPUT
 from longform.data.storage import atomic_write, flush_folder
-from longform.errors import ConfigurationError, require
+from longform.errors import ConfigurationError
+from longform.inference.parquet_output import write_parquet
 from longform.runs.folder import RunFile
+from longform.runs.output import sole_output
 
 PARTIAL, SETTINGS, DOCUMENTS = BESIDE = (".partial", ".settings", ".documents")  # while it is not finished
 OUTPUT_SUFFIXES = (".jsonl", ".parquet")
-ROWS_AT_A_TIME = 1024  # of a parquet row group
 _WHOLE_KEY = re.compile(rb"\S+ (\d{1,9})\n")
+
+
+@contextlib.contextmanager
+def place_of_output(output: str | Path, *, inputs: Iterable[Any], restart: bool) -> Generator[Path]:
+    """The file ``output``, which this process alone writes meanwhile; "-" is standard output.
+
+    Raises ConfigurationError as ``sole_output`` does, for a file of another kind, and for a finished output unless it
+    is to ``restart``: it takes long to make and is not made again unasked.
+    """
+    if str(output) == STANDARD_OUTPUT:
+        yield Path(STANDARD_OUTPUT)
+        return
+    if Path(output).suffix not in OUTPUT_SUFFIXES:
+        raise ConfigurationError(f'output is "{output}"; its suffix is one of {", ".join(OUTPUT_SUFFIXES)}')
+    with sole_output(output, inputs=inputs, beside=BESIDE) as place:
+        if place.exists() and not restart and not place.with_name(place.name + PARTIAL).exists():
+            for end in BESIDE:  # left by a start that was killed when all was written
+                place.with_name(place.name + end).unlink(missing_ok=True)
+            raise ConfigurationError(
+                f'"{output}" is finished already: give restart=True (--restart) to make it anew, or another output'
+            )
+        yield place
+
+
+def count_records(records: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    """How many records there are, their tokens, documents that were cut, and tokens that were cut off."""
+    found: Counter[str] = Counter(records=0, tokens=0, truncated=0, truncated_tokens=0)
+    for record in records:
+        cut = record.get("truncated", 0)  # of chunks nothing is cut off
+        found.update(records=1, tokens=record["tokens"], truncated=int(cut > 0), truncated_tokens=cut)
+    return found
 
 
 class ResumableOutput:
@@ -29,14 +64,12 @@ class ResumableOutput:
 
     def __init__(self, output: str | Path, settings: Mapping[str, Any], *, restart: bool = False) -> None:
         self.output = Path(output)
-        if self.output.suffix not in OUTPUT_SUFFIXES:
-            raise ConfigurationError(f'output is "{output}"; its suffix is one of {", ".join(OUTPUT_SUFFIXES)}')
         self.partial = self.output.with_name(self.output.name + PARTIAL)
         self._settings = self.output.with_name(self.output.name + SETTINGS)
         self.done = 0
         if restart:
             self.partial.unlink(missing_ok=True)
-        run = RunFile(self._settings, self.partial, "run", "--restart true to begin anew")
+        run = RunFile(self._settings, self.partial, "run", "restart=True (--restart) to begin anew")
         run.open(settings, begun=["documents"] if self.partial.exists() else [])
         self._file = self.partial.open("a+b")
         self._documents = self.output.with_name(self.output.name + DOCUMENTS)
@@ -64,13 +97,17 @@ class ResumableOutput:
         with self._documents.open("rb") as lines:
             yield from (line.decode().split()[0] for line in islice(lines, self.done))
 
+    def totals(self) -> dict[str, int]:
+        """Records, tokens, and what was cut, so far."""
+        return dict(count_records(self.records()))
+
     def finish(self) -> None:
         """The partial file becomes the output, which replaces an older one at once."""
         os.fsync(self._file.fileno())
         self._file.close()
         if self.output.suffix == ".parquet":
             with atomic_write(self.output, "wb") as file:
-                _write_parquet(self.records(), file)
+                write_parquet(self.records, file)
             self.partial.unlink()
         else:
             self.partial.replace(self.output)
@@ -109,28 +146,3 @@ def _is_whole(line: bytes) -> bool:
         return line.endswith(b"\n") and isinstance(json.loads(line), dict)
     except ValueError:
         return False
-
-
-def _write_parquet(records: Iterator[dict[str, Any]], file: Any) -> None:
-    arrow = require("pyarrow", extra="cli")
-    parquet = require("pyarrow.parquet", extra="cli")
-    first = list(islice(records, ROWS_AT_A_TIME))
-    schema = _schema(arrow, first[0])
-    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        rows = first
-        while rows:
-            writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
-            rows = list(islice(records, ROWS_AT_A_TIME))
-
-
-def _schema(arrow: Any, record: Mapping[str, Any]) -> Any:
-    """Columns of the records that prediction and embedding write."""
-
-    def column(value: Any, name: str) -> Any:
-        if isinstance(value, dict):
-            return arrow.struct([(label, arrow.float64()) for label in value])
-        if isinstance(value, list):
-            return arrow.list_(arrow.string() if name == "labels" else arrow.float32())
-        return {str: arrow.string(), int: arrow.int64(), float: arrow.float64()}[type(value)]
-
-    return arrow.schema([(name, column(value, name)) for name, value in record.items()])

@@ -5,8 +5,8 @@ is resumed: the same settings, model and names of sources, and the same document
 
 import contextlib
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,23 +14,34 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from longform.choices import STANDARD_OUTPUT
+from longform.data.counting import count_documents
 from longform.data.given import InMemory, Source, source_of
 from longform.data.text import Document, ReadReport, read_documents, written
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.chunks import chunk_outcomes
 from longform.inference.classifiers import Classifier, check_threshold
 from longform.inference.encoders import Encoder
+from longform.inference.kept_fields import kept_fields, kept_names
 from longform.inference.memory_output import MemoryOutput
-from longform.inference.resumable import BESIDE, ResumableOutput
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS, TextModel
+from longform.inference.resumable import ResumableOutput, place_of_output
+from longform.inference.standard_output import StandardOutput
+from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Computed, TextModel
 from longform.runs.digest import content_key
-from longform.runs.output import sole_output
 from longform.runs.subject import model_identity
 from longform.runs.summary import summary
 
 CHUNKS = "chunks"  # the strategy of a run with a vector a chunk
 READ_AT_LEAST, CHARACTERS_A_TOKEN = 2**20, 16  # of a document, however few tokens are taken of it
 LOADING = ("max_length", "dtype", "device", "compile")  # settings that are needed to load the model
+
+
+class Waiting(NamedTuple):
+    """A document that was read, and has no result yet: its id, its key, and the fields that its records keep."""
+
+    document: str
+    key: str
+    kept: dict[str, Any]
 
 
 class Made(NamedTuple):
@@ -40,8 +51,9 @@ class Made(NamedTuple):
     facts: list[dict[str, Any]]
 
 
-Results = Callable[[Iterator[Document]], Iterator[Made]]  # of each document, in order
+Results = Callable[[Iterator[Document], Computed], Iterator[Made]]  # of each document, in order
 Formatted = Callable[[np.ndarray], dict[str, Any]]  # a row as a record has it
+Output = ResumableOutput | StandardOutput | MemoryOutput
 
 
 @dataclass(frozen=True)
@@ -53,13 +65,15 @@ class InferenceSettings:
     counted; None: 2^20, or 16 for each token that is taken of it where that is more, and everything where chunks use
     all of it. ``on_long``, of texts that are longer: "truncate" (counted) or "error". ``batch_tokens``: of a batch,
     padding included. ``compile``: by torch.compile, Longforms only; it costs tens of seconds at the start of a run.
-    ``restart``: begin anew instead of resuming an interrupted run. For a classifier, None of a length or field means
-    that of its fine-tuning, where its folder says so.
+    ``restart``: begin anew instead of resuming an interrupted run or refusing a finished output. ``keep``: fields of a
+    record that its output has too, "FIELD" or "NEW=FIELD". For a classifier, None of a length or field means that of
+    its fine-tuning, where its folder says so.
     """
 
     text_field: str | None = None  # "text"
     pair_field: str | None = None
-    id_field: str | None = None
+    id_field: str | None = None  # "id", else its place
+    keep: Sequence[str] = ()
     stdin_format: str = "lines"
     max_length: int | None = None
     max_characters: int | None = None
@@ -72,6 +86,9 @@ class InferenceSettings:
     compile: bool = False
     restart: bool = False
     progress: bool = True
+
+    def __post_init__(self) -> None:
+        kept_names(self.keep)  # a name that cannot be is better refused now
 
 
 @dataclass(frozen=True)
@@ -118,10 +135,11 @@ def predict(
     threshold: float = 0.5,
     **options: Any,
 ) -> InferenceResult:
-    """Label the documents of ``sources`` with a fine-tuned model; ``output``: jsonl, parquet, None to keep the records.
+    """Label the documents of ``sources`` with a fine-tuned model.
 
     ``sources``: names of files (see ``read_documents``), or texts in memory: a list, an iterator, a column, rows or a
-    table with ``text_field``. ``options``: fields of the settings by name, such as ``text_field`` and ``pair_field``.
+    table with ``text_field``. ``output``: jsonl, parquet, "-" (standard output), None to keep the records.
+    ``options``: fields of the settings by name, such as ``text_field`` and ``pair_field``.
 
     A record has ``id``, ``label``, ``score`` and ``scores`` (a probability for each label); a multi-label model's has
     ``labels`` (those of at least ``threshold``) and ``scores``; a regression's ``score`` (one value) or ``scores``;
@@ -129,7 +147,7 @@ def predict(
     """
     settings, source = replace(settings or InferenceSettings(), **options), source_of(sources)
     check_threshold(threshold)
-    with _place(output, model, source) as place:
+    with _place(output, model, source, settings) as place:
         classifier = Classifier.from_pretrained(model, **_chosen(settings, *LOADING))
         format_record = classifier.record_format(threshold)
         fields = classifier.fine_tuning.fields(model, **_chosen(settings, "text_field", "pair_field"))
@@ -154,7 +172,7 @@ def embed(
     boundaries: str = "tokens",
     **options: Any,
 ) -> InferenceResult:
-    """Embed the documents of ``sources``; ``output``: jsonl or parquet, None to keep the vectors.
+    """Embed the documents of ``sources``; ``output``: jsonl, parquet, "-" (standard output), None to keep the vectors.
 
     ``sources`` and ``options`` are those of ``predict``. A record has ``id``, ``embedding`` (D float32 values),
     ``tokens`` and ``truncated`` (tokens cut off).
@@ -174,7 +192,7 @@ def embed(
         "pooling": pooling, "normalise": normalise, "prompt_name": prompt_name, "prompt": prompt,
         "truncate_dim": truncate_dim,
     }  # fmt: skip
-    with _place(output, model, source) as place:
+    with _place(output, model, source, settings) as place:
         encoder = Encoder.from_pretrained(model, **how, **_chosen(settings, *LOADING))
         settings = replace(settings, text_field=settings.text_field or "text")
         identity = {
@@ -191,14 +209,22 @@ def embed(
 
 
 @contextlib.contextmanager
-def _place(output: str | Path | None, model: str | Path, source: Source) -> Generator[Path | None]:
-    """The file that this run alone writes, None where the results stay in memory."""
+def _place(
+    output: str | Path | None, model: str | Path, source: Source, settings: InferenceSettings
+) -> Generator[Path | None]:
+    """What this run alone writes, None where the results stay in memory."""
     if output is None:
         yield None
         return
     inputs = (model, *(() if isinstance(source, InMemory) else source))
-    with sole_output(output, inputs=inputs, beside=BESIDE) as place:
+    with place_of_output(output, inputs=inputs, restart=settings.restart) as place:
         yield place
+
+
+def _opened(place: Path | None, identity: Callable[[], dict[str, Any]], *, restart: bool) -> Output:
+    if place is None:
+        return MemoryOutput()
+    return StandardOutput() if str(place) == STANDARD_OUTPUT else ResumableOutput(place, identity(), restart=restart)
 
 
 def _max_characters(settings: InferenceSettings, tokens: int) -> int | None:
@@ -219,27 +245,26 @@ def _run(
 
     ``identity``: what, beside ``settings``, a resumed run must have in common.
     """
-    report = ReadReport()
+    report, keep = ReadReport(), kept_names(settings.keep)
     fields: Any = _chosen(settings, "text_field", "pair_field", "id_field", "stdin_format")
     documents = read_documents(source, **fields, max_characters=_max_characters(settings, limit), report=report)
-    if output is None:
-        result = MemoryOutput()
-    else:
-        identity |= _identity(model, source, settings, limit)
-        result = ResumableOutput(output, identity, restart=settings.restart)
+    result = _opened(output, lambda: identity | _identity(model, source, settings, limit), restart=settings.restart)
     started, resumed, tokens_now = time.perf_counter(), result.done, 0
+    total = count_documents(source) if settings.progress else None
+    waiting = _waiting(documents, keep, settings.text_field)
     try:
-        _skip_done(documents, result)
-        for document, key, made in _paired(results, documents, initial=resumed, progress=settings.progress):
+        _skip_done(waiting, result)
+        bar = tqdm(total=total, initial=resumed, unit=" documents", disable=not settings.progress)
+        for one, made in _paired(results, waiting, bar):
             if not np.isfinite(made.values).all():
                 raise InputError(
-                    f"document {document}: the model's result is NaN or infinite; nothing is written for it"
+                    f"document {one.document}: the model's result is NaN or infinite; nothing is written for it"
                 )
             tokens_now += sum(facts["tokens"] for facts in made.facts)
-            pairs = zip(made.values, made.facts, strict=True)
-            result.append([{"id": written(document), **format_record(row), **facts} for row, facts in pairs], key)
+            about, pairs = {"id": written(one.document), **one.kept}, zip(made.values, made.facts, strict=True)
+            result.append([{**about, **format_record(row), **facts} for row, facts in pairs], one.key)
         seconds = time.perf_counter() - started
-        totals = _totals(result)
+        totals = result.totals()
         result.finish()
     finally:
         result.close()
@@ -253,8 +278,8 @@ def _run(
 def _of_documents(runner: TextModel, settings: InferenceSettings) -> Results:
     options = _chosen(settings, "strategy", "overlap", "on_long") | {"max_tokens_per_batch": settings.batch_tokens}
 
-    def results(documents: Iterator[Document]) -> Iterator[Made]:
-        for outcome in runner.outcomes(documents, **options):
+    def results(documents: Iterator[Document], computed: Computed) -> Iterator[Made]:
+        for outcome in runner.outcomes(documents, computed=computed, **options):
             yield Made(outcome.values[None], [{"tokens": outcome.tokens, "truncated": outcome.truncated}])
 
     return results
@@ -263,8 +288,9 @@ def _of_documents(runner: TextModel, settings: InferenceSettings) -> Results:
 def _of_chunks(encoder: Encoder, settings: InferenceSettings, **options: Any) -> Results:
     options |= {"overlap": settings.overlap, "max_tokens_per_batch": settings.batch_tokens}
 
-    def results(documents: Iterator[Document]) -> Iterator[Made]:
+    def results(documents: Iterator[Document], computed: Computed) -> Iterator[Made]:
         for found in chunk_outcomes(encoder, documents, **options):
+            computed(1)
             places = zip(found.spans.tolist(), found.tokens.tolist(), strict=True)
             yield Made(found.vectors, [
                 {"chunk": number, "start": start, "end": end, "tokens": tokens}
@@ -274,56 +300,57 @@ def _of_chunks(encoder: Encoder, settings: InferenceSettings, **options: Any) ->
     return results
 
 
+def _waiting(
+    documents: Iterator[Document], keep: Mapping[str, str], text_field: str | None
+) -> Iterator[tuple[Document, Waiting]]:
+    """Each document with what its records are made of, beside the model's result."""
+    for document in documents:
+        kept = kept_fields(document, keep, text_field=text_field)
+        parts = (document.id, document.text, document.pair, *([kept] if kept else []))
+        yield document, Waiting(document.id, content_key(*parts), kept)
+
+
 def _paired(
-    results: Results, documents: Iterator[Document], *, initial: int, progress: bool
-) -> Iterator[tuple[str, str, Made]]:
-    """Each document's id, its key and what was made of it; a model's error names the documents it may be of."""
-    waiting: deque[tuple[str, str]] = deque()  # of documents that were read, and have no result yet: a batch and more
+    results: Results, documents: Iterator[tuple[Document, Waiting]], bar: tqdm
+) -> Iterator[tuple[Waiting, Made]]:
+    """What was made of each document; a model's error names the documents that it may be of.
+
+    ``bar`` counts documents that are computed: they are given out in order, some much later.
+    """
+    waiting: deque[Waiting] = deque()  # a batch and more
 
     def remembered() -> Iterator[Document]:
-        for document in documents:
-            waiting.append((document.id, _key(document)))
+        for document, one in documents:
+            waiting.append(one)
             yield document
 
     try:
-        for made in tqdm(results(remembered()), initial=initial, unit=" documents", disable=not progress):
-            yield *waiting.popleft(), made
+        with bar:
+            for made in results(remembered(), bar.update):
+                yield waiting.popleft(), made
     except (RuntimeError, IndexError) as error:
         if not waiting:
             raise
         raise InputError(
-            f"one of the {len(waiting)} documents from {waiting[0][0]} to {waiting[-1][0]} failed: "
+            f"one of the {len(waiting)} documents from {waiting[0].document} to {waiting[-1].document} failed: "
             f"{str(error).strip().splitlines()[0]}; all before them are kept, and a new start goes on there"
         ) from error
 
 
-def _key(document: Document) -> str:
-    """A short name for all of a document that its record is made from."""
-    return content_key(document.id, document.text, document.pair)
-
-
-def _skip_done(documents: Iterator[Document], result: ResumableOutput | MemoryOutput) -> None:
+def _skip_done(documents: Iterator[tuple[Document, Waiting]], result: Output) -> None:
     """Read past the documents that an interrupted run has written; raises DataError at the first that is another now.
 
-    They are compared here, where they are read anyway, so that no source is read twice before the work begins, and
-    standard input can be gone on with. What comes after them may have changed or grown: it was not used yet.
+    They are compared here, where they are read anyway, and standard input can be gone on with. What comes after them
+    may have changed or grown: it was not used yet.
     """
     for place, key in enumerate(result.documents(), start=1):
-        document = next(documents, None)
-        if document is None or _key(document) != key:
-            now = "missing" if document is None else f"another one ({document.id})"
+        document, now = next(documents, (None, None))
+        if document is None or now is None or now.key != key:
+            found = "missing" if document is None else f"another one ({document.id})"
             raise DataError(
-                f"an interrupted run wrote {result.done} documents, but number {place} is {now} in the sources: "
-                "they have changed; restart (--restart true)"
+                f"an interrupted run wrote {result.done} documents, but number {place} is {found} in the sources: "
+                "they have changed; begin anew with restart=True (--restart)"
             )
-
-
-def _totals(result: ResumableOutput | MemoryOutput) -> dict[str, int]:
-    found: Counter[str] = Counter(records=0, tokens=0, truncated=0, truncated_tokens=0)
-    for record in result.records():
-        cut = record.get("truncated", 0)  # of chunks nothing is cut off
-        found.update(records=1, tokens=record["tokens"], truncated=int(cut > 0), truncated_tokens=cut)
-    return dict(found)
 
 
 def _identity(model: str | Path, source: Source, settings: InferenceSettings, limit: int) -> dict[str, Any]:

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from longform.choices import STRATEGIES
 from longform.data.batching import Batch, TokenizedText, batches_of, tokenized_batches, windows
 from longform.data.special_tokens import content_ids, special_tokens
 from longform.data.text import Document, Text, is_one, usable_texts
 from longform.errors import ConfigurationError, DataError
 
-STRATEGIES = ("cut", "whole", "chunk-average")
+CUT = "cut"  # a strategy as "whole" is; the limit then is the caller's
 DEFAULT_BATCH_TOKENS = 8192  # padding included
 
 
@@ -30,6 +31,13 @@ class Outcome(NamedTuple):
     values: np.ndarray
     tokens: int
     truncated: int
+
+
+Computed = Callable[[int], None]
+
+
+def _nothing(count: int) -> None:
+    """What is done with the number of texts that are ready, where nobody waits for it."""
 
 
 def run_texts(
@@ -43,33 +51,39 @@ def run_texts(
     max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
     on_long: str = "truncate",
     window: int = 512,
+    computed: Computed = _nothing,
 ) -> Iterator[Outcome]:
     """One Outcome a text, in order, streamed; ``forward`` maps a Batch to (B, F).
 
     "cut" and "whole" give the model the first ``limit`` tokens; they differ in what ``limit`` means to the caller.
     "chunk-average" gives it every window of ``limit`` tokens (special ones included; neighbours share ``overlap``),
     and averages the results, each weighted by its number of tokens. ``window`` texts at a time are sorted by length.
+    ``computed`` is called with the number of texts that are done, which are given out in order and so later.
     """
     check_strategy(strategy)
     grouping: Any = {"max_tokens_per_batch": max_tokens_per_batch, "window": window}
     if strategy == "chunk-average":
-        return _chunk_average(forward, texts, tokenizer, limit, overlap, **grouping)
-    return _in_order(forward, tokenized_batches(texts, tokenizer, max_length=limit, on_long=on_long, **grouping))
+        return _chunk_average(forward, texts, tokenizer, limit, overlap, computed, **grouping)
+    batches = tokenized_batches(texts, tokenizer, max_length=limit, on_long=on_long, **grouping)
+    return _in_order(forward, batches, computed)
 
 
 def check_strategy(strategy: str) -> None:
     """Raise ConfigurationError for a strategy that there is not."""
-    if strategy not in STRATEGIES:
-        raise ConfigurationError(f'strategy is "{strategy}"; it is one of {", ".join(STRATEGIES)}')
+    if strategy not in (CUT, *STRATEGIES):
+        raise ConfigurationError(f'strategy is "{strategy}"; it is one of {", ".join((CUT, *STRATEGIES))}')
 
 
-def _in_order(forward: Callable[[Batch], Tensor], batches: Iterable[Batch]) -> Iterator[Outcome]:
+def _in_order(
+    forward: Callable[[Batch], Tensor], batches: Iterable[Batch], computed: Computed = _nothing
+) -> Iterator[Outcome]:
     """An Outcome for each text of ``batches``, given out as soon as all before it are there."""
     waiting: dict[int, Outcome] = {}
     following = 0
     for batch in batches:
         with torch.inference_mode():
             values = forward(batch).float().cpu().numpy()
+        computed(len(batch.indices))
         waiting |= zip(batch.indices, map(Outcome, batch.indices, values, batch.tokens, batch.truncated), strict=True)
         while following in waiting:
             yield waiting.pop(following)
@@ -83,8 +97,8 @@ def chunks(ids: list[int], *, size: int, overlap: int) -> list[list[int]]:
 
 
 def _chunk_average(
-    forward: Callable[[Batch], Tensor], texts: Iterable[Text], tokenizer: Any, limit: int, overlap: int, *,
-    max_tokens_per_batch: int, window: int,
+    forward: Callable[[Batch], Tensor], texts: Iterable[Text], tokenizer: Any, limit: int, overlap: int,
+    computed: Computed, *, max_tokens_per_batch: int, window: int,
 ) -> Iterator[Outcome]:  # fmt: skip
     special = special_tokens(tokenizer)
     size = limit - special.total
@@ -100,6 +114,7 @@ def _chunk_average(
             weights = [max(1, len(piece)) for piece in several]
             mean = np.average([each.values for each in own], axis=0, weights=weights).astype(np.float32)
             text = part[number - first]
+            computed(1)
             unread = int(isinstance(text, Document) and text.unread > 0)
             yield Outcome(number, mean, sum(each.tokens for each in own), unread)
         first += len(part)

@@ -77,7 +77,8 @@ def _way_out(folder: Path) -> str:
 def reading(folder: str | Path) -> contextlib.AbstractContextManager[None]:
     """Turn what goes wrong while a checkpoint is read (cut short, a pickle, another model) into CheckpointError."""
     way_out = (
-        f"of an interrupted run, {_way_out(Path(folder))}; else start in a new output folder, or with resume=False"
+        f"of an interrupted run, {_way_out(Path(folder))}; else start in a new output folder, or with restart=True "
+        "(--restart)"
     )
     return files.reading(Path(folder), way_out=way_out, errors=UNREADABLE)
 

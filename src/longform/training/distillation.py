@@ -78,7 +78,7 @@ def distill(
     heldout: Any = None,
     text_field: str = "text",
     output: str | Path | None = None,
-    resume: bool = True,
+    restart: bool = False,
     progress: bool = True,
 ) -> DistillationResult:
     """Teach ``student`` to behave as ``teacher`` on ``documents``.
@@ -89,22 +89,22 @@ def distill(
     it comes). ``heldout``: documents on which agreement is measured; default: the first
     ``settings.heldout_documents``, which are then not trained on.
     ``output``: folder for checkpoints, records and the finished student. Called again with the same folder and
-    settings, an interrupted run goes on from its newest checkpoint, to the same weights (``resume=False``: anew).
+    settings, an interrupted run goes on from its newest checkpoint, to the same weights (``restart``: anew).
 
     Raises ConfigurationError (settings, layers that do not correspond, another run in the folder), DataError (no
     text), CheckpointError (a damaged checkpoint, a full disk).
     """
     began = time.perf_counter()
+    settings = settings or DistillationSettings()
+    process = current_process(settings.device)
     documents = corpus_of(documents, text_field)
     heldout = None if heldout is None else corpus_of(heldout, text_field)
-    process, texts = current_process(), [each for each in (documents, heldout) if isinstance(each, CorpusFiles)]
+    texts = [each for each in (documents, heldout) if isinstance(each, CorpusFiles)]
     inputs = (student, getattr(student, "source_folder", None), teacher, *texts)
     with place_of_run(output, inputs, process) as folder:
         opened = open_student(student, tokenizer)
-        job = DistillationJob(
-            opened, load_encoder(teacher), documents, settings or DistillationSettings(), heldout, process
-        )
-        run = carry_out(job, folder, kept=output is not None, resume=resume, shown=progress)
+        job = DistillationJob(opened, load_encoder(teacher), documents, settings, heldout, process)
+        run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
     measured, end = run.records.of("agreement"), run.records.last("end") or {}
     return DistillationResult(
         opened.model, opened.tokenizer, Agreement.of(measured[0]), Agreement.of(measured[-1]), steps=end["step"],

@@ -1,5 +1,6 @@
 """Fine-tuning of an encoder, Longform or any other of Hugging Face's, on labelled texts."""
 
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,7 +74,7 @@ def finetune(
     label_field: str = "label",
     pair_field: str | None = None,
     output: str | Path | None = None,
-    resume: bool = True,
+    restart: bool = False,
     progress: bool = True,
 ) -> FinetuningResult:
     """Train ``model`` on labelled texts, measure it on a validation part, keep the best.
@@ -84,14 +85,14 @@ def finetune(
     columns in a tuple: (texts, labels), of pairs (texts, labels, second texts). Without a validation
     part ``settings.validation_fraction`` of the texts is held out. ``output``: folder for checkpoints,
     records, pictures and the finished model; called again with it, an interrupted run goes on from its newest
-    checkpoint, to the same weights (``resume=False``: anew). The config remembers length, task and fields, which
+    checkpoint, to the same weights (``restart``: anew). The config remembers length, task and fields, which
     prediction and evaluation then take up.
 
     Raises DataError (labels), ConfigurationError (settings, another run in the folder), CheckpointError.
     """
     began = time.perf_counter()
     settings = settings or FinetuningSettings()
-    process = current_process()
+    process = current_process(settings.device)
     with place_of_run(output, (model, train, validation), process) as folder:
         fields: Any = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
         labelled = examples_of(train, **fields)
@@ -106,8 +107,10 @@ def finetune(
         )  # fmt: skip
         job = FinetuningJob(opened, scheme, taught, held, settings, process, progress=progress)
         known = {} if isinstance(train, tuple) else fields
+        if progress and process.is_main_process:
+            print(job.understood(), file=sys.stderr)
         _remember(opened.model.config, FineTuning(scheme.task, job.max_length, taught.pairs is not None, **known))
-        run = carry_out(job, folder, kept=output is not None, resume=resume, shown=progress)
+        run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
     end = run.records.last("end") or {}
     metrics = {name: value for name, value in end.items() if name not in ("event", "step")}
     return FinetuningResult(

@@ -130,6 +130,13 @@ class FinetuningJob(Job):
                 shown.update(len(some))
         return _Part(tokenized, targets)
 
+    def understood(self) -> str:
+        """What is to be learned from how many texts, for a person to check before the training."""
+        taught, held = self.taught.texts, self.validation.texts
+        cut = sum(text.truncated > 0 for text in (*taught, *held))
+        parts = f"{len(taught):,} to train on, {len(held):,} held out, {cut:,} cut at {self.max_length:,} tokens"
+        return f"{self.scheme.described(self.taught.targets)}; {parts}"
+
     def subject(self) -> dict[str, Any]:
         """The model, and both parts of the texts."""
         return {"model": model_key(self.trained), "data": self.data}

@@ -67,7 +67,9 @@ class Job(ABC):
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for an interrupted run to go on."""
-        settings = vars(self.settings)
+        settings = {
+            name: value for name, value in vars(self.settings).items() if name != "device"
+        }  # may go on elsewhere
         return {"kind": self.kind, "settings": settings, **self.subject(), "processes": self.process.num_processes}
 
     @property

@@ -14,6 +14,7 @@ from longform.data.text import clean_text
 from longform.errors import DataError
 
 SINGLE, MULTI, REGRESSION = "single-label", "multi-label", "regression"
+SHOWN = 10  # of the names of labels, in a line
 LIST_SEPARATOR = ";"  # between the labels of one text in a csv file
 
 
@@ -39,6 +40,14 @@ class LabelScheme(NamedTuple):
 
     task: str
     names: list[str]
+
+    def described(self, targets: Sequence[Any]) -> str:
+        """In words: "2 classes: neg, pos"; ``targets``: what ``encode`` made of the labels."""
+        if self.task == REGRESSION:
+            return f"regression: numbers from {min(targets):g} to {max(targets):g}"
+        shown = ", ".join([*self.names[:SHOWN], *(["..."] if self.names[SHOWN:] else [])])
+        kind = "classes" if self.task == SINGLE else "labels, any number a text"
+        return f"{len(self.names):,} {kind}: {shown}"
 
     def encode(self, labels: Sequence[Any], *, where: str) -> list[Any]:
         """Targets: a class number, a list of 0.0 and 1.0, or a number. Raises DataError for labels not in training."""
@@ -188,9 +197,20 @@ def _task(labels: Sequence[Any]) -> str:
     if kinds.keys() == {"text"} or kinds.keys() == {"whole number"}:
         return SINGLE
     if kinds.keys() <= {"decimal number", "whole number"}:
+        if all(_kind(label) == "whole number" or float(label).is_integer() for label in labels):
+            raise _undecided(labels)
         return REGRESSION
     shown = ", ".join(f"{kind} ({str(label)[:40]!r})" for kind, label in kinds.items())
     raise DataError(f"labels are of mixed types: {shown}; use names only, numbers only, or lists of names only")
+
+
+def _undecided(labels: Sequence[Any]) -> DataError:
+    values = sorted(set(labels))
+    shown = ", ".join([*map(str, values[:SHOWN]), *(["..."] if values[SHOWN:] else [])])
+    return DataError(
+        f"the labels are decimals without fractions ({shown}), which may be {len(values):,} classes or numbers to "
+        'learn: say which, task="single-label" (--task single-label) or "regression"'
+    )
 
 
 def _kind(label: Any) -> str:

@@ -69,7 +69,7 @@ def pretrain(
     validation: Any = None,
     text_field: str = "text",
     cache: str | Path | None = None,
-    resume: bool = True,
+    restart: bool = False,
     progress: bool = True,
 ) -> PretrainingResult:
     """Train a new masked-language model on ``corpus``.
@@ -81,7 +81,7 @@ def pretrain(
     default). ``validation``: text of its own to measure on; default: ``settings.validation_tokens`` of the corpus.
     ``cache``: folder for trained tokenizers and token files, which several runs may share; default: inside ``output``
     while the run lasts. ``output``: folder for checkpoints, records, the finished model, its card and report; called
-    again with it, an interrupted run goes on from its newest checkpoint, to the same weights (``resume=False``: anew).
+    again with it, an interrupted run goes on from its newest checkpoint, to the same weights (``restart``: anew).
 
     Initial weights, order of blocks and masks depend on ``settings.seed`` alone, not on the kind of attention.
 
@@ -91,7 +91,7 @@ def pretrain(
     began = time.perf_counter()
     settings = settings or PretrainingSettings()
     require("matplotlib", extra="train")  # now rather than when the learning curve is drawn
-    process = current_process()
+    process = current_process(settings.device)
     texts, held = corpus_of(corpus, text_field), None if validation is None else corpus_of(validation, text_field)
     inputs = (tokenizer, *(each for each in (texts, held) if isinstance(each, CorpusFiles)))
     with place_of_run(output, inputs, process) as folder:
@@ -100,7 +100,7 @@ def pretrain(
             limit=settings.max_documents, process=process, progress=progress,
         )  # fmt: skip
         job = PretrainingJob(reader, config, settings, held, process)
-        run = carry_out(job, folder, kept=output is not None, resume=resume, shown=progress)
+        run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
         if cache is None and process.is_main_process:
             for tokens in (folder / CACHE).glob(
                 "*tokens-*"

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from longform.choices import PACKINGS
+from longform.choices import DTYPES, PACKINGS
 from longform.errors import ConfigurationError
-from longform.training.settings import check_between, check_choices, check_least, check_positive, check_training
+from longform.training.settings import check_between, check_least, check_positive, check_training, one_of
 
 SCHEDULES = ("linear", "polynomial", "cosine", "constant")
 
@@ -46,12 +46,14 @@ class PretrainingSettings:
         gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
         seed: of the initial weights, the order of blocks, masks and dropout; the validation set does not change.
         dtype: of the matrix products: "auto" (bfloat16 where CPU or GPU has it natively), "bfloat16" or "float32".
+        device: where it is trained: "auto" (the first GPU of CUDA, else the CPU), "cpu", "cuda", "mps", "xpu"; an
+            interrupted run may go on elsewhere.
 
     Raises ConfigurationError for a value that cannot be.
     """
 
     length: int | None = None
-    packing: str = "full"
+    packing: str = one_of(PACKINGS, "full")
     stream: bool = False
     shuffled_blocks: int = 8192
     max_documents: int | None = None
@@ -62,7 +64,7 @@ class PretrainingSettings:
     max_tokens: int | None = None
     learning_rate: float = 5e-4
     warmup: float = 0.08
-    schedule: str = "linear"
+    schedule: str = one_of(SCHEDULES, "linear")
     power: float = 1.0
     beta1: float = 0.9
     beta2: float = 0.98
@@ -77,16 +79,16 @@ class PretrainingSettings:
     save_every_steps: int | None = None
     gradient_checkpointing: bool = False
     seed: int = 0
-    dtype: str = "auto"
+    dtype: str = one_of(DTYPES, "auto")
+    device: str = "auto"
 
     def __post_init__(self) -> None:
-        check_training(self, SCHEDULES)
+        check_training(self)
         check_positive(
             self, "length", "shuffled_blocks", "max_documents", "tokens_per_step", "max_tokens", "power", "epsilon",
             "mask_fraction", "validation_tokens",
         )  # fmt: skip
         check_between(self, 0, 1, "beta1", "beta2", "mask_fraction", "mask_share", "random_share")
-        check_choices(self, packing=PACKINGS)
         check_least(self, evaluations=0)
         if self.mask_share + self.random_share > 1:
             raise ConfigurationError(

@@ -8,10 +8,9 @@ from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from longform.data.storage import clear_leftovers, flush_files, flush_folder
 from longform.errors import CheckpointError, ConfigurationError, MissingDependencyError, require
+from longform.inference.loading import pick_device
 from longform.runs.files import write_json
 from longform.runs.folder import RunFile, check_same, differences
 from longform.runs.output import check_names, entries, files_in, sole_output, some
@@ -21,7 +20,7 @@ from longform.training.records import Records
 RUN_FILE = "run.json"
 CACHE = "cache"  # of a pre-training, where no other place is given; made before it is known which run this is
 UNFINISHED = "incomplete-checkpoint-final"  # where the finished model is written before it gets its place
-OTHERWISE = "another output folder, or resume=False (--resume false) to begin anew"
+OTHERWISE = "another output folder, or restart=True (--restart) to begin anew"
 
 
 @contextlib.contextmanager
@@ -42,9 +41,23 @@ def place_of_run(output: str | Path | None, inputs: Iterable[Any], process: Any)
         yield Path(output).expanduser()
 
 
-def current_process() -> Any:
-    """This process among those of ``torchrun`` or ``accelerate launch``: accelerate's PartialState."""
-    return require("accelerate", extra="train").PartialState(cpu=not torch.cuda.is_available())
+def current_process(device: str = "auto") -> Any:
+    """This process among those of ``torchrun`` or ``accelerate launch``, on ``device``: accelerate's PartialState.
+
+    Raises ConfigurationError for a device that is not there (``pick_device``), and for a number of one.
+    """
+    chosen = pick_device(device)
+    if chosen.index:
+        raise ConfigurationError(
+            f'device="{device}": a training takes the first one; CUDA_VISIBLE_DEVICES={chosen.index} makes it that one'
+        )
+    states = require("accelerate.state", extra="train")
+    cpu = chosen.type == "cpu"
+    process = states.PartialState(cpu=cpu)
+    if process.device.type != chosen.type:  # an earlier training of this process was elsewhere
+        states.AcceleratorState._reset_state(reset_partial_state=True)
+        process = states.PartialState(cpu=cpu)
+    return process
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:
@@ -77,14 +90,14 @@ class RunFolder:
         self.steps: int | None = None
         self.complete = False
 
-    def open(self, *, resume: bool, wait: Callable[[], None]) -> None:
+    def open(self, *, restart: bool, wait: Callable[[], None]) -> None:
         """Find out where the run stands; begin it where there is none.
 
         Raises ConfigurationError when the folder holds another run or another's files, CheckpointError when it is
         damaged.
         """
         before = read_run(self.folder) if self.kept else None
-        going_on = resume and before is not None and self._take_up(before)
+        going_on = not restart and before is not None and self._take_up(before)
         self.files = (before or {}).get("files", [])
         wait()
         try:

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from longform.choices import POOLINGS
+from longform.choices import DTYPES, POOLINGS, SCHEDULES, did_you_mean
 from longform.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 BUDGETS = ("max_steps", "max_minutes", "max_tokens")
 DEFAULT_TOKENS = 2_000_000
 SHORT, LONG = 512, 4096  # tokens: bounds of the length of crops that is taken where none is chosen
-DTYPES = ("auto", "float32", "bfloat16")
+
+
+def one_of(choices: Iterable[str], default: str | None) -> Any:
+    """A field of a settings dataclass that has one of ``choices``, which the command line shows too."""
+    return field(default=default, metadata={"choices": tuple(choices)})
 
 
 def check_positive(settings: Any, *names: str) -> None:
@@ -43,21 +47,26 @@ def check_between(settings: Any, low: float, high: float, *names: str) -> None:
 
 
 def check_choices(settings: Any, **choices: Iterable[str]) -> None:
-    """Raise ConfigurationError unless each is None where that is its default, or one of its choices."""
-    for name, allowed in choices.items():
+    """Raise ConfigurationError unless each is None where that is its default, or one of its choices.
+
+    ``choices``: of fields that are not made by ``one_of``.
+    """
+    declared = {each.name: each.metadata["choices"] for each in fields(settings) if "choices" in each.metadata}
+    for name, allowed in {**declared, **choices}.items():
         value = getattr(settings, name)
         if value not in allowed and not (value is None and getattr(type(settings), name, "") is None):
-            raise ConfigurationError(f'{name}="{value}"; it is one of {", ".join(allowed)}')
+            near = did_you_mean(value, list(allowed))
+            raise ConfigurationError(f'{name}="{value}"; it is one of {", ".join(allowed)}{near}')
 
 
-def check_training(settings: Any, schedules: Iterable[str]) -> None:
+def check_training(settings: Any) -> None:
     """The checks of every kind of training."""
     check_positive(
         settings, "learning_rate", "max_grad_norm", "max_steps", "max_minutes", "tokens_per_forward", "save_every_steps"
     )
     check_between(settings, 0, 1, "warmup", "weight_decay")
     check_between(settings, 0, 2**32 - 1, "seed")
-    check_choices(settings, schedule=schedules, dtype=DTYPES)
+    check_choices(settings)
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,8 @@ class DistillationSettings:
         save_every_steps: steps between two checkpoints; default: a tenth of the run.
         seed: of the order of texts, crops, masks and dropout.
         dtype: of the matrix products: "auto" (bfloat16 where CPU or GPU has it natively), "bfloat16" or "float32".
+        device: where it is trained: "auto" (the first GPU of CUDA, else the CPU), "cpu", "cuda", "mps", "xpu"; an
+            interrupted run may go on elsewhere.
 
     Raises ConfigurationError for a value that cannot be.
     """
@@ -111,10 +122,10 @@ class DistillationSettings:
     max_steps: int | None = None
     max_minutes: float | None = None
     max_tokens: int | None = None
-    optimizer: str = "muon"
+    optimizer: str = one_of(("muon", "adamw"), "muon")
     learning_rate: float | None = None
     warmup: float = 0.1
-    schedule: str = "cosine"
+    schedule: str = one_of(SCHEDULES, "cosine")
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     hidden_weight: float = 1.0
@@ -130,16 +141,16 @@ class DistillationSettings:
     evaluations: int = 4
     save_every_steps: int | None = None
     seed: int = 0
-    dtype: str = "auto"
+    dtype: str = one_of(DTYPES, "auto")
+    device: str = "auto"
 
     def __post_init__(self) -> None:
-        check_training(self, ("cosine", "linear", "constant"))
+        check_training(self)
         check_positive(
             self, "length", "min_length", "tokens_per_step", "max_tokens", "teacher_length", "teacher_stride",
             "heldout_documents",
         )  # fmt: skip
         check_between(self, 0, 1, "mask_fraction", "dropout")
-        check_choices(self, optimizer=("muon", "adamw"))
         check_least(self, evaluations=0)
         if self.length is not None and self.min_length > self.length:
             raise ConfigurationError(f"min_length={self.min_length} is more than length={self.length}")
@@ -161,8 +172,8 @@ class FinetuningSettings:
     """How an encoder learns a task from labelled texts.
 
     Args:
-        task: "auto" (from the labels: text or whole numbers single-label, lists multi-label, decimals regression),
-            "single-label", "multi-label" or "regression".
+        task: "auto" (from the labels: text or whole numbers single-label, lists multi-label, decimals regression; it
+            asks where all decimals are whole, as 1.0 is), "single-label", "multi-label" or "regression".
         max_length: tokens that a text is cut to, special tokens included; default: all that the model takes.
         epochs: passes over the training part.
         max_steps: optimiser steps. Of several budgets the smallest holds.
@@ -190,11 +201,13 @@ class FinetuningSettings:
         gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
         seed: of the split, the order of texts, the new head and dropout.
         dtype: of the matrix products: "auto" (bfloat16 where CPU or GPU has it natively), "bfloat16" or "float32".
+        device: where it is trained: "auto" (the first GPU of CUDA, else the CPU), "cpu", "cuda", "mps", "xpu"; an
+            interrupted run may go on elsewhere.
 
     Raises ConfigurationError for a value that cannot be.
     """
 
-    task: str = "auto"
+    task: str = one_of(("auto", "single-label", "multi-label", "regression"), "auto")
     max_length: int | None = None
     epochs: float = 3.0
     max_steps: int | None = None
@@ -204,30 +217,27 @@ class FinetuningSettings:
     learning_rate: float = 5e-5
     head_learning_rate: float | None = None
     warmup: float = 0.1
-    schedule: str = "linear"
+    schedule: str = one_of(SCHEDULES, "linear")
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     label_smoothing: float = 0.0
     validation_fraction: float = 0.1
     evaluations_per_epoch: int = 1
     save_every_steps: int | None = None
-    metric: str | None = None
-    classifier_pooling: str | None = None
+    metric: str | None = one_of(("accuracy", "macro_f1", "micro_f1", "spearman", "loss"), None)
+    classifier_pooling: str | None = one_of(POOLINGS, None)
     early_stopping: int | None = None
     gradient_checkpointing: bool = False
     seed: int = 0
-    dtype: str = "auto"
+    dtype: str = one_of(DTYPES, "auto")
+    device: str = "auto"
 
     def __post_init__(self) -> None:
-        check_training(self, ("cosine", "linear", "constant"))
+        check_training(self)
         check_positive(
             self, "max_length", "epochs", "batch_size", "head_learning_rate", "evaluations_per_epoch", "early_stopping"
         )
         check_between(self, 0, 0.9, "validation_fraction", "label_smoothing")
-        check_choices(
-            self, task=("auto", "single-label", "multi-label", "regression"), classifier_pooling=POOLINGS,
-            metric=("accuracy", "macro_f1", "micro_f1", "spearman", "loss"),
-        )  # fmt: skip
 
 
 def compute_dtype(name: str, device: "torch.device") -> "torch.dtype":

@@ -36,7 +36,7 @@ def training_arguments(
         output_dir=str(run.folder), max_steps=steps, learning_rate=job.learning_rate,
         lr_scheduler_type=schedule, warmup_steps=int(settings.warmup * steps),
         weight_decay=settings.weight_decay, max_grad_norm=settings.max_grad_norm, optim="adamw_torch_fused",
-        seed=settings.seed, use_cpu=not torch.cuda.is_available(), disable_tqdm=True, report_to="none",
+        seed=settings.seed, use_cpu=job.device.type == "cpu", disable_tqdm=True, report_to="none",
         logging_steps=max(1, min(50, steps // LOGS)), logging_nan_inf_filter=False,
         eval_strategy="no" if evaluate_every is None else "steps", eval_steps=evaluate_every,
         save_strategy="no" if save_every is None else "steps", save_steps=save_every or steps,
@@ -244,7 +244,7 @@ def load_weights(model: PreTrainedModel, folder: Path) -> None:
     model.tie_weights()
 
 
-def carry_out(job: Job, folder: Path, *, kept: bool, resume: bool, shown: bool) -> RunFolder:
+def carry_out(job: Job, folder: Path, *, kept: bool, restart: bool, shown: bool) -> RunFolder:
     """Train what ``folder`` has not finished yet; the job's model then has its final weights.
 
     ``kept``: the folder outlives the call, with checkpoints, records and the finished model in it.
@@ -252,7 +252,7 @@ def carry_out(job: Job, folder: Path, *, kept: bool, resume: bool, shown: bool) 
     process = job.process
     check_start(job.opened.model, "the model to train")
     run = RunFolder(folder, job.identity(), kept=kept, main=process.is_main_process)
-    run.open(resume=resume, wait=process.wait_for_everyone)
+    run.open(restart=restart, wait=process.wait_for_everyone)
     if run.complete:
         load_weights(job.opened.model, folder)
     else:

@@ -148,7 +148,7 @@ def test_growth_says_how_time_grows():
 
 def test_damaged_texts_say_what_to_do(tmp_path):
     (tmp_path / "texts.json").write_text('{"encoder": "x"}')
-    with pytest.raises(CheckpointError, match="--fresh"):
+    with pytest.raises(CheckpointError, match="--restart"):
         Material.load(tmp_path / "texts.json")
 
 

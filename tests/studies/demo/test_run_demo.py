@@ -124,7 +124,7 @@ def test_a_finished_demo_is_only_summed_up(finished, monkeypatch):
 
 
 def test_another_seed_in_the_same_folder_is_refused(finished):
-    with pytest.raises(ConfigurationError, match=r"seed: 0 there, 1 now.*--fresh"):
+    with pytest.raises(ConfigurationError, match=r"seed: 0 there, 1 now.*--restart"):
         run_demo(finished[0], scale="tiny", seed=1)
 
 
@@ -194,10 +194,10 @@ def test_fresh_starts_anew_but_clears_only_a_demo(tmp_path, monkeypatch):
     with pytest.raises(ConfigurationError, match="not empty"):
         run_demo(tmp_path, scale="tiny")
     with pytest.raises(ConfigurationError, match="not made by the demo"):
-        run_demo(tmp_path, scale="tiny", fresh=True)
+        run_demo(tmp_path, scale="tiny", restart=True)
     (folder / "mine.txt").rename(tmp_path / "mine.txt")
     with pytest.raises(Interruption):
-        run_demo(folder, scale="tiny", fresh=True)
+        run_demo(folder, scale="tiny", restart=True)
     assert json.loads((folder / "demo.json").read_text()) == {"seed": 0, "scale": "tiny"}
     assert not (folder / "results.json").exists()
     assert (tmp_path / "mine.txt").read_text() == "kept"
@@ -208,7 +208,7 @@ def test_a_damaged_state_says_what_to_do(tmp_path, damaged):
     (tmp_path / "demo.json").write_text('{"seed": 0, "scale": "tiny"}')
     (tmp_path / "results.json").write_text("{}")
     (tmp_path / damaged).write_text('{"seed": ')
-    with pytest.raises(CheckpointError, match="--fresh"):
+    with pytest.raises(CheckpointError, match="--restart"):
         run_demo(tmp_path, scale="tiny")
 
 

@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
+from longform.choices import DTYPES
 from longform.data.batching import group_by_length, padded
 from longform.data.storage import atomic_write
 from longform.errors import InputError
 from longform.evaluation.classification import ClassificationScores, classification_scores
 from longform.studies.compare.sequences import LabelledSequences, SequenceTask
 from longform.training.checkpoints import reading
-from longform.training.settings import DTYPES, autocast, check_between, check_choices, check_positive, compute_dtype
+from longform.training.settings import autocast, check_between, check_choices, check_positive, compute_dtype
 
 CHECKPOINT = "checkpoint.pt"  # tensors and numbers only; read by torch.load(weights_only=True)
 LOGGED = 200  # training losses that are written down, each a mean

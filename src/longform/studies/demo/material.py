@@ -42,8 +42,8 @@ class Material:
     @classmethod
     def load(cls, path: Path) -> "Material":
         """Read what ``save`` wrote. Raises CheckpointError when it is damaged."""
-        values = read_json(path, way_out="start anew with --fresh true")
-        with reading(path, way_out="start anew with --fresh true"):
+        values = read_json(path, way_out="start anew with --restart")
+        with reading(path, way_out="start anew with --restart"):
             for part in ("train", "validation", "test"):
                 values[part] = [tuple(text) for text in values[part]]
             return cls(**values)

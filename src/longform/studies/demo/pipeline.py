@@ -11,7 +11,7 @@ from longform.runs.files import read_json, write_json
 from longform.runs.folder import open_run_folder
 
 IDENTITY, RESULTS, WORK = "demo.json", "results.json", "work"
-OTHERWISE = "another --output, or --fresh true to begin anew"
+OTHERWISE = "another --output, or --restart to begin anew"
 
 
 @dataclass

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import finish, number_log_axis, number_ticks, picture
+from longform.runs.pictures import finish, number_ticks, picture
 from longform.studies.demo.measuring import LONG, LONGER, ORIGINAL
 
 COLOURS = {LONG: "#0b7a75", ORIGINAL: "#d1662b", LONGER: "#7a5ea8"}
@@ -34,7 +34,6 @@ def draw_lengths(rows: Rows, path: Path) -> None:
                 _line(axes, name, points, marker="o")
             across, up = "tokens (logarithmic)", f"{unit} (logarithmic)"
             finish(axes, f"{what} of one document", across, up, xscale="log", yscale="log")
-            number_log_axis(axes)
             number_ticks(axes, sorted({row["length"] for row in rows}), rotation=30, ha="right")
 
 

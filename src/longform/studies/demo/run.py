@@ -20,29 +20,29 @@ HEADINGS = 6
 
 
 def run_demo(
-    output: str | Path, *, seed: int = 0, scale: str = "full", fresh: bool = False,
+    output: str | Path, *, seed: int = 0, scale: str = "full", restart: bool = False,
     say: Callable[[str], None] = print,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """Convert, heal, fine-tune, compare and measure; write ``output`` (model/, report.html, records.jsonl).
 
     Called again with the same folder, it goes on from the step, and in training from the checkpoint, where it was
-    stopped; a finished demo is only summed up. ``fresh``: forget what is there. Returns the results of the steps.
+    stopped; a finished demo is only summed up. ``restart``: forget what is there. Returns the results of the steps.
     Raises ConfigurationError when the folder holds something else.
     """
     chosen = scale_named(scale, seed=seed)
     with sole_output(output, folder=True) as folder:
-        return _run(folder, chosen, {"seed": seed, "scale": scale}, fresh=fresh, say=say)
+        return _run(folder, chosen, {"seed": seed, "scale": scale}, restart=restart, say=say)
 
 
 def _run(
-    folder: Path, chosen: Scale, identity: dict[str, Any], *, fresh: bool, say: Callable[[str], None]
+    folder: Path, chosen: Scale, identity: dict[str, Any], *, restart: bool, say: Callable[[str], None]
 ) -> dict[str, dict[str, Any]]:
-    if fresh:
+    if restart:
         _clear(folder)
     pipeline = Pipeline(folder, identity)
     pipeline.open()
     if "finish" in pipeline.results:
-        say(f"This demo is finished (--fresh true does it again). {folder}/report.html has everything.\n")
+        say(f"This demo is finished (--restart does it again). {folder}/report.html has everything.\n")
     else:
         if pipeline.results:
             say(f"Going on where it was interrupted: {len(pipeline.results)} results are in {folder}.")

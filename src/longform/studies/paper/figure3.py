@@ -104,7 +104,7 @@ class Training:
         done = pretrain(
             self.corpus, replace(self.plan.preset.training, seed=self.seed), config=self.curve.model,
             tokenizer=self.plan.preset.tokenizer, output=folder, cache=self.place / CACHE,
-            resume=not cleaned, progress=self.progress,
+            restart=cleaned, progress=self.progress,
         )  # fmt: skip
         metrics = {
             "loss": done.validation_loss, "perplexity": done.perplexity, "unigram_loss": done.unigram_loss,

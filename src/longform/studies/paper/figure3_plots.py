@@ -58,8 +58,6 @@ def _finish_curves(axes: Any, finished: Sequence[Finished]) -> None:
     limits = min(level, *later) * 0.93, max(level, max(later)) * 1.1
     title, across = several if max(counts) > 1 else "one seed", "updates (optimiser steps)"
     finish(axes, title, across, "validation perplexity (logarithmic)", yscale="log", ylim=limits)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:,.0f}")
 
 
 def _finish_marks(axes: Any, groups: Sequence[Any]) -> None:

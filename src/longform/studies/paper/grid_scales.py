@@ -7,7 +7,7 @@ from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.runs.folder import open_run_folder
-from longform.runs.pictures import finish, number_log_axis, number_ticks
+from longform.runs.pictures import finish, number_ticks
 from longform.runs.records import Record
 from longform.studies.speed.cell_run import Effort
 from longform.studies.speed.competitors import chosen_competitors
@@ -103,4 +103,3 @@ def finish_axes(axes: Any, title: str, up: str, **legend: Any) -> None:
     across, logarithmic = "n, tokens of a text (logarithmic)", {"xscale": "log", "yscale": "log"}
     finish(axes, title, across, up, legend={"fontsize": 9, **legend}, **logarithmic)
     number_ticks(axes, lengths)
-    number_log_axis(axes)

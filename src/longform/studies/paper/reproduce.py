@@ -3,9 +3,8 @@
 import os
 from dataclasses import dataclass
 
+from longform.choices import SCALES
 from longform.errors import ConfigurationError
-
-SCALES = ("small", "paper")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,60 @@
+"""Records of prediction and embedding as a parquet file."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from longform.errors import require
+from longform.inference.kept_fields import RESULTS
+
+ROWS_AT_A_TIME = 1024  # of a row group
+
+
+def write_parquet(records: Callable[[], Iterator[dict[str, Any]]], file: Any) -> None:
+    """Write all records, whose fields are those of the first.
+
+    ``records``: gives them from the beginning. Kept fields have the type that fits every value; where there is none,
+    their values are written as JSON.
+    """
+    arrow = require("pyarrow", extra="cli")
+    parquet = require("pyarrow.parquet", extra="cli")
+    first = next(records())
+    own = {name: _own_type(arrow, name, value) for name, value in first.items() if name in RESULTS}
+    kept = _kept_types(arrow, records(), [name for name in first if name not in RESULTS])
+    mixed = [name for name, kind in kept.items() if kind is None]
+    schema = arrow.schema([(name, own[name] if name in own else kept[name] or arrow.string()) for name in first])
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        for rows in _row_groups(records()):
+            for name in mixed:
+                rows = [{**row, name: json.dumps(row[name], ensure_ascii=False)} for row in rows]
+            writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+
+
+def _row_groups(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    while rows := list(islice(records, ROWS_AT_A_TIME)):
+        yield rows
+
+
+def _own_type(arrow: Any, name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return arrow.struct([(label, arrow.float64()) for label in value])
+    if isinstance(value, list):
+        return arrow.list_(arrow.string() if name == "labels" else arrow.float32())
+    return {str: arrow.string(), int: arrow.int64(), float: arrow.float64()}[type(value)]
+
+
+def _kept_types(arrow: Any, records: Iterator[dict[str, Any]], names: list[str]) -> dict[str, Any]:
+    """The type of each kept field; None where its values have none in common."""
+    found: dict[str, Any] = dict.fromkeys(names, arrow.null())
+    for rows in _row_groups(records) if names else ():
+        found |= {name: kind and _common(arrow, kind, [row[name] for row in rows]) for name, kind in found.items()}
+    return found
+
+
+def _common(arrow: Any, kind: Any, values: list[Any]) -> Any:
+    try:
+        both = [arrow.schema([("kept", each)]) for each in (kind, arrow.infer_type(values))]
+        return arrow.unify_schemas(both, promote_options="permissive").field("kept").type
+    except arrow.ArrowException:
+        return None

@@ -1,0 +1,168 @@
+"""Records of embed and predict: ids and fields of their documents, on standard output too, finished ones made once."""
+
+import gzip
+import io
+import json
+import math
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from longform.data.counting import count_documents
+from longform.errors import ConfigurationError, DataError
+from longform.inference import run as inference
+from longform.inference.encoders import Encoder
+from longform.inference.run import InferenceSettings, embed, predict
+
+SETTINGS = InferenceSettings(progress=False)
+ROWS: list[dict[str, Any]] = [
+    {"text": "near far", "id": 17, "label": "good", "n": 1, "tags": ["a", "b"], "any": 1},
+    {"text": "the long text", "id": "b", "label": "bad", "n": 2.5, "tags": [], "any": {"x": None}},
+    {"text": "it is", "label": "good", "n": math.nan, "tags": None, "any": "\ud800"},
+    {"text": "bad", "id": "", "label": "bad", "n": 3, "tags": ["c"], "any": [1]},
+]
+KEEP = replace(SETTINGS, keep=("gold=label", "n", "tags", "any", "text"))
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_record_has_its_own_id_else_its_place(longform_folder: Path, tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", ROWS)
+    embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS)
+    assert [record["id"] for record in read(tmp_path / "out.jsonl")] == ["17", "b", f"{source}:3", f"{source}:4"]
+    embed(longform_folder, source, tmp_path / "other.jsonl", replace(SETTINGS, id_field="label"))
+    assert [record["id"] for record in read(tmp_path / "other.jsonl")] == ["good", "bad", "good", "bad"]
+
+
+def test_fields_are_carried_along(classifier_folder: Path, tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", ROWS)
+    predict(classifier_folder, source, tmp_path / "out.jsonl", KEEP)
+    records = read(tmp_path / "out.jsonl")
+    assert list(records[0])[:7] == ["id", "gold", "n", "tags", "any", "text", "label"]
+    assert [record["gold"] for record in records] == ["good", "bad", "good", "bad"]
+    assert [record["n"] for record in records] == [1, 2.5, None, 3]
+    assert [record["any"] for record in records] == [1, {"x": None}, "\N{REPLACEMENT CHARACTER}", [1]]
+    predict(classifier_folder, source, tmp_path / "out.parquet", KEEP)
+    table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
+    kinds = {name: str(table.schema.field(name).type) for name in ("gold", "n", "tags", "any")}
+    assert kinds == {"gold": "string", "n": "double", "tags": "list<element: string>", "any": "string"}
+    found = [{**row, "any": json.loads(row["any"])} for row in table.to_pylist()]
+    assert found == records
+
+
+def test_fields_of_parquet_that_json_has_no_word_for(longform_folder: Path, tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"text": ["near", "far"], "day": [date(2026, 1, 2), None], "value": [math.inf, 1.5]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    embed(longform_folder, tmp_path / "a.parquet", tmp_path / "out.jsonl", replace(SETTINGS, keep=["day", "value"]))
+    kept = [(record["day"], record["value"]) for record in read(tmp_path / "out.jsonl")]
+    assert kept == [("2026-01-02", None), (None, 1.5)]
+
+
+@pytest.mark.parametrize(
+    ("keep", "named"),
+    [
+        (["label"], 'keep: "label" is a field of our records; give it another name: label-given=label'),
+        (["id=n"], '"id" is a field of our records; give it another name: id-given=n'),
+        (["n", "n"], 'keep: "n" is kept twice'),
+    ],
+)
+def test_names_that_records_have_already(keep: list[str], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        InferenceSettings(keep=keep)
+
+
+def test_a_field_that_is_not_there(longform_folder: Path, tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", ROWS)
+    with pytest.raises(DataError, match='document 17: no field "title" to keep; the fields there are: id, label, n,'):
+        embed(longform_folder, source, tmp_path / "out.jsonl", replace(SETTINGS, keep=["title"]))
+    (tmp_path / "a.txt").write_text("near")
+    with pytest.raises(DataError, match="the fields there are: none"):
+        embed(longform_folder, tmp_path / "a.txt", tmp_path / "out.jsonl", replace(SETTINGS, keep=["title"]))
+
+
+def test_standard_output_has_the_records_and_nothing_else(
+    longform_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "a.jsonl", ROWS)
+    piped = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr("sys.stdout", piped)
+    summary = embed(longform_folder, source, "-", KEEP)
+    found = [json.loads(line) for line in piped.buffer.getvalue().splitlines()]  # ty: ignore[unresolved-attribute]
+    whole = embed(longform_folder, source, tmp_path / "out.jsonl", KEEP)
+    assert found == read(tmp_path / "out.jsonl")
+    same: Any = {"output": "", "seconds": 0.0, "tokens_per_second": 0.0}
+    assert replace(summary, **same) == replace(whole, **same)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "out.jsonl"]
+
+
+def test_a_finished_output_is_made_again_only_when_asked(longform_folder: Path, tmp_path: Path) -> None:
+    source, output = write(tmp_path / "a.jsonl", ROWS), tmp_path / "out.jsonl"
+    embed(longform_folder, source, output, SETTINGS)
+    before = output.read_bytes()
+    for model in (longform_folder, "no such model"):  # which is not loaded for it
+        with pytest.raises(ConfigurationError, match=r"is finished already: give restart=True \(--restart\)"):
+            embed(model, source, output, SETTINGS)
+    write(source, [*ROWS[:2], {"body": ""}])
+    with pytest.raises(DataError, match=r"a\.jsonl:3"):
+        embed(longform_folder, source, output, replace(SETTINGS, restart=True, batch_tokens=1))
+    assert output.read_bytes() == before
+    write(source, ROWS[:2])
+    embed(longform_folder, source, output, replace(SETTINGS, restart=True))
+    assert len(read(output)) == 2
+
+
+def test_a_kept_field_that_changed_is_another_document(
+    longform_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = write(tmp_path / "a.jsonl", ROWS), tmp_path / "out.jsonl"
+    monkeypatch.setattr(inference.ResumableOutput, "finish", lambda _: None)  # as if it were killed before
+    embed(longform_folder, source, output, KEEP)
+    write(source, [ROWS[0], ROWS[1] | {"n": 5}, *ROWS[2:]])
+    with pytest.raises(DataError, match=r"number 2 is another one \(b\) in the sources"):
+        embed(longform_folder, source, output, KEEP)
+
+
+def test_documents_are_counted_before_they_are_read(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", ROWS)
+    (tmp_path / "b.txt").write_text("one\ntwo")
+    (tmp_path / "c.csv").write_text('text\n"two\nlines"\nthree\n')
+    (tmp_path / "d.json").write_text('["x", "y", "z"]')
+    pandas.DataFrame({"text": ["x"] * 5}).to_parquet(tmp_path / "e.parquet")
+    with gzip.open(tmp_path / "f.jsonl.gz", "wb") as file:
+        file.write(b'{"text": "x"}\n{"text": "y"}')
+    assert count_documents(tmp_path) == 4 + 1 + 2 + 3 + 5 + 2
+    assert count_documents([tmp_path / "a.jsonl", str(tmp_path / "c.csv")]) == 6
+    assert count_documents([tmp_path / "a.jsonl", "-"]) is None
+    assert count_documents("hf:imdb:train") is None
+    (tmp_path / "c.csv").write_text("text\na,b\n")
+    assert count_documents(tmp_path) is None
+
+
+def test_progress_has_a_total_and_counts_what_is_computed(
+    longform_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "a.jsonl", ROWS)
+    embed(longform_folder, source, tmp_path / "out.jsonl", InferenceSettings())
+    assert "4/4" in capsys.readouterr().err
+    texts, seen, given = ["near", "the " * 20, "far", "the " * 30], [], []
+    encoder = Encoder.from_pretrained(longform_folder)
+    for outcome in encoder.outcomes(texts, max_tokens_per_batch=32, computed=seen.append):
+        given.append((outcome.index, sum(seen)))
+    assert [index for index, _ in given] == [0, 1, 2, 3]
+    assert (given[0][1], sum(seen)) == (4, 4)  # the longest is computed first
+    averaged: list[int] = []
+    list(encoder.outcomes(texts, strategy="chunk-average", computed=averaged.append))
+    assert averaged == [1, 1, 1, 1]
