@@ -15,12 +15,13 @@ COMPILED_TESTS := $(wildcard tests/compiled/test_*.py)
 PEER_TESTS := $(wildcard tests/peers/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-main test-compiled test-peers test-campaign test-device campaign check docs bench bench-memory tables clean
+.PHONY: help install demo test test-main test-compiled test-peers test-campaign test-device test-nightly campaign check docs bench bench-memory tables clean
 
 help:
 	@echo "make demo         convert, heal and fine-tune an encoder on licence texts; results in runs/demo"
 	@echo "make test         every test (test-main, test-compiled, test-peers, test-campaign)"
 	@echo "make test-device  what runs on a GPU only"
+	@echo "make test-nightly what starts processes that each import everything anew: too slow for make test"
 	@echo "make campaign     kills, full disks, broken files, sanitizers: an hour; a small part of it is test-campaign;"
 	@echo "                  appends to benchmarks/records"
 	@echo "make check        ruff, ty, import-linter, documented public names, generated tables, the site"
@@ -49,7 +50,7 @@ demo: $(STAMP)
 test: test-main test-compiled test-peers test-campaign
 
 test-main: $(STAMP)
-	$(PYTEST) tests $(foreach folder,compiled peers device campaign,--ignore=tests/$(folder)) \
+	$(PYTEST) tests $(foreach folder,compiled peers device campaign nightly,--ignore=tests/$(folder)) \
 	  -n $(TEST_PROCESSES) --dist worksteal
 
 test-compiled: $(STAMP)
@@ -63,6 +64,10 @@ test-campaign: $(STAMP)
 
 test-device: $(STAMP)
 	LONGFORM_TEST_DEVICE=1 $(PYTEST) tests/device
+
+# Each worker of sentence-transformers imports torch and transformers, 10 seconds; what it is sent is in test-main.
+test-nightly: $(STAMP)
+	$(PYTEST) tests/nightly
 
 campaign: $(STAMP)
 	CAMPAIGN_SCALE=full CAMPAIGN_RECORDS=benchmarks/records/campaign.jsonl \

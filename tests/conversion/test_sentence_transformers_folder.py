@@ -90,6 +90,15 @@ def test_a_converted_folder_of_the_first_versions_is_distilled_and_embeds(old_fo
         torch.testing.assert_close(torch.from_numpy(encoder.encode(TEXTS)), expected, atol=1e-5, rtol=1e-5)
 
 
+def test_the_folder_says_what_the_encoder_is_for(sentence_folder, make_source, tmp_path):
+    make_source("Bert", "ForMaskedLM").save_pretrained(sentence_folder)  # whose head a SentenceTransformer leaves out
+    result = longform.convert(sentence_folder, max_length=96)
+    assert type(result.model).__name__ == "LinformerModel"
+    converted = SentenceTransformer(str(result.save_pretrained(tmp_path / "out")), device="cpu")
+    expected = SentenceTransformer(str(sentence_folder), device="cpu").encode(TEXTS, convert_to_tensor=True)
+    torch.testing.assert_close(converted.encode(TEXTS, convert_to_tensor=True), expected, atol=1e-5, rtol=1e-5)
+
+
 def test_another_task_leaves_the_modules_out(sentence_folder, tmp_path):
     result = longform.convert(sentence_folder, max_length=96, task="sequence-classification", num_labels=3)
     assert "not part of the result" in result.report.summary()

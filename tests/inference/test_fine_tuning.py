@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tiny_models import save_longform
 from transformers import AutoModelForSequenceClassification
 
+from longform import convert
 from longform.errors import DataError
 from longform.evaluation.comparison import Contender, RunSettings, compare_classification
 from longform.inference.classifiers import Classifier
@@ -112,25 +114,46 @@ def test_equal_names_of_labels_are_told_apart(tiny_tokenizer: Any, tmp_path: Pat
         _evaluated(model, tmp_path / "b.jsonl")
 
 
-@pytest.mark.parametrize("kind", ["longform", "reranker"])
+@pytest.mark.parametrize("kind", ["longform", "reranker", "reranker, saved today"])
 def test_a_regression_is_a_cross_encoder_without_sigmoid(
     kind: str, longform_folder: Path, bert_folder: Path, tmp_path: Path
 ) -> None:
     from sentence_transformers import CrossEncoder
 
     source: Any = longform_folder
-    if kind == "reranker":  # whose folder asks for a sigmoid
+    if kind.startswith("reranker"):  # whose folder asks for a sigmoid
         model = AutoModelForSequenceClassification.from_pretrained(bert_folder, num_labels=1)
         model.config.sentence_transformers = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
         model.save_pretrained(source := tmp_path / "reranker")
         for file in bert_folder.glob("tokenizer*"):
             (source / file.name).write_bytes(file.read_bytes())
-    examples = Examples(["near text", "far text"] * 6, [-30.0, 40.0] * 6, ["it is good", "it is bad"] * 6)
+    if kind == "reranker, saved today":  # in a file of its own
+        CrossEncoder(str(source), device="cpu").save_pretrained(str(tmp_path / "saved"))
+        convert(tmp_path / "saved", max_length=64).save_pretrained(source := tmp_path / "converted")
+    examples = Examples(["near text", "far text"] * 6, [-30.5, 40.5] * 6, ["it is good", "it is bad"] * 6)
     _tuned(source, examples, tmp_path / "model")
     pairs = list(zip(examples.texts[:2], examples.pairs[:2], strict=True))
     expected = Classifier.from_pretrained(tmp_path / "model").logits(pairs)[:, 0]
     found = CrossEncoder(str(tmp_path / "model"), device="cpu").predict(pairs)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("converted", [False, True])
+def test_a_classifier_keeps_the_activation_of_a_cross_encoder_with_as_many_labels(
+    converted: bool, bert_folder: Path, tmp_path: Path
+) -> None:
+    from sentence_transformers import CrossEncoder
+
+    options: dict[str, Any] = {"num_labels": 3, "activation_fn": torch.nn.Sigmoid(), "device": "cpu"}
+    CrossEncoder(str(bert_folder), **options).save_pretrained(str(source := tmp_path / "reranker"))
+    if converted:
+        convert(source, max_length=64).save_pretrained(source := tmp_path / "converted")
+    for labels, expected in ((("no", "maybe", "yes"), "Sigmoid"), (("no", "yes"), "Identity")):
+        named = [labels[i % len(labels)] for i in range(12)]
+        examples = Examples([f"{label} text" for label in named], named, ["it is good"] * 12)
+        tuned = CrossEncoder(str(_tuned(source, examples, tmp_path / expected)), device="cpu")
+        assert (tuned.num_labels, type(tuned.activation_fn).__name__) == (len(labels), expected)
+        assert not (tmp_path / expected / "modules.json").exists()
 
 
 @pytest.mark.parametrize("found", [3, "x", [1], {"max_length": "12", "pairs": 1, "text_field": 3}, {"new": 1}, None])

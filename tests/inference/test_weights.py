@@ -109,8 +109,14 @@ def test_a_weight_with_and_without_a_wrapper_is_refused(folder: Path) -> None:
         load_pretrained(AutoModel, folder)
 
 
-def test_a_head_is_new_in_training_alone(bert_classifier_folder: Path, bert_folder: Path, tmp_path: Path) -> None:
+def test_a_head_is_new_in_training_alone(
+    bert_classifier_folder: Path, classifier_folder: Path, bert_folder: Path, tmp_path: Path
+) -> None:
     assert with_labels(bert_classifier_folder, 5, None).model.config.num_labels == 5
+    longform: Any = with_labels(classifier_folder, 5, None).model
+    assert longform.classifier.out_proj.out_features == 5
+    kept = load_file(classifier_folder / "model.safetensors")["classifier.dense.weight"]
+    assert torch.equal(longform.classifier.dense.weight, kept)
     assert with_labels(bert_folder, 5, None).model.config.num_labels == 5
     half = shutil.copytree(bert_classifier_folder, tmp_path / "half")
     _rewrite(half, _without(r"classifier\.bias"))

@@ -9,21 +9,25 @@ from typing import Any
 
 import pytest
 import torch
-from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+from sentence_transformers.sparse_encoder.modules import SpladePooling
 from transformers import AutoModel, AutoModelForSequenceClassification, pipeline
 
 from longform.models.remote_code import auto_map
 from tests.tiny_models import make_sentence_transformer, save_longform
 
 TEXTS = ["the whole of it", "a text that is longer than the other one"]
+WINDOW = {"attention_window": 16}
 PROGRAM = """
 import json, sys
 assert "longform" not in sys.modules
 from pathlib import Path
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
-from sentence_transformers import CrossEncoder, SentenceTransformer
-encoder, classifier, copies = map(Path, sys.argv[1:])
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
+encoder, classifier, sparse, late, copies = map(Path, sys.argv[1:])
 trust = {"trust_remote_code": True}
 texts = json.loads(sys.stdin.read())
 torch.set_num_threads(1)
@@ -44,6 +48,8 @@ sentences.save_pretrained(str(copies / "sentences"))
 again = SentenceTransformer(str(copies / "sentences"), device="cpu", **trust)
 found["SentenceTransformer, saved again"] = again.encode(texts).tolist()
 found["CrossEncoder"] = CrossEncoder(str(classifier), device="cpu", **trust).predict([texts]).tolist()
+found["SparseEncoder"] = SparseEncoder(str(sparse), device="cpu", **trust).encode(texts).to_dense().tolist()
+found["MultiVectorEncoder"] = MultiVectorEncoder(str(late), device="cpu", **trust).encode_query(texts[0]).tolist()
 found["pipeline"] = pipeline("text-classification", str(classifier), device="cpu", **trust)(texts)
 print(json.dumps(found))
 """
@@ -75,9 +81,25 @@ def _run(program: str, *arguments: Path, cache: Path) -> subprocess.CompletedPro
     )  # fmt: skip
 
 
-def test_a_program_without_our_import_gives_the_same_numbers(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    encoder, classifier = folders
-    done = _run(PROGRAM, encoder, classifier, tmp_path / "copies", cache=tmp_path / "cache")
+@pytest.fixture
+def others(tmp_path: Path, tiny_tokenizer: Any) -> tuple[Path, Path]:
+    """Folders of a SparseEncoder and of a MultiVectorEncoder whose queries are expanded."""
+    sparse, late = tmp_path / "sparse", tmp_path / "late"
+    heads = {sparse: "masked-lm", late: None}
+    at = {folder: str(save_longform(tmp_path / f"{folder.name}-model", tiny_tokenizer, head=head, **WINDOW))
+          for folder, head in heads.items()}  # fmt: skip
+    first = Transformer(at[sparse], transformer_task="fill-mask")
+    SparseEncoder(modules=[first, SpladePooling()], device="cpu").save_pretrained(str(sparse))
+    first = Transformer(at[late], query_expansion={"strategy": "fixed", "attend": False, "length": 20})
+    MultiVectorEncoder(modules=[first, MultiVectorMask()], device="cpu").save_pretrained(str(late))
+    return sparse, late
+
+
+def test_a_program_without_our_import_gives_the_same_numbers(
+    folders: tuple[Path, Path], others: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (encoder, classifier), (sparse, late) = folders, others
+    done = _run(PROGRAM, *folders, *others, tmp_path / "copies", cache=tmp_path / "cache")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
 
@@ -89,9 +111,13 @@ def test_a_program_without_our_import_gives_the_same_numbers(folders: tuple[Path
         logits = AutoModelForSequenceClassification.from_pretrained(classifier)(**tokens)[0]
     vectors = SentenceTransformer(str(encoder), device="cpu").encode(TEXTS)
     scores = CrossEncoder(str(classifier), device="cpu").predict([tuple(TEXTS)])
+    lexical = SparseEncoder(str(sparse), device="cpu").encode(TEXTS).to_dense()
+    tokens = MultiVectorEncoder(str(late), device="cpu").encode_query(TEXTS[0])
+    assert tokens.shape == (20, 24)
     expected = {
         "AutoModel": states, "AutoModel, saved again": states, "classifier": logits, "SentenceTransformer": vectors,
-        "SentenceTransformer, saved again": vectors, "CrossEncoder": scores,
+        "SentenceTransformer, saved again": vectors, "CrossEncoder": scores, "SparseEncoder": lexical,
+        "MultiVectorEncoder": tokens,
     }  # fmt: skip
     for name, value in expected.items():
         torch.testing.assert_close(torch.tensor(found[name]), torch.as_tensor(value), msg=lambda said, n=name: n + said)

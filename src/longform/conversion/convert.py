@@ -16,7 +16,7 @@ from longform.conversion.head_plan import HeadPlan, plan_head
 from longform.conversion.lengthening import lengthen, lengthened_tokenizer
 from longform.conversion.report import ConversionReport, NewTensor, TensorRecord
 from longform.conversion.saving import OWN_FILE, conversion_folder
-from longform.conversion.sentence_transformers_folder import SentenceFolder
+from longform.conversion.sentence_transformers_folder import SentenceFolder, loader_of
 from longform.conversion.source import Source, open_source
 from longform.conversion.tasks import MODELS, check_task
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
@@ -41,7 +41,7 @@ class ConversionResult:
     """A Longform, the tokenizer set to its length (None where the source has none), and the account of the weights.
 
     ``sentence_folder``: the modules after the encoder, where the source was a sentence-transformers folder and the
-    result is an encoder too.
+    result is a model for the same task.
     """
 
     model: LinformerPreTrainedModel
@@ -77,8 +77,8 @@ class ConversionResult:
 
     def _card(self) -> str:
         auto = next(auto.__name__ for auto, model in AUTO_MODELS.items() if isinstance(self.model, model))
-        sentences = self.sentence_folder is not None
-        return self.report.card(self.model.config.to_dict(), auto=auto, sentences=sentences)
+        loader = None if self.sentence_folder is None else loader_of(self.sentence_folder.settings)
+        return self.report.card(self.model.config.to_dict(), auto=auto, loader=loader)
 
 
 def convert(
@@ -141,7 +141,8 @@ def _lengthened(source: Source, options: dict[str, Any], *, max_length: int, pos
     k = options.pop("projected_length")
     made = lengthen(source, max_length=max_length, projected_length=k, positions=positions, options=options)
     known = source.config.max_position_embeddings
-    return _result(source, made.model, "Longform", made.task, known, positions, made.records, made.new)
+    head = HeadPlan(made.task, new=False, options={})
+    return _result(source, made.model, "Longform", head, known, positions, made.records, made.new)
 
 
 def _check_options(max_length: int, positions: str, task: str | None) -> None:
@@ -174,13 +175,13 @@ def _build(
     model = MODELS[head.task](_checked_config(options)).to(table.dtype).eval()
     records, new = fill_model(model, placement, positions=positions, new_head=head.new)
     model.tie_weights()
-    result = _result(source, model, family.name, head.task, known, positions, records, new)
+    result = _result(source, model, family.name, head, known, positions, records, new)
     result.report.notes += dropped
     return result
 
 
 def _result(
-    source: Source, model: LinformerPreTrainedModel, family: str, task: str, known: int, positions: str,
+    source: Source, model: LinformerPreTrainedModel, family: str, head: HeadPlan, known: int, positions: str,
     records: list[TensorRecord], new: list[NewTensor],
 ) -> ConversionResult:  # fmt: skip
     """The model with its tokenizer and report; ``known``: tokens of the source."""
@@ -188,9 +189,10 @@ def _result(
     tokenizer = lengthened_tokenizer(
         source.tokenizer, config.max_position_embeddings, token_types=config.type_vocab_size > 1
     )
-    kept = source.sentence_folder if task == "encoder" else None
+    folder = source.sentence_folder
+    kept = folder if folder is not None and folder.task == head.task and not head.new else None
     report = ConversionReport(
-        source=source.name, family=family, task=task, model_class=type(model).__name__,
+        source=source.name, family=family, task=head.task, model_class=type(model).__name__,
         source_length=known, max_length=config.max_position_embeddings, positions=positions,
         parameters=sum(p.numel() for p in model.parameters()), dtype=str(model.dtype).removeprefix("torch."),
         options={name: getattr(config, name) for name in ATTENTION}, tensors=records, new=new,
@@ -244,5 +246,5 @@ def _notes(source: Source, tokenizer: Any, kept: SentenceFolder | None) -> list[
     if tokenizer is None:
         notes.append("the source has no tokenizer: save the one that belongs to it beside the model")
     if source.sentence_folder is not None and kept is None:
-        notes.append("the sentence-transformers modules after the encoder (pooling, ...) are not part of the result")
+        notes.append("the modules and settings of sentence-transformers (pooling, ...) are not part of the result")
     return notes

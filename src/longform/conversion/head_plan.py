@@ -5,6 +5,7 @@ from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
 
+from longform.conversion.cross_encoder import activation_of, with_activation
 from longform.conversion.family import Family
 from longform.conversion.source import Source
 from longform.conversion.tasks import LABELLED, POOLING, task_of
@@ -29,7 +30,7 @@ def plan_head(
     Raises ConversionError where labels are given that the task does not have, or that contradict each other.
     """
     found = task_of(source.architectures, pretraining=family.pretraining)
-    chosen = task or found or "encoder"
+    chosen = task or (source.sentence_folder.task if source.sentence_folder else found) or "encoder"
     if chosen not in LABELLED and (num_labels is not None or id2label is not None):
         raise ConversionError(f"num_labels and id2label are for {' and '.join(LABELLED)}; the task is {chosen!r}")
     if num_labels is not None and id2label is not None and len(id2label) != num_labels:
@@ -42,6 +43,9 @@ def plan_head(
     options: dict[str, Any] = {"classifier_pooling": pooling or "cls"}
     if chosen in LABELLED:
         options |= _label_options(source.config, same_task, wanted, id2label)
+    if chosen == "sequence-classification" and not new:
+        activation = activation_of(source.config, source.sentence_folder.settings if source.sentence_folder else None)
+        options |= {} if activation is None else with_activation(source.config, activation)
     return HeadPlan(chosen, new and chosen != "encoder", options)
 
 

@@ -80,10 +80,10 @@ class ConversionReport:
         found = asdict(self) | {"counts": self.counts()} | ({} if files is None else {"files": dict(files)})
         return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
-    def card(self, config: Mapping[str, Any], *, auto: str, sentences: bool) -> str:
+    def card(self, config: Mapping[str, Any], *, auto: str, loader: str | None) -> str:
         """The model card of the result, whose configuration is ``config``.
 
-        ``auto``: the Auto class that loads it; ``sentences``: its folder is one of sentence-transformers.
+        ``auto``: the Auto class that loads it; ``loader``: the class of sentence-transformers that does, if any.
         """
         name = self.source if model_card.is_hub_name(self.source) else Path(self.source).name
         window = config["attention_window"]
@@ -95,11 +95,11 @@ class ConversionReport:
             Heading("Architecture"),
             facts_table(model_card.architecture(config)),
             Heading("Use"),
-            Code(model_card.SENTENCES if sentences else model_card.LOADING.format(auto=auto), "python"),
+            Code(model_card.loading(auto, loader), "python"),
             "The licence is that of the source: say it here before you publish. conversion_report.json has the account "
             "of every tensor.",
         ]
-        library = "sentence-transformers" if sentences else "transformers"
+        library = "transformers" if loader is None else "sentence-transformers"
         return model_card.model_card(f"{name}, {self.max_length:,} tokens", blocks, base=self.source, library=library)
 
     def _attention(self) -> str:

@@ -1,6 +1,10 @@
-"""Folders of sentence-transformers, whose encoder is converted while the modules after it are kept as they are."""
+"""Folders of sentence-transformers, whose encoder is converted while the modules after it are kept as they are.
+
+They are those of a SentenceTransformer, CrossEncoder, SparseEncoder or MultiVectorEncoder.
+"""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,9 +14,18 @@ from longform.errors import ConversionError
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
 ENCODER_FILE = "sentence_bert_config.json"
+ENCODERS = {"Transformer": "feature-extraction", "MLMTransformer": "fill-mask"}  # the task where none is written down
+TASKS = {
+    "feature-extraction": "encoder", "fill-mask": "masked-lm", "sequence-classification": "sequence-classification",
+}  # fmt: skip
 KEPT = (
     "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "WeightedLayerPooling", "WordWeights", "LSTM", "CNN",
+    "SpladePooling", "SparseAutoEncoder", "MultiVectorMask", "HierarchicalTokenPooling",
 )  # fmt: skip
+PACKAGES = ("sentence_transformers.", "pylate.models.")  # a MultiVectorEncoder reads the second's folders too
+LENGTHS = ("max_seq_length", "document_length")  # tokens at which texts are cut
+LOADERS = {name: name for name in ("CrossEncoder", "SparseEncoder", "MultiVectorEncoder")}
+LOADERS["ColBERT"] = "MultiVectorEncoder"  # PyLate's
 REQUIREMENTS = {"longform": {"specifier": ">=0.1", "reason": "Its encoder is a Longform."}}
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 
@@ -23,7 +36,8 @@ class SentenceFolder:
 
     ``modules``: modules.json; ``encoder_path``: the encoder's folder inside the source ("" for the root);
     ``encoder_options``: its sentence_bert_config.json; ``settings``: its config_sentence_transformers.json (prompts,
-    similarity); ``files``: the other modules' files, by their path inside.
+    similarity, a CrossEncoder's activation); ``files``: the other modules' files, by their path inside. ``task``: what
+    the encoder is loaded for, in the words of ``convert``.
     """
 
     modules: list[dict[str, Any]]
@@ -31,22 +45,30 @@ class SentenceFolder:
     encoder_options: dict[str, Any]
     settings: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
+    task: str = "encoder"
 
     def write(self, folder: Path, *, max_length: int) -> None:
         """Write everything but the encoder and its tokenizer, which belong in ``folder`` itself, into ``folder``.
 
-        Texts are cut at ``max_length``. The encoder is at the root whatever it was in the source: transformers, and
-        the commands that load with it, look nowhere else.
+        Texts are cut at ``max_length``, and documents where they have a limit of their own. The encoder is at the root
+        whatever it was in the source: transformers, and the commands that load with it, look nowhere else.
         """
         for name, content in self.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         modules = [self.modules[0] | {"path": ""}, *self.modules[1:]]
-        options = self.encoder_options | {"max_seq_length": max_length}
-        settings = self.settings | {"requirements": self.settings.get("requirements", {}) | REQUIREMENTS}
+        options = _lengthened(self.encoder_options, max_length) | {"max_seq_length": max_length}
+        required = self.settings.get("requirements", {}) | REQUIREMENTS
+        settings = _lengthened(self.settings, max_length) | {"requirements": required}
         for name, content in ((MODULES_FILE, modules), (ENCODER_FILE, options), (SETTINGS_FILE, settings)):
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def loader_of(settings: Mapping[str, Any]) -> str:
+    """The class of sentence-transformers that reads a folder of these ``settings``."""
+    named = str(settings.get("model_type"))
+    return LOADERS.get(named, "SentenceTransformer")
 
 
 def read_sentence_folder(folder: Path) -> SentenceFolder | None:
@@ -60,10 +82,10 @@ def read_sentence_folder(folder: Path) -> SentenceFolder | None:
     if not isinstance(modules, list) or not modules or not all(isinstance(m, dict) for m in modules):
         raise ConversionError(f"{folder / MODULES_FILE} does not list modules")
     kinds = [_kind(module) for module in modules]
-    if kinds[0] != "Transformer" or any(kind not in KEPT for kind in kinds[1:]):
+    if kinds[0] not in ENCODERS or any(kind not in KEPT for kind in kinds[1:]):
         raise ConversionError(
             f"the sentence-transformers folder {folder} has the modules {' -> '.join(kinds)}; supported are "
-            f"Transformer, then any of {', '.join(KEPT)}"
+            f"{' or '.join(ENCODERS)}, then any of {', '.join(KEPT)}"
         )
     files: dict[str, bytes] = {}
     for module in modules[1:]:
@@ -72,7 +94,17 @@ def read_sentence_folder(folder: Path) -> SentenceFolder | None:
     settings = read_json(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
     if not isinstance(settings, dict):
         raise ConversionError(f"{folder / SETTINGS_FILE} does not hold an object")
-    return SentenceFolder(modules, encoder, _encoder_options(folder / encoder), settings, files)
+    options = _encoder_options(folder / encoder)
+    task = options.get("transformer_task", ENCODERS[kinds[0]])
+    if task not in TASKS:
+        raise ConversionError(
+            f"the encoder of the sentence-transformers folder {folder} is for {task!r}; supported: {', '.join(TASKS)}"
+        )
+    return SentenceFolder(modules, encoder, options, settings, files, TASKS[task])
+
+
+def _lengthened(options: dict[str, Any], max_length: int) -> dict[str, Any]:
+    return options | {name: max_length for name in LENGTHS if options.get(name) is not None}
 
 
 def read_json(path: Path) -> Any:
@@ -85,7 +117,7 @@ def read_json(path: Path) -> Any:
 
 def _kind(module: dict[str, Any]) -> str:
     kind = str(module.get("type", ""))
-    return kind.rsplit(".", 1)[-1] if kind.startswith("sentence_transformers.") else kind
+    return kind.rsplit(".", 1)[-1] if kind.startswith(PACKAGES) else kind
 
 
 def _inside(folder: Path, module: dict[str, Any]) -> str:

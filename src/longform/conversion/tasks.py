@@ -42,13 +42,18 @@ def check_task(task: str | None) -> None:
 def task_of(architectures: list[str], *, pretraining: str) -> str | None:
     """The task of a source with these class names; ``pretraining`` is what ...ForPreTraining counts as.
 
-    None where the names say nothing. Raises ConversionError on a decoder.
+    None where the names say nothing. Raises ConversionError on a decoder, and on ColBERT's own code.
     """
     for name in architectures:
         if name.endswith(DECODERS):
             raise ConversionError(
                 f"the source is a decoder ({name}): it reads from left to right, Longform is an encoder that reads in "
                 "both directions; convert an encoder, for instance a ...ForMaskedLM"
+            )
+        if name == "HF_ColBERT":
+            raise ConversionError(
+                "the source is a ColBERT as its first code saves it (HF_ColBERT): load it once with "
+                "sentence_transformers.MultiVectorEncoder, save that with save_pretrained, and convert the folder"
             )
         if name.endswith("ForPreTraining"):
             return pretraining

@@ -67,6 +67,21 @@ def moved(x: Tensor, places: Tensor) -> Tensor:
     return x.expand(shape).gather(1, index.expand(shape))
 
 
+def reading_mask(mask: Tensor | None, unread: Tensor | None) -> Tensor | None:
+    """The tokens that read others, bool (B, n): those of ``mask``, which are read too, and ``unread`` (B, n).
+
+    None where these are those of ``mask`` alone. Raises InputError on another shape.
+    """
+    if mask is None or unread is None:
+        return None
+    if unread.shape != mask.shape:
+        raise InputError(
+            f"query_expansion_positions has shape {tuple(unread.shape)}, expected that of attention_mask, "
+            f"{tuple(mask.shape)}"
+        )
+    return mask | unread.bool()
+
+
 def blank_padding(hidden: Tensor, mask: Tensor | None) -> Tensor:
     """``hidden`` (B, n, D) with zeros where ``mask`` (B, n) is False; NaN there does not survive, nor in gradients."""
     return hidden if mask is None else torch.where(mask[..., None], hidden, 0.0)

@@ -12,11 +12,17 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import cached_file
 
+from longform.conversion.sentence_transformers_folder import loader_of
 from longform.errors import CheckpointError, ConfigurationError, require
 from longform.inference.weights import quiet_transformers, reading
 from longform.runs import files
 
-MODULES = "modules.json"
+MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
+OTHER_KINDS = {  # of sentence-transformers, with what a text gets from each
+    "CrossEncoder": "scores of pairs of texts: .predict(pairs), or longform predict",
+    "SparseEncoder": "a sparse vector: .encode(texts)",
+    "MultiVectorEncoder": "a vector for each of its tokens: .encode_document(texts)",
+}
 
 
 class SentenceModules(NamedTuple):
@@ -84,6 +90,11 @@ def sentence_modules(source: str | Path) -> SentenceModules:
     listed = _listed(source)
     if listed is None:
         return PLAIN
+    kind = loader_of(settings_of(source))
+    if kind in OTHER_KINDS:
+        raise CheckpointError(
+            f'"{source}" gives no vectors of texts: sentence_transformers.{kind}("{source}") gives {OTHER_KINDS[kind]}'
+        )
     package = require("sentence_transformers", extra="embed")
     with quiet_transformers(), reading(f'"{source}"', source):
         loaded = package.SentenceTransformer(str(source), device="cpu")
@@ -120,21 +131,33 @@ def _encoder(source: str | Path, listed: Sequence[Mapping[str, Any]]) -> Path | 
     return Path(source) / path
 
 
+def settings_of(source: str | Path) -> dict[str, Any]:
+    """The settings of a folder or hub name, {} where it has none."""
+    found = _file(source, SETTINGS)
+    return {} if found is None else files.read_json(found, way_out="save the model again")
+
+
 def _listed(source: str | Path) -> list[dict[str, Any]] | None:
     """The modules that a folder names, None where it names none."""
-    absent: dict[str, Any] = {
-        f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors", "gated_repo")
-    }
-    try:
-        found = cached_file(str(source), MODULES, **absent)
-    except (OSError, ValueError):  # a wrong name: loading the model says so
-        return None
+    found = _file(source, MODULES)
     if found is None:
         return None
-    with files.reading(Path(found), way_out="save the model again"):
-        listed = json.loads(Path(found).read_text(encoding="utf-8"))
+    with files.reading(found, way_out="save the model again"):
+        listed = json.loads(found.read_text(encoding="utf-8"))
         if not listed or not all(
             isinstance(module["type"], str) and isinstance(module["path"], str) for module in listed
         ):
             raise ValueError("it does not list modules, each with a type and a path")
     return listed
+
+
+def _file(source: str | Path, name: str) -> Path | None:
+    """Where a file of a folder or hub name is, None where there is none."""
+    absent: dict[str, Any] = {
+        f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors", "gated_repo")
+    }
+    try:
+        found = cached_file(str(source), name, **absent)
+    except (OSError, ValueError):  # a wrong name: loading the model says so
+        return None
+    return None if found is None else Path(found)

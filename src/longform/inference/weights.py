@@ -64,13 +64,13 @@ def check_weights(
     ``found``: "missing_keys", "mismatched_keys" and "unexpected_keys", as transformers reports them. What may be:
 
     * a pooler is left over, missing where nothing uses it, and new with ``new_head``;
-    * another head is left over; with ``new_head`` a part of the head is new that is missing as a whole, or in which
-      something has another size;
+    * another head is left over; with ``new_head`` a part of the head is new that is missing as a whole, and so is what
+      has another size in it, such as the last layer for another number of labels;
     * buffers of older versions are left over.
     """
     named, parts = type(model).__name__, _Parts(model)
     other_size = [key if isinstance(key, str) else key[0] for key in found["mismatched_keys"]]
-    new = parts.new({*found["missing_keys"], *other_size}) if new_head else set()
+    new = parts.new(found["missing_keys"], other_size) if new_head else set()
     if missing := [name for name in found["missing_keys"] if name not in new and not parts.unused(name)]:
         raise CheckpointError(
             f'"{source}" lacks the weights {_listed(missing)} that {named} needs{_why(model, parts, missing, found)}'
@@ -104,10 +104,11 @@ class _Parts:
     def unused(self, name: str) -> bool:
         return self.bare and self.of(name) == "pooler"
 
-    def new(self, names: set[str]) -> set[str]:
-        """Those of ``names`` that are in a part, not of the encoder, of which nothing has been read."""
-        read = {self.of(name) for name in self.names if name not in names}
-        return {name for name in names if not self.in_encoder(name) and self.of(name) not in read}
+    def new(self, missing: Collection[str], other_size: Collection[str]) -> set[str]:
+        """What is not of the encoder: of ``other_size``, or in a part of which the checkpoint has nothing."""
+        found = {self.of(name) for name in self.names if name not in missing}
+        whole = {name for name in missing if self.of(name) not in found}
+        return {name for name in (*whole, *other_size) if not self.in_encoder(name)}
 
 
 def _why(model: PreTrainedModel, parts: _Parts, missing: Iterable[str], found: Mapping[str, Collection[Any]]) -> str:

@@ -105,6 +105,7 @@ class LinformerAttention(nn.Module):
         *,
         shared_projection: SequenceProjection | None = ...,
         residual: Tensor | None = ...,
+        readers: Tensor | None = ...,
         output_attentions: Literal[False] = ...,
     ) -> Tensor: ...
 
@@ -116,6 +117,7 @@ class LinformerAttention(nn.Module):
         *,
         shared_projection: SequenceProjection | None = ...,
         residual: Tensor | None = ...,
+        readers: Tensor | None = ...,
         output_attentions: bool,
     ) -> Tensor | tuple[Tensor, Tensor]: ...
 
@@ -126,16 +128,25 @@ class LinformerAttention(nn.Module):
         *,
         shared_projection: SequenceProjection | None = None,
         residual: Tensor | None = None,
+        readers: Tensor | None = None,
         output_attentions: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend: hidden_states (B, n, D) of n <= max_length tokens; ``attention_mask`` (B, n), 1 text and 0 padding.
 
-        ``shared_projection``: with sharing "layerwise". ``residual`` (B, n, D) is added. Returns (B, n, D), and with
-        ``output_attentions`` the weights. Raises InputError on a longer input or a mask of another shape.
+        ``shared_projection``: with sharing "layerwise". ``residual`` (B, n, D) is added. ``readers`` bool (B, n): the
+        text and tokens that read it without being read, in texts that every query sees as a whole. Returns (B, n, D),
+        and with ``output_attentions`` the weights. Raises InputError on a longer input or a mask of another shape.
         """
         hidden, mask = self.checked(hidden_states, attention_mask)
-        query = self.queries(hidden)
-        if self.window is None or self.reaches_all(hidden.shape[1], output_attentions=output_attentions):
+        query = self.queries(hidden if readers is None else self.checked(hidden_states, readers)[0])
+        whole = self.window is None or self.reaches_all(hidden.shape[1], output_attentions=output_attentions)
+        if readers is not None and not whole:
+            raise InputError(
+                f"tokens that are not read (query_expansion with attend=False) need a text of at most 2 x "
+                f"attention_window={self.window} tokens, not n={hidden.shape[1]}: shorten the query, or convert with a "
+                "wider window"
+            )
+        if whole:
             memories = self.memories(hidden, mask, shared_projection)
             context, weights = self.attended(query, memories, output_attentions=output_attentions)
         else:

@@ -15,7 +15,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
 from longform.errors import InputError
-from longform.functional.masks import TextFirst, blank_padding, checked_mask, moved, text_first
+from longform.functional.masks import TextFirst, blank_padding, checked_mask, moved, reading_mask, text_first
 from longform.functional.pooling import pooled
 from longform.functional.positions import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
@@ -67,11 +67,16 @@ class LinformerLayer(GradientCheckpointingLayer):
         attention_mask: Tensor | None,
         shared_projection: SequenceProjection | None,
         output_attentions: bool,
+        readers: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """hidden_states (B, n, D), checked bool mask (B, n) -> (B, n, D) and attention weights or None."""
+        """hidden_states (B, n, D), checked bool mask (B, n) -> (B, n, D) and attention weights or None.
+
+        ``readers``: see LinformerAttention.
+        """
         source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
+        more = {} if readers is None else {"readers": readers}
         attended = self.attention(
-            source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions
+            source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions, **more
         )
         context, weights = attended if output_attentions else (attended, None)
         if self.pre_norm:
@@ -109,15 +114,16 @@ class LinformerEncoder(nn.Module):
         *,
         output_hidden_states: bool,
         output_attentions: bool,
+        readers: Tensor | None = None,
         overwrite: bool = False,
     ) -> BaseModelOutput:
         """hidden (B, n, D) with padding blanked, checked bool mask (B, n) or None.
 
-        ``overwrite``: nobody needs ``hidden`` afterwards.
+        ``readers``: see LinformerAttention; ``overwrite``: nobody needs ``hidden`` afterwards.
         """
         states, attentions = [], []
         known = all(type(layer) is LinformerLayer for layer in self.layers)
-        in_parts = known and not output_attentions and can_run_in_parts(self, hidden)
+        in_parts = known and not output_attentions and readers is None and can_run_in_parts(self, hidden)
         for layer in self.layers:
             if output_hidden_states:  # otherwise one layer's states at a time are alive
                 states.append(hidden)
@@ -126,7 +132,7 @@ class LinformerEncoder(nn.Module):
                 in_place = overwrite and not output_hidden_states
                 hidden = layer_in_parts(layer, hidden, mask, self.shared_projection, in_place=in_place)
             else:
-                hidden, weights = layer(hidden, mask, self.shared_projection, output_attentions)
+                hidden, weights = layer(hidden, mask, self.shared_projection, output_attentions, readers)
                 attentions.append(weights)
             overwrite = True
         if self.final_norm is not None:
@@ -254,6 +260,7 @@ class LinformerModel(LinformerPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        query_expansion_positions: Tensor | None = None,
         **kwargs: object,
     ) -> BaseModelOutputWithPooling:
         """Encode input_ids long (B, n) or inputs_embeds (B, n, D) under attention_mask (B, n) of 1 and 0.
@@ -261,17 +268,20 @@ class LinformerModel(LinformerPreTrainedModel):
         Padding may stand on either side of a text: positions count from its first token, unless ``position_ids`` (n),
         (1, n) or (B, n) gives them, and what is returned stands in the places of the input.
         ``output_attentions`` computes the weights explicitly: (B, h, n, k) a layer, see LinformerAttention.
+        ``query_expansion_positions`` bool (B, n), from sentence-transformers' MultiVectorEncoder: tokens that
+        attention_mask hides and that have states all the same; they read the text, and no token reads them.
         Raises InputError on both or neither input, on n above max_position_embeddings, and on a bad mask.
         """
         batch, length = self._checked_shape(input_ids, inputs_embeds)
         mask = checked_mask(attention_mask, batch=batch, length=length)
+        readers = reading_mask(mask, query_expansion_positions)
         if inputs_embeds is not None:
-            inputs_embeds = blank_padding(inputs_embeds, mask)
+            inputs_embeds = blank_padding(inputs_embeds, mask if readers is None else readers)
         order = text_first(mask)
         if order is not None:
-            mask, input_ids, inputs_embeds, token_type_ids, position_ids = (
+            mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids = (
                 None if x is None else moved(x, order.there)
-                for x in (mask, input_ids, inputs_embeds, token_type_ids, position_ids)
+                for x in (mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids)
             )
         hidden = self.embeddings(
             input_ids, inputs_embeds=inputs_embeds, token_type_ids=token_type_ids, position_ids=position_ids
@@ -281,8 +291,11 @@ class LinformerModel(LinformerPreTrainedModel):
         wants = self.config.output_attentions if output_attentions is None else output_attentions
         keeps = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         own = type(self.embeddings) is Embeddings and can_run_in_parts(self.embeddings, hidden)
-        hidden = blank_padding(hidden, mask)
-        out = self.encoder(hidden, mask, output_hidden_states=bool(keeps), output_attentions=bool(wants), overwrite=own)
+        hidden = blank_padding(hidden, mask if readers is None else readers)
+        out = self.encoder(
+            hidden, mask, output_hidden_states=bool(keeps), output_attentions=bool(wants), readers=readers,
+            overwrite=own,
+        )  # fmt: skip
         pooler_output = self._pooled(out.last_hidden_state, mask)
         out = out if order is None else self._in_places(out, order)
         return BaseModelOutputWithPooling(

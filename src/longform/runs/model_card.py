@@ -12,16 +12,29 @@ from longform.runs.page import Block, Heading, markdown
 LOADING = """from transformers import {auto}
 
 model = {auto}.from_pretrained("this folder", trust_remote_code=True)  # pip install longform"""
-SENTENCES = """from sentence_transformers import SentenceTransformer
+SENTENCES = """from sentence_transformers import {loader}
 
-model = SentenceTransformer("this folder", trust_remote_code=True)  # pip install longform
-vectors = model.encode(["a long document", "another"])"""
+model = {loader}("this folder", trust_remote_code=True)  # pip install longform
+{call}"""
+CALLS = {  # of sentence-transformers' classes
+    "SentenceTransformer": 'vectors = model.encode(["a long document", "another"])',
+    "CrossEncoder": 'scores = model.predict([("a question", "a long document"), ("a question", "another")])',
+    "SparseEncoder": 'vectors = model.encode(["a long document", "another"])',
+    "MultiVectorEncoder": 'vectors = model.encode_document(["a long document", "another"])',
+}
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def is_hub_name(source: str) -> bool:
     """Whether ``source`` is the name of a model on the hub, not that of a folder here."""
     return _HUB_NAME.fullmatch(source) is not None and not Path(source).exists()
+
+
+def loading(auto: str, loader: str | None = None) -> str:
+    """The Python that loads a folder by an Auto class, or by ``loader``, a class of sentence-transformers."""
+    if loader not in CALLS:
+        return LOADING.format(auto=auto)
+    return SENTENCES.format(loader=loader, call=CALLS[loader])
 
 
 def model_card(

@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
+from longform.conversion.cross_encoder import IDENTITY, OLDER, with_activation
 from longform.errors import ConfigurationError
 from longform.inference import classifiers, fine_tuning
 from longform.inference.fine_tuning import FineTuning
@@ -25,7 +26,7 @@ from longform.training.labels import (
 )
 from longform.training.run_folder import current_process, place_of_run
 from longform.training.settings import FinetuningSettings
-from longform.training.students import with_labels
+from longform.training.students import activation_for, with_labels
 from longform.training.trainer import carry_out
 
 PROBLEMS = {SINGLE: classifiers.SINGLE_LABEL, MULTI: classifiers.MULTI_LABEL, REGRESSION: classifiers.REGRESSION}
@@ -100,6 +101,7 @@ def finetune(
             validation = examples_of(validation, **fields)
         scheme, taught, held = _split(labelled, validation, settings)
         set_seed(settings.seed)
+        activation = IDENTITY if scheme.task == REGRESSION else activation_for(model, len(scheme.names))
         opened = with_labels(
             model, len(scheme.names), tokenizer, problem_type=PROBLEMS[scheme.task],
             pooling=settings.classifier_pooling,
@@ -109,7 +111,8 @@ def finetune(
         known = {} if isinstance(train, tuple) else fields
         if progress and process.is_main_process:
             print(job.understood(), file=sys.stderr)
-        _remember(opened.model.config, FineTuning(scheme.task, job.max_length, taught.pairs is not None, **known))
+        how = FineTuning(scheme.task, job.max_length, taught.pairs is not None, **known)
+        _remember(opened.model.config, how, activation)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
     end = run.records.last("end") or {}
     metrics = {name: value for name, value in end.items() if name not in ("event", "step")}
@@ -120,14 +123,14 @@ def finetune(
     )  # fmt: skip
 
 
-def _remember(config: Any, how: FineTuning) -> None:
-    """Write down what the model was trained with; sentence-transformers' CrossEncoder gives a regression's values."""
-    setattr(config, fine_tuning.FIELD, how._asdict())
-    theirs = dict(getattr(config, "sentence_transformers", None) or {})
-    theirs.pop("activation_fn", None)  # of the source, for labels of its own
-    if how.task == REGRESSION:
-        theirs["activation_fn"] = "torch.nn.modules.linear.Identity"  # where it takes a sigmoid otherwise
-    config.sentence_transformers = theirs
+def _remember(config: Any, how: FineTuning, activation: str | None) -> None:
+    """Write down what the model was trained with, and what sentence-transformers' CrossEncoder makes of its logits.
+
+    A regression's logits are its values; those of other tasks mean what the source's do, where they are as many.
+    """
+    for name, value in ({fine_tuning.FIELD: how._asdict()} | with_activation(config, activation)).items():
+        setattr(config, name, value)
+    vars(config).pop(OLDER, None)
 
 
 def _split(

@@ -18,7 +18,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from longform.conversion.cross_encoder import activation_of
 from longform.errors import ConfigurationError
+from longform.inference.sentence_modules import settings_of
 from longform.inference.weights import load_whole, quiet_transformers, reading
 from longform.models.configuration_linformer import LinformerConfig
 
@@ -95,14 +97,31 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def activation_for(source: Any, labels: int) -> str | None:
+    """The activation with which sentence-transformers' CrossEncoder runs the classifier ``source``, its class's name.
+
+    None for the default, for what is no classifier, and where it has another number of ``labels``. ``source``: as in
+    ``with_labels``.
+    """
+    if isinstance(source, str | Path):
+        with reading(f'the configuration of "{source}"', source):
+            config, settings = AutoConfig.from_pretrained(source), settings_of(source)
+        named = (config.architectures or [""])[0]
+    else:
+        model = getattr(source, "model", source)
+        config, settings, named = model.config, {}, type(model).__name__
+    return activation_of(config, settings) if named.endswith(CLASSIFIER) and config.num_labels == labels else None
+
+
 def with_labels(
     source: Any, labels: int, tokenizer: PreTrainedTokenizerBase | None, *, pooling: str | None = None, **config: Any
 ) -> Student:
     """An encoder with a classification head for ``labels`` values: the one it has where that fits, else a new one.
 
-    ``source``: a loaded model, a ConversionResult, a folder or a hub name. ``pooling``: what a Longform's new head
-    sees, None for what its config says. ``config``: more fields of its config. Raises ConfigurationError where the
-    model has a head of another pooling, or is no Longform.
+    ``source``: a loaded model, a ConversionResult, a folder or a hub name, of whose files for sentence-transformers
+    none is saved with the classifier. ``pooling``: what a Longform's new head sees, None for what its config says.
+    ``config``: more fields of its config. Raises ConfigurationError where the model has a head of another pooling, or
+    is no Longform.
     """
     if isinstance(source, str | Path):
         tokenizer = tokenizer or load_tokenizer(source)
@@ -110,7 +129,7 @@ def with_labels(
             with reading(f'the configuration of "{source}"', source):
                 found = AutoConfig.from_pretrained(source)
             config |= _chosen_pooling(found, pooling, f'"{source}"')
-        return Student(_with_labels(source, labels, config), tokenizer, Path(source) if Path(source).is_dir() else None)
+        return Student(_with_labels(source, labels, config), tokenizer)
     opened = open_student(source, tokenizer)
     if pooling is not None:
         named = type(opened.model).__name__
