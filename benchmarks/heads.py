@@ -24,7 +24,7 @@ from longform.data.batching import Batch
 from longform.data.storage import atomic_write
 from longform.evaluation.classification import classification_scores, label_ids
 from longform.functional.pooling import pooled
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import Encoder
 from longform.inference.strategies import run_texts
 from longform.studies.demo.head import fit_head
 from longform.studies.demo.material import Material
@@ -37,7 +37,7 @@ HELD_OUT = 0.2
 
 def embed(folder: Path, texts: Sequence[str], length: int) -> np.ndarray:
     """The vectors of every single pooling from one pass over the texts: float32 (N, P D)."""
-    encoder = load_encoder(folder, pooling="cls", max_length=length, dtype="auto")
+    encoder = Encoder.from_pretrained(folder, pooling="cls", max_length=length, dtype="auto")
 
     def forward(batch: Batch) -> Tensor:
         inputs = batch.model_inputs()

@@ -22,7 +22,7 @@ from benchmarks.records import Record, append_record
 from longform.conversion.convert import ConversionResult
 from longform.data.bundled import bundled_encoder_folder
 from longform.evaluation.embeddings import agreement, retrieval_scores, similarity_spearman
-from longform.inference.encoders import TextEncoder, load_encoder
+from longform.inference.encoders import Encoder
 from longform.training.distillation import distill
 from longform.training.settings import DistillationSettings
 
@@ -62,20 +62,21 @@ def healing_texts(kind: str, data: Path) -> list[str]:
     return meetings(data) if kind == "meetings" else papers(data)
 
 
-def encoder_of(model: Any, tokenizer: Any) -> TextEncoder:
+def encoder_of(model: Any, tokenizer: Any) -> Encoder:
     """A model in memory as mean-pooled, normalised embeddings."""
-    return TextEncoder(model.eval(), tokenizer, tokenizer.model_max_length, pooling="mean", normalise=True)
+    return Encoder(model.eval(), tokenizer, tokenizer.model_max_length, pooling="mean", normalise=True)
 
 
-def fidelity(student: TextEncoder, data: Path, documents: int) -> dict[str, float]:
+def fidelity(student: Encoder, data: Path, documents: int) -> dict[str, float]:
     """Cosine to the teacher on held-out articles cut at 512 tokens, and STS-B dev Spearman of both."""
-    teacher = load_encoder(bundled_encoder_folder())
+    teacher = Encoder.from_pretrained(bundled_encoder_folder())
     texts = articles(data)[-documents:]
-    same = agreement(*(encoder.embed(texts, strategy="cut", limit=512) for encoder in (student, teacher)))
+    same = agreement(*(encoder.values(texts, strategy="cut", limit=512) for encoder in (student, teacher)))
     pairs = pd.read_parquet(data / "stsb_dev.parquet")
     first, second = pairs.sentence1.tolist(), pairs.sentence2.tolist()
     student_rho, teacher_rho = (
-        similarity_spearman(encoder.embed(first), encoder.embed(second), pairs.score) for encoder in (student, teacher)
+        similarity_spearman(encoder.encode(first), encoder.encode(second), pairs.score)
+        for encoder in (student, teacher)
     )
     return {
         "cosine": same.mean, "lowest": same.lowest, "sts_spearman": student_rho, "sts_teacher": teacher_rho,
@@ -83,7 +84,7 @@ def fidelity(student: TextEncoder, data: Path, documents: int) -> dict[str, floa
     }  # fmt: skip
 
 
-def largest_difference(one: TextEncoder, other: TextEncoder, texts: Sequence[str]) -> float:
+def largest_difference(one: Encoder, other: Encoder, texts: Sequence[str]) -> float:
     """Largest absolute difference between the last hidden states of two encoders, over all tokens but padding."""
     largest = 0.0
     with torch.inference_mode():
@@ -109,7 +110,7 @@ def described(result: ConversionResult) -> dict[str, Any]:
 def zero_shot(options: argparse.Namespace) -> None:
     """Weights copied, nothing trained; hidden states are compared on STS-B dev, whose texts fit into the window."""
     result = longform.convert(bundled_encoder_folder(), **eval_options(options.convert))
-    teacher, student = load_encoder(bundled_encoder_folder()), encoder_of(result.model, result.tokenizer)
+    teacher, student = Encoder.from_pretrained(bundled_encoder_folder()), encoder_of(result.model, result.tokenizer)
     pairs = pd.read_parquet(options.data / "stsb_dev.parquet")
     texts = sorted({*pairs.sentence1, *pairs.sentence2}, key=len)
     metrics = {
@@ -130,7 +131,7 @@ def heal(options: argparse.Namespace) -> None:
     teacher, tokenizer = AutoModel.from_pretrained(source), AutoTokenizer.from_pretrained(source)
     texts = healing_texts(options.texts, options.data)
     plain = tokenizer if options.plain else None
-    done = distill(result, teacher, plain, texts, settings, output=options.output)
+    done = distill(result, teacher, texts, settings, tokenizer=plain, output=options.output)
     minutes = (time.process_time() - began) / 60 + options.spent_minutes
     metrics = fidelity(encoder_of(done.student, result.tokenizer), options.data, options.documents)
     described_run = {
@@ -143,13 +144,13 @@ def heal(options: argparse.Namespace) -> None:
 def retrieval(options: argparse.Namespace) -> None:
     """nDCG@10 of the original cut at 512, chunk-and-average, and of a Longform on the whole text."""
     queries, documents, relevant = retrieval_set(options.set, options.data)
-    original = load_encoder(bundled_encoder_folder(), max_length=512)
+    original = Encoder.from_pretrained(bundled_encoder_folder(), max_length=512)
     runs = {"original, cut at 512": (original, "cut"), "original, chunks averaged": (original, "chunk-average")}
     if options.model:
-        runs = {options.label: (load_encoder(options.model), "whole")} | (runs if options.baselines else {})
+        runs = {options.label: (Encoder.from_pretrained(options.model), "whole")} | (runs if options.baselines else {})
     for label, (encoder, strategy) in runs.items():
         began = time.process_time()
-        scores = retrieval_scores(encoder.embed(queries), encoder.embed(documents, strategy=strategy), relevant)
+        scores = retrieval_scores(encoder.encode(queries), encoder.encode(documents, strategy=strategy), relevant)
         seconds = time.process_time() - began
         metrics = {"ndcg_at_10": 100 * scores.ndcg, "recall_at_10": 100 * scores.recall[10], "cpu_seconds": seconds}
         keep("retrieval", {"data": options.set, "model": label, "strategy": strategy}, metrics)

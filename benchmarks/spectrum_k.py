@@ -33,7 +33,7 @@ from benchmarks.rank_k_encoder import rank_k_cosines
 from benchmarks.records import RECORDS, Record, append_record
 from longform.data.bundled import bundled_encoder_folder
 from longform.evaluation.embeddings import agreement
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import Encoder
 from longform.layers.sequence_projection import block_mean_matrix
 from longform.studies.spectrum.capture import LayerAttention, captured_layers
 from longform.studies.spectrum.choose import allowed_slots, head_k_at_total, k_at_total, kept_share
@@ -112,7 +112,7 @@ def choices(options: argparse.Namespace) -> None:
     curves = run.spectrum.cumulative.mean(1)
     texts = articles(options.data)
     held_out = texts[-options.documents :]
-    teacher = load_encoder(bundled_encoder_folder()).embed(held_out, strategy="cut", limit=TOKENS)
+    teacher = Encoder.from_pretrained(bundled_encoder_folder()).values(held_out, strategy="cut", limit=TOKENS)
     candidates = [slots for slots in allowed_slots(TOKENS, pooled=True) if slots >= 8]
     errors = interpolated(layer_errors(texts[:8], candidates), candidates)
     for projection, pooled in (("mean", True), ("linear", False)):
@@ -123,7 +123,7 @@ def choices(options: argparse.Namespace) -> None:
                 attention_window=None, sink_tokens=options.sinks, sharing="none" if by_head else "headwise",
             )  # fmt: skip
             student = encoder_of(result.model, result.tokenizer)
-            same = agreement(student.embed(held_out, strategy="cut", limit=TOKENS), teacher)
+            same = agreement(student.values(held_out, strategy="cut", limit=TOKENS), teacher)
             mean_k = [sum(layer) / len(layer) for layer in chosen] if by_head else chosen
             metrics = {
                 "cosine": same.mean, "lowest": same.lowest, "total": round(sum(mean_k)),

@@ -13,6 +13,10 @@ from longform.models.auto_hook import register_late
 if TYPE_CHECKING:
     from longform import kernels
     from longform.conversion.convert import ConversionResult, convert
+    from longform.evaluation.run import EvaluationResult, evaluate
+    from longform.inference.classifiers import Classifier
+    from longform.inference.encoders import Encoder
+    from longform.inference.run import InferenceResult, InferenceSettings, embed, predict
     from longform.layers.attention import LinformerAttention
     from longform.models.configuration_linformer import LinformerConfig
     from longform.models.inference import pack_weights
@@ -24,10 +28,22 @@ if TYPE_CHECKING:
         LinformerForSequenceClassification,
         LinformerForTokenClassification,
     )
+    from longform.training.distillation import DistillationResult, distill
+    from longform.training.finetuning import FinetuningResult, finetune
+    from longform.training.settings import DistillationSettings, FinetuningSettings
 
 __version__ = version("longform")
 __all__ = [
+    "Classifier",
     "ConversionResult",
+    "DistillationResult",
+    "DistillationSettings",
+    "Encoder",
+    "EvaluationResult",
+    "FinetuningResult",
+    "FinetuningSettings",
+    "InferenceResult",
+    "InferenceSettings",
     "LinformerAttention",
     "LinformerConfig",
     "LinformerForMaskedLM",
@@ -37,12 +53,26 @@ __all__ = [
     "LinformerForTokenClassification",
     "LinformerModel",
     "convert",
+    "distill",
+    "embed",
+    "evaluate",
+    "finetune",
     "kernels",
     "pack_weights",
+    "predict",
 ]
 
 _MODULES = {
+    "Classifier": "inference.classifiers",
     "ConversionResult": "conversion.convert",
+    "DistillationResult": "training.distillation",
+    "DistillationSettings": "training.settings",
+    "Encoder": "inference.encoders",
+    "EvaluationResult": "evaluation.run",
+    "FinetuningResult": "training.finetuning",
+    "FinetuningSettings": "training.settings",
+    "InferenceResult": "inference.run",
+    "InferenceSettings": "inference.run",
     "LinformerAttention": "layers.attention",
     "LinformerConfig": "models.configuration_linformer",
     "LinformerForMaskedLM": "models.task_heads",
@@ -52,8 +82,13 @@ _MODULES = {
     "LinformerForTokenClassification": "models.task_heads",
     "LinformerModel": "models.modeling_linformer",
     "convert": "conversion.convert",
+    "distill": "training.distillation",
+    "embed": "inference.run",
+    "evaluate": "evaluation.run",
+    "finetune": "training.finetuning",
     "kernels": "kernels",
     "pack_weights": "models.inference",
+    "predict": "inference.run",
 }
 
 register_late()

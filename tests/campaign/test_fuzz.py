@@ -26,7 +26,7 @@ from longform.conversion.sentence_transformers_folder import read_sentence_folde
 from longform.conversion.source import open_source
 from longform.data.text import read_documents
 from longform.errors import LongformError
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import Encoder
 from longform.inference.resumable import ResumableOutput
 from longform.runs.records import read_records
 from longform.training.checkpoints import newest_checkpoint
@@ -187,7 +187,7 @@ def converted(path: Path) -> None:
 def encoder(path: Path) -> None:
     with contextlib.suppress(LongformError):
         read_sentence_folder(path.parent)
-    load_encoder(path.parent, device="cpu")
+    Encoder.from_pretrained(path.parent, device="cpu")
 
 
 def readers(model: Path) -> dict[str, Reader]:

@@ -11,7 +11,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from longform.cli.main import main
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import Encoder
 from tolerances import TOLERANCES
 
 WORDS = [3, 9, 9, 20, 26, 5, 40, 41, 12, 80, 33, 62, 7, 18]  # the model takes 64 tokens
@@ -34,15 +34,15 @@ def near(actual: object, expected: object) -> None:
 
 def test_four_graphs_embed_texts_of_every_length(counter, tiny_tokenizer, tmp_path):
     folder = save_longform(tmp_path, tiny_tokenizer, attention_window=8, memory_budget=6.0, num_hidden_layers=1)
-    eager, compiled = load_encoder(folder), load_encoder(folder, compile=True)
+    eager, compiled = Encoder.from_pretrained(folder), Encoder.from_pretrained(folder, compile=True)
     assert type(compiled.model) is type(eager.model)
     assert counter.frame_count == 0
     texts = ["near far " * (words // 2) + "a " * (words % 2) for words in WORDS]
-    near(compiled.embed(texts, max_tokens_per_batch=128), eager.embed(texts, max_tokens_per_batch=128))
+    near(compiled.encode(texts, max_tokens_per_batch=128), eager.encode(texts, max_tokens_per_batch=128))
     made = counter.frame_count
     assert 1 <= made <= 4  # one text or several, shorter than the limit or not
     others = ["far near " * (words // 2) for words in MORE]
-    near(compiled.embed(others, max_tokens_per_batch=128), eager.embed(others, max_tokens_per_batch=128))
+    near(compiled.encode(others, max_tokens_per_batch=128), eager.encode(others, max_tokens_per_batch=128))
     assert counter.frame_count == made
 
 

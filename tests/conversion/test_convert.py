@@ -270,7 +270,7 @@ def test_a_windowed_model_has_no_dropout_on_attention(make_source):
     pure = longform.convert(source, max_length=96, attention_window=None, projected_length=24)
     assert windowed.model.config.attention_probs_dropout_prob == 0.0
     assert pure.model.config.attention_probs_dropout_prob == 0.25
-    assert "is 0 instead of 0.25" in windowed.report.summary()
+    assert "is 0 instead of 0.25" in windowed.report.summary() == str(windowed.report)
     assert "instead of" not in "".join(pure.report.notes)
 
 

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 import longform
 from longform.cli.main import main
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import Encoder
 from tolerances import assert_close
 
 with warnings.catch_warnings():
@@ -39,8 +39,8 @@ def test_one_command_changes_all_three(sentence_longform, tmp_path, length, caps
     sentences = SentenceTransformer(str(out), device="cpu")
     assert sentences.max_seq_length == length
     assert sentences.preprocess([LONG_TEXT])["input_ids"].shape == (1, length)
-    assert load_encoder(out).limit == length
-    vectors = [load_encoder(folder).embed(["a short one"]) for folder in (sentence_longform, out)]
+    assert Encoder.from_pretrained(out).limit == length
+    vectors = [Encoder.from_pretrained(folder).encode(["a short one"]) for folder in (sentence_longform, out)]
     torch.testing.assert_close(*map(torch.from_numpy, vectors))
 
 

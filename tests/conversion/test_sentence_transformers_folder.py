@@ -6,7 +6,7 @@ import torch
 
 import longform
 from longform.errors import ConversionError
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import Encoder
 from longform.training.distillation import distill
 from longform.training.settings import DistillationSettings
 
@@ -82,12 +82,12 @@ def test_a_converted_folder_of_the_first_versions_is_distilled_and_embeds(old_fo
     folder = longform.convert(old_folder, max_length=96).save_pretrained(tmp_path / "out")
     settings = DistillationSettings(length=48, min_length=16, max_steps=1, tokens_per_step=200, heldout_documents=2)
     texts = ["the near and the far of it in good and bad " * 3] * 8
-    distill(folder, old_folder / "0_Transformer", None, texts, settings, output=tmp_path / "healed", progress=False)
+    distill(folder, old_folder / "0_Transformer", texts, settings, output=tmp_path / "healed", progress=False)
     for made in (folder, tmp_path / "healed"):
         expected = SentenceTransformer(str(made), device="cpu").encode(TEXTS, convert_to_tensor=True)
-        encoder = load_encoder(made)
+        encoder = Encoder.from_pretrained(made)
         assert encoder.pooling is None
-        torch.testing.assert_close(torch.from_numpy(encoder.embed(TEXTS)), expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(torch.from_numpy(encoder.encode(TEXTS)), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_the_folder_says_what_the_encoder_is_for(sentence_folder, make_source, tmp_path):

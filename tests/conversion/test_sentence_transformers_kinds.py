@@ -11,7 +11,7 @@ import torch
 
 import longform
 from longform.errors import CheckpointError, ConversionError
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import Encoder
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # at import only, in the packages that sentence-transformers imports
@@ -115,7 +115,7 @@ def test_a_sparse_encoder_keeps_its_vectors(name: str, make_source: Any, tiny_to
     assert ours.similarity_fn_name == "dot"
     assert "model = SparseEncoder(" in (folder / "README.md").read_text()
     with pytest.raises(CheckpointError, match="SparseEncoder"):
-        load_encoder(folder)
+        Encoder.from_pretrained(folder)
 
 
 def _late_interaction(encoder: Path, folder: Path, *, pooling: bool = False, **options: Any) -> Path:
@@ -173,7 +173,7 @@ def test_a_multi_vector_encoder_keeps_its_vectors(name: str, bert_folder: Path, 
     torch.testing.assert_close(scores, original.similarity(queries, documents), atol=1e-4, rtol=1e-5)
     assert "model = MultiVectorEncoder(" in (folder / "README.md").read_text()
     with pytest.raises(CheckpointError, match="MultiVectorEncoder"):
-        load_encoder(folder)
+        Encoder.from_pretrained(folder)
 
 
 def test_a_colbert_of_its_first_code_says_what_to_do(make_source: Any, tiny_tokenizer: Any, tmp_path: Path) -> None:

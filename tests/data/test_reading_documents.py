@@ -228,7 +228,7 @@ def test_text_of_strings_documents_and_rows() -> None:
     for given in ("near", Document("1", "near", {}), {"text": "near", "label": 3}, UserDict(text="near")):
         assert text_of(given) == "near"
     for given, message in (
-        ({"content": "near", "n": 3}, r'no field "text" .* are: content \(str\), n \(int\). Rename .*rename_column'),
+        ({"content": "near", "n": 3}, r'no field "text" .* are: content \(str\), n \(int\). Name .*rename_column'),
         ({"text": None}, r"are: text \(NoneType\)"),
         ({}, "are: none"),
         (["near"], 'list is no text: give strings, Documents, or rows with the field "text"'),

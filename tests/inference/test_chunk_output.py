@@ -10,7 +10,7 @@ import pytest
 
 from longform.errors import ConfigurationError, DataError
 from longform.inference.chunks import encode_chunks
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import Encoder
 from longform.inference.run import InferenceSettings, embed
 
 SETTINGS = InferenceSettings(progress=False, batch_tokens=400)
@@ -31,7 +31,7 @@ def test_a_record_a_chunk(longform_folder: Path, tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS[:40]])
     summary = embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS, chunk_tokens=24)
     rows = read(tmp_path / "out.jsonl")
-    expected = list(encode_chunks(load_encoder(longform_folder), TEXTS[:40], chunk_tokens=24))
+    expected = list(encode_chunks(Encoder.from_pretrained(longform_folder), TEXTS[:40], chunk_tokens=24))
     vectors = np.concatenate([each.vectors for each in expected])
     np.testing.assert_allclose([row["embedding"] for row in rows], vectors, rtol=0, atol=2e-5)
     assert [(row["id"], row["chunk"], [row["start"], row["end"]]) for row in rows] == [

@@ -12,7 +12,7 @@ from transformers import AutoModel
 
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.chunks import ChunkVectors, encode_chunks
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import Encoder
 
 TEXTS = ["", "the near text. it is far! ", "x", "good bad long short, " * 4, "a b c d e f g h i j k l m n"]
 LONG = " ".join(f"{word} {number}" for number in range(60) for word in ("the", "near", "far"))  # 420 tokens, 64 fit
@@ -29,9 +29,9 @@ def _near(found: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "lead"])
 def test_a_text_of_one_chunk_has_the_vector_of_the_text(longform_folder: Path, pooling: str) -> None:
-    encoder = load_encoder(longform_folder, pooling=pooling, normalise=True)
+    encoder = Encoder.from_pretrained(longform_folder, pooling=pooling, normalise=True)
     found = list(encode_chunks(encoder, TEXTS, chunk_tokens=62, max_tokens_per_batch=100))
-    _near(np.concatenate([each.vectors for each in found]), encoder.embed(TEXTS))
+    _near(np.concatenate([each.vectors for each in found]), encoder.encode(TEXTS))
     assert [each.spans.tolist() for each in found] == [[[0, len(text.strip())]] for text in TEXTS]
 
 
@@ -40,10 +40,10 @@ def test_prompts_and_modules_of_a_folder_count_for_the_first_chunk(tiny_tokenize
         save_longform(tmp_path, tiny_tokenizer), pooling={"include_prompt": False}, normalise=True,
         config_sentence_transformers={"prompts": {"document": "good: "}},
     )  # fmt: skip
-    encoder = load_encoder(folder).for_documents()
+    encoder = Encoder.from_pretrained(folder).for_documents()
     assert encoder.prompt == "good: "
     whole = list(encode_chunks(encoder, TEXTS, chunk_tokens=60))
-    _near(np.concatenate([each.vectors for each in whole]), encoder.embed(TEXTS))
+    _near(np.concatenate([each.vectors for each in whole]), encoder.encode(TEXTS))
     for text, (vectors, spans) in zip(TEXTS, encode_chunks(encoder, TEXTS, chunk_tokens=5), strict=True):
         assert len(vectors) == len(spans)
         assert "".join(text[start:stop] for start, stop in spans).split() == text.split() or len(spans) > 1
@@ -51,7 +51,7 @@ def test_prompts_and_modules_of_a_folder_count_for_the_first_chunk(tiny_tokenize
 
 def test_a_chunk_is_pooled_from_the_states_of_its_tokens(longform_folder: Path, tiny_tokenizer: Any) -> None:
     text = TEXTS[3].strip()
-    encoder = load_encoder(longform_folder)
+    encoder = Encoder.from_pretrained(longform_folder)
     (found,) = encode_chunks(encoder, text, chunk_tokens=7)
     ids = tiny_tokenizer(text)["input_ids"]
     states, content = _states(longform_folder, ids), len(ids) - 2
@@ -62,7 +62,7 @@ def test_a_chunk_is_pooled_from_the_states_of_its_tokens(longform_folder: Path, 
 
 
 def test_a_text_longer_than_the_model_is_read_in_stretches(longform_folder: Path, tiny_tokenizer: Any) -> None:
-    encoder = load_encoder(longform_folder)
+    encoder = Encoder.from_pretrained(longform_folder)
     (found,) = encode_chunks(encoder, LONG, chunk_tokens=10)
     ids = tiny_tokenizer(LONG, add_special_tokens=False, verbose=False)["input_ids"]
     assert len(found.vectors) == -(-len(ids) // 10)
@@ -81,29 +81,29 @@ def test_a_text_longer_than_the_model_is_read_in_stretches(longform_folder: Path
 
 
 def test_given_spans(longform_folder: Path) -> None:
-    encoder = load_encoder(longform_folder)
+    encoder = Encoder.from_pretrained(longform_folder)
     spans = [[(0, 3), (4, 8)], [(2, 5)]]
     first, second = encode_chunks(encoder, ["the near text", "a b c d"], boundaries=spans)
     assert (first.spans.tolist(), second.spans.tolist()) == ([[0, 3], [4, 8]], [[2, 5]])
     (whole,) = encode_chunks(encoder, "the near text", boundaries=[[(0, 13)]])
-    _near(whole.vectors[0], encoder.embed("the near text"))
+    _near(whole.vectors[0], encoder.encode("the near text"))
     with pytest.raises(InputError, match="not in order"):
         list(encode_chunks(encoder, "the near text", boundaries=[[(4, 8), (0, 3)]]))
 
 
 def test_what_cannot_be_chunked(longform_folder: Path, bert_folder: Path) -> None:
-    encoder = load_encoder(longform_folder)
+    encoder = Encoder.from_pretrained(longform_folder)
     with pytest.raises(ConfigurationError, match="a chunk has 63 tokens, the model takes 62"):
         list(encode_chunks(encoder, LONG, chunk_tokens=63))
     with pytest.raises(ConfigurationError, match="give single texts"):
         list(encode_chunks(encoder, [("a", "b")]))
     with pytest.raises(DataError, match="texts is int"):
         list(encode_chunks(encoder, 3))  # ty: ignore[invalid-argument-type]
-    assert isinstance(next(encode_chunks(load_encoder(bert_folder), "any encoder")), ChunkVectors)
+    assert isinstance(next(encode_chunks(Encoder.from_pretrained(bert_folder), "any encoder")), ChunkVectors)
 
 
 def test_layers_are_cut_like_states(tiny_tokenizer: Any, tmp_path: Path) -> None:
     folder = save_bert(tmp_path / "bert", tiny_tokenizer, output_hidden_states=True)
-    encoder = load_encoder(folder)
+    encoder = Encoder.from_pretrained(folder)
     (found,) = encode_chunks(encoder, TEXTS[3], chunk_tokens=5)
     assert np.isfinite(found.vectors).all()

@@ -18,8 +18,8 @@ from longform.data.special_tokens import special_tokens
 from longform.data.text import Document
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.evaluation.embeddings import agreement
-from longform.inference.classifiers import load_classifier
-from longform.inference.encoders import load_encoder
+from longform.inference.classifiers import Classifier
+from longform.inference.encoders import Encoder
 from longform.inference.strategies import chunks
 from tolerances import TOLERANCES
 
@@ -51,7 +51,7 @@ def test_embeddings_are_the_models_own(
     model: str, pooling: str, tiny_tokenizer: Any, request: pytest.FixtureRequest
 ) -> None:
     folder = request.getfixturevalue(model)
-    vectors = load_encoder(folder, pooling=pooling).embed(TEXTS, max_tokens_per_batch=70)
+    vectors = Encoder.from_pretrained(folder, pooling=pooling).encode(TEXTS, max_tokens_per_batch=70)
     assert vectors.dtype == np.float32
     pool = {"mean": lambda x: x.mean(0), "cls": lambda x: x[0], "max": lambda x: x.max(0)}[pooling]
     expected = [pool(plain_states(folder, tiny_tokenizer, tiny_tokenizer(text)["input_ids"])) for text in TEXTS]
@@ -60,17 +60,17 @@ def test_embeddings_are_the_models_own(
 
 def test_bfloat16_is_near_float32(bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("longform.inference.loading.native_bfloat16", lambda device: True)  # emulated is right, too
-    half = load_encoder(bert_folder, dtype="bfloat16").embed(TEXTS)
+    half = Encoder.from_pretrained(bert_folder, dtype="bfloat16").encode(TEXTS)
     assert half.dtype == np.float32
-    assert agreement(half, load_encoder(bert_folder).embed(TEXTS)).lowest > 0.999
+    assert agreement(half, Encoder.from_pretrained(bert_folder).encode(TEXTS)).lowest > 0.999
 
 
 def test_no_texts_give_no_rows(bert_folder: Path) -> None:
-    assert load_encoder(bert_folder).embed([]).shape == (0, 24)
+    assert Encoder.from_pretrained(bert_folder).encode([]).shape == (0, 24)
 
 
 def test_cut_takes_the_models_limit(bert_folder: Path, tiny_tokenizer: Any) -> None:
-    encoder = load_encoder(bert_folder)
+    encoder = Encoder.from_pretrained(bert_folder)
     assert encoder.limit == 32
     (outcome,) = encoder.outcomes([LONG], strategy="cut")
     total = len(tiny_tokenizer(LONG)["input_ids"])
@@ -80,7 +80,7 @@ def test_cut_takes_the_models_limit(bert_folder: Path, tiny_tokenizer: Any) -> N
 
 
 def test_whole_takes_a_longforms_limit(longform_folder: Path, tiny_tokenizer: Any) -> None:
-    encoder = load_encoder(longform_folder)
+    encoder = Encoder.from_pretrained(longform_folder)
     assert encoder.limit == 64
     (outcome,) = encoder.outcomes([LONG], strategy="whole")
     ids = tiny_tokenizer(LONG)["input_ids"]
@@ -90,8 +90,8 @@ def test_whole_takes_a_longforms_limit(longform_folder: Path, tiny_tokenizer: An
 
 @pytest.mark.parametrize("overlap", [0, 7])
 def test_chunk_average_weights_windows_by_their_tokens(bert_folder: Path, tiny_tokenizer: Any, overlap: int) -> None:
-    encoder = load_encoder(bert_folder)
-    vectors = encoder.embed([*TEXTS, LONG], strategy="chunk-average", overlap=overlap, max_tokens_per_batch=70)
+    encoder = Encoder.from_pretrained(bert_folder)
+    vectors = encoder.encode([*TEXTS, LONG], strategy="chunk-average", overlap=overlap, max_tokens_per_batch=70)
     content = tiny_tokenizer(LONG, add_special_tokens=False)["input_ids"]
     pieces, start = [], 0
     while True:
@@ -102,11 +102,11 @@ def test_chunk_average_weights_windows_by_their_tokens(bert_folder: Path, tiny_t
     cls, sep = tiny_tokenizer.cls_token_id, tiny_tokenizer.sep_token_id
     means = [plain_states(bert_folder, tiny_tokenizer, [cls, *piece, sep]).mean(0) for piece in pieces]
     assert_near(vectors[-1], np.average(means, axis=0, weights=[len(piece) for piece in pieces]))
-    assert_near(vectors[:-1], encoder.embed(TEXTS))
+    assert_near(vectors[:-1], encoder.encode(TEXTS))
 
 
 def test_chunks_of_windows_go_on_across_windows_of_texts(bert_folder: Path) -> None:
-    encoder = load_encoder(bert_folder)
+    encoder = Encoder.from_pretrained(bert_folder)
     texts = [*TEXTS, LONG] * 3
     outcomes = list(encoder.outcomes(texts, strategy="chunk-average", window=5))
     assert [outcome.index for outcome in outcomes] == list(range(24))
@@ -128,12 +128,12 @@ def test_special_tokens(tiny_tokenizer: Any) -> None:
 def test_sentence_transformers_folder_gives_pooling_and_normalisation(
     sentence_transformer_folder: Path, tiny_tokenizer: Any
 ) -> None:
-    encoder = load_encoder(sentence_transformer_folder)
+    encoder = Encoder.from_pretrained(sentence_transformer_folder)
     assert (encoder.pooling, encoder.normalise) == (None, True)
-    (vector,) = encoder.embed(["the near text"])
+    (vector,) = encoder.encode(["the near text"])
     first = plain_states(sentence_transformer_folder, tiny_tokenizer, tiny_tokenizer("the near text")["input_ids"])[0]
     assert_near(vector, first / np.linalg.norm(first))
-    assert not load_encoder(sentence_transformer_folder, normalise=False).normalise
+    assert not Encoder.from_pretrained(sentence_transformer_folder, normalise=False).normalise
 
 
 PROMPTS = {"prompts": {"query": "good: ", "passage": "bad "}}
@@ -163,40 +163,40 @@ def test_vectors_are_those_of_sentence_transformers(
     folder = make_sentence_transformer(save_bert(tmp_path, tokenizer), pooling=modes, normalise=True, **files)
     texts = ["The NEAR text", "", "x", "good bad " * 4, LONG, "GOOD: Bad"]
     expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
-    found = load_encoder(folder).embed(texts)
+    found = Encoder.from_pretrained(folder).encode(texts)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)  # of length 1, two layers in float32
     documents = [Document(str(number), text, {}) for number, text in enumerate(texts)]
-    assert_near(load_encoder(folder).embed(documents), expected)
+    assert_near(Encoder.from_pretrained(folder).encode(documents), expected)
 
 
 def test_a_chosen_length_may_be_more_than_the_folders(tiny_tokenizer: Any, tmp_path: Path) -> None:
     files = {"sentence_bert_config": {"max_seq_length": 9}}
     folder = make_sentence_transformer(save_bert(tmp_path, tiny_tokenizer), pooling={}, normalise=False, **files)
-    assert [load_encoder(folder, max_length=length).limit for length in (None, 5, 32)] == [9, 5, 32]
+    assert [Encoder.from_pretrained(folder, max_length=length).limit for length in (None, 5, 32)] == [9, 5, 32]
 
 
 def test_the_first_state_and_the_mean_make_a_vector_twice_as_wide(bert_folder: Path) -> None:
     texts = ["the near text", "far"]
-    found, first = (load_encoder(bert_folder, pooling=kind).embed(texts) for kind in ("cls_lead", "cls"))
+    found, first = (Encoder.from_pretrained(bert_folder, pooling=kind).encode(texts) for kind in ("cls_lead", "cls"))
     assert_near(found[:, : first.shape[1]], first)
-    assert_near(found[:, first.shape[1] :], load_encoder(bert_folder, pooling="lead").embed(texts))
+    assert_near(found[:, first.shape[1] :], Encoder.from_pretrained(bert_folder, pooling="lead").encode(texts))
 
 
 def test_one_text_gives_one_vector(bert_folder: Path, classifier_folder: Path) -> None:
-    encoder, classifier = load_encoder(bert_folder), load_classifier(classifier_folder)
-    several = encoder.embed(["the near text", "far"])
+    encoder, classifier = Encoder.from_pretrained(bert_folder), Classifier.from_pretrained(classifier_folder)
+    several = encoder.encode(["the near text", "far"])
     assert several.shape == (2, encoder.features)
     for one in ("the near text", Document("a", "the near text", {})):
-        assert encoder.embed(one).shape == (encoder.features,)
-        assert_near(encoder.embed(one), several[0])
+        assert encoder.encode(one).shape == (encoder.features,)
+        assert_near(encoder.encode(one), several[0])
         assert_near(next(encoder.outcomes(one)).values, several[0])
     assert classifier.logits("the near text").shape == (3,)
     assert encoder.collect("far").values.shape == (1, encoder.features)
 
 
 def test_texts_may_be_any_sequence_of_strings_or_rows(bert_folder: Path) -> None:
-    encoder, texts = load_encoder(bert_folder), ["near", "far"]
-    expected = encoder.embed(texts)
+    encoder, texts = Encoder.from_pretrained(bert_folder), ["near", "far"]
+    expected = encoder.encode(texts)
     table = pandas.DataFrame({"text": texts, "label": [1, 2]})
     rows = [{"text": text, "label": 1} for text in texts]
     for same in (
@@ -204,22 +204,20 @@ def test_texts_may_be_any_sequence_of_strings_or_rows(bert_folder: Path) -> None
         iter(texts),
         np.array(texts),
         table["text"],
+        table,
         rows,
         [Document("a", x, {}) for x in texts],
     ):
-        assert_near(encoder.embed(same), expected)
-    assert_near(encoder.embed(["ne\udc00ar \x00"]), encoder.embed(["ne\ufffdar  "]))  # as it is read from files
-    assert encoder.embed([("near", "far"), ["far", "near"]]).shape == (2, encoder.features)
+        assert_near(encoder.encode(same), expected)
+    assert_near(encoder.encode(["ne\udc00ar \x00"]), encoder.encode(["ne\ufffdar  "]))  # as it is read from files
+    assert encoder.encode([("near", "far"), ["far", "near"]]).shape == (2, encoder.features)
 
 
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (
-            pandas.DataFrame({"text": ["near"]}),
-            r'texts is DataFrame: give a text or a sequence .* list\(table\["text"\]\)',
-        ),
-        ({"text": "near"}, "texts is dict"),
+        (pandas.DataFrame({"body": ["near"]}), 'the DataFrame has no column "text"; its columns are: body'),
+        ({"text": "near"}, "texts is dict with the keys: text"),
         (b"near", "texts is bytes"),
         (3, "texts is int"),
         (None, "texts is NoneType"),
@@ -231,7 +229,7 @@ def test_texts_may_be_any_sequence_of_strings_or_rows(bert_folder: Path) -> None
 )
 def test_what_is_no_text_is_refused(bert_folder: Path, texts: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        load_encoder(bert_folder).embed(texts)
+        Encoder.from_pretrained(bert_folder).encode(texts)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +239,7 @@ def test_a_broken_list_of_modules_is_refused(copy: Path, content: str) -> None:
     make_sentence_transformer(copy, pooling={"pooling_mode_cls_token": True}, normalise=False)
     (copy / "modules.json").write_text(content)
     with pytest.raises(CheckpointError, match=f'"{copy}|modules.json'):
-        load_encoder(copy)
+        Encoder.from_pretrained(copy)
 
 
 @pytest.mark.parametrize("content", ["[{", "[3]"])
@@ -249,29 +247,29 @@ def test_broken_settings_of_the_pooling_are_refused(copy: Path, content: str) ->
     make_sentence_transformer(copy, pooling={}, normalise=False)
     (copy / "1_Pooling" / "config.json").write_text(content)
     with pytest.raises(CheckpointError, match=f'"{copy}" cannot be loaded'):
-        load_encoder(copy)
+        Encoder.from_pretrained(copy)
 
 
 def test_options_that_make_no_sense(bert_folder: Path) -> None:
     with pytest.raises(ConfigurationError, match='pooling is "sum"'):
-        load_encoder(bert_folder, pooling="sum")
+        Encoder.from_pretrained(bert_folder, pooling="sum")
     with pytest.raises(ConfigurationError, match="takes 32 tokens"):
-        load_encoder(bert_folder, max_length=33)
+        Encoder.from_pretrained(bert_folder, max_length=33)
     with pytest.raises(ConfigurationError, match='dtype is "int4"'):
-        load_encoder(bert_folder, dtype="int4")
+        Encoder.from_pretrained(bert_folder, dtype="int4")
     with pytest.raises(ConfigurationError, match='dtype is "int8"; it is "float32", "bfloat16" or "auto"'):
-        load_encoder(bert_folder, dtype="int8")
-    encoder = load_encoder(bert_folder)
+        Encoder.from_pretrained(bert_folder, dtype="int8")
+    encoder = Encoder.from_pretrained(bert_folder)
     with pytest.raises(ConfigurationError, match="overlap is 30; with 32 tokens a chunk it is from 0 to 29"):
-        encoder.embed(["a"], strategy="chunk-average", overlap=30)
+        encoder.encode(["a"], strategy="chunk-average", overlap=30)
     with pytest.raises(ConfigurationError, match='strategy is "guess"'):
-        encoder.embed(["a"], strategy="guess")
+        encoder.encode(["a"], strategy="guess")
     with pytest.raises(DataError, match="pairs"):
-        encoder.embed([("a", "b")], strategy="chunk-average")
+        encoder.encode([("a", "b")], strategy="chunk-average")
 
 
 def test_a_maximum_does_not_hide_what_is_not_finite(bert_folder: Path) -> None:
-    encoder = load_encoder(bert_folder, pooling="max")
+    encoder = Encoder.from_pretrained(bert_folder, pooling="max")
     with torch.no_grad():
         encoder.model.embeddings.word_embeddings.weight.fill_(torch.nan)
-    assert np.isnan(encoder.embed(["a text"])).all()
+    assert np.isnan(encoder.encode(["a text"])).all()

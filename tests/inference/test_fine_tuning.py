@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification
 from longform import convert
 from longform.errors import DataError
 from longform.evaluation.comparison import Contender, RunSettings, compare_classification
-from longform.inference.classifiers import load_classifier
+from longform.inference.classifiers import Classifier
 from longform.inference.fine_tuning import FineTuning, of_config
 from longform.inference.run import InferenceSettings, predict
 from longform.training.finetuning import finetune
@@ -34,7 +34,7 @@ def data(tmp_path: Path) -> Path:
 
 def _tuned(longform_folder: Path, data: Any, output: Path, **options: Any) -> Path:
     fields = {} if isinstance(data, Examples) else {"text_field": "body", "label_field": "kind"}
-    finetune(longform_folder, None, data, QUICK, output=output, progress=False, **fields, **options)
+    finetune(longform_folder, data, QUICK, output=output, progress=False, **fields, **options)
     return output
 
 
@@ -49,7 +49,7 @@ def _evaluated(model: Path, data: Path, strategy: str = "whole", **fields: Any) 
 
 def test_length_and_fields_are_taken_up(longform_folder: Path, data: Path, tmp_path: Path) -> None:
     model = _tuned(longform_folder, data, tmp_path / "model")
-    assert load_classifier(model).limit == 12
+    assert Classifier.from_pretrained(model).limit == 12
     predict(model, data, tmp_path / "out.jsonl", SETTINGS)
     assert [record["tokens"] for record in _records(tmp_path / "out.jsonl")] == [12] * len(ROWS)
     assert _evaluated(model, data)[0]["truncated"] == len(ROWS)
@@ -63,7 +63,7 @@ def test_length_and_fields_are_taken_up(longform_folder: Path, data: Path, tmp_p
 def test_what_differs_is_said(longform_folder: Path, data: Path, tmp_path: Path) -> None:
     model = _tuned(longform_folder, data, tmp_path / "model")
     with pytest.warns(UserWarning, match="was fine-tuned with max_length=12 and is run here with max_length=20"):
-        assert load_classifier(model, max_length=20).limit == 20
+        assert Classifier.from_pretrained(model, max_length=20).limit == 20
     with pytest.warns(UserWarning, match="fine-tuned with text_field='body' and is run here with text_field='more'"):
         predict(model, data, tmp_path / "out.jsonl", InferenceSettings(text_field="more", progress=False))
     with pytest.warns(UserWarning, match="with label_field='kind' and is run here with label_field='more'"):  # noqa: SIM117
@@ -80,7 +80,7 @@ def test_a_model_of_pairs_takes_no_single_text(longform_folder: Path, data: Path
     with pytest.raises(DataError, match=r"a\.txt is a single text, and the model was fine-tuned on pairs.*'more'"):
         predict(model, tmp_path / "a.txt", tmp_path / "single.jsonl", SETTINGS)
     with pytest.raises(DataError, match="text 1 is a single text"):
-        load_classifier(model).logits([("one", "two"), "three"])
+        Classifier.from_pretrained(model).logits([("one", "two"), "three"])
 
 
 def test_pairs_from_memory_are_remembered_without_a_field(longform_folder: Path, data: Path, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_pairs_from_memory_are_remembered_without_a_field(longform_folder: Path,
 
 def test_a_model_that_remembers_nothing_is_run_as_before(classifier_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "the text", "label": "good"}\n')
-    assert load_classifier(classifier_folder).limit == 64
+    assert Classifier.from_pretrained(classifier_folder).limit == 64
     predict(classifier_folder, tmp_path / "a.jsonl", tmp_path / "out.jsonl", SETTINGS)
     assert _evaluated(classifier_folder, tmp_path / "a.jsonl")[0]["items"] == 1
 
@@ -130,10 +130,10 @@ def test_a_regression_is_a_cross_encoder_without_sigmoid(
     if kind == "reranker, saved today":  # in a file of its own
         CrossEncoder(str(source), device="cpu").save_pretrained(str(tmp_path / "saved"))
         convert(tmp_path / "saved", max_length=64).save_pretrained(source := tmp_path / "converted")
-    examples = Examples(["near text", "far text"] * 6, [-30.0, 40.0] * 6, ["it is good", "it is bad"] * 6)
+    examples = Examples(["near text", "far text"] * 6, [-30.5, 40.5] * 6, ["it is good", "it is bad"] * 6)
     _tuned(source, examples, tmp_path / "model")
     pairs = list(zip(examples.texts[:2], examples.pairs[:2], strict=True))
-    expected = load_classifier(tmp_path / "model").logits(pairs)[:, 0]
+    expected = Classifier.from_pretrained(tmp_path / "model").logits(pairs)[:, 0]
     found = CrossEncoder(str(tmp_path / "model"), device="cpu").predict(pairs)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 

@@ -24,7 +24,7 @@ from tiny_models import save_bert, save_longform
 from longform.data.text import written
 from longform.errors import CheckpointError, ConfigurationError, DataError, InputError
 from longform.inference import run as inference
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import Encoder
 from longform.inference.run import InferenceSettings, embed, predict
 from tolerances import TOLERANCES
 
@@ -61,7 +61,7 @@ def test_embed_in_order_with_counts(longform_folder: Path, tmp_path: Path) -> No
     summary = embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS)
     records = read(tmp_path / "out.jsonl")
     assert [record["id"] for record in records] == [f"{source}:{number}" for number in range(1, 304)]
-    expected = load_encoder(longform_folder).embed([text.replace("\x00", " ") for text in written])
+    expected = Encoder.from_pretrained(longform_folder).encode([text.replace("\x00", " ") for text in written])
     found = np.array([record["embedding"] for record in records], dtype=np.float32)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert (summary.documents, summary.resumed, summary.replaced_characters) == (303, 0, 1)
@@ -440,10 +440,10 @@ def test_full_disk_in_the_end_loses_nothing(
 
 
 def test_nan_names_the_document(bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = load_encoder(bert_folder)
+    encoder = Encoder.from_pretrained(bert_folder)
     with torch.no_grad():
         encoder.model.embeddings.word_embeddings.weight[encoder.tokenizer.convert_tokens_to_ids("bad")] = float("nan")
-    monkeypatch.setattr(inference, "load_encoder", lambda *_, **__: encoder)
+    monkeypatch.setattr(Encoder, "from_pretrained", lambda *_, **__: encoder)
     source = write(tmp_path / "a.jsonl", ["good", "bad", "far"])
     with pytest.raises(InputError, match=r"document .*a\.jsonl:2: the model's result is NaN"):
         embed(bert_folder, source, tmp_path / "out.jsonl", SETTINGS)
@@ -453,9 +453,9 @@ def test_nan_names_the_document(bert_folder: Path, tmp_path: Path, monkeypatch: 
 def test_failure_of_the_model_names_the_documents(
     bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = load_encoder(bert_folder)
+    encoder = Encoder.from_pretrained(bert_folder)
     encoder.model.embeddings.position_embeddings.weight = torch.nn.Parameter(torch.zeros(4, 24))
-    monkeypatch.setattr(inference, "load_encoder", lambda *_, **__: encoder)
+    monkeypatch.setattr(Encoder, "from_pretrained", lambda *_, **__: encoder)
     source = write(tmp_path / "a.jsonl", ["good " * 20, "far"])
     with pytest.raises(InputError, match=r"one of the 2 documents from .*a\.jsonl:1 to .*a\.jsonl:2 failed"):
         embed(bert_folder, source, tmp_path / "out.jsonl", SETTINGS)

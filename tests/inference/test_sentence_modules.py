@@ -15,7 +15,7 @@ from transformers import AutoConfig
 
 from longform import convert
 from longform.errors import CheckpointError, ConfigurationError
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import Encoder
 
 TEXTS = ["the near text", "", "x", "good bad " * 4, "of " * 9]
 WIDTH = 24
@@ -57,13 +57,13 @@ def test_modules_after_the_encoder_are_run(name: str, save: Any, tiny_tokenizer:
         config.save_pretrained(encoder)
     vocabulary = tiny_tokenizer.convert_ids_to_tokens(range(len(tiny_tokenizer)))
     folder, theirs = _folder(tmp_path / "folder", encoder, STACKS[name](vocabulary))
-    ours = load_encoder(folder)
-    found = ours.embed(TEXTS, max_tokens_per_batch=40)
+    ours = Encoder.from_pretrained(folder)
+    found = ours.encode(TEXTS, max_tokens_per_batch=40)
     _near(found, theirs.encode(TEXTS))
     assert found.shape[1] == ours.features
     if save is save_bert:
         convert(folder, max_length=64).save_pretrained(tmp_path / "long")
-        _near(load_encoder(tmp_path / "long").embed(TEXTS), theirs.encode(TEXTS))
+        _near(Encoder.from_pretrained(tmp_path / "long").encode(TEXTS), theirs.encode(TEXTS))
         _near(SentenceTransformer(str(tmp_path / "long"), device="cpu").encode(TEXTS), theirs.encode(TEXTS))
 
 
@@ -73,13 +73,16 @@ def test_prompts_dimensions_and_conventions(tiny_tokenizer: Any, tmp_path: Path)
     stack = [kinds.Pooling(WIDTH), kinds.Normalize()]
     options: dict[str, Any] = {"prompts": prompts, "default_prompt_name": "odd", "truncate_dim": 9}
     folder, theirs = _folder(tmp_path / "folder", encoder, stack, **options)
-    ours = load_encoder(folder)
-    _near(ours.embed(TEXTS), theirs.encode(TEXTS, truncate_dim=theirs.truncate_dim))
-    _near(ours.for_queries().embed(TEXTS), theirs.encode_query(TEXTS, truncate_dim=theirs.truncate_dim))
-    _near(ours.for_documents().embed(TEXTS), theirs.encode_document(TEXTS, truncate_dim=theirs.truncate_dim))
+    ours = Encoder.from_pretrained(folder)
+    _near(ours.encode(TEXTS), theirs.encode(TEXTS, truncate_dim=theirs.truncate_dim))
+    _near(ours.for_queries().encode(TEXTS), theirs.encode_query(TEXTS, truncate_dim=theirs.truncate_dim))
+    _near(ours.for_documents().encode(TEXTS), theirs.encode_document(TEXTS, truncate_dim=theirs.truncate_dim))
     for how in ({"prompt_name": "passage"}, {"prompt": "for it "}, {"prompt": ""}):
-        _near(load_encoder(folder, truncate_dim=4, **how).embed(TEXTS), theirs.encode(TEXTS, truncate_dim=4, **how))
-    short = load_encoder(folder, truncate_dim=4, normalise=True).embed(TEXTS)
+        _near(
+            Encoder.from_pretrained(folder, truncate_dim=4, **how).encode(TEXTS),
+            theirs.encode(TEXTS, truncate_dim=4, **how),
+        )
+    short = Encoder.from_pretrained(folder, truncate_dim=4, normalise=True).encode(TEXTS)
     _near(short, theirs.encode(TEXTS, truncate_dim=4, normalize_embeddings=True))
 
 
@@ -88,7 +91,7 @@ def test_a_pooling_that_leaves_the_prompt_out(tiny_tokenizer: Any, tmp_path: Pat
         tmp_path / "folder", save_bert(tmp_path / "encoder", tiny_tokenizer),
         [kinds.Pooling(WIDTH, include_prompt=False)], prompts={"query": "good: "},
     )  # fmt: skip
-    _near(load_encoder(folder, prompt_name="query").embed(TEXTS), theirs.encode(TEXTS, prompt_name="query"))
+    _near(Encoder.from_pretrained(folder, prompt_name="query").encode(TEXTS), theirs.encode(TEXTS, prompt_name="query"))
 
 
 def test_an_encoder_in_a_folder_of_its_own(tiny_tokenizer: Any, tmp_path: Path) -> None:
@@ -100,7 +103,7 @@ def test_an_encoder_in_a_folder_of_its_own(tiny_tokenizer: Any, tmp_path: Path) 
     for file in [path for path in folder.iterdir() if path.is_file() and path.name not in ("modules.json",)]:
         file.rename(folder / "0_Transformer" / file.name)
     (folder / "modules.json").write_text(json.dumps([modules[0] | {"path": "0_Transformer"}, *modules[1:]]))
-    _near(load_encoder(folder).embed(TEXTS), theirs.encode(TEXTS))
+    _near(Encoder.from_pretrained(folder).encode(TEXTS), theirs.encode(TEXTS))
 
 
 def test_what_cannot_be_used_is_said(tiny_tokenizer: Any, tmp_path: Path) -> None:
@@ -109,17 +112,17 @@ def test_what_cannot_be_used_is_said(tiny_tokenizer: Any, tmp_path: Path) -> Non
         config_sentence_transformers={"prompts": {"passage": "bad "}, "default_prompt_name": "passage"},
     )  # fmt: skip
     with pytest.raises(ConfigurationError, match=r'has no prompt "other"; its prompts: .*passage'):
-        load_encoder(folder, prompt_name="other")
+        Encoder.from_pretrained(folder, prompt_name="other")
     with pytest.raises(ConfigurationError, match="not both"):
-        load_encoder(folder, prompt_name="passage", prompt="x")
+        Encoder.from_pretrained(folder, prompt_name="passage", prompt="x")
     for dimensions in (25, -1):
         with pytest.raises(ConfigurationError, match=f"truncate_dim is {dimensions}; a vector has 24 dimensions"):
-            load_encoder(folder, truncate_dim=dimensions)
+            Encoder.from_pretrained(folder, truncate_dim=dimensions)
     settings = folder / "config_sentence_transformers.json"
     settings.write_text(json.dumps({"prompts": {"passage": "bad "}, "default_prompt_name": "other"}))
     with pytest.raises(CheckpointError, match="other"):
-        load_encoder(folder)
+        Encoder.from_pretrained(folder)
     modules = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps([modules[0] | {"type": "elsewhere.Encoder"}, *modules[1:]]))
     with pytest.raises(CheckpointError, match="elsewhere"):
-        load_encoder(folder)
+        Encoder.from_pretrained(folder)

@@ -148,9 +148,9 @@ def test_trainings_do_not_begin_from_random_weights(
         _rewrite(folder, _without("word_embeddings"))
     texts = ["the good text is long " * 9] * 12
     for train in (
-        lambda: finetune(broken, None, EXAMPLES, progress=False),
-        lambda: distill(broken, bert_folder, None, texts, progress=False),
-        lambda: distill(longform_folder, teacher, None, texts, progress=False),
+        lambda: finetune(broken, EXAMPLES, progress=False),
+        lambda: distill(broken, bert_folder, texts, progress=False),
+        lambda: distill(longform_folder, teacher, texts, progress=False),
     ):
         with pytest.raises(CheckpointError, match=r"lacks the weights (linformer\.)?embeddings\.word"):
             train()

@@ -17,7 +17,7 @@ import pytest
 from longform.data.counting import count_documents
 from longform.errors import ConfigurationError, DataError
 from longform.inference import run as inference
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import Encoder
 from longform.inference.run import InferenceSettings, embed, predict
 
 SETTINGS = InferenceSettings(progress=False)
@@ -158,10 +158,11 @@ def test_progress_has_a_total_and_counts_what_is_computed(
     embed(longform_folder, source, tmp_path / "out.jsonl", InferenceSettings())
     assert "4/4" in capsys.readouterr().err
     texts, seen, given = ["near", "the " * 20, "far", "the " * 30], [], []
-    for outcome in load_encoder(longform_folder).outcomes(texts, max_tokens_per_batch=32, computed=seen.append):
+    encoder = Encoder.from_pretrained(longform_folder)
+    for outcome in encoder.outcomes(texts, max_tokens_per_batch=32, computed=seen.append):
         given.append((outcome.index, sum(seen)))
     assert [index for index, _ in given] == [0, 1, 2, 3]
     assert (given[0][1], sum(seen)) == (4, 4)  # the longest is computed first
     averaged: list[int] = []
-    list(load_encoder(longform_folder).outcomes(texts, strategy="chunk-average", computed=averaged.append))
+    list(encoder.outcomes(texts, strategy="chunk-average", computed=averaged.append))
     assert averaged == [1, 1, 1, 1]

@@ -18,7 +18,7 @@ EXAMPLES = Examples(["a good text", "a bad text of it"] * 8, ["good", "bad"] * 8
 
 def _run(model: Any, pooling: str | None, tokenizer: Any = None, **options: Any) -> FinetuningResult:
     settings = FinetuningSettings(max_steps=1, batch_size=4, validation_fraction=0.25, classifier_pooling=pooling)
-    return finetune(model, tokenizer, EXAMPLES, settings, progress=False, **options)
+    return finetune(model, EXAMPLES, settings, tokenizer=tokenizer, progress=False, **options)
 
 
 @pytest.mark.parametrize("pooling", [None, *POOLINGS])

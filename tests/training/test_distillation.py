@@ -40,7 +40,7 @@ def until_killed(self, *arguments):
         os.kill(os.getpid(), signal.SIGKILL)
     return step(self, *arguments)
 NumberedStepsTrainer.training_step = until_killed
-distill(given["student"], given["teacher"], None, given["texts"], DistillationSettings(**given["settings"]),
+distill(given["student"], given["teacher"], given["texts"], DistillationSettings(**given["settings"]),
         output=given["output"])
 """
 
@@ -50,7 +50,7 @@ def _weights(result: DistillationResult) -> dict[str, Tensor]:
 
 
 def _run(student: Any, teacher: Any, texts: list[str], **options: Any) -> DistillationResult:
-    return distill(student, teacher, None, texts, options.pop("settings", SETTINGS), progress=False, **options)
+    return distill(student, teacher, texts, options.pop("settings", SETTINGS), progress=False, **options)
 
 
 def _interrupt_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
@@ -83,7 +83,7 @@ def test_the_student_comes_closer_to_its_teacher(student_folder: Path, teacher: 
 def test_each_agreement_is_shown(
     student_folder: Path, teacher: BertModel, texts: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = distill(student_folder, teacher, None, texts, SETTINGS)
+    result = distill(student_folder, teacher, texts, SETTINGS)
     said = capsys.readouterr()
     assert said.out == ""
     shown = re.findall(r"distilling, step (\d+): cosine ([\d.]+), layer_error ([\d.]+)", said.err)
@@ -354,9 +354,9 @@ def test_only_a_longform_is_a_student(
     before = {name: value.clone() for name, value in teacher.state_dict().items()}
     student = AutoModel.from_pretrained(student_folder)
     with pytest.raises(ConfigurationError, match=r"student and teacher are swapped.*give the Longform first"):
-        distill(teacher, student, tiny_tokenizer, texts, SETTINGS, output=tmp_path / "run", progress=False)
+        distill(teacher, student, texts, SETTINGS, tokenizer=tiny_tokenizer, output=tmp_path / "run", progress=False)
     with pytest.raises(ConfigurationError, match=r'the student is of type "bert".*convert it first'):
-        distill(teacher, copy.deepcopy(teacher), tiny_tokenizer, texts, SETTINGS, progress=False)
+        distill(teacher, copy.deepcopy(teacher), texts, SETTINGS, tokenizer=tiny_tokenizer, progress=False)
     assert _same(dict(teacher.state_dict()), before)
     assert not (tmp_path / "run").exists()
 

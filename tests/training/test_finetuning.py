@@ -33,7 +33,7 @@ def _texts(count: int = 80) -> Examples:
 
 
 def _run(model: Any, tokenizer: Any, examples: Any, settings: Any = SETTINGS, **options: Any) -> FinetuningResult:
-    return finetune(model, tokenizer, examples, settings, progress=False, **options)
+    return finetune(model, examples, settings, tokenizer=tokenizer, progress=False, **options)
 
 
 def _changed(**changes: Any) -> FinetuningSettings:
@@ -72,7 +72,7 @@ def test_the_best_step_is_kept(student_folder: Path) -> None:
 
 
 def test_each_evaluation_is_shown(student_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = finetune(student_folder, None, _texts(), _changed(epochs=2))
+    result = finetune(student_folder, _texts(), _changed(epochs=2))
     shown = re.findall(r"fine-tuning, step (\d+): loss ([\d.]+), .*macro_f1 ([\d.]+)", capsys.readouterr().err)
     rows = [row for row in result.records if row["event"] == "evaluation"]
     assert len(rows) == 2
@@ -86,7 +86,7 @@ def test_what_was_understood_is_said_before_training(
 ) -> None:
     few = Examples(["good text", "bad text", "good " * 90, "bad"], ["good", "bad", "good", "bad"])
     options: Any = {"progress": True, "validation": few.take([0, 1, 2])}
-    finetune(student_folder, None, few, _changed(max_steps=1, device="cpu"), output=tmp_path / "run", **options)
+    finetune(student_folder, few, _changed(max_steps=1, device="cpu"), output=tmp_path / "run", **options)
     said = next(line for line in re.split("[\r\n]", capsys.readouterr().err) if "classes" in line)
     assert said.strip() == "2 classes: bad, good; 4 to train on, 3 held out, 2 cut at 64 tokens"
     assert "device" not in json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
@@ -98,7 +98,7 @@ def test_what_was_understood_is_said_before_training(
 def test_a_device_that_is_not_there(device: str, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     with pytest.raises(ConfigurationError, match=named):
-        finetune("no such model", None, _texts(), FinetuningSettings(device=device))
+        finetune("no such model", _texts(), FinetuningSettings(device=device))
 
 
 def test_any_encoder_can_be_trained_and_is_left_alone(teacher: BertModel, tiny_tokenizer: Any) -> None:

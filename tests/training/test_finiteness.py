@@ -24,7 +24,7 @@ SETTINGS = FinetuningSettings(max_steps=4, batch_size=4, validation_fraction=0.2
 
 
 def _train(folder: Path, examples: Examples = EXAMPLES, **changes: Any) -> nn.Module:
-    return finetune(folder, None, examples, dataclasses.replace(SETTINGS, **changes), progress=False).model
+    return finetune(folder, examples, dataclasses.replace(SETTINGS, **changes), progress=False).model
 
 
 def _poison(model: nn.Module, value: float) -> nn.Module:
@@ -44,10 +44,10 @@ def test_a_model_that_is_not_finite_is_not_trained(
     with pytest.raises(CheckpointError, match=r"the model to train has weights .*LayerNorm\.weight.*a sound one"):
         _train(broken)
     with pytest.raises(CheckpointError, match="the model to train has weights"):
-        distill(broken, teacher, None, texts, settings, output=tmp_path / "run", progress=False)
+        distill(broken, teacher, texts, settings, output=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
     with pytest.raises(CheckpointError, match="the teacher has weights that are NaN or infinite"):
-        distill(student_folder, _poison(teacher, value), None, texts, settings, progress=False)
+        distill(student_folder, _poison(teacher, value), texts, settings, progress=False)
 
 
 @pytest.mark.parametrize("step", [1, 3, 4])
@@ -97,7 +97,7 @@ def test_a_missing_label_is_named(label: Any, task: str, student_folder: Path) -
     with pytest.raises(DataError, match="the training part: text 3 has no label"):
         _train(student_folder, VALUES._replace(labels=labels), task=task)
     with pytest.raises(DataError, match="the validation part: text 3 has no label"):
-        finetune(student_folder, None, VALUES, validation=VALUES._replace(labels=labels), progress=False)
+        finetune(student_folder, VALUES, validation=VALUES._replace(labels=labels), progress=False)
 
 
 def test_each_number_of_a_step_is_looked_at() -> None:

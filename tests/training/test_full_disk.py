@@ -36,10 +36,10 @@ def test_the_last_checkpoint_is_whole(
     with monkeypatch.context() as patched:
         patched.setattr(RunFolder, "finish", on_a_full_disk)
         with pytest.raises(CheckpointError, match=r"finished model could not be saved.*File too large.*make room"):
-            distill(student_folder, teacher, None, texts, SETTINGS, output=output, progress=False)
+            distill(student_folder, teacher, texts, SETTINGS, output=output, progress=False)
     assert {path.name for path in output.iterdir()} == {"checkpoint-2", "records.jsonl", "run.json"}
     monkeypatch.setattr(NumberedStepsTrainer, "training_step", None)  # nothing is trained again
-    distill(student_folder, teacher, None, texts, SETTINGS, output=output, progress=False)
+    distill(student_folder, teacher, texts, SETTINGS, output=output, progress=False)
     AutoModel.from_pretrained(output)
     assert not list(output.glob("*checkpoint*"))
 

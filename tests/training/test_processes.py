@@ -22,7 +22,7 @@ from longform.training.settings import DistillationSettings
 given = json.load(open(sys.argv[1]))
 settings = DistillationSettings(length=48, min_length=12, tokens_per_step=200, max_steps=4, heldout_documents=6,
                                 learning_rate=3e-3, evaluations=0, dtype="float32", **given["settings"])
-result = distill(given["student"], given["teacher"], None, given["texts"], settings, output=given["output"])
+result = distill(given["student"], given["teacher"], given["texts"], settings, output=given["output"])
 total = sum(float(value.double().abs().sum()) for value in result.student.state_dict().values())
 found = {"weights": total, "tokens": result.tokens, "cosine": result.after.cosine}
 json.dump(found, open(given["output"] + os.environ["RANK"], "w"))

@@ -59,7 +59,7 @@ def test_a_folder_of_something_else_is_refused_before_any_work(name: str, restar
     (tmp_path / "out" / name).write_text("{}")
     before = tree(tmp_path)
     with pytest.raises(ConfigurationError, match="holds no training"):
-        finetune("no such model", None, "no such texts", output=tmp_path / "out", restart=restart)
+        finetune("no such model", "no such texts", output=tmp_path / "out", restart=restart)
     assert tree(tmp_path) == before
 
 
@@ -75,9 +75,9 @@ def test_the_model_is_never_the_output(output: str, restart: bool, student_folde
     before = tree(tmp_path)
     options: Any = {"output": student_folder / output, "restart": restart, "progress": False}
     for call in (
-        lambda: finetune(student_folder, None, LABELLED, FINETUNING, **options),
-        lambda: distill(student_folder, "teacher", None, ["text"], HEALING, **options),
-        lambda: distill("student", student_folder, None, ["text"], HEALING, **options),
+        lambda: finetune(student_folder, LABELLED, FINETUNING, **options),
+        lambda: distill(student_folder, "teacher", ["text"], HEALING, **options),
+        lambda: distill("student", student_folder, ["text"], HEALING, **options),
         lambda: pretrain(["a text"], tokenizer=student_folder, **options),
     ):
         with pytest.raises(ConfigurationError, match="which is read: give another output"):
@@ -91,8 +91,8 @@ def test_the_texts_are_never_the_output(output: str, tmp_path: Path) -> None:
     (tmp_path / "texts" / "a.jsonl").write_text('{"text": "a"}\n')
     before, corpus, place = tree(tmp_path), CorpusFiles((str(tmp_path / "texts"),)), tmp_path / output
     for call in (
-        lambda: finetune("model", None, LABELLED, validation=tmp_path / "texts", output=place),
-        lambda: distill("student", "teacher", None, corpus, output=place),
+        lambda: finetune("model", LABELLED, validation=tmp_path / "texts", output=place),
+        lambda: distill("student", "teacher", corpus, output=place),
         lambda: pretrain(corpus, output=place),
         lambda: pretrain(["a text"], validation=corpus, output=place),
     ):
@@ -104,7 +104,7 @@ def test_the_texts_are_never_the_output(output: str, tmp_path: Path) -> None:
 def test_two_trainings_do_not_share_a_folder(student_folder: Path, tmp_path: Path) -> None:
     refused = pytest.raises(ConfigurationError, match=f"is being written by process {os.getpid()}")
     with only_writer(tmp_path / "run"), refused:
-        finetune(student_folder, None, LABELLED, FINETUNING, output=tmp_path / "run", progress=False)
+        finetune(student_folder, LABELLED, FINETUNING, output=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
 
 
@@ -169,11 +169,11 @@ def test_a_start_that_failed_does_not_block_the_corrected_call(
     with monkeypatch.context() as patched:
         patched.setattr("longform.training.distillation_job.DistillationJob.train", failing)
         with pytest.raises(DataError):
-            distill(student_folder, teacher, None, texts, HEALING, output=output, progress=False)
+            distill(student_folder, teacher, texts, HEALING, output=output, progress=False)
     corrected = replace(HEALING, length=32)
-    assert distill(student_folder, teacher, None, texts, corrected, output=output, progress=False).steps == 1
+    assert distill(student_folder, teacher, texts, corrected, output=output, progress=False).steps == 1
     with pytest.raises(ConfigurationError, match="length: 32 there, 48 now"):
-        distill(student_folder, teacher, None, texts, HEALING, output=output, progress=False)
+        distill(student_folder, teacher, texts, HEALING, output=output, progress=False)
 
 
 def test_a_distilled_model_is_no_conversion_to_overwrite(
@@ -183,7 +183,7 @@ def test_a_distilled_model_is_no_conversion_to_overwrite(
 
     result = longform.convert(teacher, tokenizer=tiny_tokenizer, max_length=64)
     for student, name in ((student_folder, "from_folder"), (result, "from_memory")):
-        distill(student, teacher, None, texts, HEALING, output=tmp_path / name, progress=False)
+        distill(student, teacher, texts, HEALING, output=tmp_path / name, progress=False)
         assert (tmp_path / name / "conversion_report.json").exists()
         before = tree(tmp_path / name)
         with pytest.raises(ConfigurationError, match=r"not all in it is as the conversion left it \(.*records\.jsonl"):

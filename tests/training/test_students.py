@@ -30,38 +30,38 @@ def test_weights_that_are_cut_short(
 ) -> None:
     said = r'the model ".*cut" cannot be loaded: .*cut short: copy or download it again'
     with pytest.raises(CheckpointError, match=said):
-        distill(cut, teacher, None, texts, progress=False)
+        distill(cut, teacher, texts, progress=False)
     with pytest.raises(CheckpointError, match=said):
-        finetune(cut, None, EXAMPLES, progress=False)
+        finetune(cut, EXAMPLES, progress=False)
     teacher.save_pretrained(tmp_path / "teacher")
     file = tmp_path / "teacher" / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(CheckpointError, match=r'the model ".*teacher" cannot be loaded'):
-        distill(student_folder, tmp_path / "teacher", None, texts, progress=False)
+        distill(student_folder, tmp_path / "teacher", texts, progress=False)
 
 
 @pytest.mark.parametrize("name", ["/no/such/model", "./none", "../../a/none"])
 def test_folders_that_are_not_there(name: str, student_folder: Path, teacher: BertModel, texts: list[str]) -> None:
     with pytest.raises(CheckpointError, match=f'"{name}" cannot be loaded: there is no such folder$'):
-        finetune(name, None, EXAMPLES, progress=False)
+        finetune(name, EXAMPLES, progress=False)
     with pytest.raises(CheckpointError, match=f'"{name}" cannot be loaded: there is no such folder$'):
-        distill(student_folder, name, None, texts, progress=False)
+        distill(student_folder, name, texts, progress=False)
     with pytest.raises(ConfigurationError, match=f'the student "{name}" is not a folder'):
-        distill(name, teacher, None, texts, progress=False)
+        distill(name, teacher, texts, progress=False)
 
 
 def test_neither_a_folder_nor_on_the_hub(student_folder: Path, texts: list[str]) -> None:
     with pytest.raises(CheckpointError, match=r"there is no such folder\)$"):
-        finetune("no-such-model", None, EXAMPLES, progress=False)
+        finetune("no-such-model", EXAMPLES, progress=False)
     with pytest.raises(CheckpointError, match=r"there is no such folder\)$"):
-        distill(student_folder, "nobody/no-such-model", None, texts, progress=False)
+        distill(student_folder, "nobody/no-such-model", texts, progress=False)
 
 
 def test_a_pickle(student_folder: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(student_folder, tmp_path / "pickle")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match="pickle"):
-        finetune(folder, None, EXAMPLES, progress=False)
+        finetune(folder, EXAMPLES, progress=False)
 
 
 def test_an_encoder_under_the_name_of_its_language_model(teacher: BertModel, tmp_path: Path) -> None:

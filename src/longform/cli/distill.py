@@ -34,21 +34,10 @@ def run(settings: Any) -> None:
 
     texts = CorpusFiles(tuple(settings.texts), settings.text_field)
     result = distill(
-        settings.student, settings.teacher, None, texts.read_again(),
+        settings.student, settings.teacher, texts.read_again(),
         chosen_settings(DistillationSettings, settings), output=settings.output, restart=settings.restart,
     )  # fmt: skip
-    for name, found in (("before", result.before), ("after", result.after)):
-        error = sum(found.layer_errors) / max(1, len(found.layer_errors))
-        print(f"{name:<8} cosine to the teacher {found.cosine:.4f}, relative error of the layers {error:.4f}")
-    trained = f"{result.steps:,} steps, {result.tokens:,} tokens in crops of up to {result.length:,}"
-    print(f"trained  {trained}; measured on {result.after.documents} documents")
-    print(f"saved    {settings.output} (measurements: records.jsonl)")
-    if result.worse:
-        said = " and ".join({"cosine": "the cosine", "layer_error": "the error of the layers"}[x] for x in result.worse)
-        print(
-            f"worse    {said} after training is worse than before: keep {settings.student}, or train on more text "
-            "(--max-tokens) or at a lower --learning-rate"
-        )
+    print(result.report)
     better = settings.student if result.worse else settings.output
     print_next(f"{command('finetune', better, 'labelled.jsonl', '--output', 'classifier')}, or "
                f"{command('embed', better, 'texts.jsonl', '--output', 'vectors.jsonl')}")  # fmt: skip

@@ -35,13 +35,15 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Embed and print what was done."""
+    from longform.data.given import Files
     from longform.inference.run import InferenceSettings, embed
 
     chosen = chosen_settings(InferenceSettings, settings, progress=True)
     names = ("pooling", "normalise", "prompt_name", "prompt", "truncate_dim", "chunk_tokens", "boundaries")
     how = {name: settings[name] for name in names}
     shown = output_stream(settings.output)
-    print_summary(embed(settings.model, settings.sources, settings.output, chosen, **how), shown)
+    sources = Files(tuple(settings.sources))
+    print_summary(embed(settings.model, sources, settings.output, chosen, **how), shown)
     print_next(_next(settings.output), shown)
 
 

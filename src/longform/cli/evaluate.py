@@ -9,9 +9,11 @@ from typing import Any
 from longform.choices import RETRIEVAL_SCORES
 from longform.cli import evaluate_mteb
 from longform.cli.arguments import REMEMBERED, add_model_options, command_parser, one_of
-from longform.cli.printing import command, print_next, print_table
+from longform.cli.printing import command, print_next
 
-NOT_IN_TABLE = ("task", "model", "strategy", "max_length", "labels", "f1", "confusion")  # fields of the records alone
+SHARED = ("longform", "original", "max_length", "original_length", "batch_tokens", "overlap", "dtype", "device")
+LABELLED = ("text_field", "label_field", "pair_field")
+MASKED_LM = ("text_field", "probability", "seed", "max_tokens")
 RETRIEVAL = ("query_field", "relevant_field", "id_field", "text_field", "depth", "score", "chunk_tokens")  # options
 
 
@@ -30,37 +32,24 @@ def parser() -> Any:
 
 
 def run(settings: Any) -> None:
-    """Measure, print the table, write the records."""
+    """Measure, print the tables, write the records."""
     from longform.data.storage import atomic_write
-    from longform.evaluation import comparison
+    from longform.evaluation.run import evaluate
     from longform.runs.output import check_output
 
     task = settings[settings.task]
     if settings.task == "mteb":
         evaluate_mteb.run_task(task)
         return
-    models = comparison.contenders(
-        longform=task.longform, original=task.original, max_length=task.max_length, original_length=task.original_length
-    )
-    run_settings = comparison.RunSettings(
-        batch_tokens=task.batch_tokens, overlap=task.overlap, dtype=task.dtype, device=task.device
-    )
-    measure, sources, names = {
-        "sts": (comparison.compare_similarity, ("data",), ("fields",)),
-        "retrieval": (comparison.compare_retrieval, ("queries", "documents"), RETRIEVAL),
-        "classification": (comparison.compare_classification, ("data",), ("text_field", "label_field", "pair_field")),
-        "mlm": (comparison.compare_masked_lm, ("data",), ("text_field", "probability", "seed", "max_tokens")),
-    }[settings.task]
-    inputs = (task.longform, task.original, *(task[name] for name in sources))
+    names = {"sts": ("fields",), "retrieval": ("documents", *RETRIEVAL), "mlm": MASKED_LM, "classification": LABELLED}
+    data = task.queries if settings.task == "retrieval" else task.data
+    inputs = (task.longform, task.original, data, task.get("documents"))
     output = None if task.output is None else check_output(task.output, inputs=inputs)
-    records = measure(models, *(task[name] for name in sources), run_settings, **{name: task[name] for name in names})
-    print_table(settings.task, [{k: v for k, v in record.items() if k not in NOT_IN_TABLE} for record in records])
-    for record in records:
-        if "confusion" in record:
-            _print_confusion(record)
+    result = evaluate(settings.task, data, **{name: task[name] for name in (*SHARED, *names[settings.task])})
+    print(result.report)
     if output is not None:  # last: should writing fail, the scores are on the screen
         with atomic_write(output) as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
+            file.writelines(json.dumps(record) + "\n" for record in result.records)
     print_next(_next(settings.task, task.longform or task.original))
 
 
@@ -70,15 +59,6 @@ def _next(task: str, model: str) -> str:
     if task == "mlm":
         return command("finetune", model, "labelled.jsonl", "--output", "classifier")
     return command("embed", model, "texts.jsonl", "--output", "vectors.jsonl")
-
-
-def _print_confusion(record: dict[str, Any]) -> None:
-    labels, f1 = record["labels"], record["f1"]
-    rows = [
-        {"truth": label, **dict(zip(labels, counts, strict=True)), "F1": f1.get(label, float("nan"))}
-        for label, counts in zip(labels, record["confusion"], strict=True)
-    ]
-    print_table(f"{record['name']}: columns are predictions", rows)
 
 
 def _task_parser(task: str, description: str) -> Any:

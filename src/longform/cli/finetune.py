@@ -36,12 +36,9 @@ def run(settings: Any) -> None:
     from longform.training.settings import FinetuningSettings
 
     result = finetune(
-        settings.model, None, settings.train, chosen_settings(FinetuningSettings, settings),
+        settings.model, settings.train, chosen_settings(FinetuningSettings, settings),
         validation=settings.validation, text_field=settings.text_field, pair_field=settings.pair_field,
         label_field=settings.label_field, output=settings.output, restart=settings.restart,
     )  # fmt: skip
-    shown = ", ".join(f"{name} {value:.4f}" for name, value in result.metrics.items() if isinstance(value, float))
-    print(f"validation  {shown} (step {result.metrics['best_step']} of {result.steps})")
-    print(f"texts cut   {result.truncated} of the training part")
-    print(f"saved       {settings.output} (metrics.json, records.jsonl, learning_curve.png)")
+    print(result.report)
     print_next(command("predict", settings.output, "texts.jsonl", "--output", "labels.jsonl"))

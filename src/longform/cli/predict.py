@@ -19,10 +19,12 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Predict and print what was done."""
+    from longform.data.given import Files
     from longform.inference.run import InferenceSettings, predict
 
     chosen = chosen_settings(InferenceSettings, settings, progress=True)
-    summary = predict(settings.model, settings.sources, settings.output, chosen, threshold=settings.threshold)
+    sources = Files(tuple(settings.sources))
+    summary = predict(settings.model, sources, settings.output, chosen, threshold=settings.threshold)
     shown = output_stream(settings.output)
     print_summary(summary, shown)
     labelled = ("--data", "labelled.jsonl", "--longform", settings.model)

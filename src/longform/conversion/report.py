@@ -52,6 +52,9 @@ class ConversionReport:
     new: list[NewTensor] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def __str__(self) -> str:
+        return self.summary()
+
     def counts(self) -> dict[str, int]:
         """How many source tensors had each action, in the order of ACTIONS."""
         found = Counter(record.action for record in self.tensors)

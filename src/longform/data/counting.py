@@ -1,9 +1,11 @@
 """How many documents there are to read, counted without reading them as such: for an estimate of the time left."""
 
+from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
 from longform.data.files import JSON_LINES, PARQUET, PIECE, TEXT, file_kind, opened
+from longform.data.given import InMemory
 from longform.data.records import read_records
 from longform.data.text import ReadReport, source_files
 from longform.errors import DataError, require
@@ -14,6 +16,8 @@ def count_documents(sources: Any) -> int | None:
 
     None where reading alone tells, which a pipe, standard input and a data set of the hub allow once.
     """
+    if isinstance(sources, InMemory):
+        return len(sources.given) if isinstance(sources.given, Sized) else None
     listed = [sources] if isinstance(sources, str | Path) else sources
     if not isinstance(listed, list | tuple):
         return None

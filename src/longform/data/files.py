@@ -12,6 +12,7 @@ from typing import IO, Any
 from longform.errors import DataError, require
 
 TEXT, JSON_LINES, JSON, CSV, TSV, PARQUET = "text", "jsonl", "json", "csv", "tsv", "parquet"
+SAVED = "saved"  # a folder that ``datasets`` saved
 KINDS = {
     ".txt": TEXT, ".text": TEXT, ".md": TEXT, ".jsonl": JSON_LINES, ".ndjson": JSON_LINES, ".json": JSON, ".csv": CSV,
     ".tsv": TSV, ".parquet": PARQUET,
@@ -19,7 +20,7 @@ KINDS = {
 COMPRESSED = (".gz", ".zst")
 READ = (
     ".txt, .text or .md (one document), .jsonl, .ndjson, .json (an array), .csv or .tsv (with a header), each also as "
-    ".gz or .zst, or .parquet (one document a record)"
+    ".gz or .zst, .parquet, or a folder that datasets saved (one document a record)"
 )
 PIECE = 2**16  # bytes or characters that are read together
 LOOKED_AT = 8192  # bytes at the beginning of a file that show whether it is text
@@ -43,6 +44,8 @@ def file_kind(path: Path) -> str:
 
     Raises DataError, with the kinds there are, for a file of another.
     """
+    if is_saved(path):
+        return SAVED
     kind, suffix = named_kind(path), _suffix(path)[0]
     if not path.is_file():  # a pipe: looking at it would take its content
         kind = kind or TEXT
@@ -54,6 +57,13 @@ def file_kind(path: Path) -> str:
     if kind == JSON and not holds_array(path):
         raise DataError(f'"{path}" is no JSON array of objects or texts; one object a line is a .jsonl file')
     return kind
+
+
+def is_saved(path: Path) -> bool:
+    """Whether a folder was written by ``save_to_disk`` of the ``datasets`` library: one data set, or several splits."""
+    return (path / "dataset_dict.json").is_file() or all(
+        (path / name).is_file() for name in ("state.json", "dataset_info.json")
+    )
 
 
 def is_text(path: Path) -> bool:

@@ -2,16 +2,29 @@
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from longform.data.files import CSV, JSON, JSON_LINES, TEXT, TSV, decoded, file_kind, lines, opened, parts
+from longform.data.files import (
+    CSV,
+    JSON,
+    JSON_LINES,
+    TEXT,
+    TSV,
+    decoded,
+    file_kind,
+    is_saved,
+    lines,
+    opened,
+    parts,
+)
+from longform.data.given import DATASET_PREFIX, InMemory, as_rows, rows, source_of
 from longform.data.json_text import MOST, Shortened, array_elements, parsed, shortened
 from longform.errors import DataError, require
 
 ROWS_AT_A_TIME = 256  # of a parquet file, decoded together
-DATASET_PREFIX = "hf:"
 _DIALECTS = {CSV: "excel", TSV: "excel-tab"}
 
 
@@ -124,22 +137,52 @@ def dataset_records(source: str) -> Iterator[Record]:
         loaded = datasets.load_dataset(name, *rest, split=split, streaming=True)
     except Exception as error:  # datasets raises its own, the hub's, fsspec's and builtin errors for a wrong name
         raise DataError(f'"{source}" could not be loaded with the datasets library: {error}') from error
+    yield from _of_one_split(loaded, source, f"hf:{name}:")
+
+
+def saved_records(path: Path) -> Iterator[Record]:
+    """Rows of a folder that ``datasets`` saved, one at a time. Raises DataError as ``dataset_records`` does."""
+    datasets = require("datasets", extra="train")
+    try:
+        loaded = datasets.load_from_disk(str(path))
+    except Exception as error:  # pyarrow's and builtin errors for files that are missing or damaged
+        raise DataError(f'"{path}" could not be loaded with the datasets library: {error}') from error
+    yield from _of_one_split(loaded, str(path), f"{path}/")
+
+
+def _of_one_split(loaded: Any, source: str, named: str) -> Iterator[Record]:
+    """Rows of the one split; ``named``: what stands before a split's name where one is chosen."""
     if isinstance(loaded, dict):
-        if len(loaded) > 1:
-            raise DataError(f'"{source}" has several splits ({", ".join(loaded)}): name one, as in "hf:{name}:train"')
+        if len(loaded) != 1:
+            raise DataError(
+                f'"{source}" has several splits ({", ".join(loaded)}): name one, as in "{named}{next(iter(loaded))}"'
+                if loaded else f'"{source}" has no splits'
+            )  # fmt: skip
         loaded = next(iter(loaded.values()))
     for row, values in enumerate(loaded):
         yield Record(f"{source}:{row}", dict(values))
 
 
-def read_records(source: str | Path, *, max_characters: int | None = None) -> Iterator[Record]:
-    """Rows of a file of records (``longform.data.files``) or an "hf:" data set; raises DataError for anything else.
+def memory_records(source: InMemory) -> Iterator[Record]:
+    """Rows in memory. Raises DataError for an element that is no row."""
+    for number, row in enumerate(rows(source.given)):
+        if not isinstance(row, Mapping):
+            raise DataError(f"text number {number}: a row with fields is needed, this is {type(row).__name__}")
+        yield Record(f"texts:{number}", dict(row))
 
-    Of a text in JSON at most ``max_characters`` are read.
+
+def read_records(source: str | Path | InMemory, *, max_characters: int | None = None) -> Iterator[Record]:
+    """Rows of a file of records (``longform.data.files``), an "hf:" data set, or in memory.
+
+    Of a text in JSON at most ``max_characters`` are read. Raises DataError for anything else.
     """
+    if isinstance(source, InMemory):
+        return memory_records(source)
     if str(source).startswith(DATASET_PREFIX):
         return dataset_records(str(source))
     path = Path(source)
+    if is_saved(path):
+        return saved_records(path)
     if not path.exists() or path.is_dir():
         raise DataError(f'"{path}" is not a file; records come from a file or "{DATASET_PREFIX}NAME:SPLIT"')
     kind = file_kind(path)
@@ -150,6 +193,14 @@ def read_records(source: str | Path, *, max_characters: int | None = None) -> It
     if kind == JSON:
         return json_records(path, max_characters=max_characters)
     return csv_records(path, kind) if kind in _DIALECTS else parquet_records(path)
+
+
+def records_of(given: Any, *fields: str | None) -> Iterator[Record]:
+    """Records of names of files, of rows or a table in memory, or of columns in a tuple, which get ``fields``."""
+    source = source_of(as_rows(given, *fields))
+    if isinstance(source, InMemory):
+        return memory_records(source)
+    return chain.from_iterable(map(read_records, source))
 
 
 def _jsonl_file(path: Path, max_characters: int | None) -> Iterator[Record]:

@@ -15,12 +15,14 @@ from longform.data.files import (
     decoded,
     file_kind,
     holds_array,
+    is_saved,
     lines,
     named_kind,
     opened,
     parts,
 )
-from longform.data.records import DATASET_PREFIX, Record, field, jsonl_records, read_records, string_field
+from longform.data.given import DATASET_PREFIX, InMemory, elements, rows
+from longform.data.records import Record, field, jsonl_records, read_records, string_field
 from longform.errors import ConfigurationError, DataError
 
 STANDARD_INPUT = "-"
@@ -71,8 +73,8 @@ def written(name: str) -> str:
     return name.replace("\\", "\\\\").encode("utf-8", "backslashreplace").decode() if _ESCAPED.search(name) else name
 
 
-def text_of(document: str | Document | Mapping[str, Any]) -> str:
-    """The text of a Document, of a row with the field "text" (of the ``datasets`` library, say), or the string itself.
+def text_of(document: str | Document | Mapping[str, Any], text_field: str = "text") -> str:
+    """The text of a Document, of a row with ``text_field`` (of the ``datasets`` library, say), or the string itself.
 
     Raises DataError, with the fields there are, for what has no text.
     """
@@ -81,14 +83,17 @@ def text_of(document: str | Document | Mapping[str, Any]) -> str:
     if isinstance(document, Document):
         return document.text
     if not isinstance(document, Mapping):
-        raise DataError(f'{type(document).__name__} is no text: give strings, Documents, or rows with the field "text"')
-    if not isinstance(document.get("text"), str):
+        raise DataError(
+            f'{type(document).__name__} is no text: give strings, Documents, or rows with the field "{text_field}"'
+        )
+    if not isinstance(document.get(text_field), str):
         fields = ", ".join(f"{name} ({type(value).__name__})" for name, value in document.items()) or "none"
         raise DataError(
-            f'a row has no field "text" with text; the fields there are: {fields}. Rename the one that holds the text '
-            '(datasets: rename_column(NAME, "text")), or give strings: [row[NAME] for row in rows]'
+            f'a row has no field "{text_field}" with text; the fields there are: {fields}. Name the one that holds the '
+            f'text (text_field=NAME; datasets: rename_column(NAME, "{text_field}")), or give strings: '
+            "[row[NAME] for row in rows]"
         )
-    return document["text"]
+    return document[text_field]
 
 
 def is_one(texts: Any) -> bool:
@@ -96,33 +101,36 @@ def is_one(texts: Any) -> bool:
     return isinstance(texts, str | Document)
 
 
-def usable_texts(texts: Any) -> Iterator[Text]:
+def usable_texts(texts: Any, *, text_field: str = "text", pair_field: str | None = None) -> Iterator[Text]:
     """One text or several as what a tokenizer takes: strings (``clean_text``), pairs of them, Documents.
 
-    Rows with the field "text" become that. Raises DataError, which says what to give, for anything else.
+    ``texts``: a text, or an iterable, a column, rows or a table of them (``longform.data.given``); the fields are those
+    of rows and tables. Nothing is kept of an iterator. Raises DataError, which says what to give, for anything else.
     """
     if is_one(texts):
         texts = [texts]
-    if isinstance(texts, bytes | Mapping) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
-        raise DataError(
-            f"texts is {type(texts).__name__}: give a text or a sequence of texts, of a table one column, as in "
-            'list(table["text"])'
-        )
-    for number, text in enumerate(texts):
-        yield text if isinstance(text, Document) else _usable(text, number)
+    for number, text in enumerate(elements(texts, text_field, pair_field)):
+        yield text if isinstance(text, Document) else _usable(text, number, text_field, pair_field)
 
 
-def _usable(text: Any, number: int) -> Text:
-    if isinstance(text, tuple | list) and len(text) == 2 and all(isinstance(part, str) for part in text):
-        return clean_text(text[0])[0], clean_text(text[1])[0]
+def _usable(text: Any, number: int, text_field: str, pair_field: str | None) -> Text:
     try:
-        return clean_text(text_of(text))[0]
+        if _is_pair(text):
+            return clean_text(text[0])[0], clean_text(text[1])[0]
+        first = clean_text(text_of(text, text_field))[0]
+        if pair_field is not None and isinstance(text, Mapping):
+            return first, clean_text(text_of(text, pair_field))[0]
+        return first
     except DataError as error:
         raise DataError(f"text number {number}: {error}") from None
 
 
+def _is_pair(text: Any) -> bool:
+    return isinstance(text, tuple | list) and len(text) == 2 and all(isinstance(part, str) for part in text)
+
+
 def read_documents(
-    sources: str | Path | Sequence[str | Path],
+    sources: str | Path | Sequence[str | Path] | InMemory,
     *,
     text_field: str = "text",
     pair_field: str | None = None,
@@ -134,9 +142,10 @@ def read_documents(
     """Documents of ``sources``, in order, one in memory at a time.
 
     A source is a file of a kind in ``longform.data.files``: text (one document; also a file without suffix) or records
-    (jsonl, json, csv, tsv, parquet: one document a record, its text in ``text_field``); a folder (its files of these
-    kinds, sorted, at any depth); "-" (standard input: one document a line, or jsonl with ``stdin_format="jsonl"``); or
-    "hf:NAME[:CONFIG][:SPLIT]" (the ``datasets`` library). ``pair_field`` names the second text of a pair.
+    (jsonl, json, csv, tsv, parquet, a folder that ``datasets`` saved: one document a record, its text in
+    ``text_field``); a folder (its files of these kinds, sorted, at any depth); "-" (standard input: one document a
+    line, or jsonl with ``stdin_format="jsonl"``); or "hf:NAME[:CONFIG][:SPLIT]" (the ``datasets`` library).
+    ``pair_field`` names the second text of a pair. Texts in memory have the ids "texts:0", "texts:1", ...
     ``id_field``: None: "id" where a record has that, else its place.
 
     Of a text at most ``max_characters`` are read (None: all). Characters that no tokenizer takes are replaced, empty
@@ -147,6 +156,8 @@ def read_documents(
     reader = _Reader(
         text_field, pair_field, id_field, stdin_format, max_characters, ReadReport() if report is None else report
     )
+    if isinstance(sources, InMemory):
+        return reader.read([sources], described=str(sources))
     listed = [sources] if isinstance(sources, str | Path) else list(sources)
     if not listed:
         raise DataError("no source of documents was given: name files, folders, - or hf:NAME:SPLIT")
@@ -159,7 +170,7 @@ def source_files(source: str | Path, report: ReadReport) -> list[str | Path]:
     if source == STANDARD_INPUT or str(source).startswith(DATASET_PREFIX):
         return [str(source)]
     path = Path(source)
-    if path.is_dir():
+    if path.is_dir() and not is_saved(path):
         files = sorted(file for file in path.rglob("*") if file.is_file())
         known = [file for file in files if (kind := named_kind(file)) and (kind != JSON or holds_array(file))]
         if not known:
@@ -190,7 +201,7 @@ class _Reader:
             if not isinstance(value := getattr(self, name), str | (str if name == "text_field" else None)):
                 raise ConfigurationError(f"{name} is {value!r}; it is the name of a field")
 
-    def read(self, sources: Iterable[str | Path], *, described: str) -> Iterator[Document]:
+    def read(self, sources: Iterable[str | Path | InMemory], *, described: str) -> Iterator[Document]:
         before = self.report.documents
         for source in sources:
             for document in self._one_source(source):
@@ -201,8 +212,11 @@ class _Reader:
         if self.report.documents == before:
             raise DataError(f"no documents in {described}")
 
-    def _one_source(self, source: str | Path) -> Iterator[Document]:
-        if source == STANDARD_INPUT:
+    def _one_source(self, source: str | Path | InMemory) -> Iterator[Document]:
+        if isinstance(source, InMemory):
+            for number, given in enumerate(rows(source.given)):
+                yield self._from_memory(given, number)
+        elif source == STANDARD_INPUT:
             yield from self._standard_input()
         elif str(source).startswith(DATASET_PREFIX) or file_kind(Path(source)) != TEXT:
             yield from map(self._from_record, read_records(source, max_characters=self.max_characters))
@@ -225,6 +239,17 @@ class _Reader:
         text, unread = beginning(decoded(parts, "surrogateescape"), self.max_characters)
         return Document(identifier, self._clean(text), {}, None, unread)
 
+    def _from_memory(self, given: Any, number: int) -> Document:
+        if isinstance(given, Document):
+            return given
+        name = f"texts:{number}"
+        if _is_pair(given):
+            first, second = (self._kept(part) for part in given)
+            return Document(name, first[0], {}, second[0], first[1] + second[1])
+        if not isinstance(given, str | Mapping):
+            raise DataError(f"text number {number} is {type(given).__name__} ({str(given)[:40]!r}), not text")
+        return self._from_record(Record(name, {self.text_field: given} if isinstance(given, str) else dict(given)))
+
     def _from_record(self, record: Record) -> Document:
         given = record.values.get(ID) if self.id_field is None else field(record, self.id_field)
         own = self.id_field is not None or (isinstance(given, str | int) and given != "")
@@ -235,7 +260,10 @@ class _Reader:
         return Document(identifier, text, fields, pair, record.unread + beyond + pair_beyond)
 
     def _string(self, record: Record, name: str) -> tuple[str, int]:
-        value = string_field(record, name)
+        return self._kept(string_field(record, name))
+
+    def _kept(self, value: str) -> tuple[str, int]:
+        """What is taken of a text, and how many characters are left."""
         kept = value[: self.max_characters]
         # U+FFFD in a record is counted as replaced: bytes that are not UTF-8 become it before the JSON is read.
         self.report.replaced_characters += kept.count(REPLACEMENT)

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,8 @@ from tqdm import tqdm
 from transformers import AutoModelForMaskedLM
 
 from longform.choices import RETRIEVAL_SCORES
-from longform.data.records import Record, field, read_records, string_field
+from longform.data.given import as_rows, source_of
+from longform.data.records import Record, field, records_of, string_field
 from longform.data.special_tokens import content_ids
 from longform.data.text import Document, clean_text, read_documents
 from longform.errors import ConfigurationError, DataError
@@ -25,8 +25,8 @@ from longform.evaluation.embeddings import retrieval_scores, similarity_spearman
 from longform.evaluation.masked_lm import mask_texts, masked_lm_scores
 from longform.evaluation.retrieval_data import read_retrieval
 from longform.inference.chunks import beginning, chunk_texts, encode_chunks
-from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
-from longform.inference.encoders import TextEncoder, load_encoder
+from longform.inference.classifiers import MULTI_LABEL, REGRESSION, Classifier
+from longform.inference.encoders import Encoder
 from longform.inference.fine_tuning import FineTuning, of_source
 from longform.inference.loading import load_limited
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected
@@ -69,12 +69,13 @@ def contenders(
 
 
 def compare_similarity(
-    models: Sequence[Contender], data: str | Path, settings: RunSettings, *, fields: Sequence[str]
-) -> list[dict[str, Any]]:
+    models: Sequence[Contender], data: Any, settings: RunSettings, *,
+    fields: Sequence[str] = ("sentence1", "sentence2", "score"),
+) -> list[dict[str, Any]]:  # fmt: skip
     """STS: Spearman x 100 between cosines and judgements; ``fields``: first text, second text, score."""
     if len(fields) != 3:
         raise ConfigurationError(f"fields names {len(fields)} fields; it is first text, second text, score")
-    rows = list(read_records(data))
+    rows = list(records_of(data, *fields))
     first, second = ([clean_text(string_field(row, name))[0] for row in rows] for name in fields[:2])
     truth = [_float(field(row, fields[2]), f'{row.location}: the field "{fields[2]}": ') for row in rows]
 
@@ -87,9 +88,9 @@ def compare_similarity(
 
 
 def compare_retrieval(
-    models: Sequence[Contender], queries: str | Path, documents: str | Path, settings: RunSettings, *,
-    query_field: str, relevant_field: str, id_field: str, text_field: str, depth: int = 10, score: str = "document",
-    chunk_tokens: int = 256,
+    models: Sequence[Contender], queries: Any, documents: Any, settings: RunSettings, *, query_field: str = "query",
+    relevant_field: str = "relevant", id_field: str = "id", text_field: str = "text", depth: int = 10,
+    score: str = "document", chunk_tokens: int = 256,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """nDCG and recall x 100; ``relevant_field``: the id, or list of ids, of a query's documents.
 
@@ -122,7 +123,7 @@ def compare_retrieval(
 
 
 def _chunked(
-    encoder: TextEncoder, model: Contender, corpus: Sequence[Document], size: int, options: dict[str, Any]
+    encoder: Encoder, model: Contender, corpus: Sequence[Document], size: int, options: dict[str, Any]
 ) -> tuple[Collected, np.ndarray]:
     """Vectors of the chunks of all documents, and where those of each document begin."""
     if model.strategy == "chunk-average":
@@ -141,7 +142,7 @@ def _chunked(
 
 
 def compare_classification(
-    models: Sequence[Contender], data: str | Path, settings: RunSettings, *, text_field: str | None = None,
+    models: Sequence[Contender], data: Any, settings: RunSettings, *, text_field: str | None = None,
     label_field: str | None = None, pair_field: str | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Scores of fine-tuned models by their problem type; pairs are not run in chunks.
@@ -153,11 +154,12 @@ def compare_classification(
     )
     fields = known.fields(source, text_field=text_field, label_field=label_field, pair_field=pair_field)
     label_field, pair_field = fields.pop("label_field"), fields["pair_field"]
-    documents = list(read_documents(data, **fields))
+    source = source_of(as_rows(data, fields["text_field"], label_field, pair_field))
+    documents = list(read_documents(source, **fields))
     labels = [field(Record(document.id, document.fields), label_field) for document in documents]
 
     def measure(model: Contender) -> dict[str, Any]:
-        classifier = load_classifier(model.model, **_loading(model, settings))
+        classifier = Classifier.from_pretrained(model.model, **_loading(model, settings))
         result = classifier.collect(documents, **_options(model, settings))
         return {**_label_scores(classifier, result.values, labels), **_seen(result)}
 
@@ -166,11 +168,11 @@ def compare_classification(
 
 
 def compare_masked_lm(
-    models: Sequence[Contender], data: str | Path, settings: RunSettings, *, text_field: str = "text",
+    models: Sequence[Contender], data: Any, settings: RunSettings, *, text_field: str = "text",
     probability: float = 0.15, seed: int = 0, max_tokens: int | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Perplexity on one set of masked tokens: the same for all tokenizers alike; ``max_tokens`` taken of a text."""
-    texts = [document.text for document in read_documents(data, text_field=text_field)]
+    texts = [document.text for document in read_documents(source_of(data), text_field=text_field)]
 
     def measure(model: Contender) -> dict[str, Any]:
         network, tokenizer, limit = load_limited(AutoModelForMaskedLM, model.model, **_loading(model, settings))
@@ -197,8 +199,8 @@ def _records(
     return records
 
 
-def _encoder(model: Contender, settings: RunSettings) -> TextEncoder:
-    return load_encoder(model.model, **_loading(model, settings))
+def _encoder(model: Contender, settings: RunSettings) -> Encoder:
+    return Encoder.from_pretrained(model.model, **_loading(model, settings))
 
 
 def _loading(model: Contender, settings: RunSettings) -> dict[str, Any]:
@@ -216,7 +218,7 @@ def _seen(result: Collected) -> dict[str, int]:
     return {"tokens": result.tokens, "truncated": result.truncated}
 
 
-def _label_scores(classifier: TextClassifier, logits: np.ndarray, labels: Sequence[Any]) -> dict[str, Any]:
+def _label_scores(classifier: Classifier, logits: np.ndarray, labels: Sequence[Any]) -> dict[str, Any]:
     if classifier.problem_type == REGRESSION:
         return asdict(regression_scores(logits, np.array([_float(label) for label in labels])))
     if classifier.problem_type == MULTI_LABEL:

@@ -1,11 +1,12 @@
-"""Queries, documents, and which documents answer which query, read from files."""
+"""Queries, documents, and which documents answer which query, from files or memory."""
 
 import json
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-from longform.data.records import Record, field, read_records, string_field
+from longform.data.given import InMemory, as_rows, source_of
+from longform.data.records import Record, field, records_of, string_field
 from longform.data.text import Document, clean_text, read_documents
 from longform.errors import DataError
 
@@ -20,19 +21,22 @@ class RetrievalData:
 
 
 def read_retrieval(
-    queries: str | Path, documents: str | Path, *, query_field: str = "query", relevant_field: str = "relevant",
+    queries: Any, documents: Any, *, query_field: str = "query", relevant_field: str = "relevant",
     id_field: str = "id", text_field: str = "text",
 ) -> RetrievalData:  # fmt: skip
-    """Two files of records; ``relevant_field``: the id, or list of ids, of a query's documents.
+    """Two files of records, or rows, tables, columns (queries, relevant) and (ids, texts) in memory.
 
+    ``relevant_field``: the id, or list of ids, of a query's documents.
     Raises DataError for ids that occur twice or that no document has, and for texts that are none.
     """
-    corpus = list(read_documents(documents, text_field=text_field, id_field=id_field))
+    source = source_of(as_rows(documents, id_field, text_field))
+    corpus = list(read_documents(source, text_field=text_field, id_field=id_field))
     places = {document.id: place for place, document in enumerate(corpus)}
     if len(places) < len(corpus):
         twice = next(name for name, count in Counter(document.id for document in corpus).items() if count > 1)
-        raise DataError(f'{documents}: the {id_field} "{twice}" occurs twice: a document\'s is its own')
-    asked = list(read_records(queries))
+        where = source if isinstance(source, InMemory) else ", ".join(map(str, source))
+        raise DataError(f'{where}: the {id_field} "{twice}" occurs twice: a document\'s is its own')
+    asked = list(records_of(queries, query_field, relevant_field))
     questions = [clean_text(string_field(row, query_field))[0] for row in asked]
     return RetrievalData(corpus, questions, [_places(row, relevant_field, places) for row in asked])
 

@@ -4,7 +4,7 @@ Axes: T tokens of a text, m chunks, D embedding size.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -16,10 +16,29 @@ from longform.data.spans import Chunk, Spans, chunks_of
 from longform.data.special_tokens import SpecialTokens, special_tokens
 from longform.data.text import Document, Text, text_of, usable_texts
 from longform.errors import ConfigurationError
-from longform.inference.encoders import TextEncoder
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS
 
 CONTEXT = 1 / 8  # of a stretch, on each side of its chunks, where a document is longer than the model
+
+
+class StateEncoder(Protocol):
+    """What is needed of an encoder: its model, and how a vector is made of the hidden states of some tokens."""
+
+    @property
+    def model(self) -> Any: ...
+    @property
+    def tokenizer(self) -> Any: ...
+    @property
+    def limit(self) -> int: ...
+    @property
+    def prompt(self) -> str: ...
+    @property
+    def whole(self) -> int: ...
+    def pool(
+        self, states: Tensor, inputs: dict[str, Tensor], layers: tuple[Tensor, ...] | None = None, *,
+        prompted: bool = True,
+    ) -> Tensor: ...  # fmt: skip
+    def finished(self, vectors: np.ndarray) -> np.ndarray: ...
 
 
 class ChunkVectors(NamedTuple):
@@ -55,7 +74,7 @@ class _Stretch(NamedTuple):
 
 
 def encode_chunks(
-    encoder: TextEncoder, texts: Text | Iterable[Text], *, chunk_tokens: int = 256, overlap: int = 0,
+    encoder: StateEncoder, texts: Text | Iterable[Text], *, chunk_tokens: int = 256, overlap: int = 0,
     boundaries: str | Sequence[Spans] = "tokens", max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS, window: int = 512,
 ) -> Iterator[ChunkVectors]:  # fmt: skip
     """The chunks of each text in order, streamed; every chunk knows the whole text.
@@ -63,7 +82,7 @@ def encode_chunks(
     A chunk has at most ``chunk_tokens`` tokens and shares ``overlap`` with the one before; it begins where
     ``boundaries`` allows ("tokens", "sentences", "paragraphs"), or is given: for each text the characters from-to of
     its chunks. Special tokens and a prompt count for the chunks at the text's ends, so that a text of one chunk has the
-    vector of ``embed``; an empty text is one chunk. A text longer than the model is read in overlapping stretches, and
+    vector of ``encode``; an empty text is one chunk. A text longer than the model is read in overlapping stretches, and
     a chunk pooled where at least an eighth of the model's length stands on both sides, if the text has it.
 
     Raises ConfigurationError for a chunk longer than the model and a tokenizer that does not tell characters,
@@ -75,7 +94,7 @@ def encode_chunks(
 
 
 def chunk_outcomes(
-    encoder: TextEncoder, texts: Text | Iterable[Text], *, chunk_tokens: int, overlap: int = 0,
+    encoder: StateEncoder, texts: Text | Iterable[Text], *, chunk_tokens: int, overlap: int = 0,
     boundaries: str | Sequence[Spans] = "tokens", max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS, window: int = 512,
 ) -> Iterator[ChunkOutcome]:  # fmt: skip
     """What ``encode_chunks`` gives, and the tokens of each chunk."""
@@ -106,7 +125,7 @@ def chunk_outcomes(
             yield ChunkOutcome(encoder.finished(own), spans, counts)
 
 
-def chunk_texts(encoder: TextEncoder, text: str, size: int) -> list[str]:
+def chunk_texts(encoder: StateEncoder, text: str, size: int) -> list[str]:
     """The texts of the chunks that ``encode_chunks`` makes, to be read one by one."""
     return [
         text[each.start : each.stop]
@@ -114,7 +133,7 @@ def chunk_texts(encoder: TextEncoder, text: str, size: int) -> list[str]:
     ]
 
 
-def beginning(encoder: TextEncoder, text: str) -> str:
+def beginning(encoder: StateEncoder, text: str) -> str:
     """What the model takes of a text at once."""
     offsets = _tokens(encoder.tokenizer, text, "").offsets
     room = encoder.limit - special_tokens(encoder.tokenizer).total
@@ -166,7 +185,7 @@ def _stretches(text: int, chunks: Sequence[Chunk], length: int, room: int) -> It
 
 
 def _pooled(
-    encoder: TextEncoder, special: SpecialTokens, tokens: Sequence[_Tokens], cut: Sequence[Sequence[Chunk]],
+    encoder: StateEncoder, special: SpecialTokens, tokens: Sequence[_Tokens], cut: Sequence[Sequence[Chunk]],
     stretches: Sequence[_Stretch], max_tokens_per_batch: int,
 ) -> Iterator[tuple[int, int, np.ndarray]]:  # fmt: skip
     """The text, number and vector (D,) of every chunk, as they come."""

@@ -1,21 +1,21 @@
 """Sequence classifiers run over texts. Axes: B texts of a batch, N texts, L labels."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
 from longform.data.batching import Batch
-from longform.data.text import Document, Text, usable_texts
-from longform.errors import DataError
+from longform.data.text import Document, Text, usable_texts, written
+from longform.errors import ConfigurationError, DataError
 from longform.inference.fine_tuning import FineTuning, of_config
 from longform.inference.loading import checked_limit, load_pretrained, token_limit
-from longform.inference.strategies import Outcome, TextModel
+from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
 
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
@@ -23,13 +23,32 @@ REGRESSION = "regression"
 
 
 @dataclass(frozen=True)
-class TextClassifier(TextModel):
-    """A sequence classifier and its tokenizer: the numbers of a text are logits (L).
+class Classifier(TextModel):
+    """A sequence classifier (or regressor) for use, with its tokenizer: the numbers of a text are logits (L).
 
     One that was fine-tuned on pairs of texts raises DataError for a single one.
     """
 
     verb = "classify"
+
+    @classmethod
+    def from_pretrained(
+        cls, source: str | Path, *, max_length: int | None = None, dtype: str = "float32", device: str = "auto",
+        compile: bool = False,
+    ) -> Self:  # fmt: skip
+        """A classifier of a folder or hub name. Raises CheckpointError when its head was never trained.
+
+        ``max_length``: tokens of a text, None for what the model was fine-tuned with, else all that fit; a warning says
+        where it is another than in fine-tuning. ``dtype``, ``device`` and ``compile`` as for an Encoder.
+        """
+        auto = AutoModelForSequenceClassification
+        model, tokenizer = load_pretrained(auto, source, dtype=dtype, device=device, compile=compile)
+        limit, known = token_limit(model, tokenizer), of_config(model.config)
+        if max_length is not None:
+            known.warn(source, max_length=max_length)
+        else:
+            max_length = limit if known.max_length is None else min(known.max_length, limit)
+        return cls(model, tokenizer, checked_limit(limit, max_length, name=str(source)))
 
     @property
     def features(self) -> int:
@@ -77,29 +96,63 @@ class TextClassifier(TextModel):
         """Places of the labels among the logits."""
         return {label: place for place, label in enumerate(self.labels)}
 
-    def logits(self, texts: Text | Iterable[Text], *, progress: bool = False, **options: Any) -> np.ndarray:
-        """Logits float32 (N, L) of ``texts``, (L,) of one string; ``options`` are those of ``run_texts``."""
+    def logits(self, texts: Any, *, progress: bool = False, **options: Any) -> np.ndarray:
+        """Logits float32 (N, L) of ``texts``, (L,) of one string; ``options`` are those of ``collect``."""
         return self.values(texts, progress=progress, **options)
 
+    def predict(
+        self,
+        texts: Any,
+        *,
+        text_field: str | None = None,
+        pair_field: str | None = None,
+        threshold: float = 0.5,
+        strategy: str = "whole",
+        overlap: int = 0,
+        on_long: str = "truncate",
+        max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
+        progress: bool = False,
+    ) -> dict[str, Any] | list[dict[str, Any]]:
+        """Labels and scores of ``texts``, a dictionary each, in order; one dictionary of one string.
 
-def load_classifier(
-    source: str | Path,
-    *,
-    max_length: int | None = None,
-    dtype: str = "float32",
-    device: str = "auto",
-    compile: bool = False,
-) -> TextClassifier:
-    """A TextClassifier of a folder or hub name. Raises CheckpointError when its head was never trained.
+        ``label``, ``score`` and ``scores`` (a probability for each label); of a multi-label model ``labels`` (those of
+        at least ``threshold``) and ``scores``; of a regression ``score``, or ``scores`` of several values.
 
-    ``max_length``: tokens of a text, None for what the model was fine-tuned with, else all that fit; a warning says
-    where it is another than in fine-tuning.
-    """
-    auto = AutoModelForSequenceClassification
-    model, tokenizer = load_pretrained(auto, source, dtype=dtype, device=device, compile=compile)
-    limit, known = token_limit(model, tokenizer), of_config(model.config)
-    if max_length is not None:
-        known.warn(source, max_length=max_length)
-    else:
-        max_length = limit if known.max_length is None else min(known.max_length, limit)
-    return TextClassifier(model, tokenizer, checked_limit(limit, max_length, name=str(source)))
+        ``texts``: as in ``Encoder.encode``; a pair is a tuple, or of a table ``text_field`` and ``pair_field``. None
+        of a field: as in fine-tuning. The other options are those of ``Encoder.encode``, and so are the errors.
+        """
+        check_threshold(threshold)
+        fields = self.fine_tuning.fields(self.model.name_or_path, text_field=text_field, pair_field=pair_field)
+        logits = self.values(
+            texts, **fields, strategy=strategy, overlap=overlap, on_long=on_long,
+            max_tokens_per_batch=max_tokens_per_batch, progress=progress,
+        )  # fmt: skip
+        record = self.record_format(threshold)
+        return record(logits) if logits.ndim == 1 else [record(row) for row in logits]
+
+    def record_format(self, threshold: float) -> Callable[[np.ndarray], dict[str, Any]]:
+        """The function that makes a record of one text's logits: one label, several labels, or values."""
+        labels = [written(label) for label in self.labels]
+
+        def one_label(logits: np.ndarray) -> dict[str, Any]:
+            exponentials = np.exp(logits.astype(np.float64) - logits.max())  # softmax
+            scores = dict(zip(labels, (exponentials / exponentials.sum()).tolist(), strict=True))
+            best = labels[int(logits.argmax())]
+            return {"label": best, "score": scores[best], "scores": scores}
+
+        def multi_label(logits: np.ndarray) -> dict[str, Any]:
+            sigmoid = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
+            scores = dict(zip(labels, sigmoid.tolist(), strict=True))
+            return {"labels": [label for label, score in scores.items() if score >= threshold], "scores": scores}
+
+        def regression(logits: np.ndarray) -> dict[str, Any]:
+            values = logits.astype(np.float64).tolist()
+            return {"score": values[0]} if len(values) == 1 else {"scores": dict(zip(labels, values, strict=True))}
+
+        return {MULTI_LABEL: multi_label, REGRESSION: regression}.get(self.problem_type, one_label)
+
+
+def check_threshold(threshold: float) -> None:
+    """Raise ConfigurationError for what is no probability."""
+    if not 0 <= threshold <= 1:
+        raise ConfigurationError(f"threshold is {threshold}; it is a probability")

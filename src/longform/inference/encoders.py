@@ -3,7 +3,7 @@
 Axes: B texts in a batch, n tokens, D embedding size, N texts.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -18,20 +18,22 @@ from transformers import AutoModel
 
 from longform.choices import POOLINGS
 from longform.data.batching import Batch
-from longform.data.text import Document, Text, usable_texts
+from longform.data.spans import Spans
+from longform.data.text import Document, Text, is_one, usable_texts
 from longform.errors import ConfigurationError
 from longform.functional.pooling import pooled, pooled_width
+from longform.inference.chunks import ChunkVectors, encode_chunks
 from longform.inference.loading import load_limited, position_limit
 from longform.inference.sentence_modules import PLAIN, SentenceModules, sentence_modules
-from longform.inference.strategies import Outcome, TextModel
+from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
 
 KINDS = (*POOLINGS, "max")
 QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")  # prompts, as sentence-transformers looks for them
 
 
 @dataclass(frozen=True)
-class TextEncoder(TextModel):
-    """A model, its tokenizer, and what makes one vector of a text's hidden states.
+class Encoder(TextModel):
+    """A text encoder for use: a model, its tokenizer, and what makes one vector of a text's hidden states.
 
     ``pooling``: one of KINDS; None: ``folder``'s modules, which are sentence-transformers' own, make the vector.
     ``normalise``: to length 1. ``dimensions``: the first ones alone are kept, None: all; ``renormalise``: these have
@@ -45,6 +47,46 @@ class TextEncoder(TextModel):
     dimensions: int | None = None
     renormalise: bool = False
     verb = "embed"
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | Path,
+        *,
+        pooling: str | None = None,
+        normalise: bool | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+        max_length: int | None = None,
+        dtype: str = "float32",
+        device: str = "auto",
+        compile: bool = False,
+    ) -> Self:
+        """An encoder of a folder or hub name.
+
+        What is None is as a sentence-transformers folder says: its modules pool and normalise, its default prompt comes
+        before each text, its maximal length is kept. Another folder pools by the mean, without a prompt.
+        ``prompt_name``: one of the folder's prompts; ``prompt``: any. ``truncate_dim``: dimensions that are kept.
+        ``max_length``, in tokens, may shorten the model's limit, not extend it. ``dtype``: "float32", "bfloat16", or
+        "auto" for bfloat16 where it is fast. ``device``: "auto", "cpu", "cuda", ... ``compile``: by torch.compile.
+
+        Raises CheckpointError, ConfigurationError.
+        """
+        folder = sentence_modules(source)
+        options: Any = {"max_length": max_length, "dtype": dtype, "device": device, "compile": compile}
+        model, tokenizer, limit = load_limited(AutoModel, folder.encoder or source, **options)
+        if max_length is None and folder.max_length is not None:
+            limit = min(folder.max_length, position_limit(model.config))
+        if folder.lower_case:
+            _lower_case(tokenizer)
+        if pooling is None and not folder.modules:
+            pooling = "mean"
+        said = folder.prompt_for(prompt_name, prompt, source)
+        return cls(
+            model, tokenizer, limit, pooling, folder.normalise if normalise is None else normalise,
+            folder.to(model.device), said, truncate_dim or folder.truncate_dim, renormalise=bool(normalise),
+        )  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.pooling is not None and self.pooling not in KINDS:
@@ -123,54 +165,79 @@ class TextEncoder(TextModel):
         ids = self.tokenizer(self.prompt)["input_ids"]
         return len(ids) - (ids[-1] in self.tokenizer.all_special_ids)
 
-    def embed(self, texts: Text | Iterable[Text], *, progress: bool = False, **options: Any) -> np.ndarray:
-        """Embeddings float32 (N, D) of ``texts``, (D,) of one string; ``options`` are those of ``run_texts``.
+    def encode(
+        self,
+        texts: Any,
+        *,
+        text_field: str = "text",
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+        normalise: bool | None = None,
+        strategy: str = "whole",
+        overlap: int = 0,
+        on_long: str = "truncate",
+        max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
+        progress: bool = False,
+    ) -> np.ndarray:
+        """Embeddings float32 (N, D) of ``texts``, in order; (D,) of one string.
 
-        Raises DataError for what is no text, such as a whole DataFrame.
+        ``texts``: a string, or strings in a list, an iterator, a column (Series, ``datasets``) or a table, whose column
+        ``text_field`` holds them. They are sorted by length and batched some hundred at a time, and forgotten then.
+        ``prompt_name`` or ``prompt`` before each, ``truncate_dim`` and ``normalise`` instead of what was loaded.
+        ``strategy``: "whole" (up to the model's limit) or "chunk-average" (the mean over chunks that share ``overlap``
+        tokens). ``on_long``, of longer texts: "truncate" or "error". ``max_tokens_per_batch``: padding included.
+
+        Raises DataError for what is no text, with its place, ConfigurationError for options that cannot be.
         """
-        return self.values(texts, progress=progress, **options)
+        encoder = self.changed(prompt_name=prompt_name, prompt=prompt, truncate_dim=truncate_dim, normalise=normalise)
+        return encoder.values(
+            texts, text_field=text_field, strategy=strategy, overlap=overlap, on_long=on_long,
+            max_tokens_per_batch=max_tokens_per_batch, progress=progress,
+        )  # fmt: skip
+
+    def encode_query(self, texts: Any, **options: Any) -> np.ndarray:
+        """``encode`` with the folder's prompt for queries, where it has one and ``options`` name no other."""
+        return self.for_queries().encode(texts, **options)
+
+    def encode_document(self, texts: Any, **options: Any) -> np.ndarray:
+        """``encode`` with the folder's prompt for documents, where it has one and ``options`` name no other."""
+        return self.for_documents().encode(texts, **options)
+
+    def encode_chunks(
+        self, texts: Any, *, text_field: str = "text", chunk_tokens: int = 256, overlap: int = 0,
+        boundaries: str | Sequence[Spans] = "tokens", max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
+    ) -> ChunkVectors | Iterator[ChunkVectors]:  # fmt: skip
+        """The chunks of ``texts`` (as in ``encode``), each text read as a whole; of several texts streamed, in order.
+
+        ``vectors`` float32 (m, D) and ``spans`` (m, 2), characters from-to; a chunk of at most ``chunk_tokens`` tokens
+        shares ``overlap`` with the one before and begins where ``boundaries`` allows: "tokens", "sentences",
+        "paragraphs", or for each text the characters from-to of its chunks. Raises as ``encode`` does, and InputError
+        for spans that are not in order.
+        """
+        found = encode_chunks(
+            self, usable_texts(texts, text_field=text_field), chunk_tokens=chunk_tokens, overlap=overlap,
+            boundaries=boundaries, max_tokens_per_batch=max_tokens_per_batch,
+        )  # fmt: skip
+        return next(found) if is_one(texts) else found
+
+    def changed(
+        self, *, prompt_name: str | None = None, prompt: str | None = None, truncate_dim: int | None = None,
+        normalise: bool | None = None,
+    ) -> Self:  # fmt: skip
+        """The same with what is given in place of its own. Raises ConfigurationError for what the folder lacks."""
+        new: dict[str, Any] = {}
+        if prompt_name is not None or prompt is not None:
+            new["prompt"] = self.folder.prompt_for(prompt_name, prompt, self.model.name_or_path)
+        if truncate_dim is not None:
+            new["dimensions"] = truncate_dim
+        if normalise is not None:
+            new |= {"normalise": normalise, "renormalise": normalise}
+        return replace(self, **new)
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
     return normalize(torch.from_numpy(vectors), dim=-1).numpy()
-
-
-def load_encoder(
-    source: str | Path,
-    *,
-    pooling: str | None = None,
-    normalise: bool | None = None,
-    prompt_name: str | None = None,
-    prompt: str | None = None,
-    truncate_dim: int | None = None,
-    max_length: int | None = None,
-    dtype: str = "float32",
-    device: str = "auto",
-    compile: bool = False,
-) -> TextEncoder:
-    """A TextEncoder of a folder or hub name.
-
-    What is None is as a sentence-transformers folder says: its modules pool and normalise, its default prompt comes
-    before each text, its maximal length is kept. Another folder pools by the mean, without a prompt. ``prompt_name``:
-    one of the folder's prompts; ``prompt``: any. ``truncate_dim``: dimensions that are kept. ``max_length``, in tokens,
-    may shorten the model's limit, not extend it. ``dtype``, ``device`` and ``compile`` as in ``load_pretrained``.
-
-    Raises CheckpointError, ConfigurationError.
-    """
-    folder = sentence_modules(source)
-    options: Any = {"max_length": max_length, "dtype": dtype, "device": device, "compile": compile}
-    model, tokenizer, limit = load_limited(AutoModel, folder.encoder or source, **options)
-    if max_length is None and folder.max_length is not None:
-        limit = min(folder.max_length, position_limit(model.config))
-    if folder.lower_case:
-        _lower_case(tokenizer)
-    if pooling is None and not folder.modules:
-        pooling = "mean"
-    return TextEncoder(
-        model, tokenizer, limit, pooling, folder.normalise if normalise is None else normalise,
-        folder.to(model.device), folder.prompt_for(prompt_name, prompt, source), truncate_dim or folder.truncate_dim,
-        renormalise=bool(normalise),
-    )  # fmt: skip
 
 
 def _lower_case(tokenizer: Any) -> None:

@@ -1,12 +1,13 @@
-"""Predictions and embeddings of whole collections, written to a file: the functions behind ``longform predict`` and
-``longform embed``. Documents are streamed in order, in constant memory, and an interrupted run is resumed: the same
-settings, model and names of sources, and the same documents as far as they were used.
+"""Predictions and embeddings of whole collections, written to a file or kept: the functions behind ``longform predict``
+and ``longform embed``. Documents are streamed in order, in constant memory beside what is kept, and an interrupted run
+is resumed: the same settings, model and names of sources, and the same documents as far as they were used.
 """
 
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,19 +16,21 @@ from tqdm import tqdm
 
 from longform.choices import STANDARD_OUTPUT
 from longform.data.counting import count_documents
+from longform.data.given import InMemory, Source, source_of
 from longform.data.text import Document, ReadReport, read_documents, written
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.chunks import chunk_outcomes
-from longform.inference.classifiers import MULTI_LABEL, REGRESSION, TextClassifier, load_classifier
-from longform.inference.encoders import TextEncoder, load_encoder
+from longform.inference.classifiers import Classifier, check_threshold
+from longform.inference.encoders import Encoder
 from longform.inference.kept_fields import kept_fields, kept_names
+from longform.inference.memory_output import MemoryOutput
 from longform.inference.resumable import ResumableOutput, place_of_output
 from longform.inference.standard_output import StandardOutput
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Computed, TextModel
 from longform.runs.digest import content_key
 from longform.runs.subject import model_identity
+from longform.runs.summary import summary
 
-Sources = str | Path | Sequence[str | Path]
 CHUNKS = "chunks"  # the strategy of a run with a vector a chunk
 READ_AT_LEAST, CHARACTERS_A_TOKEN = 2**20, 16  # of a document, however few tokens are taken of it
 LOADING = ("max_length", "dtype", "device", "compile")  # settings that are needed to load the model
@@ -50,6 +53,7 @@ class Made(NamedTuple):
 
 Results = Callable[[Iterator[Document], Computed], Iterator[Made]]  # of each document, in order
 Formatted = Callable[[np.ndarray], dict[str, Any]]  # a row as a record has it
+Output = ResumableOutput | StandardOutput | MemoryOutput
 
 
 @dataclass(frozen=True)
@@ -88,12 +92,12 @@ class InferenceSettings:
 
 
 @dataclass(frozen=True)
-class InferenceSummary:
+class InferenceResult:
     """What a run did. Counts are of the whole output; ``seconds`` and ``tokens_per_second`` leave out what an
-    interrupted run had done before.
+    interrupted run had done before. ``results``: the records, where no output was named, else None.
     """
 
-    output: str
+    output: str | None
     documents: int
     records: int  # one a document, or one a chunk
     resumed: int  # documents that were done before, by an interrupted run
@@ -106,40 +110,57 @@ class InferenceSummary:
     passed_over_files: int  # of folders: of no kind that is read
     seconds: float
     tokens_per_second: float
+    results: list[dict[str, Any]] | None = field(default=None, repr=False)
+
+    @property
+    def report(self) -> str:
+        """What the command prints: the counts, one a line."""
+        return summary(self)
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """The embeddings float32 (records, D). Raises ConfigurationError where there are none in memory."""
+        if self.results is None or "embedding" not in self.results[0]:
+            where = f'the results are in "{self.output}"' if self.results is None else "labels were predicted"
+            raise ConfigurationError(f"no vectors in memory: {where}; embed without an output has them")
+        return np.stack([each["embedding"] for each in self.results])
 
 
 def predict(
     model: str | Path,
-    sources: Sources,
-    output: str | Path,
+    sources: Any,
+    output: str | Path | None = None,
     settings: InferenceSettings | None = None,
     *,
     threshold: float = 0.5,
-) -> InferenceSummary:
-    """Label the documents of ``sources`` (see ``read_documents``) with a fine-tuned model; ``output``: jsonl, parquet,
-    or "-" (standard output).
+    **options: Any,
+) -> InferenceResult:
+    """Label the documents of ``sources`` with a fine-tuned model.
+
+    ``sources``: names of files (see ``read_documents``), or texts in memory: a list, an iterator, a column, rows or a
+    table with ``text_field``. ``output``: jsonl, parquet, "-" (standard output), None to keep the records.
+    ``options``: fields of the settings by name, such as ``text_field`` and ``pair_field``.
 
     A record has ``id``, ``label``, ``score`` and ``scores`` (a probability for each label); a multi-label model's has
     ``labels`` (those of at least ``threshold``) and ``scores``; a regression's ``score`` (one value) or ``scores``;
     all have ``tokens`` and ``truncated`` (tokens cut off, of what was read). Raises the errors of ``longform.errors``.
     """
-    settings = settings or InferenceSettings()
-    if not 0 <= threshold <= 1:
-        raise ConfigurationError(f"threshold is {threshold}; it is a probability")
-    with place_of_output(output, inputs=(model, *_listed(sources)), restart=settings.restart) as place:
-        classifier = load_classifier(model, **_chosen(settings, *LOADING))
-        format_record = _prediction_format(classifier, threshold)
+    settings, source = replace(settings or InferenceSettings(), **options), source_of(sources)
+    check_threshold(threshold)
+    with _place(output, model, source, settings) as place:
+        classifier = Classifier.from_pretrained(model, **_chosen(settings, *LOADING))
+        format_record = classifier.record_format(threshold)
         fields = classifier.fine_tuning.fields(model, **_chosen(settings, "text_field", "pair_field"))
         settings = replace(settings, **fields)
         identity = {"command": "predict", "threshold": threshold}
         results = _of_documents(classifier, settings)
-        return _run(results, format_record, classifier.limit, model, sources, place, settings, identity)
+        return _run(results, format_record, classifier.limit, model, source, place, settings, identity)
 
 
 def embed(
     model: str | Path,
-    sources: Sources,
-    output: str | Path,
+    sources: Any,
+    output: str | Path | None = None,
     settings: InferenceSettings | None = None,
     *,
     pooling: str | None = None,
@@ -149,18 +170,19 @@ def embed(
     truncate_dim: int | None = None,
     chunk_tokens: int | None = None,
     boundaries: str = "tokens",
-) -> InferenceSummary:
-    """Embed the documents of ``sources`` (see ``read_documents``); ``output``: jsonl, parquet, or "-"
-    (standard output).
+    **options: Any,
+) -> InferenceResult:
+    """Embed the documents of ``sources``; ``output``: jsonl, parquet, "-" (standard output), None to keep the vectors.
 
-    A record has ``id``, ``embedding`` (D float32 values), ``tokens`` and ``truncated`` (tokens cut off).
-    ``pooling``, ``normalise``, prompts and ``truncate_dim`` as in ``load_encoder``.
+    ``sources`` and ``options`` are those of ``predict``. A record has ``id``, ``embedding`` (D float32 values),
+    ``tokens`` and ``truncated`` (tokens cut off).
+    ``pooling``, ``normalise``, prompts and ``truncate_dim`` as in ``Encoder.from_pretrained``.
 
     With ``chunk_tokens`` there is a record for every chunk of a document, which is read as a whole whatever its length:
     ``id``, ``chunk`` (0, 1, ...), ``start`` and ``end`` (characters), ``embedding`` and ``tokens``; ``boundaries`` and
     ``settings.overlap`` as in ``encode_chunks``. Raises the errors of ``longform.errors``.
     """
-    settings = settings or InferenceSettings()
+    settings, source = replace(settings or InferenceSettings(), **options), source_of(sources)
     if chunk_tokens is not None and settings.strategy != "whole":
         raise ConfigurationError(
             f'chunk_tokens={chunk_tokens} gives a vector a chunk, strategy="{settings.strategy}" one of them all: '
@@ -170,8 +192,8 @@ def embed(
         "pooling": pooling, "normalise": normalise, "prompt_name": prompt_name, "prompt": prompt,
         "truncate_dim": truncate_dim,
     }  # fmt: skip
-    with place_of_output(output, inputs=(model, *_listed(sources)), restart=settings.restart) as place:
-        encoder = load_encoder(model, **how, **_chosen(settings, *LOADING))
+    with _place(output, model, source, settings) as place:
+        encoder = Encoder.from_pretrained(model, **how, **_chosen(settings, *LOADING))
         settings = replace(settings, text_field=settings.text_field or "text")
         identity = {
             "command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise, "prompt": encoder.prompt,
@@ -182,11 +204,27 @@ def embed(
         else:
             settings = replace(settings, strategy=CHUNKS)
             results = _of_chunks(encoder, settings, chunk_tokens=chunk_tokens, boundaries=boundaries)
-        return _run(results, _embedding_record, encoder.limit, model, sources, place, settings, identity)
+        format_record = _embedding_record if place else _kept_vector
+        return _run(results, format_record, encoder.limit, model, source, place, settings, identity)
 
 
-def _listed(sources: Sources) -> Sequence[str | Path]:
-    return [sources] if isinstance(sources, str | Path) else sources
+@contextlib.contextmanager
+def _place(
+    output: str | Path | None, model: str | Path, source: Source, settings: InferenceSettings
+) -> Generator[Path | None]:
+    """What this run alone writes, None where the results stay in memory."""
+    if output is None:
+        yield None
+        return
+    inputs = (model, *(() if isinstance(source, InMemory) else source))
+    with place_of_output(output, inputs=inputs, restart=settings.restart) as place:
+        yield place
+
+
+def _opened(place: Path | None, identity: Callable[[], dict[str, Any]], *, restart: bool) -> Output:
+    if place is None:
+        return MemoryOutput()
+    return StandardOutput() if str(place) == STANDARD_OUTPUT else ResumableOutput(place, identity(), restart=restart)
 
 
 def _max_characters(settings: InferenceSettings, tokens: int) -> int | None:
@@ -200,21 +238,19 @@ def _chosen(settings: InferenceSettings, *names: str) -> dict[str, Any]:
 
 
 def _run(
-    results: Results, format_record: Formatted, limit: int, model: str | Path, sources: Sources, output: Path,
+    results: Results, format_record: Formatted, limit: int, model: str | Path, source: Source, output: Path | None,
     settings: InferenceSettings, identity: dict[str, Any],
-) -> InferenceSummary:  # fmt: skip
+) -> InferenceResult:  # fmt: skip
     """Write the records of each document; ``limit``: tokens that the model takes.
 
     ``identity``: what, beside ``settings``, a resumed run must have in common.
     """
     report, keep = ReadReport(), kept_names(settings.keep)
     fields: Any = _chosen(settings, "text_field", "pair_field", "id_field", "stdin_format")
-    documents = read_documents(sources, **fields, max_characters=_max_characters(settings, limit), report=report)
-    identity |= _identity(model, sources, settings, limit)
-    to_pipe = str(output) == STANDARD_OUTPUT
-    result = StandardOutput() if to_pipe else ResumableOutput(output, identity, restart=settings.restart)
+    documents = read_documents(source, **fields, max_characters=_max_characters(settings, limit), report=report)
+    result = _opened(output, lambda: identity | _identity(model, source, settings, limit), restart=settings.restart)
     started, resumed, tokens_now = time.perf_counter(), result.done, 0
-    total = count_documents(sources) if settings.progress else None
+    total = count_documents(source) if settings.progress else None
     waiting = _waiting(documents, keep, settings.text_field)
     try:
         _skip_done(waiting, result)
@@ -232,9 +268,10 @@ def _run(
         result.finish()
     finally:
         result.close()
-    return InferenceSummary(
-        str(output), **asdict(report), **totals, resumed=resumed, seconds=seconds,
+    return InferenceResult(
+        None if output is None else str(output), **asdict(report), **totals, resumed=resumed, seconds=seconds,
         tokens_per_second=tokens_now / max(seconds, 1e-9),
+        results=result.kept if isinstance(result, MemoryOutput) else None,
     )  # fmt: skip
 
 
@@ -248,7 +285,7 @@ def _of_documents(runner: TextModel, settings: InferenceSettings) -> Results:
     return results
 
 
-def _of_chunks(encoder: TextEncoder, settings: InferenceSettings, **options: Any) -> Results:
+def _of_chunks(encoder: Encoder, settings: InferenceSettings, **options: Any) -> Results:
     options |= {"overlap": settings.overlap, "max_tokens_per_batch": settings.batch_tokens}
 
     def results(documents: Iterator[Document], computed: Computed) -> Iterator[Made]:
@@ -300,7 +337,7 @@ def _paired(
         ) from error
 
 
-def _skip_done(documents: Iterator[tuple[Document, Waiting]], result: ResumableOutput | StandardOutput) -> None:
+def _skip_done(documents: Iterator[tuple[Document, Waiting]], result: Output) -> None:
     """Read past the documents that an interrupted run has written; raises DataError at the first that is another now.
 
     They are compared here, where they are read anyway, and standard input can be gone on with. What comes after them
@@ -316,33 +353,16 @@ def _skip_done(documents: Iterator[tuple[Document, Waiting]], result: ResumableO
             )
 
 
-def _identity(model: str | Path, sources: Sources, settings: InferenceSettings, limit: int) -> dict[str, Any]:
+def _identity(model: str | Path, source: Source, settings: InferenceSettings, limit: int) -> dict[str, Any]:
     """What a run must have in common with the interrupted one that it resumes; ``limit`` stands for ``max_length``."""
     may_change = ("batch_tokens", "device", "compile", "restart", "progress", "max_length")
     chosen = {name: value for name, value in asdict(settings).items() if name not in may_change}
-    return {**chosen, **model_identity(str(model)), "sources": list(map(str, _listed(sources))), "limit": limit}
+    named = [str(source)] if isinstance(source, InMemory) else list(map(str, source))
+    return {**chosen, **model_identity(str(model)), "sources": named, "limit": limit}
 
 
-def _prediction_format(classifier: TextClassifier, threshold: float) -> Callable[[np.ndarray], dict[str, Any]]:
-    """The function that makes a record of one text's logits: one label, several labels, or values."""
-    labels, problem = [written(label) for label in classifier.labels], classifier.problem_type
-
-    def one_label(logits: np.ndarray) -> dict[str, Any]:
-        exponentials = np.exp(logits.astype(np.float64) - logits.max())  # softmax
-        scores = dict(zip(labels, (exponentials / exponentials.sum()).tolist(), strict=True))
-        best = labels[int(logits.argmax())]
-        return {"label": best, "score": scores[best], "scores": scores}
-
-    def multi_label(logits: np.ndarray) -> dict[str, Any]:
-        sigmoid = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
-        scores = dict(zip(labels, sigmoid.tolist(), strict=True))
-        return {"labels": [label for label, score in scores.items() if score >= threshold], "scores": scores}
-
-    def regression(logits: np.ndarray) -> dict[str, Any]:
-        values = logits.astype(np.float64).tolist()
-        return {"score": values[0]} if len(values) == 1 else {"scores": dict(zip(labels, values, strict=True))}
-
-    return {MULTI_LABEL: multi_label, REGRESSION: regression}.get(problem, one_label)
+def _kept_vector(vector: np.ndarray) -> dict[str, Any]:
+    return {"embedding": vector}
 
 
 def _embedding_record(vector: np.ndarray) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Axes: B texts in a batch, n tokens, F features of the result (an embedding, logi
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
@@ -162,15 +162,22 @@ class TextModel(ABC):
         options.setdefault("limit", self.limit)
         return run_texts(self.forward, usable_texts(texts), self.tokenizer, **options)
 
-    def values(self, texts: Text | Iterable[Text], **options: Any) -> np.ndarray:
+    def values(self, texts: Any, **options: Any) -> np.ndarray:
         """Values (N, F) of all texts, (F,) of one text that is not in a list; ``options`` as in ``collect``."""
         found = self.collect(texts, **options).values
         return found[0] if is_one(texts) else found
 
-    def collect(self, texts: Text | Iterable[Text], *, progress: bool = False, **options: Any) -> Collected:
-        """Values (N, F) of all texts, and how many tokens were seen and texts cut."""
-        texts = list(usable_texts(texts))
-        outcomes = self.outcomes(texts, **options)
-        every = list(tqdm(outcomes, total=len(texts), desc=self.verb, unit="text", disable=not progress))
+    def collect(
+        self, texts: Any, *, text_field: str = "text", pair_field: str | None = None, progress: bool = False,
+        **options: Any,
+    ) -> Collected:  # fmt: skip
+        """Values (N, F) of all texts, and how many tokens were seen and texts cut.
+
+        ``texts``: whatever holds texts (``longform.data.given``), the fields are those of rows and tables. No more of
+        them are in memory at a time than are sorted by length together.
+        """
+        total = 1 if is_one(texts) else len(texts) if isinstance(texts, Sized) else None
+        outcomes = self.outcomes(usable_texts(texts, text_field=text_field, pair_field=pair_field), **options)
+        every = list(tqdm(outcomes, total=total, desc=self.verb, unit="text", disable=not progress))
         values = np.stack([outcome.values for outcome in every]) if every else np.empty((0, self.features), np.float32)
         return Collected(values, sum(each.tokens for each in every), sum(each.truncated > 0 for each in every))

@@ -6,15 +6,13 @@ mean-pooled last states, plus the divergence of the predictions at masked tokens
 """
 
 import time
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from longform.data.text import Document
-from longform.data.token_store import CorpusFiles
+from longform.data.token_store import CorpusFiles, corpus_of
 from longform.training.distillation_job import Agreement, DistillationJob
 from longform.training.run_folder import current_process, place_of_run
 from longform.training.settings import DistillationSettings
@@ -43,6 +41,28 @@ class DistillationResult:
     output: Path | None = None
 
     @property
+    def report(self) -> str:
+        """What the command prints: agreement before and after, and what was done."""
+        said = [
+            f"{name:<8} cosine to the teacher {found.cosine:.4f}, relative error of the layers "
+            f"{found.summary()['layer_error']:.4f}"
+            for name, found in (("before", self.before), ("after", self.after))
+        ]
+        trained = f"{self.steps:,} steps, {self.tokens:,} tokens in crops of up to {self.length:,}"
+        said.append(f"trained  {trained}; measured on {self.after.documents} documents")
+        if self.output is not None:
+            said.append(f"saved    {self.output} (measurements: records.jsonl)")
+        if self.worse:
+            what = " and ".join(
+                {"cosine": "the cosine", "layer_error": "the error of the layers"}[x] for x in self.worse
+            )
+            said.append(
+                f"worse    {what} after training is worse than before: keep the student as it was, or train on more "
+                "text (--max-tokens) or at a lower --learning-rate"
+            )
+        return "\n".join(said)
+
+    @property
     def worse(self) -> list[str]:
         """Of "cosine" and "layer_error" what is worse after training than before."""
         return self.after.worse_than(self.before)
@@ -51,11 +71,12 @@ class DistillationResult:
 def distill(
     student: "PreTrainedModel | str | Path | Any",
     teacher: PreTrainedModel | str | Path,
-    tokenizer: PreTrainedTokenizerBase | None,
-    documents: Iterable[str | Document],
+    documents: Any,
     settings: DistillationSettings | None = None,
     *,
-    heldout: Sequence[str | Document] | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    heldout: Any = None,
+    text_field: str = "text",
     output: str | Path | None = None,
     restart: bool = False,
     progress: bool = True,
@@ -63,9 +84,10 @@ def distill(
     """Teach ``student`` to behave as ``teacher`` on ``documents``.
 
     ``student``: a loaded encoder, a ConversionResult, or a folder; ``teacher``: a loaded encoder, a folder or a hub
-    name; ``tokenizer``: of both, or None with a folder or a ConversionResult. ``documents``: anything that can be
-    iterated over again and again (a list is shuffled, a stream read as it comes). ``heldout``: documents on which
-    agreement is measured; default: the first ``settings.heldout_documents``, which are then not trained on.
+    name; ``tokenizer``: of both, needed with a loaded student. ``documents``: names of files, or texts in memory that
+    can be read again and again: a list or a column (shuffled), rows or a table with ``text_field``, a stream (read as
+    it comes). ``heldout``: documents on which agreement is measured; default: the first
+    ``settings.heldout_documents``, which are then not trained on.
     ``output``: folder for checkpoints, records and the finished student. Called again with the same folder and
     settings, an interrupted run goes on from its newest checkpoint, to the same weights (``restart``: anew).
 
@@ -75,6 +97,8 @@ def distill(
     began = time.perf_counter()
     settings = settings or DistillationSettings()
     process = current_process(settings.device)
+    documents = corpus_of(documents, text_field)
+    heldout = None if heldout is None else corpus_of(heldout, text_field)
     texts = [each for each in (documents, heldout) if isinstance(each, CorpusFiles)]
     inputs = (student, getattr(student, "source_folder", None), teacher, *texts)
     with place_of_run(output, inputs, process) as folder:

@@ -6,7 +6,7 @@ Axes: B batch, n tokens, D hidden, m masked tokens, V vocabulary.
 import contextlib
 import copy
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
 from typing import Any, NamedTuple
 
 import torch
@@ -117,7 +117,7 @@ class DistillationJob(Job):
 
     def __init__(
         self, opened: Student, taught: PreTrainedModel, documents: Iterable[str | Document],
-        settings: DistillationSettings, heldout: Sequence[str | Document] | None, process: Any,
+        settings: DistillationSettings, heldout: Iterable[str | Document] | None, process: Any,
     ) -> None:  # fmt: skip
         settings = fitted(settings, position_limit(opened.model.config))
         super().__init__(settings, process)

@@ -20,8 +20,8 @@ from longform.training.labels import (
     Examples,
     LabelScheme,
     check_examples,
+    examples_of,
     learn_scheme,
-    read_examples,
     split,
 )
 from longform.training.run_folder import current_process, place_of_run
@@ -51,14 +51,26 @@ class FinetuningResult:
     records: list[dict[str, Any]] = field(repr=False)
     output: Path | None = None
 
+    @property
+    def report(self) -> str:
+        """What the command prints: the scores of the best model on the validation part, and what was done."""
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in self.metrics.items() if isinstance(value, float))
+        said = [
+            f"validation  {shown} (step {self.metrics['best_step']} of {self.steps})",
+            f"texts cut   {self.truncated} of the training part",
+        ]
+        if self.output is not None:
+            said.append(f"saved       {self.output} (metrics.json, records.jsonl, learning_curve.png)")
+        return "\n".join(said)
+
 
 def finetune(
     model: "PreTrainedModel | str | Path | Any",
-    tokenizer: PreTrainedTokenizerBase | None,
-    train: Examples | str | Path,
+    train: Any,
     settings: FinetuningSettings | None = None,
     *,
-    validation: Examples | str | Path | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    validation: Any = None,
     text_field: str = "text",
     label_field: str = "label",
     pair_field: str | None = None,
@@ -69,9 +81,10 @@ def finetune(
     """Train ``model`` on labelled texts, measure it on a validation part, keep the best.
 
     ``model``: a loaded encoder, a ConversionResult, a folder or a hub name; it gets a classification head for the
-    labels unless it has one that fits. A model in memory is copied, not changed. ``tokenizer``: None with a folder,
-    hub name or ConversionResult. ``train``, ``validation``: Examples, or a .parquet, .jsonl or .csv file; without a
-    validation part ``settings.validation_fraction`` of the texts is held out. ``output``: folder for checkpoints,
+    labels unless it has one that fits. A model in memory is copied, not changed. ``tokenizer``: needed with a loaded
+    encoder. ``train``, ``validation``: a file, rows or a table (DataFrame, ``datasets``) with fields of these names, or
+    columns in a tuple: (texts, labels), of pairs (texts, labels, second texts). Without a validation
+    part ``settings.validation_fraction`` of the texts is held out. ``output``: folder for checkpoints,
     records, pictures and the finished model; called again with it, an interrupted run goes on from its newest
     checkpoint, to the same weights (``restart``: anew). The config remembers length, task and fields, which
     prediction and evaluation then take up.
@@ -83,9 +96,9 @@ def finetune(
     process = current_process(settings.device)
     with place_of_run(output, (model, train, validation), process) as folder:
         fields: Any = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
-        labelled = train if isinstance(train, Examples) else read_examples(train, **fields)
-        if validation is not None and not isinstance(validation, Examples):
-            validation = read_examples(validation, **fields)
+        labelled = examples_of(train, **fields)
+        if validation is not None:
+            validation = examples_of(validation, **fields)
         scheme, taught, held = _split(labelled, validation, settings)
         set_seed(settings.seed)
         activation = IDENTITY if scheme.task == REGRESSION else activation_for(model, len(scheme.names))
@@ -95,7 +108,7 @@ def finetune(
             id2label=dict(enumerate(scheme.names)), label2id={name: i for i, name in enumerate(scheme.names)},
         )  # fmt: skip
         job = FinetuningJob(opened, scheme, taught, held, settings, process, progress=progress)
-        known = {} if isinstance(train, Examples) else fields
+        known = {} if isinstance(train, tuple) else fields
         if progress and process.is_main_process:
             print(job.understood(), file=sys.stderr)
         how = FineTuning(scheme.task, job.max_length, taught.pairs is not None, **known)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longform.data.files import CSV, TSV, named_kind
+from longform.data.given import InMemory, check_texts, source_of
 from longform.data.records import field, read_records, string_field
 from longform.data.text import clean_text
 from longform.errors import DataError
@@ -65,10 +66,30 @@ class LabelScheme(NamedTuple):
         return [[float(name in names) for name in self.names] for names in given]
 
 
-def read_examples(
-    source: str | Path, *, text_field: str = "text", label_field: str = "label", pair_field: str | None = None
+def examples_of(
+    given: Any, *, text_field: str = "text", label_field: str = "label", pair_field: str | None = None
 ) -> Examples:
-    """Labelled texts of a file of records (``longform.data.files``), or of "hf:NAME[:CONFIG]:SPLIT".
+    """Labelled texts as they are given: a file, rows or a table, or columns in a tuple, as Examples are one.
+
+    Raises DataError as ``read_examples`` does, for a tuple of anything else, and for several files.
+    """
+    if isinstance(given, tuple):
+        columns: list[Any] = [None if each is None else list(check_texts(each)) for each in given]
+        if not 2 <= len(columns) <= 3:
+            raise DataError(f"a tuple of {len(columns)}: labelled texts are (texts, labels) or (texts, labels, pairs)")
+        return Examples(*columns)
+    source = source_of(given)
+    if not isinstance(source, InMemory) and len(source) > 1:
+        raise DataError(f"{len(source)} files of labelled texts were given ({source[0]}, ...): give one")
+    fields: Any = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
+    return read_examples(source if isinstance(source, InMemory) else source[0], **fields)
+
+
+def read_examples(
+    source: str | Path | InMemory, *, text_field: str = "text", label_field: str = "label",
+    pair_field: str | None = None,
+) -> Examples:  # fmt: skip
+    """Labelled texts of a file of records (``longform.data.files``), of "hf:NAME[:CONFIG]:SPLIT", or in memory.
 
     Raises DataError, with file and line, for a missing or empty label, a field that is not there, a text that is
     not text.
@@ -82,7 +103,7 @@ def read_examples(
         if _is_missing(label):
             raise DataError(f'{record.location}: the field "{label_field}" is empty; every text needs a label')
         labels.append(label)
-    if named_kind(Path(source)) in (CSV, TSV):  # where everything is text
+    if isinstance(source, str | Path) and named_kind(Path(source)) in (CSV, TSV):  # where everything is text
         labels = _decimals(labels) or labels
     return Examples(texts, labels, None if pair_field is None else pairs)
 
@@ -136,7 +157,8 @@ def check_examples(examples: Examples, *, where: str) -> None:
 
 
 def _is_missing(label: Any) -> bool:
-    return label is None or label == "" or (isinstance(label, Real) and label != label)
+    nothing = label is None or type(label).__name__ == "NAType"  # pandas'
+    return nothing or (isinstance(label, str) and not label) or (isinstance(label, Real) and label != label)
 
 
 def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from longform.data.token_store import Corpus, CorpusFiles
+from longform.data.token_store import Corpus, CorpusFiles, corpus_of
 from longform.errors import ConfigurationError, require
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
@@ -24,7 +24,7 @@ from longform.training.pretraining_data import PretrainingData
 from longform.training.pretraining_model import HiddenTokensLoss, config_for, described, new_model
 from longform.training.pretraining_report import write_report
 from longform.training.pretraining_settings import PretrainingSettings
-from longform.training.pretraining_sources import CorpusReader, Sources, Tokenizers, as_corpus
+from longform.training.pretraining_sources import CorpusReader, Tokenizers
 from longform.training.records import RecordingCallback
 from longform.training.run_folder import CACHE, RunFolder, current_process, place_of_run
 from longform.training.students import Student, learning
@@ -60,13 +60,13 @@ class PretrainingResult:
 
 
 def pretrain(
-    corpus: Sources,
+    corpus: Any,
     settings: PretrainingSettings | None = None,
     *,
     config: LinformerConfig | Mapping[str, Any] | None = None,
     tokenizer: Tokenizers = None,
     output: str | Path | None = None,
-    validation: Sources | None = None,
+    validation: Any = None,
     text_field: str = "text",
     cache: str | Path | None = None,
     restart: bool = False,
@@ -92,7 +92,7 @@ def pretrain(
     settings = settings or PretrainingSettings()
     require("matplotlib", extra="train")  # now rather than when the learning curve is drawn
     process = current_process(settings.device)
-    texts, held = as_corpus(corpus, text_field), None if validation is None else as_corpus(validation, text_field)
+    texts, held = corpus_of(corpus, text_field), None if validation is None else corpus_of(validation, text_field)
     inputs = (tokenizer, *(each for each in (texts, held) if isinstance(each, CorpusFiles)))
     with place_of_run(output, inputs, process) as folder:
         reader = CorpusReader(

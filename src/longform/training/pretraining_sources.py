@@ -2,46 +2,20 @@
 
 import copy
 import json
-import os
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from longform.data.records import DATASET_PREFIX
 from longform.data.storage import made_once
-from longform.data.text import Document
-from longform.data.token_store import Corpus, CorpusFiles, CorpusTexts, TokenStore, token_store
+from longform.data.token_store import Corpus, CorpusTexts, TokenStore, token_store
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from longform.runs.digest import content_key
 from longform.runs.subject import corpus_key
 from longform.training.students import load_tokenizer
 
-Sources = CorpusFiles | str | Path | Sequence[str | Path] | Iterable[str | Document]
 Tokenizers = PreTrainedTokenizerBase | TokenizerSettings | str | Path | None
-
-
-def as_corpus(sources: Sources, text_field: str = "text") -> Corpus:
-    """Files, folders and "hf:NAME[:CONFIG]:SPLIT" as CorpusFiles; texts and Documents in memory as they are.
-
-    One string or Path is a source. Of a list, Paths are sources, and so are strings when all of them are "hf:" names
-    or files that exist; other strings are texts.
-    """
-    if isinstance(sources, CorpusFiles):
-        return sources.read_again()
-    if isinstance(sources, str | Path):
-        return CorpusFiles((str(sources),), text_field).read_again()
-    if isinstance(sources, Sequence) and sources and all(map(_is_source, sources)):
-        return CorpusFiles(tuple(map(str, sources)), text_field).read_again()
-    return sources  # ty: ignore[invalid-explicit-return]  what is not named is texts or Documents
-
-
-def _is_source(item: Any) -> bool:
-    if not isinstance(item, str):
-        return isinstance(item, Path)
-    return item.startswith(DATASET_PREFIX) or os.path.exists(item)  # pathlib raises on a text that is no path
 
 
 class CorpusReader:

@@ -9,7 +9,7 @@ import numpy as np
 from tqdm import tqdm
 
 from longform.evaluation.classification import classification_scores, label_ids
-from longform.inference.classifiers import load_classifier
+from longform.inference.classifiers import Classifier
 
 RESAMPLINGS = 2_000
 TOKENS_PER_FORWARD = 4096
@@ -17,7 +17,7 @@ TOKENS_PER_FORWARD = 4096
 
 def evaluate(folder: Path, texts: Sequence[tuple[str, str, str]], *, name: str) -> dict[str, Any]:
     """Scores of a fine-tuned model, and for each text: predicted and true label (places), tokens seen and cut off."""
-    classifier = load_classifier(folder, dtype="auto")
+    classifier = Classifier.from_pretrained(folder, dtype="auto")
     outcomes = classifier.outcomes([text for _, text, _ in texts], max_tokens_per_batch=TOKENS_PER_FORWARD)
     found = list(tqdm(outcomes, total=len(texts), desc=f"testing {name}", unit="text"))
     logits = np.stack([outcome.values for outcome in found])

@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from longform.errors import require
-from longform.inference.encoders import load_encoder
+from longform.inference.encoders import Encoder
 
 SPREAD = 4.0  # standard deviations within which tanh is about straight
 PENALTY = 0.5  # C of the logistic regression on tanh of the spread embeddings
@@ -34,7 +34,7 @@ class FittedHead(NamedTuple):
 
 def embeddings(encoder: str | Path, texts: Sequence[str], *, length: int, pooling: str) -> np.ndarray:
     """Pooled last states float32 (N, D) of an encoder, texts cut at ``length`` tokens."""
-    loaded = load_encoder(encoder, pooling=pooling, normalise=False, max_length=length, dtype="auto")
+    loaded = Encoder.from_pretrained(encoder, pooling=pooling, normalise=False, max_length=length, dtype="auto")
     found = list(tqdm(loaded.outcomes(texts), total=len(texts), desc="embedding", unit="text"))
     return np.stack([outcome.values for outcome in found])
 

@@ -72,7 +72,7 @@ def heal(pipeline: Pipeline, scale: Scale) -> dict[str, Any]:
     held = sorted((text for _, text, _ in material.validation), key=len)
     first = max(0, len(held) // 2 - scale.heldout_texts // 2)
     result = distill(
-        pipeline.work / "converted", material.encoder, None, [Document("", text, {}) for text in material.unlabelled],
+        pipeline.work / "converted", material.encoder, [Document("", text, {}) for text in material.unlabelled],
         scale.heal, heldout=held[first : first + scale.heldout_texts], output=pipeline.work / "healed",
     )  # fmt: skip
     return {
@@ -153,7 +153,7 @@ def train(pipeline: Pipeline, scale: Scale, name: str, *, texts: int) -> dict[st
     length = scale.lengths[name]
     settings: FinetuningSettings = replace(scale.finetune, max_length=length)
     result = finetune(
-        pipeline.work / f"start-{name}", None, examples(material.train[:texts]), settings,
+        pipeline.work / f"start-{name}", examples(material.train[:texts]), settings,
         validation=examples(material.validation), output=pipeline.work / name,
     )  # fmt: skip
     validation = {key: value for key, value in result.metrics.items() if isinstance(value, float | int)}

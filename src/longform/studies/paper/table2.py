@@ -176,7 +176,13 @@ class Finetuning:
         )  # fmt: skip
         resumed = (self.folder / RUN_FILE).exists()  # then the time of this call is not all of it
         done = finetune(
-            model, tokenizer, self.train, settings, validation=self.dev, output=self.folder, progress=request.progress
+            model,
+            self.train,
+            settings,
+            tokenizer=tokenizer,
+            validation=self.dev,
+            output=self.folder,
+            progress=request.progress,
         )
         metrics = {
             "accuracy": done.metrics["accuracy"], "macro_f1": done.metrics["macro_f1"],

@@ -48,7 +48,7 @@ def heal(source: str, variant: Variant, text: CorpusFiles, tokens: int, folder: 
     place = folder / variant.key
     settings = DistillationSettings(length=LENGTH, max_tokens=tokens, evaluations=0)
     with locked(folder / f".{variant.key}", wait=True):
-        distill(converted(source, variant), source, None, text, settings, output=place, progress=progress)
+        distill(converted(source, variant), source, text, settings, output=place, progress=progress)
     return place
 
 

@@ -1,0 +1,123 @@
+"""What may be given as texts: names of files, or anything in memory that holds texts."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longform.errors import DataError
+
+DATASET_PREFIX = "hf:"
+
+
+@dataclass(frozen=True)
+class Files:
+    """Names of files and folders, "-" and "hf:" data sets, none of them a text, as on a command line."""
+
+    names: tuple[str | Path, ...]
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Texts in memory: a list or an iterator of them, a column, a table (pandas' DataFrame, a Dataset), rows."""
+
+    given: Any
+
+    def __str__(self) -> str:
+        return f"the {type(self.given).__name__} of texts"
+
+
+Source = list[str | Path] | InMemory
+
+
+def source_of(given: Any) -> Source:
+    """Where texts come from: names of files and folders, or memory.
+
+    One string or Path is a name. Of a list, Paths are names, and so are strings when all of them are "hf:" names or
+    files that exist; other strings are texts, and all else holds texts.
+    """
+    if isinstance(given, InMemory):
+        return given
+    if isinstance(given, Files):
+        return list(given.names)
+    if isinstance(given, str | Path):
+        return [given]
+    if isinstance(given, list | tuple) and given and all(map(_is_name, given)):
+        return list(given)
+    return InMemory(given)
+
+
+def _is_name(item: Any) -> bool:
+    if not isinstance(item, str):
+        return isinstance(item, Path)
+    return item.startswith(DATASET_PREFIX) or os.path.exists(item)  # pathlib raises on a text that is no path
+
+
+def as_rows(given: Any, *names: str | None) -> Any:
+    """Columns in a tuple as rows with fields of these names (None: not among them); anything else as it is.
+
+    Raises DataError for columns of different lengths, or more than there are names.
+    """
+    if not isinstance(given, tuple) or not isinstance(source_of(given), InMemory):
+        return given
+    fields = [name for name in names if name is not None]
+    columns = [list(check_texts(each)) for each in given]
+    lengths = sorted({len(each) for each in columns})
+    if len(lengths) != 1 or len(columns) > len(fields):
+        said = ", ".join(str(len(each)) for each in columns) or "none"
+        raise DataError(f"a tuple holds columns of one length, of {', '.join(fields)}; their lengths here: {said}")
+    return [dict(zip(fields, row, strict=False)) for row in zip(*columns, strict=True)]
+
+
+def column_names(given: Any) -> list[Any] | None:
+    """The columns of a table, None for what is no table."""
+    names = getattr(given, "column_names", None)
+    names = getattr(given, "columns", None) if names is None else names
+    return None if names is None else list(names)
+
+
+def elements(given: Any, text_field: str, pair_field: str | None = None) -> Iterable[Any]:
+    """Each text, or what holds it: of a table the values of ``text_field``, or pairs of them and ``pair_field``'s.
+
+    Raises DataError for what holds no texts and for a column that is not there.
+    """
+    check_texts(given)
+    if column_names(given) is None:
+        return given
+    columns = [column(given, name) for name in (text_field, pair_field) if name is not None]
+    return columns[0] if len(columns) == 1 else zip(*columns, strict=True)
+
+
+def column(table: Any, name: str) -> Any:
+    """A column of a table. Raises DataError, with those it has, for one that is not there."""
+    names = column_names(table) or []
+    if name not in names:
+        there = ", ".join(map(str, names)) or "none"
+        raise DataError(f'the {type(table).__name__} has no column "{name}"; its columns are: {there}')
+    return table[name]
+
+
+def rows(given: Any) -> Iterator[Any]:
+    """Each row of a table as a dictionary; the elements of anything else."""
+    return _rows_of_frame(given) if hasattr(given, "itertuples") else iter(check_texts(given))
+
+
+def _rows_of_frame(frame: Any) -> Iterator[dict[str, Any]]:
+    """Rows of a DataFrame; pandas' NA, which is neither equal to anything nor not, becomes None."""
+    missing, names = sys.modules["pandas"].NA, list(map(str, frame.columns))
+    for values in frame.itertuples(index=False, name=None):
+        yield {name: None if value is missing else value for name, value in zip(names, values, strict=True)}
+
+
+def check_texts(given: Any) -> Iterable[Any]:
+    """What is given. Raises DataError, which says what to give, for what cannot hold several texts."""
+    if isinstance(given, Mapping):
+        keys = ", ".join(map(str, given)) or "none"
+        raise DataError(
+            f"texts is {type(given).__name__} with the keys: {keys}. Give what is under one of them, or a list of rows"
+        )
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise DataError(f"texts is {type(given).__name__}: give a list of texts, an iterator, a column or a table")
+    return given

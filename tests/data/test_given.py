@@ -1,0 +1,112 @@
+"""Texts in memory and folders that ``datasets`` saved, as documents and as records; and what is a name of a file."""
+
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pandas
+import pytest
+
+from longform.data.given import Files, InMemory, as_rows, source_of
+from longform.data.records import read_records
+from longform.data.text import Document, ReadReport, read_documents
+from longform.errors import DataError
+
+ROWS = [{"body": "one", "more": "two", "key": 7}, {"body": "", "more": "x", "key": 8}]
+TABLES = {
+    "rows": ROWS,
+    "DataFrame": pandas.DataFrame(ROWS),
+    "Dataset": datasets.Dataset.from_list(ROWS),
+    "stream": datasets.Dataset.from_list(ROWS).to_iterable_dataset(),
+}
+
+
+def test_what_is_a_name_and_what_are_texts(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    assert source_of("a.txt") == ["a.txt"]
+    assert source_of(path) == source_of([path]) == source_of((path,)) == [path]
+    assert source_of(Files(("-", "a.txt"))) == ["-", "a.txt"]
+    for texts in (["a text"], [], iter(["a text"]), [str(path)], ["a text", path]):
+        assert source_of(texts) == InMemory(texts)
+    path.touch()
+    for names in ([str(path)], (str(path), "hf:x:train"), [str(path), path]):
+        assert source_of(names) == list(names)
+    assert isinstance(source_of([str(path), "a text"]), InMemory)
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_rows_are_documents(table: Any) -> None:
+    report = ReadReport()
+    found = list(read_documents(InMemory(table), text_field="body", pair_field="more", id_field="key", report=report))
+    assert found[0] == Document("7", "one", {"more": "two", "key": 7}, "two")
+    assert found[1].id == "8"
+    assert (report.documents, report.empty) == (2, 1)
+    assert [document.id for document in read_documents(InMemory(table), text_field="body")] == ["texts:0", "texts:1"]
+    assert [record.values for record in read_records(InMemory(table))] == ROWS
+
+
+def test_strings_and_pairs_are_documents() -> None:
+    report = ReadReport()
+    given = ["a\x00b", ("first", "second"), Document("own", "text", {})]
+    found = list(read_documents(InMemory(iter(given)), text_field="body", max_characters=4, report=report))
+    assert [(document.id, document.text, document.pair, document.unread) for document in found] == [
+        ("texts:0", "a b", None, 0),
+        ("texts:1", "firs", "seco", 3),
+        ("own", "text", None, 0),
+    ]
+    assert report == ReadReport(documents=3, replaced_characters=1, unread_characters=3)
+
+
+def test_a_missing_value_of_pandas_is_none() -> None:
+    table = pandas.DataFrame({"text": ["a", "b"], "label": pandas.array([1, None], dtype="Int64")})
+    assert [record.values["label"] for record in read_records(InMemory(table))] == [1, None]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "no documents in the list of texts"),
+        (["a", 3], r"text number 1 is int \('3'\), not text"),
+        ([{"a": "x"}], r'texts:0: no field "text"; the fields there are: a'),
+        (pandas.DataFrame({"a": ["x"], "b": [1]}), r'texts:0: no field "text"; the fields there are: a, b'),
+        ([{"text": None}], 'texts:0: the field "text" is NoneType'),
+        (3, "texts is int"),
+        ({"train": []}, "texts is dict with the keys: train"),
+    ],
+)
+def test_what_is_no_document_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        list(read_documents(InMemory(given)))
+
+
+def test_columns_in_a_tuple_are_rows() -> None:
+    columns = (pandas.Series(["one", ""], index=[5, 6]), ["two", "x"], iter([7, 8]))
+    assert as_rows(columns, "body", "more", None, "key") == ROWS
+    assert as_rows(ROWS, "body") is ROWS
+    with pytest.raises(DataError, match="columns of one length, of text; their lengths here: 2, 2"):
+        as_rows(columns[:2], "text")
+    with pytest.raises(DataError, match="columns of one length, of text, label; their lengths here: 1, 2"):
+        as_rows((["a"], ["b", "c"]), "text", "label")
+    with pytest.raises(DataError, match="texts is str"):
+        as_rows(("a text", "label"), "text", "label")
+
+
+def test_strings_are_no_records() -> None:
+    with pytest.raises(DataError, match="text number 0: a row with fields is needed, this is str"):
+        list(read_records(InMemory(["text"])))
+
+
+def test_a_folder_that_datasets_saved(tmp_path: Path) -> None:
+    saved = datasets.Dataset.from_list(ROWS)
+    saved.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict(train=saved, test=saved.select([1])).save_to_disk(tmp_path / "splits")
+    datasets.DatasetDict(train=saved).save_to_disk(tmp_path / "single")
+    for path in (tmp_path / "one", tmp_path / "splits" / "train", tmp_path / "single"):
+        found = list(read_documents([path], text_field="body"))
+        assert found[0] == Document(f"{path}:0", "one", {"more": "two", "key": 7})
+        assert [record.values for record in read_records(str(path))] == ROWS
+    with pytest.raises(DataError, match=r'has several splits \(train, test\): name one, as in ".*splits/train"'):
+        list(read_documents(tmp_path / "splits"))
+    next((tmp_path / "one").glob("*.arrow")).write_bytes(b"broken")
+    with pytest.raises(DataError, match="could not be loaded with the datasets library"):
+        list(read_documents(tmp_path / "one"))
