@@ -156,13 +156,14 @@ def test_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "disk" / "b" / "c").exists()
 
 
+EXCHANGES = sys.platform == "linux"
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 from longform.data import storage
 
 moment, place = sys.argv[1], Path(sys.argv[2])
-renamed, removed = Path.rename, storage.shutil.rmtree
+renamed, exchanged = Path.rename, storage._exchanged
 
 def rename(self, target):
     found = renamed(self, target)
@@ -170,7 +171,13 @@ def rename(self, target):
         os.kill(os.getpid(), signal.SIGKILL)
     return found
 
-Path.rename = rename
+def exchange(first, second):
+    if moment != "exchanged":
+        return False
+    assert exchanged(first, second)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+Path.rename, storage._exchanged = rename, exchange
 with storage.atomic_folder(place) as folder:
     (folder / "new").write_text("new")
     if moment == "writing":
@@ -178,7 +185,7 @@ with storage.atomic_folder(place) as folder:
 """
 
 
-@pytest.mark.parametrize("moment", ["writing", "aside", "in place"])
+@pytest.mark.parametrize("moment", ["writing", "aside", "in place", *(["exchanged"] if EXCHANGES else [])])
 @pytest.mark.parametrize("again", ["recovered", "written"])
 def test_folder_survives_a_kill_at_any_moment(tmp_path: Path, moment: str, again: str) -> None:
     place = tmp_path / "a"
@@ -186,12 +193,14 @@ def test_folder_survives_a_kill_at_any_moment(tmp_path: Path, moment: str, again
     (place / "old").write_text("old")
     assert subprocess.run([sys.executable, "-c", KILLED, moment, str(place)]).returncode == -9
     assert len(list(tmp_path.iterdir())) == 2
+    there = "new" if moment in ("in place", "exchanged") else "old"
+    assert place.exists() == (moment != "aside")
     if again == "recovered":
         recover(place)
-        assert [path.name for path in place.iterdir()] == ["new" if moment == "in place" else "old"]
+        assert [path.name for path in place.iterdir()] == [there]
     else:
         with atomic_folder(place) as folder:
-            assert [path.name for path in place.iterdir()] == ["new" if moment == "in place" else "old"]
+            assert [path.name for path in place.iterdir()] == [there]
             (folder / "newest").touch()
         assert [path.name for path in place.iterdir()] == ["newest"]
     assert [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -55,6 +55,12 @@ def test_any_name_of_a_class_can_be_drawn_and_written(names, tmp_path):
 
 
 def test_a_picture_that_fails_is_a_warning():
-    said = r"curve\.png could not be drawn \(OSError: no space\); the rest of the run is saved"
+    said = r"curve\.png could not be drawn \(ValueError: no glyph\); the rest of the run is saved"
     with pytest.warns(UserWarning, match=said), pictures.optional("curve.png"):
-        raise OSError("no space")
+        raise ValueError("no glyph")
+
+
+@pytest.mark.parametrize("lack", [MemoryError("bad_alloc"), OSError("no space")])
+def test_a_lack_that_may_pass_is_an_error_so_that_a_new_start_draws(lack: Exception) -> None:
+    with pytest.raises(type(lack)), pictures.optional("curve.png"):
+        raise lack

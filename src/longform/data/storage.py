@@ -1,6 +1,7 @@
 """Files and folders that appear whole or not at all, and one process at a time that writes a place."""
 
 import contextlib
+import ctypes
 import datetime
 import errno
 import glob
@@ -19,6 +20,7 @@ from longform.errors import ConfigurationError
 
 UNFINISHED, OLDER = ".unfinished", ".older"  # how names end of what is being written, of what it replaces
 LOCK = ".lock"  # of what one process alone may write
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of renameat2: paths are as the process sees them; both stay
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 _LEFTOVER = re.compile(rf"\.(.+)\.(\d+)\.[0-9a-f]+({UNFINISHED}|{OLDER})")
 _being_written: set[str] = set()  # by this process
@@ -56,7 +58,8 @@ def atomic_write(path: str | Path, mode: str = "w") -> Generator[IO[Any], None, 
 def atomic_folder(path: Path) -> Generator[Path, None, None]:
     """A folder that appears whole or not at all, in the place of an older one: filled beside ``path``, and renamed.
 
-    Killed between the two renames, the older one is put back by the next ``recover``, and so at the next start.
+    Where two folders cannot change places at once (``_exchanged``), a process may be killed between two renames: the
+    older one is then put back by the next ``recover``, and so at the next start.
     """
     path = followed(path.absolute())
     recover(path)
@@ -65,18 +68,28 @@ def atomic_folder(path: Path) -> Generator[Path, None, None]:
         try:
             yield unfinished
             flush_files(unfinished)
-            if path.exists():
-                path.rename(older)
-            try:
+            if not path.exists():
                 unfinished.rename(path)
-            except BaseException:
-                if older.exists():
+            elif not _exchanged(unfinished, path):
+                path.rename(older)
+                try:
+                    unfinished.rename(path)
+                except BaseException:
                     older.rename(path)
-                raise
+                    raise
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
         flush_folder(path.parent)
         shutil.rmtree(older, ignore_errors=True)
+
+
+def _exchanged(first: Path, second: Path) -> bool:
+    """Whether two paths have changed places, at once: Linux and most of its file systems can."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):  # another system
+        return False
+    return renameat2(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE) == 0
 
 
 def followed(path: Path) -> Path:
