@@ -294,7 +294,7 @@ def test_a_run_whose_pictures_fail_is_finished(
     student_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*_: Any) -> None:
-        raise MemoryError
+        raise ValueError("image size of 99999x99999 pixels is too large")
 
     monkeypatch.setattr("longform.runs.pictures.save_figure", failing)
     with pytest.warns(UserWarning, match="could not be drawn") as said:
