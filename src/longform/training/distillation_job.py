@@ -7,6 +7,7 @@ import contextlib
 import copy
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -34,6 +35,7 @@ from longform.training.run_folder import RunFolder
 from longform.training.settings import BUDGETS, DEFAULT_TOKENS, DistillationSettings, fitted
 from longform.training.students import Student, learning
 from longform.training.teacher import Encoded, EncoderTap, Teacher
+from longform.training.trained_card import write_healed_card
 from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, evaluations_apart, training_arguments
 
 STREAMED = 1_000  # documents that tell one stream from another
@@ -122,6 +124,7 @@ class DistillationJob(Job):
         settings = fitted(settings, position_limit(opened.model.config))
         super().__init__(settings, process)
         self.opened, tokenizer = opened, opened.tokenizer
+        self.original_name = str(taught.config._name_or_path or "")
         self.with_logits = settings.logits_weight > 0 and _predicts(opened.model) and _predicts(taught)
         self.trained = opened.model if self.with_logits else _encoder(opened.model)
         original = taught if self.with_logits else _encoder(taught)
@@ -259,6 +262,11 @@ class DistillationJob(Job):
             said = (row.get("tokens", 0) for row in records.rows if row["event"] != "agreement")
             found = [Agreement.of(row) for row in records.of("agreement")]
             records.add("end", steps, tokens=max(self.source.tokens, *said, 0), worse=found[-1].worse_than(found[0]))
+
+    def save(self, run: RunFolder, folder: Path) -> None:
+        """The model and its card."""
+        super().save(run, folder)
+        write_healed_card(folder, self.opened, self.original_name, run.records.rows)
 
     def _steps(self, seconds_to_measure: float, *, shown: bool) -> int:
         """Optimiser steps of the smallest budget."""

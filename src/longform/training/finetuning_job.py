@@ -43,6 +43,7 @@ from longform.training.records import RecordingCallback
 from longform.training.run_folder import RunFolder
 from longform.training.settings import FinetuningSettings
 from longform.training.students import Student, learning
+from longform.training.trained_card import write_classifier_card
 from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, training_arguments
 
 METRICS = {
@@ -289,6 +290,7 @@ class FinetuningJob(Job):
         end = run.records.last("end") or {}
         with atomic_write(folder / "metrics.json") as file:
             json.dump({name: value for name, value in end.items() if name != "event"}, file, indent=1)
+        write_classifier_card(folder, self.opened, self.scheme.task, end, len(self.validation.targets))
         with optional("learning_curve.png"):
             learning_curve(run.records.rows, self.metric, folder / "learning_curve.png")
         if "confusion" in end:

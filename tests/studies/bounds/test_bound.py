@@ -220,7 +220,7 @@ def test_a_printed_configuration_does_what_the_line_does(corpus, tmp_path, tiny_
     ("more", "message"),
     [
         (["--epsilon", "1.5"], "epsilon is 1.5"),
-        (["--scale", "huge"], "there are small and paper"),
+        (["--scale", "huge"], "it is one of small, paper"),
         (["--text", "somewhere.txt"], "--text is for a model"),
         (["MODEL"], "give --output"),
         (["MODEL", "--output", "OUT"], "Give --text FILE"),

@@ -143,7 +143,7 @@ def test_a_folder_goes_on_with_the_same_model_texts_and_field_alone(models, corp
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--scale", "huge"], "there are small and paper"),
+        (["--scale", "huge"], "it is one of small, paper"),
         (["--index", "21"], "index 21 is above max_length=20"),
         (["--index", "18", "--texts", "1"], "index 18 is above the 15 tokens of the longest text"),
         (["--total-k", "1"], "total_k=1 cannot be shared out"),

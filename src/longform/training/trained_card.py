@@ -1,0 +1,87 @@
+"""The model card of a distilled or fine-tuned folder: what it was made from, what it was taught, how good it is."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longform.models.configuration_linformer import LinformerConfig
+from longform.runs.files import read_json, write_text
+from longform.runs.model_card import architecture, is_hub_name, loading, model_card
+from longform.runs.page import Block, Code, Heading, Table, facts_table
+from longform.training.students import Student
+
+CONVERSION = "conversion_report.json"
+LICENCE = "Licence and language are those of what it was made from, and of the texts: say them here before you publish."
+
+
+def write_healed_card(folder: Path, opened: Student, teacher: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write ``README.md`` of a student that its original, ``teacher``, has taught; ``rows``: the run's records."""
+    measured = [row for row in rows if row["event"] == "agreement"]
+    end = next(row for row in rows if row["event"] == "end")
+    table = [
+        [said, f"{row['cosine']:.4f}", f"{sum(row['layer_errors']) / len(row['layer_errors']):.4f}"]
+        for said, row in (("before", measured[0]), (f"after {end['step']:,} steps", measured[-1]))
+    ]
+    taught = f"`{_short(teacher)}`" if teacher else "its original"
+    _write(folder, opened, "healed", [
+        f"A Longform that {taught} has taught on {end['tokens']:,} tokens of text without labels (longform distill): "
+        "long texts get nearly the states that the original has for their windows.",
+        Heading("Agreement with the original"),
+        f"On {measured[-1]['documents']:,} documents ({measured[-1]['tokens']:,} tokens) that were held out: cosine of "
+        "mean-pooled states, and squared error of hidden states over their squared size, mean over layers.",
+        Table(["", "cosine", "error"], table),
+    ])  # fmt: skip
+
+
+def write_classifier_card(folder: Path, opened: Student, task: str, end: Mapping[str, Any], validation: int) -> None:
+    """Write ``README.md`` of a fine-tuned model; ``end``: its last scores, on ``validation`` texts."""
+    left_out = ("event", "step", "labels", "confusion", "best_step", "texts_truncated")
+    scores = {
+        name.replace("_", " "): f"{value:.4f}"
+        for name, value in end.items() if name not in left_out and isinstance(value, int | float)
+    }  # fmt: skip
+    labels = [str(name) for name in (opened.model.config.id2label or {}).values()]
+    shown = ", ".join(labels[:20]) + (f" and {len(labels) - 20:,} more" if len(labels) > 20 else "")
+    what = "It gives a number." if task == "regression" else f"Labels: {shown}."
+    _write(folder, opened, "fine-tuned", [
+        f"{'A Longform' if _is_longform(opened) else 'An encoder'} fine-tuned on labelled texts ({task}, longform "
+        f"finetune). {what}",
+        Heading("Evaluation"),
+        f"On {validation:,} texts that were not trained on, but chose the best step:",
+        facts_table(scores),
+    ])  # fmt: skip
+
+
+def _write(folder: Path, opened: Student, done: str, blocks: list[Block]) -> None:
+    model, base = opened.model, _base(opened)
+    head = re.search(r"For[A-Z]\w*$", type(model).__name__)
+    auto = f"AutoModel{head[0] if head else ''}"
+    sentences = (folder / "modules.json").is_file()
+    shape = [Heading("Architecture"), facts_table(architecture(model.config.to_dict()))] if _is_longform(opened) else []
+    use = [Heading("Use"), Code(loading(auto, "SentenceTransformer" if sentences else None), "python"), LICENCE]
+    write_text(
+        folder / "README.md",
+        model_card(
+            f"{_short(base) or type(model).__name__}, {done}", [*blocks, *shape, *use], base=base, tags=[done],
+            library="sentence-transformers" if sentences else "transformers",
+        ),
+    )  # fmt: skip
+
+
+def _base(opened: Student) -> str:
+    """The model that a conversion began with, where that is known, else the name of what was trained."""
+    report = getattr(opened.origin, "report", None)
+    if report is not None:
+        return str(report.source)
+    name = str(opened.origin or opened.model.config._name_or_path or "")
+    account = Path(name, CONVERSION)
+    return str(read_json(account, way_out="convert again").get("source", name)) if account.is_file() else name
+
+
+def _short(name: str) -> str:
+    return name if is_hub_name(name) else Path(name).name
+
+
+def _is_longform(opened: Student) -> bool:
+    return opened.model.config.model_type == LinformerConfig.model_type
