@@ -10,7 +10,8 @@ PYTEST_OPTIONS ?=
 BENCH_OPTIONS ?=
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(PYTHON) -m pytest $(PYTEST_OPTIONS)
 
-# torch.compile, and the packages that tests/peers compares with, have a process of their own.
+# torch.compile, and the packages that tests/peers compares with, have processes of their own.
+APART := compiled peers device campaign
 COMPILED_TESTS := $(wildcard tests/compiled/test_*.py)
 PEER_TESTS := $(wildcard tests/peers/test_*.py)
 
@@ -50,11 +51,11 @@ demo: $(STAMP)
 test: test-main test-compiled test-peers test-campaign
 
 test-main: $(STAMP)
-	$(PYTEST) tests $(foreach folder,compiled peers device campaign nightly,--ignore=tests/$(folder)) \
-	  -n $(TEST_PROCESSES) --dist worksteal
+	$(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) \
+	  -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
 
 test-compiled: $(STAMP)
-	$(if $(COMPILED_TESTS),$(PYTEST) tests/compiled,@echo "no compiled tests")
+	$(if $(COMPILED_TESTS),$(PYTEST) tests/compiled -n $(TEST_PROCESSES) --dist worksteal,@echo "no compiled tests")
 
 test-peers: $(STAMP)
 	$(if $(PEER_TESTS),$(PYTEST) tests/peers,@echo "no peer tests")
@@ -65,9 +66,8 @@ test-campaign: $(STAMP)
 test-device: $(STAMP)
 	LONGFORM_TEST_DEVICE=1 $(PYTEST) tests/device
 
-# Each worker of sentence-transformers imports torch and transformers, 10 seconds; what it is sent is in test-main.
 test-nightly: $(STAMP)
-	$(PYTEST) tests/nightly
+	$(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) -m nightly
 
 campaign: $(STAMP)
 	CAMPAIGN_SCALE=full CAMPAIGN_RECORDS=benchmarks/records/campaign.jsonl \

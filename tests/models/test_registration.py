@@ -97,7 +97,13 @@ def show(model): print(type(model).__module__, type(model).__name__)
 """
 
 
-@pytest.mark.parametrize("program", ORDERS.values(), ids=ORDERS)
+ALWAYS = ("longform, then transformers", "transformers, then longform", "a spawned process")
+
+
+@pytest.mark.parametrize("program", [
+    pytest.param(program, id=name, marks=[] if name in ALWAYS else pytest.mark.nightly)
+    for name, program in ORDERS.items()
+])  # fmt: skip
 def test_auto_classes_know_the_models(program: str, longform_folder: Path) -> None:
     config = pickle.dumps(LinformerConfig.from_pretrained(longform_folder)).hex()
     arguments = [sys.executable, "-c", HEAD + program, str(longform_folder), config]

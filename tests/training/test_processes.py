@@ -64,7 +64,7 @@ def _in_processes(count: int, script: str, given: dict[str, Any], folder: Path) 
     return [json.loads((folder / f"run{rank}").read_text()) for rank in range(count)]
 
 
-@pytest.mark.parametrize("packing", ["full", "documents"])
+@pytest.mark.parametrize("packing", ["full", pytest.param("documents", marks=pytest.mark.nightly)])
 def test_two_processes_pretrain_as_one_does(packing: str, texts: list[str], tmp_path: Path) -> None:
     """Also where one has more hidden tokens than the other: every token counts the same."""
     found, given = [], {"texts": texts, "model": TINY, "packing": packing}
@@ -79,7 +79,7 @@ def test_two_processes_pretrain_as_one_does(packing: str, texts: list[str], tmp_
     assert (tmp_path / "2" / "run" / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("checkpointing", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_two_processes_learn_together(
     checkpointing: bool, teacher: BertModel, tiny_tokenizer: Any, texts: list[str], tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from tiny_models import save_bert
@@ -13,6 +14,7 @@ import longform
 TEXTS = [f"the {kind} text of it " * times for kind in ("good", "bad", "near") for times in range(1, 9)]
 
 
+@pytest.mark.nightly
 def test_two_workers_embed_as_one_process_does(tiny_tokenizer: Any, tmp_path: Path) -> None:
     first = Transformer(str(save_bert(tmp_path / "bert", tiny_tokenizer)))
     SentenceTransformer(modules=[first, Pooling(24)], device="cpu").save_pretrained(str(tmp_path / "source"))
