@@ -71,7 +71,7 @@ def kept_model(kind: str, family: str) -> Any:
     return MODELS[kind, family]
 
 
-@settings(max_examples=2000)
+@settings(max_examples=max(500, settings.default.max_examples))  # HYPOTHESIS_EXAMPLES=2000 with the profile "search"
 @given(kind=st.sampled_from(list(KINDS)), family=st.sampled_from(list(FAMILIES)), padding=paddings())
 @torch.no_grad()
 def test_a_text_alone_and_between_padding(kind, family, padding):

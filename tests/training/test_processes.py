@@ -64,7 +64,8 @@ def _in_processes(count: int, script: str, given: dict[str, Any], folder: Path) 
     return [json.loads((folder / f"run{rank}").read_text()) for rank in range(count)]
 
 
-@pytest.mark.parametrize("packing", ["full", pytest.param("documents", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("packing", ["full", "documents"])
 def test_two_processes_pretrain_as_one_does(packing: str, texts: list[str], tmp_path: Path) -> None:
     """Also where one has more hidden tokens than the other: every token counts the same."""
     found, given = [], {"texts": texts, "model": TINY, "packing": packing}
