@@ -23,7 +23,7 @@ help:
 	@echo "make test         every test (test-main, test-compiled, test-peers, test-campaign)"
 	@echo "make test-device  what runs on a GPU only"
 	@echo "make test-nightly what starts processes that each import everything anew: too slow for make test"
-	@echo "make campaign     kills, full disks, broken files, sanitizers: two hours; a small part of it is test-campaign;"
+	@echo "make campaign     kills, full disks, broken files, sanitizers, for hours; a small part of it is test-campaign;"
 	@echo "                  appends to benchmarks/records"
 	@echo "make check        ruff, ty, import-linter, documented public names, generated tables, the site"
 	@echo "make docs         the site of mkdocs.yml in site/; broken links and anchors fail it"

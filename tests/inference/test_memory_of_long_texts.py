@@ -28,7 +28,7 @@ def write(name, size, before="", after=""):
     return folder / name
 
 def peak(source, **options):
-    summary = embed(model, source, folder / "out.jsonl", InferenceSettings(progress=False, restart=True, **options))
+    summary = embed(model, source, folder / "out.jsonl", InferenceSettings(restart=True, **options))
     return {{"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, "truncated": summary.truncated,
             "unread": summary.unread_characters, "replaced": summary.replaced_characters}}
 

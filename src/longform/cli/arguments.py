@@ -9,6 +9,7 @@ from longform.choices import DTYPES, ON_LONG, STANDARD_OUTPUT, STRATEGIES
 from longform.cli.refusals import check_options, option_names, refusal
 from longform.errors import ConfigurationError, require
 
+RETRIEVAL_FIELDS = ("query_field", "relevant_field", "id_field", "text_field")
 REMEMBERED = "null: as in the model's fine-tuning"
 
 
@@ -84,6 +85,14 @@ def _spelled(argument: str, known: set[str]) -> str:
 def output_stream(output: str) -> Any:
     """Where a command reports: not among the records, where they go to standard output."""
     return sys.stderr if output == STANDARD_OUTPUT else sys.stdout
+
+
+def add_retrieval_fields(parser: Any) -> None:
+    """Options that name the fields of queries and of documents."""
+    parser.add_argument("--query-field", default="query", help="a query's text")
+    parser.add_argument("--relevant-field", default="relevant", help="id, or list of ids, of a query's documents")
+    parser.add_argument("--id-field", default="id", help="a document's id")
+    parser.add_argument("--text-field", default="text", help="a document's text")
 
 
 def add_input_options(parser: Any) -> None:

@@ -8,13 +8,20 @@ from typing import Any
 
 from longform.choices import RETRIEVAL_SCORES
 from longform.cli import evaluate_mteb
-from longform.cli.arguments import REMEMBERED, add_model_options, command_parser, one_of
+from longform.cli.arguments import (
+    REMEMBERED,
+    RETRIEVAL_FIELDS,
+    add_model_options,
+    add_retrieval_fields,
+    command_parser,
+    one_of,
+)
 from longform.cli.printing import command, print_next
 
 SHARED = ("longform", "original", "max_length", "original_length", "batch_tokens", "overlap", "dtype", "device")
 LABELLED = ("text_field", "label_field", "pair_field")
 MASKED_LM = ("text_field", "probability", "seed", "max_tokens")
-RETRIEVAL = ("query_field", "relevant_field", "id_field", "text_field", "depth", "score", "chunk_tokens")  # options
+RETRIEVAL = (*RETRIEVAL_FIELDS, "depth", "score", "chunk_tokens")
 
 
 def parser() -> Any:
@@ -89,10 +96,7 @@ def _retrieval() -> Any:
     made = _task_parser("retrieval", "Rank all documents for every query by cosine.")
     made.add_argument("--queries", required=True, help=".jsonl, .parquet or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--documents", required=True, help="as queries")
-    made.add_argument("--query-field", default="query", help="a query's text")
-    made.add_argument("--relevant-field", default="relevant", help="id, or list of ids, of a query's documents")
-    made.add_argument("--id-field", default="id", help="a document's id")
-    made.add_argument("--text-field", default="text", help="a document's text")
+    add_retrieval_fields(made)
     made.add_argument("--depth", type=int, default=10, help="ranks that nDCG counts (10: nDCG@10)")
     made.add_argument("--score", **one_of(RETRIEVAL_SCORES), default="document",
                       help="document: by one vector; best-chunk: as good as its best chunk")  # fmt: skip

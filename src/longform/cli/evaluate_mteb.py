@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from longform.cli.arguments import command_parser
+from longform.cli.arguments import RETRIEVAL_FIELDS, add_retrieval_fields, command_parser
 from longform.cli.printing import command, print_next, print_table
 from longform.errors import ConfigurationError
-
-FIELDS = ("query_field", "relevant_field", "id_field", "text_field")
 
 
 def task_parser() -> Any:
@@ -20,10 +18,7 @@ def task_parser() -> Any:
     made.add_argument("--queries", type=str | None, default=None, help="local data: .jsonl, .parquet, ...")
     made.add_argument("--documents", type=str | None, default=None, help="as queries")
     made.add_argument("--name", default="LocalRetrieval", help="of the task that local data make")
-    made.add_argument("--query-field", default="query", help="a query's text")
-    made.add_argument("--relevant-field", default="relevant", help="id, or list of ids, of a query's documents")
-    made.add_argument("--id-field", default="id", help="a document's id")
-    made.add_argument("--text-field", default="text", help="a document's text")
+    add_retrieval_fields(made)
     made.add_argument(
         "--max-length", type=int | None, default=None, help="tokens taken of a text; null: as the folder says"
     )
@@ -43,7 +38,7 @@ def run_task(task: Any) -> None:
     with sole_output(task.output, inputs=(task.model, task.queries, task.documents), folder=True) as folder:
         tasks = named_tasks(task.tasks)
         if task.queries is not None:
-            data = read_retrieval(task.queries, task.documents, **{name: task[name] for name in FIELDS})
+            data = read_retrieval(task.queries, task.documents, **{name: task[name] for name in RETRIEVAL_FIELDS})
             tasks.append(local_task(task.name, data))
         options = {"device": task.device, "batch_size": task.batch_size, "max_length": task.max_length}
         print_table("mteb", evaluate_tasks(task.model, tasks, folder, **options))

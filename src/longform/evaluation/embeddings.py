@@ -92,18 +92,20 @@ def retrieval_scores(
         if not rows or min(rows) < 0 or max(rows) >= len(starts):
             raise DataError(f"query {place}: its relevant documents {sorted(rows)} are not rows of {len(starts)}")
     deepest = min(len(starts), max(depth, *recall_at))
-    ndcg, recalls = f"ndcg_cut_{depth}", {at: f"recall_{at}" for at in recall_at}
     truth = {str(place): {str(row): 1 for row in rows} for place, rows in enumerate(relevant)}
-    measures = {name.rpartition("_")[::2] for name in (ndcg, *recalls.values())}
-    evaluator = require("pytrec_eval", extra="train").RelevanceEvaluator(truth, {".".join(each) for each in measures})
+    measures = {f"ndcg_cut.{depth}", *(f"recall.{at}" for at in recall_at)}
+    evaluator = require("pytrec_eval", extra="train").RelevanceEvaluator(truth, measures)
     run = {}
     for first in range(0, len(queries), QUERIES_AT_A_TIME):
         ranked = _ranking(queries[first : first + QUERIES_AT_A_TIME], documents, starts, deepest)
         for place, rows in enumerate(ranked, start=first):
             run[str(place)] = {str(row): float(deepest - rank) for rank, row in enumerate(rows)}  # in order, ties too
-    found = evaluator.evaluate(run).values()
-    mean = {name: float(np.mean([each[name] for each in found])) for name in (ndcg, *recalls.values())}
-    return RetrievalScores(mean[ndcg], depth, {at: mean[name] for at, name in recalls.items()})
+    found = list(evaluator.evaluate(run).values())
+
+    def mean(name: str) -> float:
+        return float(np.mean([scores[name] for scores in found]))
+
+    return RetrievalScores(mean(f"ndcg_cut_{depth}"), depth, {at: mean(f"recall_{at}") for at in recall_at})
 
 
 def _ranking(queries: np.ndarray, documents: np.ndarray, starts: np.ndarray, deepest: int) -> np.ndarray:

@@ -75,7 +75,8 @@ def evaluate_tasks(
     rows = []
     for task in tasks:
         place = folder / f"{task.metadata.name}.json"
-        if not _holds(place, task):
+        found = _result(place, task)
+        if found is None:
             if encoder is None:
                 encoder = sentence_transformers.SentenceTransformer(str(model), device=device)
                 encoder.max_seq_length = max_length or encoder.max_seq_length
@@ -84,20 +85,20 @@ def evaluate_tasks(
             ).task_results[0]
             with atomic_write(place) as file:
                 file.write(result.model_dump_json(indent=1))
-        rows.append(_row(place, task.metadata.main_score))
+            found = result.model_dump()
+        rows.append(_row(found, task.metadata.main_score, place))
     return rows
 
 
-def _holds(place: Path, task: Any) -> bool:
-    """Whether the task's result is there, of the same data."""
+def _result(place: Path, task: Any) -> dict[str, Any] | None:
+    """The task's result as it was written, None where there is none of the same data."""
     if not place.exists():
-        return False
+        return None
     found = read_json(place, way_out="delete it to run the task again")
-    return found.get("dataset_revision") == task.metadata.dataset["revision"]
+    return found if found.get("dataset_revision") == task.metadata.dataset["revision"] else None
 
 
-def _row(place: Path, main_score: str) -> dict[str, Any]:
-    found = read_json(place, way_out="delete it to run the task again")
+def _row(found: dict[str, Any], main_score: str, place: Path) -> dict[str, Any]:
     scores = [part["main_score"] for parts in found["scores"].values() for part in parts]
     return {
         "task": found["task_name"], "main_score": main_score, "score": 100 * sum(scores) / len(scores),

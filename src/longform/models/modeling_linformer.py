@@ -77,7 +77,7 @@ class LinformerLayer(GradientCheckpointingLayer):
         """
         source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
         given = {"distance_bias": distance_bias, "readers": readers}
-        options = {name: value for name, value in given.items() if value is not None}
+        options = {name: value for name, value in given.items() if value is not None}  # others' attention knows neither
         attended = self.attention(
             source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions, **options
         )

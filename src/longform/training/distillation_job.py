@@ -266,7 +266,12 @@ class DistillationJob(Job):
     def save(self, run: RunFolder, folder: Path) -> None:
         """The model and its card."""
         super().save(run, folder)
-        write_healed_card(folder, self.opened, self.original_name, run.records.rows)
+        end, found = run.records.last("end") or {}, [Agreement.of(row) for row in run.records.of("agreement")]
+        write_healed_card(
+            folder, self.opened, self.original_name, trained_tokens=end["tokens"],
+            heldout=(found[-1].documents, found[-1].tokens),
+            agreement={"before": found[0].summary(), f"after {end['step']:,} steps": found[-1].summary()},
+        )  # fmt: skip
 
     def _steps(self, seconds_to_measure: float, *, shown: bool) -> int:
         """Optimiser steps of the smallest budget."""

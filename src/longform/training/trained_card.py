@@ -1,34 +1,39 @@
 """The model card of a distilled or fine-tuned folder: what it was made from, what it was taught, how good it is."""
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from longform.conversion.saving import OWN_FILE
+from longform.conversion.sentence_transformers_folder import MODULES_FILE, loader_of
+from longform.errors import CheckpointError
+from longform.inference.sentence_modules import settings_of
 from longform.models.configuration_linformer import LinformerConfig
 from longform.runs.files import read_json, write_text
 from longform.runs.model_card import architecture, is_hub_name, loading, model_card
 from longform.runs.page import Block, Code, Heading, Table, facts_table
 from longform.training.students import Student
 
-CONVERSION = "conversion_report.json"
 LICENCE = "Licence and language are those of what it was made from, and of the texts: say them here before you publish."
 
 
-def write_healed_card(folder: Path, opened: Student, teacher: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write ``README.md`` of a student that its original, ``teacher``, has taught; ``rows``: the run's records."""
-    measured = [row for row in rows if row["event"] == "agreement"]
-    end = next(row for row in rows if row["event"] == "end")
-    table = [
-        [said, f"{row['cosine']:.4f}", f"{sum(row['layer_errors']) / len(row['layer_errors']):.4f}"]
-        for said, row in (("before", measured[0]), (f"after {end['step']:,} steps", measured[-1]))
-    ]
+def write_healed_card(
+    folder: Path, opened: Student, teacher: str, *, trained_tokens: int, heldout: tuple[int, int],
+    agreement: Mapping[str, Mapping[str, float]],
+) -> None:  # fmt: skip
+    """Write ``README.md`` of a student that its original, ``teacher``, has taught.
+
+    ``agreement``: cosine and error before and after, measured on ``heldout`` documents and tokens.
+    """
+    table = [[when, *(f"{value:.4f}" for value in found.values())] for when, found in agreement.items()]
     taught = f"`{_short(teacher)}`" if teacher else "its original"
     _write(folder, opened, "healed", [
-        f"A Longform that {taught} has taught on {end['tokens']:,} tokens of text without labels (longform distill): "
+        f"A Longform that {taught} has taught on {trained_tokens:,} tokens of text without labels (longform distill): "
         "long texts get nearly the states that the original has for their windows.",
         Heading("Agreement with the original"),
-        f"On {measured[-1]['documents']:,} documents ({measured[-1]['tokens']:,} tokens) that were held out: cosine of "
+        f"On {heldout[0]:,} documents ({heldout[1]:,} tokens) that were held out: cosine of "
         "mean-pooled states, and squared error of hidden states over their squared size, mean over layers.",
         Table(["", "cosine", "error"], table),
     ])  # fmt: skip
@@ -57,14 +62,14 @@ def _write(folder: Path, opened: Student, done: str, blocks: list[Block]) -> Non
     model, base = opened.model, _base(opened)
     head = re.search(r"For[A-Z]\w*$", type(model).__name__)
     auto = f"AutoModel{head[0] if head else ''}"
-    sentences = (folder / "modules.json").is_file()
+    loader = loader_of(settings_of(folder)) if (folder / MODULES_FILE).is_file() else None
     shape = [Heading("Architecture"), facts_table(architecture(model.config.to_dict()))] if _is_longform(opened) else []
-    use = [Heading("Use"), Code(loading(auto, "SentenceTransformer" if sentences else None), "python"), LICENCE]
+    use = [Heading("Use"), Code(loading(auto, loader), "python"), LICENCE]
     write_text(
         folder / "README.md",
         model_card(
             f"{_short(base) or type(model).__name__}, {done}", [*blocks, *shape, *use], base=base, tags=[done],
-            library="sentence-transformers" if sentences else "transformers",
+            library="transformers" if loader is None else "sentence-transformers",
         ),
     )  # fmt: skip
 
@@ -75,8 +80,9 @@ def _base(opened: Student) -> str:
     if report is not None:
         return str(report.source)
     name = str(opened.origin or opened.model.config._name_or_path or "")
-    account = Path(name, CONVERSION)
-    return str(read_json(account, way_out="convert again").get("source", name)) if account.is_file() else name
+    with contextlib.suppress(CheckpointError):  # no report, or a damaged one, is no reason to lose what was trained
+        return str(read_json(Path(name, OWN_FILE), way_out="")["source"])
+    return name
 
 
 def _short(name: str) -> str:
