@@ -24,7 +24,7 @@ help:
 	@echo "make test-device  what runs on a GPU only"
 	@echo "make test-nightly what starts processes that each import everything anew: too slow for make test"
 	@echo "make campaign     kills, full disks, broken files, sanitizers, for hours; a small part of it is test-campaign;"
-	@echo "                  appends to benchmarks/records"
+	@echo "                  goes on where it was; appends to benchmarks/records"
 	@echo "make check        ruff, ty, import-linter, documented public names, generated tables, the site"
 	@echo "make docs         the site of mkdocs.yml in site/; broken links and anchors fail it"
 	@echo "make test-oldest  test-main with the lower bounds of pyproject.toml, in an environment of its own"

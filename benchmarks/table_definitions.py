@@ -1,5 +1,6 @@
 """What each generated table shows. A document has it between ``<!-- table:NAME -->`` and ``<!-- /table -->``."""
 
+from benchmarks.campaign_table import campaign
 from benchmarks.classification_tables import CLASSIFICATION_TABLES
 from benchmarks.compare_tables import COMPARE_TABLES
 from benchmarks.readme_tables import README_TABLES
@@ -95,17 +96,12 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
         ),
         order=("settings.max_length",),
     ),
-    "campaign": TableDefinition(
-        columns=(
-            Column(header="tests of", value="settings.part"),
-            Column(header="tests", value="metrics.tests", form=",d"),
-            Column(header="inputs", value="metrics.inputs", form=",d"),
-            Column(header="kills and other ends survived", value="metrics.kills", form=",d"),
-            Column(header="outputs compared", value="metrics.compared", form=",d"),
-            Column(header="lost or wrong", value="metrics.lost", form=",d"),
-            Column(header="seconds", value="metrics.seconds", form=",.0f"),
-        ),
+    "campaign": ComputedTable(
+        make=campaign,
+        records="campaign",
         where={"settings.scale": "full"},
+        having=("settings.test",),
+        row=("settings.test",),
         order=("settings.part",),
     ),
     **CLASSIFICATION_TABLES,

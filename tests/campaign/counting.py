@@ -1,17 +1,18 @@
-"""The count of what the campaign tried: summed over each test file, one benchmark record a file.
+"""The count of what the campaign tried: one benchmark record a test.
 
 A test asks for the fixture ``tally`` and adds to it: ``tally.inputs += 1``. CAMPAIGN_SCALE is "ci" (the default: a
 small part, which ``make test`` runs) or "full" (``make campaign``). With CAMPAIGN_RECORDS, the path of a .jsonl file,
-a record of each file of tests is appended to it.
+a record is appended to it when a test ends, and tests that it says have passed on this commit are not run again: a
+campaign of hours goes on where it was.
 """
 
 import os
-from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from longform.runs.records import Record, append_records
+from longform.runs.facts import commit
+from longform.runs.records import Record, read_records
 
 Number = TypeVar("Number", int, float)
 SCALE = os.environ.get("CAMPAIGN_SCALE", "ci")
@@ -32,22 +33,21 @@ class Tally:
     compared: int = 0
 
 
-class Totals:
-    """Tallies of the tests of each file; a test that failed counts as something lost."""
+def result(test: str, part: str, tally: Tally, *, seconds: float, failed: bool) -> Record:
+    """The record of one test of the file ``part``; a test that failed counts as something lost."""
+    metrics = {**asdict(tally), "lost": int(failed), "seconds": seconds}
+    return Record(
+        name="campaign", metrics=metrics, settings={"part": part, "test": test, "scale": SCALE}, units={"seconds": "s"}
+    )
 
-    def __init__(self) -> None:
-        self.parts: dict[str, Counter[str]] = {}
 
-    def add(self, part: str, tally: Tally, *, seconds: float, failed: bool) -> None:
-        """Add one test's."""
-        counted = self.parts.setdefault(part, Counter())
-        counted.update(asdict(tally), tests=1, seconds=seconds, lost=int(failed))
-
-    def append_to(self, path: str | Path) -> None:
-        """Append a record of each part."""
-        units = {"seconds": "s"}
-        rows = [
-            Record(name="campaign", metrics=dict(counted), settings={"part": part, "scale": SCALE}, units=units)
-            for part, counted in sorted(self.parts.items())
-        ]
-        append_records(path, rows)
+def passed(path: str | Path) -> set[str]:
+    """The tests of this scale that the file says have passed on this commit; none where code was changed since."""
+    if not Path(path).exists() or commit().endswith("+"):
+        return set()
+    latest = {
+        record.settings["test"]: record.metrics["lost"]
+        for record in read_records([path])
+        if record.commit == commit() and record.settings["scale"] == SCALE
+    }
+    return {test for test, lost in latest.items() if not lost}
