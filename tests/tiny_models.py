@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, BertConfig
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, BertConfig, MPNetConfig
 
 from longform import LinformerConfig
 
@@ -24,6 +24,12 @@ SIZES = {
 def save_bert(folder: Path, tokenizer: Any, *, head: str | None = None, **settings: Any) -> Path:
     """A random BERT of 32 positions, with its tokenizer."""
     config = BertConfig(vocab_size=len(tokenizer), **{"max_position_embeddings": 32, **SIZES, **settings})
+    return _save(folder, tokenizer, config, head)
+
+
+def save_mpnet(folder: Path, tokenizer: Any, *, head: str | None = None, **settings: Any) -> Path:
+    """A random MPNet of 32 positions, with its tokenizer."""
+    config = MPNetConfig(vocab_size=len(tokenizer), **{"max_position_embeddings": 34, **SIZES, **settings})
     return _save(folder, tokenizer, config, head)
 
 

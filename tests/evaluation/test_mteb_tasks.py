@@ -9,6 +9,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from tiny_models import make_sentence_transformer, save_longform
 
+import longform
 from longform.errors import ConfigurationError
 from longform.evaluation.comparison import RunSettings, compare_retrieval, contenders
 from longform.evaluation.mteb_tasks import evaluate_tasks, local_task, named_tasks
@@ -50,6 +51,14 @@ def test_local_data_give_the_number_of_mteb_and_of_our_own(
     )
     assert rows[0]["score"] == pytest.approx(own[0]["ndcg@10"], abs=0.01)  # mteb rounds to five digits
     assert 10 < rows[0]["score"] < 90
+    options: Any = {"longform": folder, "original": folder, "original_length": 5, "progress": False}
+    found = longform.evaluate("mteb", files[0], documents=files[1], output=tmp_path / "python", **options)
+    assert [(each["name"], each["mteb_task"]) for each in found.records] == [
+        ("longform, whole text", "LocalRetrieval"), ("original, cut", "LocalRetrieval")
+    ]  # fmt: skip
+    assert found.records[0]["score"] == rows[0]["score"] != found.records[1]["score"]
+    assert (tmp_path / "python" / "original" / "LocalRetrieval.json").exists()
+    assert "LocalRetrieval" in found.report
 
 
 def test_results_are_kept_while_model_and_data_are_the_same(
@@ -70,3 +79,5 @@ def test_results_are_kept_while_model_and_data_are_the_same(
 def test_a_task_that_mteb_lacks() -> None:
     with pytest.raises(ConfigurationError, match=r"no such task: .*STSBenchmrk"):
         named_tasks(["STSBenchmrk"])
+    with pytest.raises(ConfigurationError, match=r"no such task: .*STSBenchmrk"):
+        longform.evaluate("mteb", "STSBenchmrk", longform="nowhere")

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer import modules as kinds
 from tiny_models import make_sentence_transformer, save_bert, save_longform
 from transformers import AutoConfig
 
 from longform import convert
-from longform.errors import CheckpointError, ConfigurationError
+from longform.errors import CheckpointError, ConfigurationError, ConversionError
 from longform.inference.encoders import Encoder
 
 TEXTS = ["the near text", "", "x", "good bad " * 4, "of " * 9]
@@ -126,3 +127,18 @@ def test_what_cannot_be_used_is_said(tiny_tokenizer: Any, tmp_path: Path) -> Non
     (folder / "modules.json").write_text(json.dumps([modules[0] | {"type": "elsewhere.Encoder"}, *modules[1:]]))
     with pytest.raises(CheckpointError, match="elsewhere"):
         Encoder.from_pretrained(folder)
+
+
+def test_a_router_is_refused_with_what_to_do(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    encoder, width = str(save_bert(tmp_path / "encoder", tiny_tokenizer)), {"in_features": WIDTH, "out_features": 5}
+    routes = Router.for_query_document([kinds.Dense(**width)], [kinds.Dense(**width)])
+    after = [kinds.Transformer(encoder), kinds.Pooling(WIDTH), routes]
+    whole = Router.for_query_document(
+        [kinds.Transformer(encoder), kinds.Pooling(WIDTH)], [kinds.Transformer(encoder), kinds.Pooling(WIDTH)]
+    )
+    for place, modules in (("after", after), ("whole", [whole])):
+        SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / place))
+        with pytest.raises(CheckpointError, match=r"Router.*its vectors come from sentence-transformers"):
+            Encoder.from_pretrained(tmp_path / place)
+        with pytest.raises(ConversionError, match="Of a Router, save the modules of one route as a model of their own"):
+            convert(tmp_path / place)

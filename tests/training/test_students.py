@@ -71,7 +71,11 @@ def test_an_encoder_under_the_name_of_its_language_model(teacher: BertModel, tmp
     (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
     with pytest.raises(CheckpointError, match="lacks the weights cls"):
         load_encoder(tmp_path)
-    (tmp_path / "modules.json").write_text("[]")
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
     found = load_encoder(tmp_path)
     assert type(found) is BertModel
     assert torch.equal(found.get_input_embeddings().weight, teacher.get_input_embeddings().weight)
+    (tmp_path / "sentence_bert_config.json").write_text('{"transformer_task": "fill-mask"}')
+    with pytest.raises(CheckpointError, match="lacks the weights cls"):
+        load_encoder(tmp_path)

@@ -8,6 +8,17 @@ from longform.cli.arguments import add_restart, command_parser, one_of
 from longform.cli.printing import print_next
 from longform.errors import require
 
+# What the tables of longform.studies.speed have, which import torch; a test compares them.
+PRESETS = ("small", "bars", "bars-train", "variants", "batches", "dtypes", "memory", "million", "paper", "full")
+SIZES = ("tiny", "minilm", "base")
+FAMILIES = ("ours", "order", "full", "peer", "sparse")
+COMPETITORS = (
+    "ours-window", "ours-linear", "ours-linear-key-value", "ours-linear-headwise", "ours-linear-none", "ours-mean",
+    "ours-convolution", "ours-convolution-key-value", "ours-convolution-layerwise", "ours-convolution-none",
+    "weights-first", "sdpa", "bert-sdpa", "unfused", "lucidrains", "lucidrains-share-kv", "tatp22", "longformer",
+    "bigbird", "nystromformer", "modernbert",
+)  # fmt: skip
+
 
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
@@ -20,11 +31,11 @@ def parser() -> Any:
         "cores --preset small takes under 10 minutes, variants about 12, batches about 8, bars about 60, bars-train "
         "about 30, million about 20, paper about 90; full takes days and is meant to be cut with the other options.",
     )  # fmt: skip
-    made.add_argument("--preset", default="small", help="small, bars, bars-train, variants, batches, dtypes, memory, "
-                      "million, paper or full; what --lengths ... --competitors choose replaces that of its first "
-                      "stage, others are left out")  # fmt: skip
+    made.add_argument("--preset", **one_of(PRESETS), default="small", help="what is measured; what --lengths ... "
+                      "--competitors choose replaces that of its first stage, others are left out")  # fmt: skip
     made.add_argument("--lengths", type=int, nargs="+", default=[], help="tokens of a text")
-    made.add_argument("--sizes", nargs="+", default=[], help="minilm (6 layers x 384), base (12 layers x 768)")
+    made.add_argument("--sizes", nargs="+", **one_of(SIZES), default=[], help="minilm: 6 layers x 384; base: 12 layers "
+                      "x 768; tiny: for a trial")  # fmt: skip
     made.add_argument("--dtypes", nargs="+", **one_of(DTYPES), default=[], help="auto: bfloat16 where it is "
                       "multiplied in hardware, else float32")  # fmt: skip
     made.add_argument("--modes", nargs="+", **one_of(("eager", "compiled")), default=[], help="of running a model")
@@ -33,14 +44,15 @@ def parser() -> Any:
     made.add_argument("--batches", nargs="+", default=[], help="texts in a pass; full: as many as --batch-tokens holds")
     made.add_argument("--batch-tokens", type=int, default=0, help="tokens of a full batch; 0: the preset's")
     made.add_argument("--slots", type=int, nargs="+", default=[], help="k of pure Linformers; n / 2 where that is less")
-    made.add_argument("--competitors", nargs="+", default=[], help="all, a family (ours order full peer sparse) or "
-                      "names, as in records")  # fmt: skip
+    made.add_argument("--competitors", nargs="+", **one_of(("all", *FAMILIES, *COMPETITORS)), default=[],
+                      help=f"all, a family ({' '.join(FAMILIES)}) or names, as in records")  # fmt: skip
     made.add_argument("--repeats", type=int, default=5, help="rounds of each competitor")
     made.add_argument("--cell-seconds", type=float, default=0.0, help="seconds for all passes of one competitor in "
                       "one cell: fewer rounds are run, or none, to keep it; 0: the preset's")  # fmt: skip
     made.add_argument("--memory", type=bool | None, default=None, help="measure peak memory (a pass in another "
                       "process); null: the preset's")  # fmt: skip
-    made.add_argument("--floors", default="", help="whose floors are timed: all, none or a family; empty: the preset's")
+    made.add_argument("--floors", **one_of(("all", "none", *FAMILIES), null=True), default=None,
+                      help="whose floors are timed; null: the preset's")  # fmt: skip
     made.add_argument("--threads", type=int | None, default=None, help="CPU threads; null: as torch chooses")
     made.add_argument("--device", **one_of(("auto", "cpu", "cuda")), default="auto", help="auto: the first GPU, if any")
     made.add_argument("--output", type=Path, default=Path("runs/benchmark"), help="folder for records and report")

@@ -81,11 +81,12 @@ def read_sentence_folder(folder: Path) -> SentenceFolder | None:
     modules = read_json(folder / MODULES_FILE)
     if not isinstance(modules, list) or not modules or not all(isinstance(m, dict) for m in modules):
         raise ConversionError(f"{folder / MODULES_FILE} does not list modules")
-    kinds = [_kind(module) for module in modules]
+    kinds = [kind_of(module) for module in modules]
     if kinds[0] not in ENCODERS or any(kind not in KEPT for kind in kinds[1:]):
         raise ConversionError(
             f"the sentence-transformers folder {folder} has the modules {' -> '.join(kinds)}; supported are "
-            f"{' or '.join(ENCODERS)}, then any of {', '.join(KEPT)}"
+            f"{' or '.join(ENCODERS)}, then any of {', '.join(KEPT)}. Of a Router, save the modules of one route as a "
+            "model of their own (SentenceTransformer(modules=[...]).save_pretrained), and convert that"
         )
     files: dict[str, bytes] = {}
     for module in modules[1:]:
@@ -115,7 +116,8 @@ def read_json(path: Path) -> Any:
         raise ConversionError(f"{path} cannot be read as JSON ({error}); it may be incomplete") from error
 
 
-def _kind(module: dict[str, Any]) -> str:
+def kind_of(module: Mapping[str, Any]) -> str:
+    """The class of a module of sentence-transformers, as modules.json names it; of any other with its package."""
     kind = str(module.get("type", ""))
     return kind.rsplit(".", 1)[-1] if kind.startswith(PACKAGES) else kind
 

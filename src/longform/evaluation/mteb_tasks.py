@@ -1,12 +1,15 @@
 """The field's own harness, mteb: its tasks by name, and queries and documents of one's own as a task of its kind."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from longform.data.storage import atomic_write
 from longform.errors import ConfigurationError, require
-from longform.evaluation.retrieval_data import RetrievalData
+from longform.evaluation.comparison import Contender, RunSettings
+from longform.evaluation.retrieval_data import RetrievalData, read_retrieval
+from longform.inference.loading import pick_device, pick_dtype
 from longform.runs.digest import content_key
 from longform.runs.files import read_json
 from longform.runs.folder import open_run_folder
@@ -57,37 +60,70 @@ def named_tasks(names: Sequence[str]) -> list[Any]:
 
 
 def evaluate_tasks(
-    model: str | Path, tasks: Iterable[Any], output: str | Path, *, device: str | None = None, batch_size: int = 32,
-    max_length: int | None = None, progress: bool = True,
+    model: str | Path, tasks: Iterable[Any], output: str | Path | None, *, device: str | None = None,
+    dtype: str = "float32", batch_size: int = 32, max_length: int | None = None, progress: bool = True,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """mteb's scores of a sentence-transformers folder or hub name: a row a task, with its main score x 100.
 
     Prompts are those of the folder. In the folder ``output`` each task's result is a file in mteb's own format; tasks
-    whose result on the same data is there are not run again. Raises ConfigurationError for results of another model.
+    whose result on the same data is there are not run again. None: nothing is written. Raises ConfigurationError for
+    results of another model.
     """
     mteb = require("mteb", extra="mteb")
-    sentence_transformers = require("sentence_transformers", extra="mteb")
-    folder = Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
-    identity = {**model_identity(str(model)), "max_length": max_length}
-    open_run_folder(folder, RUN_FILE, identity, what="results of mteb")
+    folder = None if output is None else _opened(Path(output), {**model_identity(str(model)), "max_length": max_length})
     encoder: Any = None
     rows = []
     for task in tasks:
-        place = folder / f"{task.metadata.name}.json"
-        found = _result(place, task)
+        place = None if folder is None else folder / f"{task.metadata.name}.json"
+        found = None if place is None else _result(place, task)
         if found is None:
-            if encoder is None:
-                encoder = sentence_transformers.SentenceTransformer(str(model), device=device)
-                encoder.max_seq_length = max_length or encoder.max_seq_length
+            encoder = encoder or _encoder(model, device=device, dtype=dtype, max_length=max_length)
             result = mteb.evaluate(
                 encoder, [task], encode_kwargs={"batch_size": batch_size}, cache=None, show_progress_bar=progress
             ).task_results[0]
-            with atomic_write(place) as file:
-                file.write(result.model_dump_json(indent=1))
+            if place is not None:
+                with atomic_write(place) as file:
+                    file.write(result.model_dump_json(indent=1))
             found = result.model_dump()
         rows.append(_row(found, task.metadata.main_score, place))
     return rows
+
+
+def compare_mteb(
+    models: Sequence[Contender], data: Any, documents: Any, settings: RunSettings, *, name: str = "LocalRetrieval",
+    output: str | Path | None = None, batch_size: int = 32, **fields: str,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """mteb's scores x 100: a record for each model and task. Texts are cut where a model ends, none run in chunks.
+
+    ``data``: names of mteb's tasks, or queries, which with ``documents`` and ``fields`` (as in ``compare_retrieval``)
+    make a task called ``name``. ``output``: a folder with one for each model, "longform" and "original", for results in
+    mteb's format; what is there is not run again. ``batch_size``: texts in a batch.
+    """
+    names = [data] if isinstance(data, str) else data
+    local = documents is not None
+    tasks = [local_task(name, read_retrieval(data, documents, **fields))] if local else named_tasks(names)
+    how: Any = {"device": str(pick_device(settings.device)), "dtype": settings.dtype, "progress": settings.progress}
+    records = []
+    for model in (model for model in models if model.strategy != "chunk-average"):
+        place = None if output is None else Path(output) / model.name.partition(",")[0]
+        rows = evaluate_tasks(model.model, tasks, place, batch_size=batch_size, max_length=model.max_length, **how)
+        about = {"task": "mteb", **asdict(model)}
+        records += [about | {"mteb_task": row.pop("task"), **row} for row in rows]
+    return records
+
+
+def _opened(folder: Path, identity: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    open_run_folder(folder, RUN_FILE, identity, what="results of mteb")
+    return folder
+
+
+def _encoder(model: str | Path, *, device: str | None, dtype: str, max_length: int | None) -> Any:
+    sentence_transformers = require("sentence_transformers", extra="mteb")
+    kind = {"dtype": pick_dtype(dtype, pick_device(device or "auto"))}
+    encoder = sentence_transformers.SentenceTransformer(str(model), device=device, model_kwargs=kind)
+    encoder.max_seq_length = max_length or encoder.max_seq_length
+    return encoder
 
 
 def _result(place: Path, task: Any) -> dict[str, Any] | None:
@@ -98,9 +134,10 @@ def _result(place: Path, task: Any) -> dict[str, Any] | None:
     return found if found.get("dataset_revision") == task.metadata.dataset["revision"] else None
 
 
-def _row(found: dict[str, Any], main_score: str, place: Path) -> dict[str, Any]:
+def _row(found: dict[str, Any], main_score: str, place: Path | None) -> dict[str, Any]:
     scores = [part["main_score"] for parts in found["scores"].values() for part in parts]
-    return {
+    row = {
         "task": found["task_name"], "main_score": main_score, "score": 100 * sum(scores) / len(scores),
-        "seconds": found["evaluation_time"], "file": str(place),
+        "seconds": found["evaluation_time"],
     }  # fmt: skip
+    return row if place is None else row | {"file": str(place)}

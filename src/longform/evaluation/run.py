@@ -10,12 +10,13 @@ from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.evaluation import comparison
+from longform.evaluation.mteb_tasks import compare_mteb
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS
 from longform.runs.summary import table
 
 MEASURES: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "classification": comparison.compare_classification, "sts": comparison.compare_similarity,
-    "retrieval": comparison.compare_retrieval, "mlm": comparison.compare_masked_lm,
+    "retrieval": comparison.compare_retrieval, "mlm": comparison.compare_masked_lm, "mteb": compare_mteb,
 }  # fmt: skip
 NOT_IN_TABLE = ("task", "model", "strategy", "max_length", "labels", "f1", "confusion")  # fields of the records alone
 
@@ -53,19 +54,20 @@ def evaluate(
 ) -> EvaluationResult:
     """Score a Longform on whole texts, and its original (folder or hub name) cut at its limit and in chunks.
 
-    ``task``: "classification", "sts", "retrieval" or "mlm" (mteb's are in ``longform.evaluation.mteb_tasks``).
+    ``task``: "classification", "sts", "retrieval", "mlm", or "mteb": the field's own harness runs sentence-transformers
+    folders, on its tasks (``data``: their names) or on queries and ``documents``, as of "retrieval".
     ``data``: a file, rows or a table (DataFrame, ``datasets``) with the fields of the task, or columns in a tuple:
     (texts, labels), (texts, labels, second texts), (texts, others, scores), (queries, ids of their documents); for
     "mlm" anything that holds texts. ``documents``, of retrieval: the same, as columns (ids, texts). ``max_length``,
     ``original_length``: tokens of the Longform and of the original, None for what they take. ``overlap``: tokens that
-    neighbouring chunks share. ``options``: those of the task's function in ``longform.evaluation.comparison``, such as
-    ``text_field`` and ``label_field``.
+    neighbouring chunks share. ``options``: those of the task's function in ``longform.evaluation.comparison`` (and
+    ``mteb_tasks.compare_mteb``), such as ``text_field`` and ``label_field``.
 
     Raises ConfigurationError for another task, and without a model or documents; DataError for the data.
     """
     if task not in MEASURES:
         raise ConfigurationError(f'task is "{task}"; it is one of {", ".join(MEASURES)}')
-    if (task == "retrieval") != (documents is not None):
+    if task != "mteb" and (task == "retrieval") != (documents is not None):
         raise ConfigurationError(f'documents are for task="retrieval", which needs them; here task="{task}"')
     names = [None if each is None else str(each) for each in (longform, original)]
     models = comparison.contenders(
@@ -74,7 +76,7 @@ def evaluate(
     how = comparison.RunSettings(
         batch_tokens=batch_tokens, overlap=overlap, dtype=dtype, device=device, progress=progress
     )
-    given = (data,) if documents is None else (data, documents)
+    given = (data, documents) if task in ("retrieval", "mteb") else (data,)
     return EvaluationResult(task, MEASURES[task](models, *given, how, **options))
 
 

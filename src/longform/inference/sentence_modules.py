@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import cached_file
 
-from longform.conversion.sentence_transformers_folder import loader_of
+from longform.conversion.sentence_transformers_folder import ENCODER_FILE, ENCODERS, kind_of, loader_of
 from longform.errors import CheckpointError, ConfigurationError, require
 from longform.inference.weights import quiet_transformers, reading
 from longform.runs import files
@@ -104,6 +104,7 @@ def sentence_modules(source: str | Path) -> SentenceModules:
             f'"{source}" begins with {type(first).__name__}, not with a transformer: its vectors come from '
             f'sentence-transformers, SentenceTransformer("{source}").encode(texts)'
         )
+    _check_routes(rest, source)
     _check_default(loaded, source)
     ends_unit = bool(rest) and type(rest[-1]).__name__ == "Normalize"
     return SentenceModules(
@@ -112,6 +113,16 @@ def sentence_modules(source: str | Path) -> SentenceModules:
         prompt=loaded.default_prompt_name, truncate_dim=loaded.truncate_dim, max_length=loaded.max_seq_length,
         lower_case=bool(getattr(first, "do_lower_case", False)),
     )  # fmt: skip
+
+
+def _check_routes(modules: Sequence[Any], source: str | Path) -> None:
+    """Raise CheckpointError for modules that do one thing with queries and another with documents."""
+    routed = [type(module).__name__ for module in modules if "task" in getattr(module, "forward_kwargs", ())]
+    if routed:
+        raise CheckpointError(
+            f'"{source}" has a {routed[0]}, one way for queries and another for documents: its vectors come from '
+            f'sentence-transformers, SentenceTransformer("{source}").encode_query(texts) and .encode_document(texts)'
+        )
 
 
 def _check_default(loaded: Any, source: str | Path) -> None:
@@ -129,6 +140,19 @@ def _encoder(source: str | Path, listed: Sequence[Mapping[str, Any]]) -> Path | 
     if not Path(source).is_dir():
         raise CheckpointError(f'"{source}" has its encoder in "{path}": download it, and name the folder')
     return Path(source) / path
+
+
+def is_encoder_alone(source: str | Path) -> bool:
+    """Whether sentence-transformers loads the model of a folder or hub name without a head, whatever its config says.
+
+    Raises CheckpointError where the folder's modules cannot be read.
+    """
+    listed = _listed(source)
+    if listed is None:
+        return False
+    found = _file(source, (Path(listed[0]["path"]) / ENCODER_FILE).as_posix())
+    options = {} if found is None else files.read_json(found, way_out="save the model again")
+    return options.get("transformer_task", ENCODERS.get(kind_of(listed[0]))) == "feature-extraction"
 
 
 def settings_of(source: str | Path) -> dict[str, Any]:

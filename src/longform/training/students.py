@@ -17,11 +17,10 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import cached_file
 
 from longform.conversion.cross_encoder import activation_of
-from longform.errors import CheckpointError, ConfigurationError
-from longform.inference.sentence_modules import MODULES, settings_of
+from longform.errors import ConfigurationError
+from longform.inference.sentence_modules import is_encoder_alone, settings_of
 from longform.inference.weights import load_whole, quiet_transformers, reading
 from longform.models.configuration_linformer import LinformerConfig
 
@@ -88,16 +87,8 @@ def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
     what = f'the model "{source}"'
     with reading(what, source):
         named = (AutoConfig.from_pretrained(source).architectures or [""])[0]
-    head = next((head for head in HEADS if named.endswith(head)), "")
-    try:
-        return load_whole(getattr(transformers, f"AutoModel{head}"), source, what, dtype=torch.float32)
-    except CheckpointError:
-        if (
-            head != "ForMaskedLM"
-            or cached_file(str(source), MODULES, _raise_exceptions_for_missing_entries=False) is None
-        ):
-            raise
-        return load_whole(transformers.AutoModel, source, what, dtype=torch.float32)
+    head = "" if is_encoder_alone(source) else next((head for head in HEADS if named.endswith(head)), "")
+    return load_whole(getattr(transformers, f"AutoModel{head}"), source, what, dtype=torch.float32)
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
