@@ -21,7 +21,8 @@ import longform
 from benchmarks.records import Record, append_record
 from longform.conversion.convert import ConversionResult
 from longform.data.bundled import bundled_encoder_folder
-from longform.evaluation.embeddings import agreement, retrieval_scores, similarity_spearman
+from longform.evaluation.embeddings import agreement, similarity_spearman
+from longform.evaluation.retrieval import retrieval_scores
 from longform.inference.encoders import Encoder
 from longform.training.distillation import distill
 from longform.training.settings import DistillationSettings

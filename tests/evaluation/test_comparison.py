@@ -11,10 +11,10 @@ from longform.evaluation.comparison import (
     RunSettings,
     compare_classification,
     compare_masked_lm,
-    compare_retrieval,
     compare_similarity,
     contenders,
 )
+from longform.evaluation.retrieval_comparison import compare_retrieval
 
 SETTINGS = RunSettings(progress=False, batch_tokens=200)
 FIELDS = ["one", "two", "score"]

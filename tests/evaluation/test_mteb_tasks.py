@@ -11,8 +11,9 @@ from tiny_models import make_sentence_transformer, save_longform
 
 import longform
 from longform.errors import ConfigurationError
-from longform.evaluation.comparison import RunSettings, compare_retrieval, contenders
+from longform.evaluation.comparison import RunSettings, contenders
 from longform.evaluation.mteb_tasks import evaluate_tasks, local_task, named_tasks
+from longform.evaluation.retrieval_comparison import compare_retrieval
 from longform.evaluation.retrieval_data import read_retrieval
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # mteb's own deprecations

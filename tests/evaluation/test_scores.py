@@ -14,7 +14,8 @@ from longform.evaluation.classification import (
     multi_label_scores,
     regression_scores,
 )
-from longform.evaluation.embeddings import agreement, retrieval_scores, similarity_spearman, spearman
+from longform.evaluation.embeddings import agreement, similarity_spearman, spearman
+from longform.evaluation.retrieval import retrieval_scores
 
 RANDOM = np.random.default_rng(0)
 

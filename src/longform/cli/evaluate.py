@@ -21,7 +21,7 @@ from longform.cli.printing import command, print_next
 SHARED = ("longform", "original", "max_length", "original_length", "batch_tokens", "overlap", "dtype", "device")
 LABELLED = ("text_field", "label_field", "pair_field")
 MASKED_LM = ("text_field", "probability", "seed", "max_tokens")
-RETRIEVAL = (*RETRIEVAL_FIELDS, "depth", "score", "chunk_tokens")
+RETRIEVAL = (*RETRIEVAL_FIELDS, "depth", "score", "chunk_tokens", "bm25")
 
 
 def parser() -> Any:
@@ -93,7 +93,10 @@ def _similarity() -> Any:
 
 
 def _retrieval() -> Any:
-    made = _task_parser("retrieval", "Rank all documents for every query by cosine.")
+    made = _task_parser(
+        "retrieval",
+        "Rank all documents for every query by cosine; nDCG with its 95 % interval over queries (bootstrap).",
+    )
     made.add_argument("--queries", required=True, help=".jsonl, .parquet or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--documents", required=True, help="as queries")
     add_retrieval_fields(made)
@@ -101,6 +104,8 @@ def _retrieval() -> Any:
     made.add_argument("--score", **one_of(RETRIEVAL_SCORES), default="document",
                       help="document: by one vector; best-chunk: as good as its best chunk")  # fmt: skip
     made.add_argument("--chunk-tokens", type=int, default=256, help="of a chunk")
+    made.add_argument("--bm25", type=bool, nargs="?", const=True, default=False, help="beside them BM25, a search by "
+                      'words, and each fused with it by reciprocal ranks (pip install "longform[bm25]")')  # fmt: skip
     return made
 
 

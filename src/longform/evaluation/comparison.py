@@ -1,19 +1,19 @@
-"""Models side by side on one data set: a Longform, its original cut at its limit, and that averaged over chunks."""
+"""Models side by side on one data set: a Longform, its original cut at its limit, and that averaged over chunks.
+
+Retrieval is in ``longform.evaluation.retrieval_comparison``.
+"""
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 from transformers import AutoModelForMaskedLM
 
-from longform.choices import RETRIEVAL_SCORES
 from longform.data.given import as_rows, source_of
 from longform.data.records import Record, field, records_of, string_field
-from longform.data.special_tokens import content_ids
-from longform.data.text import Document, clean_text, read_documents
+from longform.data.text import clean_text, read_documents
 from longform.errors import ConfigurationError, DataError
 from longform.evaluation.classification import (
     classification_scores,
@@ -21,10 +21,8 @@ from longform.evaluation.classification import (
     multi_label_scores,
     regression_scores,
 )
-from longform.evaluation.embeddings import retrieval_scores, similarity_spearman
+from longform.evaluation.embeddings import similarity_spearman
 from longform.evaluation.masked_lm import mask_texts, masked_lm_scores
-from longform.evaluation.retrieval_data import read_retrieval
-from longform.inference.chunks import beginning, chunk_texts, encode_chunks
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, Classifier
 from longform.inference.encoders import Encoder
 from longform.inference.fine_tuning import FineTuning, of_source
@@ -80,65 +78,11 @@ def compare_similarity(
     truth = [_float(field(row, fields[2]), f'{row.location}: the field "{fields[2]}": ') for row in rows]
 
     def measure(model: Contender) -> dict[str, Any]:
-        result = _encoder(model, settings).collect([*first, *second], **_options(model, settings))
+        result = encoder_of(model, settings).collect([*first, *second], **run_options(model, settings))
         one, other = result.values[: len(rows)], result.values[len(rows) :]
-        return {"spearman": 100 * similarity_spearman(one, other, truth), **_seen(result)}
+        return {"spearman": 100 * similarity_spearman(one, other, truth), **seen(result)}
 
-    return _records(models, "sts", len(rows), measure)
-
-
-def compare_retrieval(
-    models: Sequence[Contender], queries: Any, documents: Any, settings: RunSettings, *, query_field: str = "query",
-    relevant_field: str = "relevant", id_field: str = "id", text_field: str = "text", depth: int = 10,
-    score: str = "document", chunk_tokens: int = 256,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """nDCG and recall x 100; ``relevant_field``: the id, or list of ids, of a query's documents.
-
-    A sentence-transformers folder's prompts for queries and for documents come before them. ``score``: a document is
-    as good as its one vector ("document"), or as its best chunk of ``chunk_tokens`` ("best-chunk"). Chunks of a
-    Longform, and of the original cut at its limit, are pooled from the reading of the whole; those of the original in
-    chunks are read one by one.
-    """
-    if score not in RETRIEVAL_SCORES:
-        raise ConfigurationError(f'score is "{score}"; it is one of {", ".join(RETRIEVAL_SCORES)}')
-    fields = {
-        "query_field": query_field, "relevant_field": relevant_field, "id_field": id_field, "text_field": text_field,
-    }  # fmt: skip
-    data = read_retrieval(queries, documents, **fields)
-
-    def measure(model: Contender) -> dict[str, Any]:
-        encoder, options = _encoder(model, settings), _options(model, settings)
-        wanted = encoder.for_queries().collect(data.questions, **options)
-        if score == "document":
-            found, starts = encoder.for_documents().collect(data.documents, **options), None
-        else:
-            found, starts = _chunked(encoder.for_documents(), model, data.documents, chunk_tokens, options)
-        scores = retrieval_scores(wanted.values, found.values, data.relevant, depth=depth, starts=starts)
-        recall = {f"recall@{at}": 100 * value for at, value in scores.recall.items()}
-        return {f"ndcg@{depth}": 100 * scores.ndcg, **recall, **_seen(found)}
-
-    if score == "best-chunk":
-        models = [replace(each, name=each.name.replace("chunks averaged", "chunks cut first")) for each in models]
-    return _records(models, "retrieval", len(data.questions), measure)
-
-
-def _chunked(
-    encoder: Encoder, model: Contender, corpus: Sequence[Document], size: int, options: dict[str, Any]
-) -> tuple[Collected, np.ndarray]:
-    """Vectors of the chunks of all documents, and where those of each document begin."""
-    if model.strategy == "chunk-average":
-        cut = [chunk_texts(encoder, document.text, size) for document in corpus]
-        starts = np.cumsum([0, *map(len, cut)])[:-1]
-        options = options | {"strategy": "cut"}
-        return encoder.collect([text for chunks in cut for text in chunks], **options), starts
-    texts = [beginning(encoder, each.text) if model.strategy == "cut" else each.text for each in corpus]
-    batch = options["max_tokens_per_batch"]
-    found = encode_chunks(encoder, texts, chunk_tokens=size, max_tokens_per_batch=batch)
-    bar = tqdm(found, total=len(texts), desc="chunks of", unit="text", disable=not options["progress"])
-    vectors = [each.vectors for each in bar]
-    shorter = sum(len(text) < len(each.text) for text, each in zip(texts, corpus, strict=True))
-    tokens = sum(map(len, content_ids(encoder.tokenizer, texts)))
-    return Collected(np.concatenate(vectors), tokens, shorter), np.cumsum([0, *map(len, vectors)])[:-1]
+    return side_by_side(models, "sts", len(rows), measure)
 
 
 def compare_classification(
@@ -159,12 +103,12 @@ def compare_classification(
     labels = [field(Record(document.id, document.fields), label_field) for document in documents]
 
     def measure(model: Contender) -> dict[str, Any]:
-        classifier = Classifier.from_pretrained(model.model, **_loading(model, settings))
-        result = classifier.collect(documents, **_options(model, settings))
-        return {**_label_scores(classifier, result.values, labels), **_seen(result)}
+        classifier = Classifier.from_pretrained(model.model, **loading(model, settings))
+        result = classifier.collect(documents, **run_options(model, settings))
+        return {**_label_scores(classifier, result.values, labels), **seen(result)}
 
     kept = [model for model in models if pair_field is None or model.strategy != "chunk-average"]
-    return _records(kept, "classification", len(documents), measure)
+    return side_by_side(kept, "classification", len(documents), measure)
 
 
 def compare_masked_lm(
@@ -175,7 +119,7 @@ def compare_masked_lm(
     texts = [document.text for document in read_documents(source_of(data), text_field=text_field)]
 
     def measure(model: Contender) -> dict[str, Any]:
-        network, tokenizer, limit = load_limited(AutoModelForMaskedLM, model.model, **_loading(model, settings))
+        network, tokenizer, limit = load_limited(AutoModelForMaskedLM, model.model, **loading(model, settings))
         masked = mask_texts(texts, tokenizer, max_tokens=max_tokens, probability=probability, seed=seed)
         batch_tokens = min(settings.batch_tokens, 2048)  # logits over the vocabulary are large
         scores = masked_lm_scores(
@@ -184,12 +128,13 @@ def compare_masked_lm(
         )  # fmt: skip
         return {"perplexity": scores.perplexity, "loss": scores.loss, "masked_tokens": scores.masked_tokens}
 
-    return _records(models, "mlm", len(texts), measure)
+    return side_by_side(models, "mlm", len(texts), measure)
 
 
-def _records(
+def side_by_side(
     models: Sequence[Contender], task: str, texts: int, measure: Callable[[Contender], dict[str, Any]]
 ) -> list[dict[str, Any]]:
+    """A record a contender: what it is, its scores by ``measure``, and the seconds that these took."""
     records = []
     for model in models:
         started = time.perf_counter()
@@ -199,22 +144,26 @@ def _records(
     return records
 
 
-def _encoder(model: Contender, settings: RunSettings) -> Encoder:
-    return Encoder.from_pretrained(model.model, **_loading(model, settings))
+def encoder_of(model: Contender, settings: RunSettings) -> Encoder:
+    """The contender's encoder, loaded."""
+    return Encoder.from_pretrained(model.model, **loading(model, settings))
 
 
-def _loading(model: Contender, settings: RunSettings) -> dict[str, Any]:
+def loading(model: Contender, settings: RunSettings) -> dict[str, Any]:
+    """Options of loading it."""
     return {"max_length": model.max_length, "dtype": settings.dtype, "device": settings.device}
 
 
-def _options(model: Contender, settings: RunSettings) -> dict[str, Any]:
+def run_options(model: Contender, settings: RunSettings) -> dict[str, Any]:
+    """Options of ``run_texts`` and ``collect``."""
     return {
         "strategy": model.strategy, "overlap": settings.overlap if model.strategy == "chunk-average" else 0,
         "max_tokens_per_batch": settings.batch_tokens, "progress": settings.progress,
     }  # fmt: skip
 
 
-def _seen(result: Collected) -> dict[str, int]:
+def seen(result: Collected) -> dict[str, int]:
+    """Tokens that it saw, and texts of which it did not see all."""
     return {"tokens": result.tokens, "truncated": result.truncated}
 
 

@@ -1,17 +1,14 @@
-"""Scores of embeddings: similarity of pairs, agreement of two encoders, retrieval by brute force.
+"""Scores of embeddings: similarity of pairs, agreement of two encoders.
 
-Axes: N texts, documents or pairs, Q queries, D embedding size.
+Axes: N texts or pairs, D embedding size.
 """
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from longform.errors import ConfigurationError, DataError, require
-
-QUERIES_AT_A_TIME = 512
+from longform.errors import DataError, require
 
 
 class Agreement(NamedTuple):
@@ -57,62 +54,3 @@ def agreement(first: np.ndarray, second: np.ndarray) -> Agreement:
     """How near two encoders' embeddings (N, D) of the same texts are."""
     values = cosines(first, second)
     return Agreement(float(values.mean()), float(values.min()), float(np.percentile(values, 5)))
-
-
-@dataclass(frozen=True)
-class RetrievalScores:
-    """Means over queries, from 0 to 1: nDCG at ``depth``, and recall at several depths."""
-
-    ndcg: float
-    depth: int
-    recall: dict[int, float]
-
-
-def retrieval_scores(
-    queries: np.ndarray, documents: np.ndarray, relevant: Sequence[Set[int]], *, depth: int = 10,
-    recall_at: Sequence[int] = (1, 10, 100), starts: np.ndarray | None = None,
-) -> RetrievalScores:  # fmt: skip
-    """Rank ``documents`` (N, D) by cosine for each of ``queries`` (Q, D); ``relevant``: the numbers of the right ones.
-
-    ``starts`` (N,): where rows of a document are chunks of it, one after the other, the first row of each document; a
-    document is then as good as its best chunk.
-
-    nDCG is binary: gain 1 for a relevant document, discounted by log2(rank + 1), over the best that is possible.
-    Equal cosines keep the documents' order. Raises DataError for a query without a relevant document,
-    ConfigurationError for a depth below 1.
-    """
-    if depth < 1:
-        raise ConfigurationError(f"depth is {depth}; it is 1 or more")
-    if len(relevant) != len(queries) or len(queries) == 0:
-        raise DataError(
-            f"{len(queries)} queries for {len(relevant)} sets of relevant documents; at least one is needed"
-        )
-    starts = np.arange(len(documents)) if starts is None else starts
-    for place, rows in enumerate(relevant):
-        if not rows or min(rows) < 0 or max(rows) >= len(starts):
-            raise DataError(f"query {place}: its relevant documents {sorted(rows)} are not rows of {len(starts)}")
-    deepest = min(len(starts), max(depth, *recall_at))
-    truth = {str(place): {str(row): 1 for row in rows} for place, rows in enumerate(relevant)}
-    measures = {f"ndcg_cut.{depth}", *(f"recall.{at}" for at in recall_at)}
-    evaluator = require("pytrec_eval", extra="train").RelevanceEvaluator(truth, measures)
-    run = {}
-    for first in range(0, len(queries), QUERIES_AT_A_TIME):
-        ranked = _ranking(queries[first : first + QUERIES_AT_A_TIME], documents, starts, deepest)
-        for place, rows in enumerate(ranked, start=first):
-            run[str(place)] = {str(row): float(deepest - rank) for rank, row in enumerate(rows)}  # in order, ties too
-    found = list(evaluator.evaluate(run).values())
-
-    def mean(name: str) -> float:
-        return float(np.mean([scores[name] for scores in found]))
-
-    return RetrievalScores(mean(f"ndcg_cut_{depth}"), depth, {at: mean(f"recall_{at}") for at in recall_at})
-
-
-def _ranking(queries: np.ndarray, documents: np.ndarray, starts: np.ndarray, deepest: int) -> np.ndarray:
-    """(Q, deepest): the best documents of each query, by cosine."""
-    scores = np.maximum.reduceat(_unit(queries) @ _unit(documents).T, starts, axis=1)
-    return np.argsort(-scores, axis=1, kind="stable")[:, :deepest]
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -3,22 +3,25 @@
 The function behind ``longform evaluate``; what is measured, and how, is in ``longform.evaluation.comparison``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from longform.errors import ConfigurationError
-from longform.evaluation import comparison
+from longform.evaluation import comparison, retrieval_comparison
 from longform.evaluation.mteb_tasks import compare_mteb
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS
 from longform.runs.summary import table
 
 MEASURES: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "classification": comparison.compare_classification, "sts": comparison.compare_similarity,
-    "retrieval": comparison.compare_retrieval, "mlm": comparison.compare_masked_lm, "mteb": compare_mteb,
+    "retrieval": retrieval_comparison.compare_retrieval, "mlm": comparison.compare_masked_lm, "mteb": compare_mteb,
 }  # fmt: skip
-NOT_IN_TABLE = ("task", "model", "strategy", "max_length", "labels", "f1", "confusion")  # fields of the records alone
+NOT_IN_TABLE = (  # fields of the records alone, or of other tables
+    "task", "model", "strategy", "max_length", "labels", "f1", "confusion", "interval", "compared_with", "difference",
+    "per_query",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class EvaluationResult:
         """The tables that the command prints."""
         rows = [{name: value for name, value in each.items() if name not in NOT_IN_TABLE} for each in self.records]
         confusions = [_confusion(each) for each in self.records if "confusion" in each]
-        return "\n".join([table(self.task, rows), *confusions])
+        intervals = [_intervals(self.records)] if "interval" in self.records[0] else []
+        return "\n".join([table(self.task, rows), *intervals, *confusions])
 
 
 def evaluate(
@@ -60,8 +64,8 @@ def evaluate(
     (texts, labels), (texts, labels, second texts), (texts, others, scores), (queries, ids of their documents); for
     "mlm" anything that holds texts. ``documents``, of retrieval: the same, as columns (ids, texts). ``max_length``,
     ``original_length``: tokens of the Longform and of the original, None for what they take. ``overlap``: tokens that
-    neighbouring chunks share. ``options``: those of the task's function in ``longform.evaluation.comparison`` (and
-    ``mteb_tasks.compare_mteb``), such as ``text_field`` and ``label_field``.
+    neighbouring chunks share. ``options``: those of the task's function in ``longform.evaluation.comparison``,
+    ``retrieval_comparison`` and ``mteb_tasks.compare_mteb``, such as ``text_field``, ``label_field``, ``bm25``.
 
     Raises ConfigurationError for another task, and without a model or documents; DataError for the data.
     """
@@ -87,3 +91,16 @@ def _confusion(record: dict[str, Any]) -> str:
         for label, counts in zip(labels, record["confusion"], strict=True)
     ]
     return table(f"{record['name']}: columns are predictions", rows)
+
+
+def _intervals(records: Sequence[dict[str, Any]]) -> str:
+    (score,) = (name for name in records[0] if name.startswith("ndcg@"))
+    rows = [
+        {
+            "name": record["name"], f"{score}, 95 %": "{:.1f} to {:.1f}".format(*record["interval"]),
+            "difference, 95 %": "{:+.1f} ({:+.1f} to {:+.1f})".format(*record["difference"]),
+            "from": record["compared_with"],
+        }
+        for record in records
+    ]  # fmt: skip
+    return table("intervals over queries, differences query by query", rows)

@@ -48,10 +48,13 @@ def fit_head(vectors: np.ndarray, labels: Sequence[str], names: Sequence[str]) -
     place = {name: number for number, name in enumerate(names)}
     targets = np.array([place[label] for label in labels])
     model = linear.LogisticRegression(C=PENALTY, max_iter=1000).fit(features, targets)
-    assert len(model.classes_) == len(names) > 2, "every label has a text"
+    assert len(model.classes_) == len(names), "every label has a text"
+    weight, bias = model.coef_, model.intercept_
+    if len(names) == 2:  # scikit-learn has one row then, the second label's logit less the first's
+        weight, bias = (np.concatenate([-values / 2, values / 2]) for values in (weight, bias))
     values = {
-        "dense.weight": np.diag(scale), "dense.bias": -middle * scale, "out_proj.weight": model.coef_,
-        "out_proj.bias": model.intercept_,
+        "dense.weight": np.diag(scale), "dense.bias": -middle * scale, "out_proj.weight": weight,
+        "out_proj.bias": bias,
     }  # fmt: skip
     state = {name: torch.from_numpy(np.asarray(value, dtype=np.float32)) for name, value in values.items()}
     return FittedHead(state, float(model.score(features, targets)))

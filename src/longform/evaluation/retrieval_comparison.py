@@ -1,0 +1,123 @@
+"""Retrieval side by side: a Longform, its original cut and in chunks, BM25, and each of these fused with it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from longform.choices import RETRIEVAL_SCORES
+from longform.data.special_tokens import content_ids
+from longform.data.text import Document
+from longform.errors import ConfigurationError
+from longform.evaluation.comparison import Contender, RunSettings, encoder_of, run_options, seen, side_by_side
+from longform.evaluation.lexical import bm25_ranker
+from longform.evaluation.resampling import bootstrap
+from longform.evaluation.retrieval import (
+    Ranker,
+    RetrievalScores,
+    cosine_ranker,
+    fused_ranker,
+    ranking_scores,
+)
+from longform.evaluation.retrieval_data import RetrievalData, read_retrieval
+from longform.inference.chunks import beginning, chunk_texts, encode_chunks
+from longform.inference.encoders import Encoder
+from longform.inference.strategies import Collected
+
+BM25 = Contender("BM25", "bm25s", "whole")
+
+
+def compare_retrieval(
+    models: Sequence[Contender], queries: Any, documents: Any, settings: RunSettings, *, query_field: str = "query",
+    relevant_field: str = "relevant", id_field: str = "id", text_field: str = "text", depth: int = 10,
+    score: str = "document", chunk_tokens: int = 256, bm25: bool = False,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """nDCG and recall x 100; ``relevant_field``: the id, or list of ids, of a query's documents.
+
+    A sentence-transformers folder's prompts for queries and for documents come before them. ``score``: a document is
+    as good as its one vector ("document"), or as its best chunk of ``chunk_tokens`` ("best-chunk"). Chunks of a
+    Longform, and of the original cut at its limit, are pooled from the reading of the whole; those of the original in
+    chunks are read one by one. ``bm25``: a row of BM25, and a row of each model fused with it by reciprocal ranks.
+
+    Beside nDCG are the ends of its 95 % ``interval`` over queries, and the ``difference`` (mean, low, high) from the
+    row that it is ``compared_with``, paired by query: the first row, of fused ones BM25's. ``per_query``: every nDCG.
+    """
+    if score not in RETRIEVAL_SCORES:
+        raise ConfigurationError(f'score is "{score}"; it is one of {", ".join(RETRIEVAL_SCORES)}')
+    data = read_retrieval(
+        queries, documents, query_field=query_field, relevant_field=relevant_field, id_field=id_field,
+        text_field=text_field,
+    )  # fmt: skip
+    rankers: dict[str, Ranker] = {}
+
+    def scores(name: str) -> dict[str, Any]:
+        return _scores(ranking_scores(rankers[name], data.relevant, documents=len(data.documents), depth=depth))
+
+    def dense(model: Contender) -> dict[str, Any]:
+        rankers[model.name], read = _read(model, data, settings, score, chunk_tokens)
+        return {**scores(model.name), **seen(read)}
+
+    def lexical(model: Contender) -> dict[str, Any]:
+        rankers[model.name] = bm25_ranker(data.questions, [document.text for document in data.documents])
+        return {**scores(model.name), "tokens": 0, "truncated": 0}
+
+    def fused(record: dict[str, Any], words: dict[str, Any]) -> dict[str, Any]:
+        name, seconds = f"{record['name']} + BM25", record["seconds"] + words["seconds"]
+        rankers[name] = fused_ranker(rankers[record["name"]], rankers[BM25.name])
+        return record | {"name": name, **scores(name), "seconds": seconds, "compared_with": BM25.name}
+
+    if score == "best-chunk":
+        models = [replace(each, name=each.name.replace("chunks averaged", "chunks cut first")) for each in models]
+    records = side_by_side(models, "retrieval", len(data.questions), dense)
+    if bm25:
+        (words,) = side_by_side([BM25], "retrieval", len(data.questions), lexical)
+        records = [*records, words, *(fused(record, words) for record in records)]
+    return [_with_intervals(record, records) for record in records]
+
+
+def _read(
+    model: Contender, data: RetrievalData, settings: RunSettings, score: str, chunk_tokens: int
+) -> tuple[Ranker, Collected]:
+    """What ranks the documents by a contender's vectors, and what it saw of the documents."""
+    encoder, options = encoder_of(model, settings), run_options(model, settings)
+    wanted = encoder.for_queries().collect(data.questions, **options)
+    if score == "document":
+        read, starts = encoder.for_documents().collect(data.documents, **options), None
+    else:
+        read, starts = _chunked(encoder.for_documents(), model, data.documents, chunk_tokens, options)
+    return cosine_ranker(wanted.values, read.values, starts), read
+
+
+def _scores(found: RetrievalScores) -> dict[str, Any]:
+    recall = {f"recall@{at}": 100 * value for at, value in found.recall.items()}
+    return {f"ndcg@{found.depth}": 100 * found.ndcg, **recall, "per_query": (100 * found.each).tolist()}
+
+
+def _with_intervals(record: dict[str, Any], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The record, its 95 % interval, and how much better it is than the one that it is compared with."""
+    other = next((each for each in records if each["name"] == record.get("compared_with")), records[0])
+    own, others = (np.array(each["per_query"]) for each in (record, other))
+    return record | {
+        "interval": bootstrap(own)[1:], "compared_with": other["name"], "difference": tuple(bootstrap(own - others)),
+    }  # fmt: skip
+
+
+def _chunked(
+    encoder: Encoder, model: Contender, corpus: Sequence[Document], size: int, options: dict[str, Any]
+) -> tuple[Collected, np.ndarray]:
+    """Vectors of the chunks of all documents, and where those of each document begin."""
+    if model.strategy == "chunk-average":
+        cut = [chunk_texts(encoder, document.text, size) for document in corpus]
+        starts = np.cumsum([0, *map(len, cut)])[:-1]
+        options = options | {"strategy": "cut"}
+        return encoder.collect([text for chunks in cut for text in chunks], **options), starts
+    texts = [beginning(encoder, each.text) if model.strategy == "cut" else each.text for each in corpus]
+    batch = options["max_tokens_per_batch"]
+    found = encode_chunks(encoder, texts, chunk_tokens=size, max_tokens_per_batch=batch)
+    bar = tqdm(found, total=len(texts), desc="chunks of", unit="text", disable=not options["progress"])
+    vectors = [each.vectors for each in bar]
+    shorter = sum(len(text) < len(each.text) for text, each in zip(texts, corpus, strict=True))
+    tokens = sum(map(len, content_ids(encoder.tokenizer, texts)))
+    return Collected(np.concatenate(vectors), tokens, shorter), np.cumsum([0, *map(len, vectors)])[:-1]
