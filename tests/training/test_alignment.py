@@ -6,15 +6,19 @@ import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from peft import PeftModel
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from tiny_models import make_sentence_transformer, save_bert, save_longform
+from transformers import AutoModel
 
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.inference.encoders import Encoder
@@ -211,6 +215,22 @@ def test_an_interrupted_run_ends_with_the_same_weights(
         for run in (resumed, whole)
     ]
     assert without[0] == without[1]
+
+
+def test_an_adapter_learns_in_place_of_the_weights(
+    longform_model: Path, pairs: tuple[list[str], list[str]], tmp_path: Path
+) -> None:
+    before = AutoModel.from_pretrained(longform_model)
+    settings = replace(SETTINGS, lora_rank=3, heldout_documents=0, max_steps=3, dropout=0.0)
+    result = align(longform_model, pairs, settings, output=tmp_path / "out", progress=False)
+    tensors = load_file(tmp_path / "out" / "adapter" / "adapter_model.safetensors")
+    assert {value.dtype for value in tensors.values()} == {torch.float16}
+    assert max(min(value.shape) for value in tensors.values()) == 3
+    assert any(bool(value.any()) for name, value in tensors.items() if "lora_B" in name)
+    adapted: Any = PeftModel.from_pretrained(before, tmp_path / "out" / "adapter").merge_and_unload()
+    torch.testing.assert_close(adapted.state_dict(), AutoModel.from_pretrained(tmp_path / "out").state_dict())
+    assert all(parameter.requires_grad for parameter in result.model.parameters())
+    assert not any("lora" in name for name in result.model.state_dict())
 
 
 @pytest.mark.nightly

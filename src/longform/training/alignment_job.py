@@ -1,8 +1,8 @@
 """An alignment: a model, its pairs as numbered steps, the loss, and what is measured."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from longform.training.alignment_settings import DEFAULT_STEPS, AlignmentSetting
 from longform.training.alignment_sources import PairSource
 from longform.training.alignment_steps import PLAIN, AlignmentSteps, Reader, Step
 from longform.training.job import Job, smallest_budget
+from longform.training.low_rank_adapter import LowRankAdapter
 from longform.training.plots import learning_curve
 from longform.training.records import RecordingCallback, show_measures
 from longform.training.run_folder import RunFolder
@@ -68,6 +69,7 @@ class AlignmentJob(Job):
             self.trained, temperature=settings.temperature, keep_weight=settings.keep_weight,
             cached=settings.gradient_cache, autocast=self.autocast,
         )  # fmt: skip
+        self.adapter: LowRankAdapter | None = None
         self.sums: dict[str, float] = {}
         self.summed = 0
 
@@ -107,13 +109,24 @@ class AlignmentJob(Job):
         ]
         return torch.optim.AdamW([group for group in groups if group["params"]], lr=self.learning_rate, fused=True)
 
-    def learning(self) -> AbstractContextManager[None]:
-        """The model in its training state: word vectors stay, and so does a pooler, which no loss sees."""
+    @contextmanager
+    def learning(self) -> Generator[None]:
+        """The model in its training state: word vectors stay, and so does a pooler, which no loss sees.
+
+        With a rank the adapter alone learns, which is part of the weights in the end.
+        """
         words: Any = self.opened.model.get_input_embeddings().weight
         pooler = [p for name, p in self.opened.model.named_parameters() if "pooler" in name.split(".")]
         frozen = pooler if self.settings.train_word_embeddings else [words, *pooler]
         recompute = self.settings.gradient_checkpointing
-        return learning(self.opened.model, dropout=self.settings.dropout, frozen=frozen, recompute=recompute)
+        with learning(self.opened.model, dropout=self.settings.dropout, frozen=frozen, recompute=recompute):
+            if self.settings.lora_rank is not None:
+                self.adapter = LowRankAdapter(self.opened.model, self.settings.lora_rank, seed=self.settings.seed)
+            try:
+                yield
+            finally:
+                if self.adapter is not None:
+                    self.adapter.merge()
 
     def found(self) -> Found:
         """What is found of the documents that were held out."""
@@ -164,6 +177,8 @@ class AlignmentJob(Job):
     def save(self, run: RunFolder, folder: Path) -> None:
         """The sentence-transformers folder, its card, and the picture of how it learned."""
         super().save(run, folder)
+        if self.adapter is not None:
+            self.adapter.save(folder)
         measured = [Found(*(row[name] for name in Found._fields)) for row in run.records.of("evaluation")]
         end = run.records.last("end") or {}
         heldout = (measured[-1].queries, measured[-1].documents) if measured else (0, 0)

@@ -91,6 +91,7 @@ class AlignmentSettings:
         weight_decay: of AdamW, on matrices only.
         max_grad_norm: gradients are scaled down to this norm.
         train_word_embeddings: whether word vectors move too.
+        lora_rank: rank of an adapter (LoRA) on the linear layers that learns in place of the weights; default: they do.
         gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
         dropout: probability (0 to 1) while training.
         heldout_documents: documents of each source that are kept for measuring with their queries, at most a fifth of
@@ -122,6 +123,7 @@ class AlignmentSettings:
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     train_word_embeddings: bool = False
+    lora_rank: int | None = None
     gradient_checkpointing: bool = False
     dropout: float = 0.0
     heldout_documents: int = 16
@@ -134,7 +136,7 @@ class AlignmentSettings:
     def __post_init__(self) -> None:
         check_training(self)
         check_choices(self)
-        check_positive(self, "max_length", "temperature", "queries_per_document", "keep_texts")
+        check_positive(self, "max_length", "temperature", "queries_per_document", "keep_texts", "lora_rank")
         check_least(self, documents_per_step=2, heldout_documents=0, evaluations=0)
         check_between(self, 0, 1, "dropout")
         if not 0 <= self.keep_weight < math.inf:
