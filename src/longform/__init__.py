@@ -28,12 +28,17 @@ if TYPE_CHECKING:
         LinformerForSequenceClassification,
         LinformerForTokenClassification,
     )
+    from longform.training.alignment import AlignmentResult, align
+    from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
     from longform.training.distillation import DistillationResult, distill
     from longform.training.finetuning import FinetuningResult, finetune
     from longform.training.settings import DistillationSettings, FinetuningSettings
 
 __version__ = version("longform")
 __all__ = [
+    "AlignmentResult",
+    "AlignmentSettings",
+    "AlignmentSource",
     "Classifier",
     "ConversionResult",
     "DistillationResult",
@@ -52,6 +57,7 @@ __all__ = [
     "LinformerForSequenceClassification",
     "LinformerForTokenClassification",
     "LinformerModel",
+    "align",
     "convert",
     "distill",
     "embed",
@@ -63,6 +69,9 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AlignmentResult": "training.alignment",
+    "AlignmentSettings": "training.alignment_settings",
+    "AlignmentSource": "training.alignment_settings",
     "Classifier": "inference.classifiers",
     "ConversionResult": "conversion.convert",
     "DistillationResult": "training.distillation",
@@ -81,6 +90,7 @@ _MODULES = {
     "LinformerForSequenceClassification": "models.task_heads",
     "LinformerForTokenClassification": "models.task_heads",
     "LinformerModel": "models.modeling_linformer",
+    "align": "training.alignment",
     "convert": "conversion.convert",
     "distill": "training.distillation",
     "embed": "inference.run",

@@ -22,6 +22,7 @@ ON_LONG = ("truncate", "error")
 RETRIEVAL_SCORES = ("document", "best-chunk")
 STANDARD_OUTPUT = "-"  # as the name of an output
 SCALES = ("small", "paper")  # of the paper's measurements
+PAIR_KINDS = ("sentence", "passage", "title", "halves")  # made of a text without queries
 TASKS = (
     "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering", "multiple-choice",
 )  # fmt: skip

@@ -7,23 +7,25 @@ import pytest
 from tiny_models import save_bert
 from transformers import AutoModelForSequenceClassification
 
+from longform.cli import align as align_command
 from longform.cli import distill as distill_command
 from longform.cli import finetune as finetune_command
 from longform.cli.main import main
 from longform.cli.settings_options import field_helps
+from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
 from longform.training.settings import DistillationSettings, FinetuningSettings
 
 TEXTS = ["the good text is long " * 9, "a bad text is short " * 8] * 12
 
 
-@pytest.mark.parametrize("settings", [DistillationSettings, FinetuningSettings])
+@pytest.mark.parametrize("settings", [DistillationSettings, FinetuningSettings, AlignmentSettings, AlignmentSource])
 def test_every_setting_is_explained(settings: type) -> None:
     helps = field_helps(settings)
     assert list(helps) == [field.name for field in fields(settings)]
     assert all(len(text) > 20 for text in helps.values())
 
 
-@pytest.mark.parametrize("command", [distill_command, finetune_command])
+@pytest.mark.parametrize("command", [distill_command, finetune_command, align_command])
 def test_help_has_units(command: Any) -> None:
     text = command.parser().format_help()
     assert all(unit in text for unit in ("minutes", "tokens", "steps"))

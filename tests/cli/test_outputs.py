@@ -15,7 +15,8 @@ FILES = {
     "retrieval": "evaluate retrieval --longform M --queries T --documents T --output",
 }  # fmt: skip
 FOLDERS = {
-    "convert": "convert M", "distill": "distill M M T --output", "finetune": "finetune M T --output",
+    "convert": "convert M", "distill": "distill M M T --output", "align": "align M T --output",
+    "finetune": "finetune M T --output",
     "pretrain": "pretrain T --tokenizer M --output", "spectrum": "spectrum M --text T --output",
     "bound": "bound M --text T --output", "compare": "compare --data T --output",
     "figure1": "reproduce figure1 --model M --text T --output",

@@ -24,6 +24,7 @@ AT_ONCE = ("convert", "evaluate", "doctor")  # write all in the end: interrupted
 COMMANDS = {  # what each does
     "convert": "turn a pretrained encoder into a Longform, a model for long documents",
     "distill": "train a converted model to imitate its original, on unlabelled text",
+    "align": "train an encoder to find long documents by queries",
     "finetune": "train a classifier or regressor on labelled text",
     "pretrain": "train a new masked-language model from scratch",
     "evaluate": "score models on labels, similarity, retrieval or masked tokens",

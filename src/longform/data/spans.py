@@ -5,6 +5,7 @@ Axes: T tokens of the text, without special ones; m chunks. ``offsets`` (T, 2): 
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +52,13 @@ def chunks_of(
     begins = _beginnings(offsets)
     chosen = begins if boundaries == "tokens" else _at_ends(text, offsets, begins, _ENDS[boundaries])
     return [_chunk(text, offsets, first, end) for first, end in _runs(begins, chosen, len(offsets), size, overlap)]
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Characters from-to of each sentence of ``text``, without the white space around it."""
+    ends = [0, *(found.end() for found in _ENDS["sentences"].finditer(text)), len(text)]
+    spans = (_trimmed(text, start, stop) for start, stop in pairwise(ends))
+    return [(start, stop) for start, stop in spans if start < stop]
 
 
 def _beginnings(offsets: np.ndarray) -> np.ndarray:

@@ -13,9 +13,13 @@ import zipfile
 from pathlib import Path
 
 from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+from transformers import PreTrainedModel
 
 from longform.data.storage import flush_files, flush_folder
 from longform.errors import CheckpointError
+from longform.inference.weights import check_weights
 from longform.runs import files
 from longform.runs.output import files_in
 
@@ -109,3 +113,19 @@ def keep_only(output: Path, *keep: Path | None) -> None:
         is_one = checkpoint_step(folder) is not None or folder.name.startswith("incomplete-checkpoint-")
         if is_one and folder.name not in kept:
             remove(folder)
+
+
+def load_weights(model: nn.Module, folder: Path) -> None:
+    """Load ``model.safetensors`` of a checkpoint. Raises CheckpointError when it is damaged or another model's."""
+    with reading(folder):
+        weights = folder / WEIGHTS
+        if not weights.exists():  # a sentence-transformers folder may have its encoder one level down
+            weights = next(iter(sorted(folder.glob(f"*/{WEIGHTS}"))), weights)
+        result = model.load_state_dict(load_file(weights), strict=not isinstance(model, PreTrainedModel))
+    if not isinstance(model, PreTrainedModel):
+        return
+    tied = set(getattr(model, "all_tied_weights_keys", None) or {})
+    missing = [name for name in result.missing_keys if name not in tied]
+    found = {"missing_keys": missing, "mismatched_keys": (), "unexpected_keys": result.unexpected_keys}
+    check_weights(model, found, folder)
+    model.tie_weights()

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from tqdm import tqdm
-from transformers import PreTrainedModel
 
+from longform.training.checkpoints import load_weights
 from longform.training.kept_memory import kept_memory
 from longform.training.run_folder import RunFolder
 from longform.training.settings import autocast, compute_dtype
@@ -39,7 +39,7 @@ class Job(ABC):
 
     kind: ClassVar[str]
     opened: Student
-    trained: PreTrainedModel
+    trained: Any  # a PreTrainedModel, or a module that saves itself as one does (``save_pretrained``)
 
     def __init__(self, settings: Any, process: Any) -> None:
         self.settings, self.process = settings, process
@@ -64,6 +64,10 @@ class Job(ABC):
     def save(self, run: RunFolder, folder: Path) -> None:
         """Everything that the finished folder holds."""
         self.opened.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """Take up the weights of a finished folder."""
+        load_weights(self.opened.model, folder)
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for an interrupted run to go on."""

@@ -39,6 +39,28 @@ def write_healed_card(
     ])  # fmt: skip
 
 
+def write_aligned_card(
+    folder: Path, opened: Student, *, steps: int, documents: int, scores: Mapping[str, Mapping[str, float]],
+    heldout: tuple[int, int],
+) -> None:  # fmt: skip
+    """Write ``README.md`` of an encoder that has learned to find documents by queries (longform align).
+
+    ``scores``: nDCG and the cosine of short texts before and after, on ``heldout`` queries and documents.
+    """
+    measured: list[Block] = [
+        Heading("Evaluation"),
+        f"On {heldout[1]:,} documents that were held out, with {heldout[0]:,} queries: nDCG@10 among the documents of "
+        "the same source, and the cosine between the vectors that short texts have and had.",
+        Table(["", "nDCG@10", "short texts"], [[when, *(f"{x:.4f}" for x in each.values())]
+                                               for when, each in scores.items()]),
+    ] if scores else []  # fmt: skip
+    _write(folder, opened, "aligned", [
+        f"{'A Longform' if _is_longform(opened) else 'An encoder'} that has learned to find long documents by queries "
+        f"(longform align: contrastive, {steps:,} steps of {documents:,} documents in all).",
+        *measured,
+    ])  # fmt: skip
+
+
 def write_classifier_card(folder: Path, opened: Student, task: str, end: Mapping[str, Any], validation: int) -> None:
     """Write ``README.md`` of a fine-tuned model; ``end``: its last scores, on ``validation`` texts."""
     left_out = ("event", "step", "labels", "confusion", "best_step", "texts_truncated")

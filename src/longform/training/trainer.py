@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 from longform.errors import CheckpointError, require
-from longform.inference.weights import check_weights, quiet_transformers
-from longform.training.checkpoints import WEIGHTS, checkpoint_step, keep_only, publish, reading, remove
+from longform.inference.weights import quiet_transformers
+from longform.training.alignment_settings import AlignmentSettings
+from longform.training.checkpoints import checkpoint_step, keep_only, load_weights, publish, reading, remove
 from longform.training.finiteness import check_end, check_start, check_step
 from longform.training.job import Job, Part
 from longform.training.kept_memory import kept_memory
@@ -46,7 +46,9 @@ def training_arguments(
     )  # fmt: skip
 
 
-def evaluations_apart(settings: DistillationSettings | PretrainingSettings, steps: int) -> int | None:
+def evaluations_apart(
+    settings: DistillationSettings | PretrainingSettings | AlignmentSettings, steps: int
+) -> int | None:
     """Steps between two evaluations; None where there are none on the way."""
     return math.ceil(steps / (settings.evaluations + 1)) if settings.evaluations else None
 
@@ -230,20 +232,6 @@ def _prints(callback: TrainerCallback) -> bool:
     return type(callback).__name__ in ("PrinterCallback", "ProgressCallback")
 
 
-def load_weights(model: PreTrainedModel, folder: Path) -> None:
-    """Load ``model.safetensors`` of a checkpoint. Raises CheckpointError when it is damaged or another model's."""
-    with reading(folder):
-        weights = folder / WEIGHTS
-        if not weights.exists():  # a sentence-transformers folder may have its encoder one level down
-            weights = next(iter(sorted(folder.glob(f"*/{WEIGHTS}"))), weights)
-        result = model.load_state_dict(load_file(weights), strict=False)
-    tied = set(getattr(model, "all_tied_weights_keys", None) or {})
-    missing = [name for name in result.missing_keys if name not in tied]
-    found = {"missing_keys": missing, "mismatched_keys": (), "unexpected_keys": result.unexpected_keys}
-    check_weights(model, found, folder)
-    model.tie_weights()
-
-
 def carry_out(job: Job, folder: Path, *, kept: bool, restart: bool, shown: bool) -> RunFolder:
     """Train what ``folder`` has not finished yet; the job's model then has its final weights.
 
@@ -254,7 +242,7 @@ def carry_out(job: Job, folder: Path, *, kept: bool, restart: bool, shown: bool)
     run = RunFolder(folder, job.identity(), kept=kept, main=process.is_main_process)
     run.open(restart=restart, wait=process.wait_for_everyone)
     if run.complete:
-        load_weights(job.opened.model, folder)
+        job.load(folder)
     else:
         job.train(run, shown=shown and process.is_main_process)
         check_end(job.opened.model, learning_rate=job.learning_rate)

@@ -1,0 +1,85 @@
+"""``longform align MODEL PAIRS...``: an encoder learns to find long documents by queries."""
+
+from typing import Any
+
+from longform.cli.arguments import add_restart, command_parser
+from longform.cli.printing import command, print_next
+from longform.cli.settings_options import add_settings, chosen_settings, field_helps
+
+FIELDS = ("query_field", "document_field", "relevant_field", "id_field", "text_field", "title_field", "first")
+
+
+def parser() -> Any:
+    """The command's jsonargparse.ArgumentParser."""
+    from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
+
+    made = command_parser(
+        "align", "Train an encoder to find long documents by queries: by pairs, by queries beside documents, or by "
+        "pairs made of texts alone. Several sources are mixed by a recipe: --config FILE.yaml with a list \"sources\". "
+        "Interrupted, it goes on when it is called again with the same output folder and options. Several processes: "
+        "torchrun --nproc-per-node N -m longform align ...",
+    )  # fmt: skip
+    made.add_argument("model", type=str, help="sentence-transformers folder or hub name, a Longform or not")
+    made.add_argument(
+        "pairs", nargs="*", type=str, help="files of pairs (query, document); with --documents of queries; with --make "
+        "of texts; .jsonl, .csv, .parquet, or hf:NAME[:CONFIG]:SPLIT",
+    )  # fmt: skip
+    made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
+    made.add_argument("--documents", type=str | None, default=None, help="file with the documents of the queries")
+    made.add_argument(
+        "--make", type=list[str] | None, default=None,
+        help="pairs made of texts: of sentence, passage, title, halves, as in '[passage, title]'; null: none",
+    )  # fmt: skip
+    helps, defaults = field_helps(AlignmentSource), AlignmentSource(pairs="").__dict__
+    for name in FIELDS:
+        kind: Any = int | None if name == "first" else str | None if name == "title_field" else str
+        made.add_argument(f"--{name.replace('_', '-')}", type=kind, default=defaults[name], help=helps[name])
+    made.add_argument(
+        "--sources", type=list[AlignmentSource] | None, default=None, help="in a --config file: several sources, each "
+        "with a weight, in place of PAIRS",
+    )  # fmt: skip
+    made.add_argument(
+        "--keep", type=str | None, default=None, help="texts that keep their vectors, as many as --keep-texts a step; "
+        "null: sentences of the documents",
+    )  # fmt: skip
+    made.add_argument(
+        "--before", type=str | None, default=None, help="folder or hub name of the encoder whose vectors they keep; "
+        "null: MODEL",
+    )  # fmt: skip
+    add_restart(made)
+    add_settings(made, AlignmentSettings)
+    return made
+
+
+def run(settings: Any) -> None:
+    """Align, save, and say how held-out documents are found."""
+    from longform.training.alignment import align
+    from longform.training.alignment_settings import AlignmentSettings
+
+    result = align(
+        settings.model, _sources(settings), chosen_settings(AlignmentSettings, settings), keep=settings.keep,
+        before=settings.before, output=settings.output, restart=settings.restart,
+    )  # fmt: skip
+    print(result.report)
+    print_next(command("evaluate", "retrieval", "--longform", settings.output, "--queries", "queries.jsonl",
+                       "--documents", "documents.jsonl"))  # fmt: skip
+
+
+def _sources(settings: Any) -> list[Any]:
+    """A source for each of PAIRS, or those of the recipe."""
+    from longform.errors import ConfigurationError
+    from longform.training.alignment_settings import AlignmentSource
+
+    listed = [AlignmentSource(**vars(each)) for each in settings.sources or []]
+    if bool(listed) == bool(settings.pairs):
+        raise ConfigurationError('give PAIRS, or a recipe: --config FILE.yaml with a list "sources"')
+    if settings.documents is not None and settings.make is not None:
+        raise ConfigurationError("--documents goes with queries, --make with texts alone: give one of them")
+    fields = {name: getattr(settings, name) for name in FIELDS}
+    if settings.documents is not None:
+        fields["documents"], kind = settings.documents, "queries"
+    elif settings.make is not None:
+        fields["make"], kind = settings.make, "texts"
+    else:
+        kind = "pairs"
+    return listed or [AlignmentSource(**fields, **{kind: each}) for each in settings.pairs]

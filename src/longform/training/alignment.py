@@ -1,0 +1,120 @@
+"""Alignment: contrastive training, so that a query's vector is near its document's and far from other documents'.
+
+The negatives of a query are the other documents of its step (InfoNCE); a second term holds short texts to the vectors
+that they had.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from longform.data.batching import CHARACTERS_A_TOKEN
+from longform.data.text import text_of
+from longform.data.token_store import corpus_of
+from longform.errors import ConfigurationError, require
+from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
+from longform.training.alignment_sources import open_source
+from longform.training.run_folder import current_process, place_of_run
+from longform.training.trainer import carry_out
+
+
+@dataclass(frozen=True)
+class AlignmentResult:
+    """What came of it. ``model``: the trained SentenceTransformer; ``records``: every measurement.
+
+    ``before``, ``after``: "ndcg" (nDCG@10 of held-out queries among held-out documents) and "short_cosine" (of short
+    texts to their vectors before); empty where nothing was held out. ``steps``: optimiser steps, ``documents``:
+    read in them, some more than once. ``seconds``: wall-clock time of this call.
+    """
+
+    model: Any
+    before: dict[str, float]
+    after: dict[str, float]
+    steps: int
+    documents: int
+    seconds: float
+    records: list[dict[str, Any]] = field(repr=False)
+    output: Path | None = None
+
+    @property
+    def report(self) -> str:
+        """What the command prints: how held-out documents are found before and after, and what was done."""
+        said = [
+            f"{name:<8} held-out documents: nDCG@10 {found['ndcg']:.4f}, short texts: cosine to their vectors before "
+            f"{found['short_cosine']:.4f}"
+            for name, found in (("before", self.before), ("after", self.after)) if found
+        ]  # fmt: skip
+        said.append(f"trained  {self.steps:,} steps of {self.documents:,} documents in all")
+        if self.output is not None:
+            said.append(f"saved    {self.output} (measurements: records.jsonl, learning_curve.png)")
+        if self.before and self.after["ndcg"] < self.before["ndcg"]:
+            said.append(
+                "worse    held-out documents are found less well than before: keep the model as it was, or train at a "
+                "lower --learning-rate or with more --documents-per-step"
+            )
+        return "\n".join(said)
+
+
+def align(
+    model: Any,
+    sources: Any,
+    settings: AlignmentSettings | None = None,
+    *,
+    keep: Any = None,
+    before: str | Path | None = None,
+    text_field: str = "text",
+    output: str | Path | None = None,
+    restart: bool = False,
+    progress: bool = True,
+) -> AlignmentResult:
+    """Train ``model`` to find documents by their queries.
+
+    ``model``: a sentence-transformers folder or hub name, a Longform or not, a ConversionResult, or a
+    SentenceTransformer, of which a copy is trained. ``sources``: an AlignmentSource or several; or pairs: a file, rows
+    or a table with the fields "query" and "document", or columns in a tuple (queries, documents). ``keep``: short texts
+    that are to keep their vectors, in a file or in memory (field ``text_field``); default: sentences of the documents.
+    ``before``: folder or hub name of the encoder whose vectors they keep; default: ``model``'s own. ``output``: folder
+    for checkpoints, records and the finished model; called again with it, an interrupted run goes on from its newest
+    checkpoint, to the same weights (``restart``: anew).
+
+    Raises ConfigurationError (settings, another run in the folder), DataError (pairs), CheckpointError,
+    MissingDependencyError (sentence-transformers).
+    """
+    began = time.perf_counter()
+    settings = settings or AlignmentSettings()
+    process = current_process(settings.device)
+    require("sentence_transformers", extra="embed")
+    from longform.training.alignment_job import AlignmentJob, document_limit
+    from longform.training.alignment_model import open_sentence_model
+
+    chosen = _sources(sources)
+    named = [getattr(each, name) for each in chosen for name in ("pairs", "queries", "documents", "texts")]
+    with place_of_run(output, (model, before, keep, *named), process) as folder:
+        opened = open_sentence_model(model, before, process.device)
+        limit = document_limit(opened, settings)
+        how: Any = {"heldout": settings.heldout_documents, "seed": settings.seed}
+        characters = None if limit is None else CHARACTERS_A_TOKEN * limit
+        pairs = [open_source(each, characters=characters, **how) for each in chosen]
+        short = None if keep is None else [text_of(each) for each in corpus_of(keep, text_field)]
+        job = AlignmentJob(opened, pairs, [each.weight for each in chosen], short, settings, process)
+        run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
+    measured, end = run.records.of("evaluation"), run.records.last("end") or {}
+    scores = [{name: row[name] for name in ("ndcg", "short_cosine")} for row in measured]
+    return AlignmentResult(
+        opened.origin.sentences, *((scores[0], scores[-1]) if scores else ({}, {})), steps=end["step"],
+        documents=end["documents"], seconds=time.perf_counter() - began, records=run.records.rows,
+        output=None if output is None else Path(output).expanduser(),
+    )  # fmt: skip
+
+
+def _sources(given: Any) -> Sequence[AlignmentSource]:
+    """The sources that are given; anything else is pairs."""
+    if isinstance(given, AlignmentSource):
+        return [given]
+    if isinstance(given, list | tuple) and given and all(isinstance(each, AlignmentSource) for each in given):
+        return given
+    if isinstance(given, list | tuple) and any(isinstance(each, AlignmentSource) for each in given):
+        raise ConfigurationError("sources are AlignmentSource, all of them; files and rows go in one: pairs=...")
+    return [AlignmentSource(pairs=given)]

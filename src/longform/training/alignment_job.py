@@ -1,0 +1,197 @@
+"""An alignment: a model, its pairs as numbered steps, the loss, and what is measured."""
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from longform.errors import require
+from longform.inference.loading import checked_limit
+from longform.inference.weights import quiet_transformers, reading
+from longform.runs.digest import content_key
+from longform.runs.pictures import optional
+from longform.runs.subject import model_key
+from longform.training.alignment_evaluation import Found, Heldout
+from longform.training.alignment_loss import AlignmentLoss, Wanted
+from longform.training.alignment_model import OpenedModel
+from longform.training.alignment_settings import DEFAULT_STEPS, AlignmentSettings
+from longform.training.alignment_sources import PairSource
+from longform.training.alignment_steps import PLAIN, AlignmentSteps, Reader, Step
+from longform.training.job import Job, smallest_budget
+from longform.training.low_rank_adapter import LowRankAdapter
+from longform.training.plots import learning_curve
+from longform.training.records import RecordingCallback, show_measures
+from longform.training.run_folder import RunFolder
+from longform.training.students import Student, learning
+from longform.training.trained_card import write_aligned_card
+from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, evaluations_apart, training_arguments
+
+
+def document_limit(opened: OpenedModel, settings: AlignmentSettings) -> int | None:
+    """Tokens that are read of a document, None: all. Raises ConfigurationError for more than the model takes."""
+    encoder = opened.trained.sides[PLAIN]
+    if settings.strategy != "whole":
+        return settings.max_length
+    return checked_limit(encoder.limit, settings.max_length, name="the model")
+
+
+class AlignmentJob(Job):
+    """A model, its pairs, its loss and how it is measured. ``keep``: short texts that keep their vectors, or None.
+
+    ``weights``: of the sources.
+    """
+
+    kind = "alignment"
+    settings: AlignmentSettings
+
+    def __init__(
+        self, model: OpenedModel, sources: Sequence[PairSource], weights: Sequence[float],
+        keep: Sequence[str] | None, settings: AlignmentSettings, process: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(settings, process)
+        encoder = model.trained.sides[PLAIN]
+        self.opened = Student(model.encoder, encoder.tokenizer, model.origin)
+        self.trained, self.before, self.sentences = model.trained, model.before, model.origin.sentences
+        self.data = content_key([source.key for source in sources], weights, keep)
+        self.start, self.kept = model_key(self.trained), model.before_key
+        reader = Reader(model.trained.sides, settings, document_limit(model, settings))
+        self.heldout = Heldout(sources, reader, keep, settings.seed, self._vectors_before)
+        self.source = AlignmentSteps(
+            sources, weights, reader, settings, keep, rank=process.process_index, processes=process.num_processes
+        )
+        self.loss = AlignmentLoss(
+            self.trained, temperature=settings.temperature, keep_weight=settings.keep_weight,
+            cached=settings.gradient_cache, autocast=self.autocast,
+        )  # fmt: skip
+        self.adapter: LowRankAdapter | None = None
+        self.sums: dict[str, float] = {}
+        self.summed = 0
+
+    def _vectors_before(self, texts: list[str]) -> np.ndarray:
+        return self.before.collect(texts).values
+
+    def subject(self) -> dict[str, Any]:
+        """The model, what short texts keep, and the pairs."""
+        return {"model": self.start, "before": self.kept, "data": self.data}
+
+    def steps(self, start: int = 0) -> Iterator[list[Step]]:
+        """See Job."""
+        return self.source.steps(start)
+
+    def part_loss(self, model: nn.Module, step: Step, share: float) -> Tensor:
+        """The loss of a step, which is one part."""
+        self.loss.model = model
+        kept = torch.from_numpy(self._vectors_before(step.short)).to(self.device)
+        loss = self.loss(Wanted(step, kept))
+        for name, value in {**self.loss.last, "tokens": step.reading.tokens}.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+        self.summed += 1
+        return share * loss
+
+    def means(self) -> dict[str, float]:
+        """Of the steps since this was last asked: the parts of their loss, and their tokens."""
+        means = {name: value / max(self.summed, 1) for name, value in self.sums.items()}
+        self.sums, self.summed = {}, 0
+        return means
+
+    def make_optimizer(self, model: nn.Module) -> Optimizer:
+        """AdamW, without weight decay of vectors."""
+        trained = [p for p in model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in trained if p.ndim > 1], "weight_decay": self.settings.weight_decay},
+            {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW([group for group in groups if group["params"]], lr=self.learning_rate, fused=True)
+
+    @contextmanager
+    def learning(self) -> Generator[None]:
+        """The model in its training state: word vectors stay, and so does a pooler, which no loss sees.
+
+        With a rank the adapter alone learns, which is part of the weights in the end.
+        """
+        words: Any = self.opened.model.get_input_embeddings().weight
+        pooler = [p for name, p in self.opened.model.named_parameters() if "pooler" in name.split(".")]
+        frozen = pooler if self.settings.train_word_embeddings else [words, *pooler]
+        recompute = self.settings.gradient_checkpointing
+        with learning(self.opened.model, dropout=self.settings.dropout, frozen=frozen, recompute=recompute):
+            if self.settings.lora_rank is not None:
+                self.adapter = LowRankAdapter(self.opened.model, self.settings.lora_rank, seed=self.settings.seed)
+            try:
+                yield
+            finally:
+                if self.adapter is not None:
+                    self.adapter.merge()
+
+    def found(self) -> Found:
+        """What is found of the documents that were held out."""
+        self.trained.eval()
+        with self.autocast():
+            return self.heldout.measure(lambda batch: self.trained(batch)["sentence_embedding"])
+
+    def train(self, run: RunFolder, *, shown: bool) -> None:
+        """See Job; where documents are held out, it is measured how they are found before, meanwhile and after."""
+        records, measures = run.records, bool(self.heldout.steps)
+
+        def measured(step: int | None = None) -> dict[str, float]:
+            found = self.found()
+            records.add("evaluation", trainer.state.global_step if step is None else step, **found._asdict())
+            if shown and step is not None:  # the others are the Trainer's, which shows them
+                show_measures("aligning", step, found.summary())
+            return found.summary()
+
+        with self.learning():
+            if run.steps is None:
+                began = time.perf_counter()
+                records.begin()  # of a run that was killed before this had an end
+                if measures:
+                    measured(0)
+                run.fix_steps(self._steps(time.perf_counter() - began, shown=shown), self.process)
+            steps = run.steps
+            assert steps is not None
+            apart = evaluations_apart(self.settings, steps) if measures else None, checkpoints_apart(self, run, steps)
+            recording = RecordingCallback(records, "aligning", self.means, shown=shown)
+            trainer = NumberedStepsTrainer(
+                self, training_arguments(self, run, steps, *apart), measure=measured, callbacks=[recording]
+            )
+            trainer.run(run.checkpoint)
+            if measures and (records.last("evaluation") or {}).get("step") != steps:
+                measured(steps)
+            records.add("end", steps, documents=self.source.documents(steps))
+
+    def _steps(self, seconds_to_measure: float, *, shown: bool) -> int:
+        """Optimiser steps of the smallest budget."""
+        chosen = self.settings
+        default = () if chosen.max_steps or chosen.max_minutes else (DEFAULT_STEPS,)
+        overhead = seconds_to_measure * (chosen.evaluations + 2)
+        steps = smallest_budget(self, *default, overhead=lambda: overhead, shown=shown)
+        self.means()  # of the timed steps: not part of the run
+        assert steps is not None
+        return steps
+
+    def save(self, run: RunFolder, folder: Path) -> None:
+        """The sentence-transformers folder, its card, and the picture of how it learned."""
+        super().save(run, folder)
+        if self.adapter is not None:
+            self.adapter.save(folder)
+        measured = [Found(*(row[name] for name in Found._fields)) for row in run.records.of("evaluation")]
+        end = run.records.last("end") or {}
+        heldout = (measured[-1].queries, measured[-1].documents) if measured else (0, 0)
+        scores = {"before": measured[0].summary(), "after": measured[-1].summary()} if measured else {}
+        write_aligned_card(
+            folder, self.opened, steps=end["step"], documents=end["documents"], scores=scores, heldout=heldout
+        )  # fmt: skip
+        with optional("learning_curve.png"):
+            learning_curve(run.records.rows, "ndcg", folder / "learning_curve.png")
+
+    def load(self, folder: Path) -> None:
+        """See Job."""
+        package = require("sentence_transformers", extra="embed")
+        with quiet_transformers(), reading(f'"{folder}"', folder):
+            trained = package.SentenceTransformer(str(folder), device=self.device.type)
+        self.sentences.load_state_dict(trained.state_dict())

@@ -1,0 +1,124 @@
+"""The model of an alignment: a sentence-transformers model, and its encoder with what makes vectors as one module."""
+
+import json
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import save_model
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from longform.conversion.saving import OWN_FILE
+from longform.conversion.sentence_transformers_folder import REQUIREMENTS, SETTINGS_FILE
+from longform.errors import ConfigurationError, require
+from longform.inference.encoders import Encoder
+from longform.inference.weights import quiet_transformers, reading
+from longform.models.configuration_linformer import LinformerConfig
+from longform.runs.files import read_json
+from longform.runs.subject import model_identity
+from longform.training.alignment_steps import DOCUMENT, PLAIN, QUERY
+from longform.training.checkpoints import WEIGHTS
+
+
+class SentenceModel(nn.Module):
+    """A sentence-transformers model, trained by our Trainer. ``encoder``: the same weights, as Longform runs them.
+
+    ``sides``: the encoder with the prompts for queries, for documents, and with its default one.
+    """
+
+    def __init__(self, sentences: Any, encoder: Encoder) -> None:
+        super().__init__()
+        self.sentences = sentences
+        self.sides = {QUERY: encoder.for_queries(), DOCUMENT: encoder.for_documents(), PLAIN: encoder}
+
+    @property
+    def config(self) -> Any:
+        """The encoder's."""
+        return self.sides[PLAIN].model.config
+
+    def forward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
+        """Vectors (B, F) of a batch of one ``side``, not normalised."""
+        encoder = self.sides[batch["side"]]
+        inputs = {name: value for name, value in batch.items() if isinstance(value, Tensor)}
+        found = encoder.model(**inputs)
+        own = {**inputs, "attention_mask": inputs["attention_mask"].clone()}  # modules may write into it
+        return {"sentence_embedding": encoder.pool(found.last_hidden_state, own, found.get("hidden_states"))}
+
+    def save_pretrained(self, folder: str | Path, **_: Any) -> None:
+        """The weights of a checkpoint."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        save_model(self, str(Path(folder, WEIGHTS)))
+
+
+@dataclass(frozen=True)
+class SentenceOrigin:
+    """A sentence-transformers model and the name it was read by; ``report``: its folder's conversion report."""
+
+    sentences: Any
+    name: str
+    report_file: bytes | None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Save the folder; a Longform's says, as that of a conversion, that it needs Longform."""
+        self.sentences.save_pretrained(str(folder), create_model_card=False)
+        if self.report_file is not None:
+            (folder / OWN_FILE).write_bytes(self.report_file)
+        if self.sentences[0].auto_model.config.model_type == LinformerConfig.model_type:
+            settings = read_json(folder / SETTINGS_FILE, way_out="save the model again")
+            text = json.dumps(settings | {"requirements": REQUIREMENTS}, indent=2)
+            (folder / SETTINGS_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+class OpenedModel(NamedTuple):
+    """``trained``: what learns; ``before``: the encoder as it was, which says what short texts keep.
+
+    ``before_key``: a short name for its weights, None: those of ``trained`` before the training.
+    """
+
+    trained: SentenceModel
+    before: Encoder
+    before_key: str | None
+    encoder: PreTrainedModel
+    origin: SentenceOrigin
+
+
+def open_sentence_model(model: Any, before: str | Path | None, device: torch.device) -> OpenedModel:
+    """A folder or hub name, or what has ``save_pretrained`` (a ConversionResult, a SentenceTransformer), copied.
+
+    ``before``: folder or hub name of the encoder whose vectors short texts keep, None: those of ``model``. Raises
+    CheckpointError for what cannot be read, ConfigurationError for what is no such model, MissingDependencyError.
+    """
+    if isinstance(model, str | Path):
+        return _opened(str(model), before, device)
+    if isinstance(model, PreTrainedModel) or not hasattr(model, "save_pretrained"):
+        raise ConfigurationError(
+            f"a model to align is a folder, a hub name, a ConversionResult or a SentenceTransformer, not "
+            f"{type(model).__name__}: save it with its tokenizer, and give the folder"
+        )
+    with tempfile.TemporaryDirectory(prefix="longform-") as folder:
+        with quiet_transformers():
+            model.save_pretrained(folder)
+        return _opened(folder, before, device)
+
+
+def _opened(source: str, before: str | Path | None, device: torch.device) -> OpenedModel:
+    package = require("sentence_transformers", extra="embed")
+    encoder = Encoder.from_pretrained(source, device=device.type)
+    with quiet_transformers(), reading(f'the model "{source}"', source):
+        sentences = package.SentenceTransformer(source, device=device.type, model_kwargs={"dtype": torch.float32})
+    ends_unit = type(sentences[-1]).__name__ == "Normalize"
+    modules = tuple(sentences)[1 : -1 if ends_unit else None]
+    own = replace(encoder, model=sentences[0].auto_model, folder=encoder.folder._replace(modules=modules))
+    kept, key = encoder, None
+    if before is not None:
+        kept = Encoder.from_pretrained(before, device=device.type)
+        key = model_identity(str(before))["weights_key"] or str(before)
+    report = Path(source, OWN_FILE)
+    origin = SentenceOrigin(sentences, source, report.read_bytes() if report.is_file() else None)
+    return OpenedModel(SentenceModel(sentences, own), kept, key, sentences[0].auto_model, origin)

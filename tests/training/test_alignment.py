@@ -1,0 +1,273 @@
+"""Alignment: its loss beside sentence-transformers' own, its gradient, what is read, and whole runs."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from tiny_models import make_sentence_transformer, save_bert, save_longform
+from transformers import AutoModel
+
+from longform.errors import CheckpointError, ConfigurationError, DataError
+from longform.inference.encoders import Encoder
+from longform.training.alignment import align
+from longform.training.alignment_loss import AlignmentLoss, Wanted, ranking_loss
+from longform.training.alignment_model import open_sentence_model
+from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
+from longform.training.alignment_sources import Example
+from longform.training.alignment_steps import Reader, make_step
+from longform.training.settings import autocast
+from longform.training.trainer import NumberedStepsTrainer
+
+SETTINGS = AlignmentSettings(
+    max_steps=6, documents_per_step=4, learning_rate=3e-3, heldout_documents=4, evaluations=1, save_every_steps=2,
+    keep_texts=4, dropout=0.1, dtype="float32",
+)  # fmt: skip
+CPU = torch.device("cpu")
+KILLED = """
+import json, os, signal, sys
+import torch
+torch.set_num_threads(1)
+from longform.training.alignment import align
+from longform.training.alignment_settings import AlignmentSettings
+from longform.training.trainer import NumberedStepsTrainer
+given = json.load(open(sys.argv[1]))
+step = NumberedStepsTrainer.training_step
+def until_killed(self, *arguments):
+    if self.state.global_step == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, *arguments)
+NumberedStepsTrainer.training_step = until_killed
+align(given["model"], tuple(given["pairs"]), AlignmentSettings(**given["settings"]), output=given["output"])
+"""
+
+
+@pytest.fixture(scope="module")
+def longform_model(tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = save_longform(tmp_path_factory.mktemp("longform"), tiny_tokenizer, attention_window=8)
+    return make_sentence_transformer(folder, pooling={"pooling_mode_mean_tokens": True}, normalise=True)
+
+
+@pytest.fixture(scope="module")
+def original(tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = save_bert(tmp_path_factory.mktemp("original"), tiny_tokenizer)
+    return make_sentence_transformer(folder, pooling={"pooling_mode_mean_tokens": True}, normalise=True)
+
+
+@pytest.fixture(scope="module")
+def pairs() -> tuple[list[str], list[str]]:
+    """Queries, each of two rare words, and documents that hold them among others."""
+    draw = random.Random(3)
+    rare = [first + second for first in "bcdfghkl" for second in "aeiou"]
+    queries, documents = [], []
+    for first, second in zip(rare[::2], rare[1::2], strict=True):
+        words = draw.choices(["the", "good", "text", "is", "long"], k=14) + [first, second] * 3
+        draw.shuffle(words)
+        queries.append(f"{second} {first} to")
+        documents.append(f"{' '.join(words)}. It is a short text for it.")
+    return queries, documents
+
+
+def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def _same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_loss_is_that_of_sentence_transformers(longform_model: Path) -> None:
+    queries, documents = torch.randn(5, 7), torch.randn(5, 7)
+    other = MultipleNegativesRankingLoss(SentenceTransformer(str(longform_model), device="cpu"), scale=20.0)
+    expected = other.compute_loss_from_embeddings([queries, documents], None)
+    found = ranking_loss(queries, documents, torch.arange(5), torch.zeros(5, 5, dtype=torch.bool), 0.05)
+    torch.testing.assert_close(found, expected)
+    excluded = torch.eye(5, dtype=torch.bool).roll(1, dims=1)  # one wrong document of each query does not count
+    assert ranking_loss(queries, documents, torch.arange(5), excluded, 0.05) < found
+
+
+@pytest.mark.parametrize(("strategy", "dropout"), [("whole", 0.3), ("chunk-average", 0.0)])
+def test_the_gradient_cache_gives_the_gradient_of_the_whole_step(
+    strategy: str, dropout: float, original: Path, longform_model: Path, pairs: tuple[list[str], list[str]]
+) -> None:
+    opened = open_sentence_model(longform_model if strategy == "whole" else original, None, CPU)
+    settings = AlignmentSettings(strategy=strategy, tokens_per_forward=40)
+    reader = Reader(opened.trained.sides, settings, 64 if strategy == "whole" else None)
+    queries, documents = pairs
+    examples = [Example(i, 2 * documents[i], [queries[i], f"{queries[i]} too"], [{i}, {i, 2}]) for i in range(4)]
+    step = make_step(examples, ["a short text", "bad"], reader)
+    assert len(step.reading.batches) > 5
+    for module in opened.trained.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = dropout
+    kept = torch.randn(2, 24)
+    gradients = []
+    for cached in (False, True):
+        loss = AlignmentLoss(
+            opened.trained.train(), temperature=0.1, keep_weight=0.7, cached=cached,
+            autocast=lambda: autocast(CPU, torch.float32),
+        )  # fmt: skip
+        torch.manual_seed(5)
+        opened.trained.zero_grad()
+        value = loss(Wanted(step, kept))
+        (0.5 * value).backward()
+        gradients.append((value.detach(), [p.grad.clone() for p in opened.trained.parameters() if p.grad is not None]))
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["whole", "chunk-average"])
+def test_a_step_reads_what_is_read_in_use(strategy: str, original: Path, pairs: tuple[list[str], list[str]]) -> None:
+    opened = open_sentence_model(original, None, CPU)
+    settings = AlignmentSettings(strategy=strategy, tokens_per_forward=70)
+    reader = Reader(opened.trained.sides, settings, 32 if strategy == "whole" else None)
+    queries, documents = pairs[0][:5], [" ".join([text] * repeats) for repeats, text in enumerate(pairs[1][:5], 1)]
+    examples = [Example(i, documents[i], [queries[i]], [{i}]) for i in range(5)]
+    step = make_step(examples, ["a short text"], reader)
+    with torch.no_grad():
+        found = step.parted([opened.trained.eval()(batch)["sentence_embedding"] for batch in step.reading.batches])
+    encoder = Encoder.from_pretrained(original, device="cpu")
+    for vectors, texts in zip(found, (queries, documents, ["a short text"]), strict=True):
+        unit = torch.nn.functional.normalize(vectors, dim=-1).numpy()
+        np.testing.assert_allclose(unit, encoder.encode(texts, strategy=strategy), atol=1e-5)
+
+
+def test_an_answer_is_no_wrong_answer(longform_model: Path) -> None:
+    opened = open_sentence_model(longform_model, None, CPU)
+    examples = [
+        Example(7, "one text", ["a question", "long and far"], [{7, 9}, {7}]),
+        Example(8, "a text that is long and far away", ["near"], [{8}]),
+        Example(9, "another text", ["good"], [{9}]),
+    ]
+    step = make_step(examples, [], Reader(opened.trained.sides, SETTINGS, 64))
+    assert step.target.tolist() == [0, 0, 1, 2]
+    assert step.excluded.tolist() == [[False, False, True], [False, True, False], [False] * 3, [False] * 3]
+
+
+def test_documents_are_found_after_training(
+    longform_model: Path, pairs: tuple[list[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = AlignmentSettings(
+        max_steps=16, documents_per_step=8, learning_rate=3e-3, train_word_embeddings=True, heldout_documents=4,
+        evaluations=1, keep_texts=4, dtype="float32",
+    )  # fmt: skip
+    result = align(longform_model, pairs, settings, output=tmp_path / "out", progress=False)
+    losses = [row["ranking"] for row in result.records if row["event"] == "train"]
+    assert sum(losses[-4:]) < 0.3 * sum(losses[:4])
+    assert (result.steps, result.documents) == (16, 128)
+    assert [row["step"] for row in result.records if row["event"] == "evaluation"] == [0, 8, 16]
+    assert result.before["short_cosine"] == pytest.approx(1, abs=1e-5)
+    assert 0.5 < result.after["short_cosine"] < 0.9999
+    texts = pairs[1][:3]
+    vectors = Encoder.from_pretrained(tmp_path / "out", device="cpu").encode(texts)
+    np.testing.assert_allclose(vectors, result.model.encode(texts), atol=1e-5)
+    assert {"README.md", "learning_curve.png", "run.json", "records.jsonl"} <= {
+        path.name for path in (tmp_path / "out").iterdir()
+    }
+    assert f"| after | {result.after['ndcg']:.4f} |" in (tmp_path / "out" / "README.md").read_text()
+    monkeypatch.setattr("longform.training.trainer.NumberedStepsTrainer.run", None)  # a finished run is not repeated
+    again = align(longform_model, pairs, settings, output=tmp_path / "out", progress=False)
+    assert _same(_weights(again.model), _weights(result.model))
+    assert again.after == result.after
+
+
+def test_short_texts_stay_near_by_their_weight(longform_model: Path, pairs: tuple[list[str], list[str]]) -> None:
+    moved = []
+    for weight in (0.0, 30.0):
+        settings = AlignmentSettings(
+            max_steps=8, documents_per_step=8, learning_rate=3e-3, keep_weight=weight, evaluations=0, dtype="float32"
+        )
+        moved.append(1 - align(longform_model, pairs, settings, progress=False).after["short_cosine"])
+    assert moved[1] < 0.3 * moved[0]
+
+
+def test_an_interrupted_run_ends_with_the_same_weights(
+    original: Path, pairs: tuple[list[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = align(original, pairs, SETTINGS, output=tmp_path / "whole", progress=False)
+    step = NumberedStepsTrainer.training_step
+
+    def stopped(self: Any, *arguments: Any) -> torch.Tensor:
+        if self.state.global_step == 3:
+            raise KeyboardInterrupt
+        return step(self, *arguments)
+
+    monkeypatch.setattr(NumberedStepsTrainer, "training_step", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        align(original, pairs, SETTINGS, output=tmp_path / "out", progress=False)
+    monkeypatch.undo()
+    assert (tmp_path / "out" / "checkpoint-2" / "complete.json").exists()
+    resumed = align(original, pairs, SETTINGS, output=tmp_path / "out", progress=False)
+    assert _same(_weights(resumed.model), _weights(whole.model))
+    without = [
+        [{name: value for name, value in row.items() if name != "seconds"} for row in run.records]
+        for run in (resumed, whole)
+    ]
+    assert without[0] == without[1]
+
+
+def test_an_adapter_learns_in_place_of_the_weights(
+    longform_model: Path, pairs: tuple[list[str], list[str]], tmp_path: Path
+) -> None:
+    before = AutoModel.from_pretrained(longform_model)
+    settings = replace(SETTINGS, lora_rank=3, heldout_documents=0, max_steps=3, dropout=0.0)
+    result = align(longform_model, pairs, settings, output=tmp_path / "out", progress=False)
+    tensors = load_file(tmp_path / "out" / "adapter" / "adapter_model.safetensors")
+    assert {value.dtype for value in tensors.values()} == {torch.float16}
+    assert max(min(value.shape) for value in tensors.values()) == 3
+    assert any(bool(value.any()) for name, value in tensors.items() if "lora_B" in name)
+    adapted: Any = PeftModel.from_pretrained(before, tmp_path / "out" / "adapter").merge_and_unload()
+    torch.testing.assert_close(adapted.state_dict(), AutoModel.from_pretrained(tmp_path / "out").state_dict())
+    assert all(parameter.requires_grad for parameter in result.model.parameters())
+    assert not any("lora" in name for name in result.model.state_dict())
+
+
+@pytest.mark.nightly
+def test_a_killed_run_ends_with_the_same_weights(
+    longform_model: Path, pairs: tuple[list[str], list[str]], tmp_path: Path
+) -> None:
+    unbroken = align(longform_model, pairs, SETTINGS, output=tmp_path / "unbroken", progress=False)
+    given = {"model": str(longform_model), "pairs": pairs, "settings": vars(SETTINGS), "output": str(tmp_path / "out")}
+    (tmp_path / "given.json").write_text(json.dumps(given))
+    child = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "given.json")], capture_output=True, env={**os.environ}
+    )
+    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+    resumed = align(longform_model, pairs, SETTINGS, output=tmp_path / "out", progress=False)
+    assert _same(_weights(resumed.model), _weights(unbroken.model))
+
+
+@pytest.mark.parametrize(
+    ("sources", "settings", "error", "message"),
+    [
+        ((["a"], ["b"]), {}, DataError, "1 documents with queries: .* two are needed"),
+        (["a text"], {}, DataError, "a row with fields is needed, this is str"),
+        ([{"query": "a", "text": "b"}], {}, DataError, 'no field "document"; the fields there are: query, text'),
+        ([AlignmentSource(pairs="a"), "b"], {}, ConfigurationError, "sources are AlignmentSource, all of them"),
+        ((["a", "b"], ["c", "d"]), {"max_length": 99}, ConfigurationError, "max_length is 99, but the model takes 64"),
+        (AlignmentSource(texts=["a. b."] * 3), {}, DataError, r"no pair \(passage, sentence\) can be made of any of 3"),
+    ],
+)
+def test_what_cannot_be_aligned(
+    sources: Any, settings: dict[str, Any], error: type[Exception], message: str, longform_model: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        align(longform_model, sources, AlignmentSettings(max_steps=1, **settings), progress=False)
+
+
+def test_what_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="a folder, a hub name, a ConversionResult or a SentenceTransformer"):
+        align(torch.nn.Linear(1, 1), (["a", "b"], ["c", "d"]))
+    with pytest.raises(CheckpointError, match="there is no such folder"):
+        align(tmp_path / "none", (["a", "b"], ["c", "d"]))
