@@ -7,6 +7,8 @@ PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.longform-installed
 TEST_PROCESSES ?= 2
 PYTEST_OPTIONS ?=
+# The extras that test-main needs.
+TESTED := demo,dev,mteb,bm25,serve
 BENCH_OPTIONS ?=
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(PYTHON) -m pytest $(PYTEST_OPTIONS)
 
@@ -42,7 +44,7 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard src/longform/functional/nati
 	  || { echo "Longform needs Python 3.11 or newer; say which with: make PYTHON3=/path/to/python3 ..."; exit 1; }
 	@test -x $(PYTHON) || $(PYTHON3) -m venv $(VENV)
 	@echo "Installing Longform and what it needs into $(VENV) (once, a few minutes) ..."
-	$(PYTHON) -m pip install --disable-pip-version-check -c constraints.txt -e ".[demo,dev,docs,peers,compare,mteb,bm25]"
+	$(PYTHON) -m pip install --disable-pip-version-check -c constraints.txt -e ".[docs,peers,compare,$(TESTED)]"
 	@touch $@
 
 demo: $(STAMP)
@@ -113,7 +115,7 @@ test-oldest test-newest: VERSIONS = $(VENV)-$(@:test-%=%)
 test-oldest test-newest:
 	$(PYTHON3) -m venv $(VERSIONS)
 	$(VERSIONS)/bin/python -m pip install --disable-pip-version-check uv
-	$(VERSIONS)/bin/uv pip install --python $(VERSIONS)/bin/python --upgrade --resolution $(RESOLUTION) -e ".[demo,dev,mteb,bm25]"
+	$(VERSIONS)/bin/uv pip install --python $(VERSIONS)/bin/python --upgrade --resolution $(RESOLUTION) -e ".[$(TESTED)]"
 	$(MAKE) VENV=$(VERSIONS) STAMP= PYTEST_OPTIONS="$(PYTEST_OPTIONS)" test-main
 
 clean:

@@ -30,6 +30,7 @@ COMMANDS = {  # what each does
     "evaluate": "score models on labels, similarity, retrieval or masked tokens",
     "predict": "label documents with a fine-tuned model",
     "embed": "turn documents into vectors",
+    "serve": "answer HTTP requests: vectors, labels and chunks",
     "spectrum": "singular values of attention maps, and the k that they suggest",
     "bound": "what the paper's theorems promise about k, beside measured errors",
     "compare": "train several architectures on one task with one budget",

@@ -64,13 +64,22 @@ class _Tokens(NamedTuple):
     offsets: np.ndarray
 
 
-class _Stretch(NamedTuple):
-    """Tokens ``first`` to ``end`` of a text, which are read together, and those of its chunks that are pooled there."""
+class Reading(NamedTuple):
+    """A run of a text's tokens that the model reads together, and where in it the chunks are that are pooled there.
 
-    text: int
-    first: int
-    end: int
-    chunks: list[int]
+    ``tokens``: with special ones and the prompt. ``places``: of each chunk by its number.
+    """
+
+    tokens: TokenizedText
+    places: dict[int, slice]
+
+
+class ChunkPlan(NamedTuple):
+    """How a text is read: ``spans`` (m, 2), characters from-to, and ``tokens`` (m,) of its chunks."""
+
+    readings: list[Reading]
+    spans: np.ndarray
+    tokens: np.ndarray
 
 
 def encode_chunks(
@@ -98,31 +107,55 @@ def chunk_outcomes(
     boundaries: str | Sequence[Spans] = "tokens", max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS, window: int = 512,
 ) -> Iterator[ChunkOutcome]:  # fmt: skip
     """What ``encode_chunks`` gives, and the tokens of each chunk."""
-    tokenizer = encoder.tokenizer
-    if not tokenizer.is_fast:
-        raise ConfigurationError(
-            f"{type(tokenizer).__name__} does not say which characters a token stands for; chunks need a fast tokenizer"
-        )
-    special = special_tokens(tokenizer)
+    special = tokens_around(encoder)
     given = None if isinstance(boundaries, str) else iter(boundaries)
     for part in windows(usable_texts(texts), window=window, max_tokens_per_batch=max_tokens_per_batch):
-        tokens = [_tokens(tokenizer, _single(text), encoder.prompt) for text in part]
-        cut = [
-            chunks_of(_single(text), each.offsets, size=chunk_tokens, overlap=overlap,
-                      boundaries=boundaries if isinstance(boundaries, str) else next(given or iter(())))
-            for text, each in zip(part, tokens, strict=True)
+        plans = [
+            chunk_plan(encoder, special, _single(text), chunk_tokens=chunk_tokens, overlap=overlap,
+                       boundaries=boundaries if isinstance(boundaries, str) else next(given or iter(())))
+            for text in part
         ]  # fmt: skip
-        stretches = [
-            stretch for place, (each, chunks) in enumerate(zip(tokens, cut, strict=True))
-            for stretch in _stretches(place, chunks, len(each.ids), encoder.limit - special.total - len(each.prompt))
-        ]  # fmt: skip
-        vectors = [np.empty((len(chunks), encoder.whole), np.float32) for chunks in cut]
-        for place, number, vector in _pooled(encoder, special, tokens, cut, stretches, max_tokens_per_batch):
+        vectors = [np.empty((len(plan.spans), encoder.whole), np.float32) for plan in plans]
+        for place, number, vector in _pooled(encoder, plans, max_tokens_per_batch):
             vectors[place][number] = vector
-        for own, chunks in zip(vectors, cut, strict=True):
-            spans = np.array([(chunk.start, chunk.stop) for chunk in chunks], dtype=np.int64)
-            counts = np.array([chunk.end - chunk.first for chunk in chunks], dtype=np.int64)
-            yield ChunkOutcome(encoder.finished(own), spans, counts)
+        for own, plan in zip(vectors, plans, strict=True):
+            yield ChunkOutcome(encoder.finished(own), plan.spans, plan.tokens)
+
+
+def tokens_around(encoder: StateEncoder) -> SpecialTokens:
+    """The special tokens around a text; raises ConfigurationError for a tokenizer that does not tell characters."""
+    if not encoder.tokenizer.is_fast:
+        raise ConfigurationError(
+            f"{type(encoder.tokenizer).__name__} does not say which characters a token stands for; chunks need a fast "
+            "tokenizer"
+        )
+    return special_tokens(encoder.tokenizer)
+
+
+def chunk_plan(
+    encoder: StateEncoder, special: SpecialTokens, text: str, *, chunk_tokens: int, overlap: int = 0,
+    boundaries: str | Spans = "tokens",
+) -> ChunkPlan:  # fmt: skip
+    """How the chunks of a text are read; what is given and raised is as for ``encode_chunks``."""
+    tokens = _tokens(encoder.tokenizer, text, encoder.prompt)
+    chunks = chunks_of(text, tokens.offsets, size=chunk_tokens, overlap=overlap, boundaries=boundaries)
+    room = encoder.limit - special.total - len(tokens.prompt)
+    readings = [_reading(stretch, tokens, chunks, special) for stretch in _stretches(chunks, len(tokens.ids), room)]
+    spans = np.array([(chunk.start, chunk.stop) for chunk in chunks], dtype=np.int64)
+    return ChunkPlan(readings, spans, np.array([chunk.end - chunk.first for chunk in chunks], dtype=np.int64))
+
+
+def chunk_vectors(
+    encoder: StateEncoder, reading: Reading, states: Tensor, inputs: dict[str, Tensor],
+    layers: tuple[Tensor, ...] | None = None,
+) -> Iterator[tuple[int, np.ndarray]]:  # fmt: skip
+    """Number and vector (D,), not finished, of each chunk of a reading; ``states`` (1, n, hidden): its last ones."""
+    for number, place in reading.places.items():
+        here = (slice(None), place)
+        own = {name: value[here] for name, value in inputs.items()}
+        above: tuple[Tensor, ...] | None = None if layers is None else tuple(each[here] for each in layers)
+        vector = encoder.pool(states[here], own, above, prompted=place.start == 0)
+        yield number, vector[0].float().cpu().numpy()
 
 
 def chunk_texts(encoder: StateEncoder, text: str, size: int) -> list[str]:
@@ -162,10 +195,18 @@ def _tokens(tokenizer: Any, text: str, prompt: str) -> _Tokens:
     return _Tokens(ids[:before], ids[before:], offsets[before:].clip(min=0))
 
 
-def _stretches(text: int, chunks: Sequence[Chunk], length: int, room: int) -> Iterator[_Stretch]:
+class _Stretch(NamedTuple):
+    """Tokens ``first`` to ``end`` of a text, which are read together, and those of its chunks that are pooled there."""
+
+    first: int
+    end: int
+    chunks: list[int]
+
+
+def _stretches(chunks: Sequence[Chunk], length: int, room: int) -> Iterator[_Stretch]:
     """A text's tokens in stretches of at most ``room``: all at once, or as many whole chunks as leave room around."""
     if length <= room:
-        yield _Stretch(text, 0, length, list(range(len(chunks))))
+        yield _Stretch(0, length, list(range(len(chunks))))
         return
     own = max(1, int(room * (1 - 2 * CONTEXT)))
     begun = 0
@@ -180,36 +221,35 @@ def _stretches(text: int, chunks: Sequence[Chunk], length: int, room: int) -> It
             after += 1
         end = chunks[after - 1].end
         left = max(0, min(first - (room - (end - first)) // 2, length - room))
-        yield _Stretch(text, left, left + room, list(range(begun, after)))
+        yield _Stretch(left, left + room, list(range(begun, after)))
         begun = after
 
 
+def _reading(stretch: _Stretch, tokens: _Tokens, chunks: Sequence[Chunk], special: SpecialTokens) -> Reading:
+    """A stretch with what stands around it."""
+    ids = special.around([*tokens.prompt, *tokens.ids[stretch.first : stretch.end]])
+    lead = len(special.prefix) + len(tokens.prompt) - stretch.first
+    places = {}
+    for number in stretch.chunks:
+        chunk = chunks[number]
+        tail = len(special.suffix) if chunk.end == len(tokens.ids) else 0
+        places[number] = slice(lead + chunk.first if chunk.first else 0, lead + chunk.end + tail)
+    return Reading(TokenizedText(ids), places)
+
+
 def _pooled(
-    encoder: StateEncoder, special: SpecialTokens, tokens: Sequence[_Tokens], cut: Sequence[Sequence[Chunk]],
-    stretches: Sequence[_Stretch], max_tokens_per_batch: int,
-) -> Iterator[tuple[int, int, np.ndarray]]:  # fmt: skip
+    encoder: StateEncoder, plans: Sequence[ChunkPlan], max_tokens_per_batch: int
+) -> Iterator[tuple[int, int, np.ndarray]]:
     """The text, number and vector (D,) of every chunk, as they come."""
-    read = [
-        TokenizedText(special.around([*tokens[each.text].prompt, *tokens[each.text].ids[each.first : each.end]]))
-        for each in stretches
-    ]
-    for batch in batches_of(read, encoder.tokenizer, max_tokens_per_batch):
+    read = [(place, reading) for place, plan in enumerate(plans) for reading in plan.readings]
+    for batch in batches_of([reading.tokens for _, reading in read], encoder.tokenizer, max_tokens_per_batch):
         inputs = batch.model_inputs(encoder.model.device)
         with torch.inference_mode():
             found = encoder.model(**inputs)
             states, layers = found.last_hidden_state, found.get("hidden_states")
-            for row, place in enumerate(batch.indices):
-                stretch = stretches[place]
-                for number in stretch.chunks:
-                    here = (slice(row, row + 1), _within(stretch, tokens, cut[stretch.text][number], special))
-                    own = {name: value[here] for name, value in inputs.items()}
-                    above: tuple[Tensor, ...] | None = None if layers is None else tuple(each[here] for each in layers)
-                    vector = encoder.pool(states[here], own, above, prompted=here[1].start == 0)
-                    yield stretch.text, number, vector[0].float().cpu().numpy()
-
-
-def _within(stretch: _Stretch, tokens: Sequence[_Tokens], chunk: Chunk, special: SpecialTokens) -> slice:
-    """The places of a chunk in its stretch, where special tokens and the prompt stand around the text's."""
-    lead = len(special.prefix) + len(tokens[stretch.text].prompt) - stretch.first
-    tail = len(special.suffix) if chunk.end == len(tokens[stretch.text].ids) else 0
-    return slice(lead + chunk.first if chunk.first else 0, lead + chunk.end + tail)
+            for row, index in enumerate(batch.indices):
+                (place, reading), at = read[index], slice(row, row + 1)
+                own = {name: value[at] for name, value in inputs.items()}
+                above = None if layers is None else tuple(each[at] for each in layers)
+                for number, vector in chunk_vectors(encoder, reading, states[at], own, above):
+                    yield place, number, vector

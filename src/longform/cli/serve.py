@@ -1,0 +1,50 @@
+"""``longform serve``: a server of vectors, labels and chunks, for OpenAI's client and others."""
+
+import os
+import time
+from dataclasses import replace
+from typing import Any
+
+from longform.cli.arguments import command_parser
+from longform.cli.settings_options import add_settings, chosen_settings
+from longform.errors import require
+from longform.serving.settings import ServingSettings
+
+KEY = "LONGFORM_API_KEY"
+PACKAGES = ("fastapi", "uvicorn", "prometheus_client", "orjson")
+
+
+def parser() -> Any:
+    """Options of the command."""
+    made = command_parser(
+        "serve", "A server over one model: OpenAI's routes, those of text-embeddings-inference, chunks."
+    )
+    made.add_argument("model", help="folder or hub name of an encoder, a sentence-transformers folder or a classifier")
+    add_settings(made, ServingSettings, but=("cors_origins",))
+    made.add_argument("--cors-origins", type=str, nargs="*", default=[],
+                      help="origins whose pages may use the server, as https://example.org")  # fmt: skip
+    return made
+
+
+def run(settings: Any) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    for package in PACKAGES:
+        require(package, extra="serve")
+    from longform.serving.listening import address_of, bound_socket
+
+    started = time.perf_counter()
+    chosen = chosen_settings(ServingSettings, settings, cors_origins=tuple(settings.cors_origins))
+    chosen = replace(chosen, api_key=chosen.api_key or os.environ.get(KEY) or None)
+    with bound_socket(chosen.host, chosen.port) as listening:
+        address = address_of(listening)
+        print(f"loading {settings.model} ...", flush=True)
+        from longform.serving.server import run_server
+
+        def ready(service: Any) -> None:
+            engine = service.engine
+            took = time.perf_counter() - started
+            print(f"{engine.name} ({engine.kind}, {engine.runner.limit:,} tokens) is ready after {took:.1f} seconds")
+            print(f"{address}/docs has the routes", flush=True)
+
+        run_server(settings.model, chosen, listening, ready)
+    print("stopped")

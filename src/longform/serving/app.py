@@ -1,0 +1,75 @@
+"""The application: all routes, behind the gate."""
+
+import contextlib
+from asyncio import get_running_loop
+from collections.abc import AsyncGenerator, Callable
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from longform import __version__
+from longform.errors import LongformError
+from longform.serving.chunk_routes import chunk_routes
+from longform.serving.engine import Engine
+from longform.serving.errors import STATUS_KINDS, Refusal, of_validation, refused
+from longform.serving.gate import Gate
+from longform.serving.openai_routes import openai_routes
+from longform.serving.score_routes import score_routes
+from longform.serving.service import Service
+from longform.serving.settings import ServingSettings
+from longform.serving.state_routes import state_routes
+from longform.serving.tei_routes import tei_routes
+
+
+def create_app(settings: ServingSettings, load: Callable[[], Engine]) -> Gate:
+    """The ASGI application; ``load`` is called when it starts, in a thread of its own."""
+    service = Service(settings, load)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        service.start(get_running_loop())
+        yield
+        service.stop()
+
+    app = FastAPI(
+        title="Longform", version=__version__, lifespan=lifespan,
+        description="Vectors, labels and chunks of long documents, over one model.",
+    )  # fmt: skip
+    for routes in (openai_routes, tei_routes, score_routes, chunk_routes, state_routes):
+        app.include_router(routes(service))
+    _add_handlers(app)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type"], expose_headers=["X-Truncated-Tokens"],
+        )  # fmt: skip
+    return Gate(app, service, frozenset(app.openapi()["paths"]))
+
+
+def _add_handlers(app: FastAPI) -> None:
+    """Every error in the dialect of its route."""
+
+    @app.exception_handler(Refusal)
+    async def of_refusal(request: Request, error: Refusal) -> Response:
+        return refused(error, request.url.path)
+
+    @app.exception_handler(RequestValidationError)
+    async def of_body(request: Request, error: RequestValidationError) -> Response:
+        return refused(of_validation(list(error.errors())), request.url.path)
+
+    @app.exception_handler(LongformError)
+    async def of_options(request: Request, error: LongformError) -> Response:
+        return refused(Refusal("invalid", str(error)), request.url.path)
+
+    @app.exception_handler(Exception)
+    async def of_failure(request: Request, error: Exception) -> Response:
+        return refused(Refusal("internal", "the server failed on this request"), request.url.path)
+
+    @app.exception_handler(HTTPException)
+    async def of_route(request: Request, error: HTTPException) -> Response:
+        kind = STATUS_KINDS.get(error.status_code, "internal")
+        return refused(Refusal(kind, str(error.detail)), request.url.path, dict(error.headers or {}))

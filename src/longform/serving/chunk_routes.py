@@ -1,0 +1,97 @@
+"""Our own route: vectors of the chunks of a document that is read as a whole (late chunking)."""
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from longform.inference.encoders import Encoder
+from longform.serving.bodies import Body, StrictRoute, answer
+from longform.serving.documented import refusals
+from longform.serving.reading import Rows, chunk_rows
+from longform.serving.service import Service
+from longform.serving.tei_routes import Inputs, as_list
+from longform.serving.vectors import changed, check_count
+
+
+class ChunksBody(Body):
+    """What ``/chunks`` takes."""
+
+    inputs: Inputs
+    chunk_tokens: Annotated[int, Field(ge=1, le=2**20)] = Field(256, description="tokens of a chunk at most")
+    overlap: Annotated[int, Field(ge=0, le=2**20)] = Field(
+        0, description="tokens that neighbours share; less than that"
+    )
+    boundaries: Literal["tokens", "sentences", "paragraphs"] = Field("tokens", description="where a chunk may begin")
+    prompt_name: str | None = Field(None, description="one of the model's prompts; null: its default")
+    normalize: bool | None = Field(None, description="vectors of length 1; null: as the model has them")
+    dimensions: int | None = Field(None, ge=1, description="the first ones alone")
+
+
+class Chunk(BaseModel):
+    """One chunk: its characters from-to (Unicode code points, as Python counts), its tokens, its vector."""
+
+    start: int
+    end: int
+    tokens: int
+    embedding: list[float]
+
+
+class Document(BaseModel):
+    """The chunks of one text."""
+
+    index: int
+    chunks: list[Chunk]
+
+
+class Chunks(BaseModel):
+    """A document a text."""
+
+    model: str
+    documents: list[Document]
+    tokens: int = Field(description="that the model has read, special ones and what is read twice included")
+
+
+def chunk_routes(service: Service) -> APIRouter:
+    """The routes over a service."""
+    router = APIRouter(route_class=StrictRoute, tags=["chunks"])
+
+    @router.post("/chunks", responses={200: {"model": Chunks}, **refusals("tei")})
+    async def chunks(body: ChunksBody, request: Request) -> Response:
+        """Vectors of the chunks of texts of any length; each knows its whole document."""
+        texts = as_list(body.inputs)
+        check_count(service, len(texts))
+        encoder = changed(
+            service.engine.encoder(), prompt_name=body.prompt_name, dimensions=body.dimensions, normalise=body.normalize
+        )
+        rows = await service.read(
+            sum(map(len, texts)), lambda engine: _rows(encoder, engine.runner.tokenizer, texts, body)
+        )
+        found = iter(await service.results(request, rows))
+        documents = [
+            {"index": place, "chunks": _chunks(encoder, plan, [next(found) for _ in plan.readings])}
+            for place, plan in enumerate(rows.plans)
+        ]
+        return answer({"model": service.engine.name, "documents": documents, "tokens": rows.tokens})
+
+    return router
+
+
+def _rows(encoder: Encoder, tokenizer: Any, texts: list[str], body: ChunksBody) -> Rows:
+    return chunk_rows(
+        encoder, tokenizer, texts, chunk_tokens=body.chunk_tokens, overlap=body.overlap, boundaries=body.boundaries
+    )
+
+
+def _chunks(encoder: Encoder, plan: Any, readings: list[Any]) -> list[dict[str, Any]]:
+    vectors = np.empty((len(plan.spans), encoder.whole), np.float32)
+    for number, vector in (each for reading in readings for each in reading):
+        vectors[number] = vector
+    finished = encoder.finished(vectors)
+    return [
+        {"start": int(start), "end": int(end), "tokens": int(tokens), "embedding": vector}
+        for (start, end), tokens, vector in zip(plan.spans, plan.tokens, finished, strict=True)
+    ]

@@ -1,0 +1,91 @@
+"""Refusals: what the server does not answer, as each of the two dialects says it.
+
+OpenAI's routes nest the error, as its client reads it; all others have the form of text-embeddings-inference.
+"""
+
+from typing import Any, NamedTuple
+
+import orjson
+from starlette.responses import Response
+
+
+class _Kind(NamedTuple):
+    """``status`` and ``type`` of text-embeddings-inference, then those of OpenAI, where ``code`` is its short name."""
+
+    status: int
+    type: str
+    openai_status: int
+    openai_type: str
+    code: str | None = None
+
+
+INVALID = "invalid_request_error"
+KINDS = {
+    "empty": _Kind(400, "Empty", 400, INVALID, "empty_input"),
+    "unauthorized": _Kind(401, "Unauthorized", 401, INVALID, "invalid_api_key"),
+    "not_found": _Kind(404, "NotFound", 404, INVALID, "not_found"),
+    "method": _Kind(405, "MethodNotAllowed", 405, INVALID, "method_not_allowed"),
+    "slow": _Kind(408, "Timeout", 408, INVALID, "request_timeout"),
+    "too_large": _Kind(413, "Validation", 413, INVALID, "request_too_large"),
+    "too_long": _Kind(413, "Validation", 400, INVALID, "context_length_exceeded"),
+    "media_type": _Kind(415, "Validation", 415, INVALID, "unsupported_media_type"),
+    "invalid": _Kind(422, "Validation", 400, INVALID),
+    "wrong_model": _Kind(424, "Backend", 404, INVALID, "model_not_found"),
+    "failed": _Kind(424, "Backend", 500, "server_error", "inference_failed"),
+    "overloaded": _Kind(429, "Overloaded", 429, "rate_limit_error", "overloaded"),
+    "gone": _Kind(499, "Gone", 499, "server_error", "client_closed_request"),
+    "internal": _Kind(500, "Internal", 500, "server_error", "internal_error"),
+    "not_ready": _Kind(503, "Unhealthy", 503, "server_error", "not_ready"),
+    "late": _Kind(504, "Timeout", 504, "server_error", "timeout"),
+}
+STATUS_KINDS = {404: "not_found", 405: "method"}
+RETRY = ("overloaded", "not_ready")
+
+
+class Refusal(Exception):
+    """A request that is not answered; ``kind``: one of KINDS. ``message``: for its sender, without any text of it."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind, self.message = kind, message
+
+
+def is_openai(path: str) -> bool:
+    """Whether a route speaks OpenAI's dialect."""
+    return path.startswith("/v1/") or path == "/embeddings"
+
+
+def refused(refusal: Refusal, path: str, headers: dict[str, str] | None = None) -> Response:
+    """The answer to a request to ``path``."""
+    kind = KINDS[refusal.kind]
+    status = kind.openai_status if is_openai(path) else kind.status
+    extra = dict(headers or {})
+    if refusal.kind in RETRY:
+        extra["Retry-After"] = "1"
+    if refusal.kind == "unauthorized":
+        extra["WWW-Authenticate"] = "Bearer"
+    return Response(orjson.dumps(error_body(refusal, path)), status, extra, "application/json")
+
+
+def error_body(refusal: Refusal, path: str) -> dict[str, Any]:
+    """The JSON of a refusal."""
+    kind = KINDS[refusal.kind]
+    if is_openai(path):
+        return {"error": {"message": refusal.message, "type": kind.openai_type, "param": None, "code": kind.code}}
+    return {"error": refusal.message, "error_type": kind.type}
+
+
+def of_validation(errors: list[Any]) -> Refusal:
+    """What pydantic found wrong: where and what, never the value, which may be somebody's text."""
+    kinds = {str(each["type"]) for each in errors}
+    if "json_invalid" in kinds:
+        return Refusal("invalid", f"the body is no JSON: {errors[0]['ctx']['error']}")
+    said = list(dict.fromkeys(f"{_place(each['loc'])}: {each['msg']}" for each in errors))
+    kind = "empty" if kinds & {"string_too_short", "too_short"} else "invalid"
+    return Refusal(kind, "; or ".join(said[:4]))
+
+
+def _place(path: tuple[Any, ...]) -> str:
+    """Where in the body: "input", "inputs.3"; of a choice of types the names that pydantic puts in are left out."""
+    named = [str(part) for part in path[1:] if isinstance(part, int) or part.isidentifier()]
+    return ".".join(named[:1] + [part for part in named[1:] if part.isdecimal()]) or "body"

@@ -1,0 +1,107 @@
+"""The server's process: uvicorn with a deadline for headers, and a stop that answers what was accepted."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from longform.serving.app import create_app
+from longform.serving.engine import Engine
+from longform.serving.listening import allow_many_connections
+from longform.serving.service import Service
+from longform.serving.settings import ServingSettings
+
+KEPT_OPEN = 65  # seconds that a connection may be idle
+AFTER = 2  # seconds for the last answers to leave, once nothing is computed any more
+
+
+def run_server(
+    folder: str, settings: ServingSettings, listening: socket.socket, ready: Callable[[Service], None]
+) -> None:
+    """Serve a folder until SIGTERM or Ctrl-C; ``ready`` is called once the model is loaded.
+
+    Raises what loading raised.
+    """
+    allow_many_connections()
+    app = create_app(settings, lambda: Engine.load(folder, settings))
+    config = uvicorn.Config(
+        app, http=_connection(settings.receive_seconds), log_level="warning", access_log=False, lifespan="on",
+        server_header=False, limit_concurrency=4 * settings.max_concurrent_requests, timeout_keep_alive=KEPT_OPEN,
+        timeout_graceful_shutdown=int(settings.grace_seconds) + AFTER,
+    )  # fmt: skip
+    server = _Server(config, app.service)
+
+    def loaded() -> None:
+        if app.service.failure is None:
+            ready(app.service)
+        else:
+            server.should_exit = True
+
+    app.service.on_loaded = loaded
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stopped)
+    server.run(sockets=[listening])
+    if app.service.failure is not None:
+        raise app.service.failure
+    _leave(app.service)
+
+
+def _stopped(number: int, frame: Any) -> None:
+    """Nothing: uvicorn, which raises the signal again after its own stop, has done it all."""
+
+
+def _leave(service: Service) -> None:
+    """End the process here where a pass is still running in a thread: Python would tear down what it works on."""
+    if any(worker.is_alive() for worker in service.workers):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Refuse what comes, answer what was accepted, and after the time for that refuse what is left of it."""
+        self.service.stopping = True
+        end = asyncio.get_running_loop().call_later(self.service.settings.grace_seconds, self.service.stop)
+        await super().shutdown(sockets)
+        end.cancel()
+
+
+def _connection(seconds: float) -> type[H11Protocol]:
+    """A connection that is closed where a header takes longer than ``seconds``, the first from its start on."""
+
+    class Connection(H11Protocol):
+        _due: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._due is not None:
+                self._due.cancel()
+            super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            asked = self.cycle is not None and not self.cycle.response_complete
+            if asked and self._due is not None:
+                self._due.cancel()
+                self._due = None
+            elif not asked and self._due is None:
+                self._due = self.loop.call_later(seconds, self.transport.abort)
+
+    return Connection

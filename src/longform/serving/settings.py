@@ -1,0 +1,79 @@
+"""Settings of the server, with units, checked when made."""
+
+from dataclasses import dataclass, field
+
+from longform.choices import DTYPES, ON_LONG
+from longform.errors import ConfigurationError
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class ServingSettings:
+    """Where the server listens, how it batches, and its limits.
+
+    Args:
+        host: address to listen on; 0.0.0.0 is every network.
+        port: to listen on; 0 is any that is free.
+        name: of the model, in answers; null: the folder's name.
+        max_length: tokens taken of a text; null: all that fit.
+        on_long: a text over that, where a request does not say: cut it (and say so in a header), or refuse it.
+        dtype: auto is bfloat16 where it is fast.
+        device: auto is the first GPU of CUDA, else the CPU.
+        batch_tokens: tokens in a batch, padding included.
+        batch_wait_ms: milliseconds that a text waits for others to share its batch.
+        workers: threads that run the model; each has PyTorch's threads.
+        max_concurrent_requests: answered at a time; more are refused with 429.
+        max_texts: texts in a request.
+        max_request_tokens: tokens in a request.
+        max_request_bytes: bytes of a request's body.
+        max_waiting_tokens: tokens of all requests that are not answered yet; more are refused with 429.
+        max_waiting_bytes: bytes of the bodies of all these requests; more are refused with 429.
+        request_seconds: in which a request is answered, or refused with 504.
+        receive_seconds: in which a request's header, then its body, arrive, and a part of an answer is taken.
+        grace_seconds: after SIGTERM, in which what was accepted is answered.
+        api_key: "Bearer KEY" that requests must bring; null: none, or the environment's LONGFORM_API_KEY.
+        cors_origins: origins whose pages may use the server, as https://example.org; none: no other than its own.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    name: str | None = None
+    max_length: int | None = None
+    on_long: str = field(default="truncate", metadata={"choices": ON_LONG})
+    dtype: str = field(default="float32", metadata={"choices": DTYPES})
+    device: str = "auto"
+    batch_tokens: int = 8192
+    batch_wait_ms: float = 3.0
+    workers: int = 1
+    max_concurrent_requests: int = 1024
+    max_texts: int = 2048
+    max_request_tokens: int = 2**19
+    max_request_bytes: int = 4 * MIB
+    max_waiting_tokens: int = 2**21
+    max_waiting_bytes: int = 256 * MIB
+    request_seconds: float = 300.0
+    receive_seconds: float = 30.0
+    grace_seconds: float = 60.0
+    api_key: str | None = None
+    cors_origins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.on_long not in ON_LONG:
+            raise ConfigurationError(f'on_long is "{self.on_long}"; it is one of {", ".join(ON_LONG)}')
+        if self.dtype not in DTYPES:
+            raise ConfigurationError(f'dtype is "{self.dtype}"; it is one of {", ".join(DTYPES)}')
+        if not 0 <= self.port < 2**16:
+            raise ConfigurationError(f"port is {self.port}; it is from 0 (any that is free) to 65535")
+        positive = (
+            "batch_tokens", "workers", "max_concurrent_requests", "max_texts", "max_request_tokens",
+            "max_request_bytes", "max_waiting_tokens", "max_waiting_bytes", "request_seconds", "receive_seconds",
+            "grace_seconds",
+        )  # fmt: skip
+        for name in positive:
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; it is more than 0")
+        if not self.batch_wait_ms >= 0:
+            raise ConfigurationError(f"batch_wait_ms is {self.batch_wait_ms}; it is 0 or more")
+        if self.api_key is not None and (not self.api_key or not self.api_key.isascii()):
+            raise ConfigurationError("api_key is empty, or has characters that no HTTP header takes; give ASCII")

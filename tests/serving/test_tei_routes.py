@@ -1,0 +1,146 @@
+"""The routes of text-embeddings-inference, in its forms, with the numbers of the inference engine."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from starlette.testclient import TestClient
+
+from longform.inference.classifiers import Classifier
+from longform.serving.engine import Engine
+from longform.serving.settings import ServingSettings
+
+TEXTS = ["the near text", "x", "good bad long short, " * 4]
+LONG = " ".join(str(number % 10) for number in range(200))
+Serve = Callable[..., TestClient]
+
+
+@pytest.fixture(scope="module")
+def classifier(serve: Serve, classifier_folder: Path) -> tuple[TestClient, Classifier]:
+    engine = Engine.load(str(classifier_folder), ServingSettings())
+    return serve(engine, name="labels"), engine.classifier()
+
+
+@pytest.fixture(scope="module")
+def reranker(serve: Serve, reranker_folder: Path) -> tuple[TestClient, Classifier]:
+    engine = Engine.load(str(reranker_folder), ServingSettings())
+    return serve(engine), engine.classifier()
+
+
+def near(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_embed(client: TestClient, engine: Engine) -> None:
+    encoder = engine.encoder()
+    near(client.post("/embed", json={"inputs": TEXTS}).json(), encoder.encode(TEXTS))
+    near(client.post("/embed", json={"inputs": TEXTS[0]}).json(), encoder.encode(TEXTS[:1]))
+    plain = client.post("/embed", json={"inputs": TEXTS, "normalize": False}).json()
+    near(plain, encoder.encode(TEXTS, normalise=False))
+    assert not np.allclose(np.linalg.norm(plain, axis=1), 1.0)
+    asked = client.post("/embed", json={"inputs": TEXTS, "prompt_name": "query", "dimensions": 7}).json()
+    near(asked, encoder.encode(TEXTS, prompt_name="query", truncate_dim=7, normalise=True))
+
+
+def test_long_texts_are_cut_on_either_side_or_refused(client: TestClient, engine: Engine) -> None:
+    encoder = engine.encoder()
+    cut = client.post("/embed", json={"inputs": [LONG, "x"], "truncate": True})
+    near(cut.json(), encoder.encode([LONG, "x"]))
+    assert cut.headers["X-Truncated-Tokens"] == str(200 - 62)
+    left = client.post("/embed", json={"inputs": LONG, "truncate": True, "truncation_direction": "Left"})
+    near(left.json(), encoder.encode([" ".join(LONG.split()[-62:])]))
+    refused = client.post("/embed", json={"inputs": [LONG, "x"], "truncate": False})
+    assert (refused.status_code, refused.json()["error_type"]) == (413, "Validation")
+    assert "text 0 has 202 tokens, the model takes 64" in refused.json()["error"]
+    assert "X-Truncated-Tokens" not in client.post("/embed", json={"inputs": TEXTS}).headers
+
+
+def test_embed_all_gives_the_states_of_all_tokens(client: TestClient, engine: Engine) -> None:
+    encoder = engine.encoder()
+    found = client.post("/embed_all", json={"inputs": TEXTS}).json()
+    for text, states in zip(TEXTS, found, strict=True):
+        inputs = encoder.tokenizer(text, return_tensors="pt")
+        with torch.inference_mode():
+            near(states, encoder.model(**inputs).last_hidden_state[0])
+
+
+def test_similarity(client: TestClient, engine: Engine) -> None:
+    body = {"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS}}
+    vectors = engine.encoder().encode(TEXTS, normalise=True)
+    near(client.post("/similarity", json=body).json(), vectors @ vectors[0])
+
+
+def test_predict_of_single_texts_and_pairs(classifier: tuple[TestClient, Classifier]) -> None:
+    client, ours = classifier
+    records: Any = ours.predict(TEXTS)
+    for given in (TEXTS[0], [TEXTS[0]]):
+        found = client.post("/predict", json={"inputs": given}).json()
+        assert [each["label"] for each in found] == sorted(
+            records[0]["scores"], key=lambda label: -records[0]["scores"][label]
+        )
+        near([each["score"] for each in found], sorted(records[0]["scores"].values(), reverse=True))
+    several = client.post("/predict", json={"inputs": [[text] for text in TEXTS]}).json()
+    for each, record in zip(several, records, strict=True):
+        near({one["label"]: one["score"] for one in each}[record["label"]], record["score"])
+    pair = client.post("/predict", json={"inputs": ["the near", "far text"], "raw_scores": True}).json()
+    logits = ours.logits([("the near", "far text")])[0]
+    near([each["score"] for each in pair], sorted(logits, reverse=True))
+    mixed = client.post("/predict", json={"inputs": [["x"], ["x", "y"]]})
+    assert (mixed.status_code, mixed.json()["error"]) == (422, "inputs: 1 of 2 are pairs: either all are, or none")
+
+
+def test_rerank(reranker: tuple[TestClient, Classifier], client: TestClient) -> None:
+    theirs, ours = reranker
+    logits = ours.logits([("near", text) for text in TEXTS])[:, 0]
+    found = theirs.post(
+        "/rerank", json={"query": "near", "texts": TEXTS, "raw_scores": True, "return_text": True}
+    ).json()
+    assert [each["index"] for each in found] == np.argsort(-logits).tolist()
+    assert [each["text"] for each in found] == [TEXTS[each["index"]] for each in found]
+    near([each["score"] for each in found], np.sort(logits)[::-1])
+    plain = theirs.post("/rerank", json={"query": "near", "texts": TEXTS}).json()
+    near([each["score"] for each in plain], 1 / (1 + np.exp(-np.sort(logits)[::-1])))
+    assert client.post("/rerank", json={"query": "near", "texts": TEXTS}).status_code == 424
+
+
+def test_a_model_of_another_kind_is_refused(client: TestClient, classifier: tuple[TestClient, Classifier]) -> None:
+    labels, _ = classifier
+    for route, body in [
+        ("/embed", {"inputs": "x"}), ("/embed_all", {"inputs": "x"}), ("/chunks", {"inputs": "x"}),
+        ("/similarity", {"inputs": {"source_sentence": "x", "sentences": ["y"]}}),
+        ("/rerank", {"query": "x", "texts": ["y"]}),
+    ]:  # fmt: skip
+        refused = labels.post(route, json=body)
+        assert (refused.status_code, refused.json()["error_type"]) == (424, "Backend"), route
+    assert labels.post("/v1/embeddings", json={"input": "x"}).json()["error"]["code"] == "model_not_found"
+    assert client.post("/predict", json={"inputs": "x"}).status_code == 424
+
+
+def test_tokenize(client: TestClient, engine: Engine) -> None:
+    (found,) = client.post("/tokenize", json={"inputs": "The near 12"}).json()
+    assert [each["id"] for each in found] == engine.runner.tokenizer("The near 12")["input_ids"]
+    assert [each["text"] for each in found] == ["[CLS]", "The", "near", "1", "2", "[SEP]"]
+    assert [(each["start"], each["stop"]) for each in found][1:3] == [(0, 3), (4, 8)]
+    assert [each["special"] for each in found] == [True, False, False, False, False, True]
+    (plain,) = client.post("/tokenize", json={"inputs": "The", "add_special_tokens": False}).json()
+    assert [each["text"] for each in plain] == ["The"]
+
+
+def test_info_and_health(client: TestClient, classifier: tuple[TestClient, Classifier], sentence_folder: Path) -> None:
+    for route in ("/", "/health", "/ping"):
+        assert client.get(route).status_code == 200
+    info = client.get("/info").json()
+    assert (info["model_id"], info["max_input_length"], info["model_dtype"]) == ("tiny", 64, "float32")
+    assert str(sentence_folder.parent) not in client.get("/info").text
+    labels = classifier[0].get("/info").json()
+    assert labels["model_type"]["classifier"]["id2label"] == {"0": "bad", "1": "good", "2": "odd"}
+
+
+def test_an_unknown_prompt_says_which_there_are(client: TestClient, sentence_folder: Path) -> None:
+    refused = client.post("/embed", json={"inputs": "x", "prompt_name": "other"})
+    assert refused.status_code == 422
+    assert "its prompts: query, document" in refused.json()["error"]
+    assert str(sentence_folder.parent) not in refused.text
