@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from longform.evaluation.embeddings import cosines, retrieval_scores
+from longform.evaluation.embeddings import cosines
+from longform.evaluation.retrieval import retrieval_scores
 from longform.training.alignment_sources import PairSource
 from longform.training.alignment_steps import Reader, Step, make_step, sentences_of
 
