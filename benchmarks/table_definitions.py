@@ -2,6 +2,7 @@
 
 from benchmarks.classification_tables import CLASSIFICATION_TABLES
 from benchmarks.compare_tables import COMPARE_TABLES
+from benchmarks.document_tables import DOCUMENT_TABLES
 from benchmarks.long_documents_tables import LONG_DOCUMENTS_TABLES
 from benchmarks.readme_tables import README_TABLES
 from benchmarks.reproduction_tables import REPRODUCTION_TABLES
@@ -111,6 +112,7 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
     ),
     **CLASSIFICATION_TABLES,
     **COMPARE_TABLES,
+    **DOCUMENT_TABLES,
     **LONG_DOCUMENTS_TABLES,
     **README_TABLES,
     **REPRODUCTION_TABLES,
