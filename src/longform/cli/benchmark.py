@@ -100,10 +100,10 @@ def _measure_documents(settings: Any, output: Path) -> None:
     open_grid(output)
     if settings.restart and (aside := set_aside(output, RECORDS)):
         print(f"set aside  {aside}")
-    texts = [document.text for document in read_documents(settings.texts)] or bundled_documents()
+    given = [document.text for document in read_documents(settings.texts)] if settings.texts else bundled_documents()
     threads = [1, 2] if settings.threads is None else [chosen_threads(settings.threads)]
     records = measure_documents(
-        texts, encoder_source(settings.original), {Path(name).name: Path(name) for name in settings.longform}, output,
+        given, encoder_source(settings.original), {Path(name).name: Path(name) for name in settings.longform}, output,
         threads=threads, repeats=settings.repeats, batch_tokens=settings.batch_tokens, only=settings.competitors,
         also=settings.records,
     )  # fmt: skip

@@ -18,8 +18,10 @@ from longform.studies.speed.runtimes import int8_file, onnx_file, onnx_runtime, 
 
 CHUNK = 512  # tokens, special ones included
 CHUNKS = "chunks, transformers float32"  # what others are compared with
-WINDOWS = (32, 64, 128)
-PURE: dict[str, Any] = {"attention_window": None, "projection": "mean", "projected_length": 256, "sink_tokens": 8}
+CONVERSIONS: dict[str, dict[str, Any]] = {  # of the original, by name: options of ``convert``
+    **{f"window {window}": {"attention_window": window} for window in (32, 64, 128)},
+    "pure mean": {"attention_window": None, "projection": "mean", "projected_length": 256, "sink_tokens": 8},
+}
 LOWEST = {"float32": 0.9999, "bfloat16": 0.99, "int8": 0.9}  # cosine of a document's vector to what it should be
 
 
@@ -82,8 +84,7 @@ def all_readings(
         chunks(name="chunks, ONNX Runtime int8", dtype="int8", open=partial(run_by, onnx_runtime, "int8")),
         chunks(name="chunks, OpenVINO", dtype=dtypes[-1], open=partial(run_by, openvino_runtime, "float32")),
     ]
-    converted = {f"window {window}": {"attention_window": window} for window in WINDOWS} | {"pure mean": PURE}
-    for name, options in converted.items():
+    for name, options in CONVERSIONS.items():
         for dtype in dtypes:
             place = partial(_converted, original, folder / name.replace(" ", "-"), max_length=length, **options)
             found.append(_longform(f"Longform, {name}, {dtype}", dtype, place))
