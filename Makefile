@@ -101,6 +101,7 @@ tables: $(STAMP)
 	$(PYTHON) -m benchmarks.speed_pictures
 	$(PYTHON) -m benchmarks.compare_pictures
 	$(PYTHON) -m benchmarks.figure3_pictures
+	$(PYTHON) -m benchmarks.frontier_picture
 	$(PYTHON) -m benchmarks.tables
 
 # What pyproject.toml promises, the lower bounds themselves, and the newest that the registry has, without constraints.txt;

@@ -41,8 +41,8 @@ from longform.training.students import with_labels
 CUT, WORDS, LONGFORM = "cut", "words", "longform"
 CHUNKS = {f"chunks of {average}": average for average in AVERAGES}
 CONTENDERS = (CUT, *CHUNKS, WORDS, LONGFORM)
-STRENGTHS = (1.0, 10.0, 100.0, 1000.0)  # inverse regularisation of the words' regression; chosen in validation
-MOST_FEATURES = 100_000
+STRENGTHS = (1.0, 10.0, 100.0)  # inverse regularisation of the words' regression; chosen in validation
+MOST_FEATURES = 50_000
 
 
 def start(contender: str, split: Split, options: argparse.Namespace, folder: Path) -> int:

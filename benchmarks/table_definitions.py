@@ -3,7 +3,9 @@
 from benchmarks.campaign_table import campaign
 from benchmarks.classification_tables import CLASSIFICATION_TABLES
 from benchmarks.compare_tables import COMPARE_TABLES
+from benchmarks.document_tables import DOCUMENT_TABLES
 from benchmarks.long_documents_tables import LONG_DOCUMENTS_TABLES
+from benchmarks.long_retrieval_tables import LONG_RETRIEVAL_TABLES
 from benchmarks.readme_tables import README_TABLES
 from benchmarks.reproduction_tables import REPRODUCTION_TABLES
 from benchmarks.spectrum_tables import SPECTRUM_TABLES
@@ -107,7 +109,9 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
     ),
     **CLASSIFICATION_TABLES,
     **COMPARE_TABLES,
+    **DOCUMENT_TABLES,
     **LONG_DOCUMENTS_TABLES,
+    **LONG_RETRIEVAL_TABLES,
     **README_TABLES,
     **REPRODUCTION_TABLES,
     **SPECTRUM_TABLES,

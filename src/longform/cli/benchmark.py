@@ -5,9 +5,10 @@ from typing import Any
 
 from longform.choices import DTYPES
 from longform.cli.arguments import add_restart, command_parser, one_of
-from longform.cli.printing import print_next
+from longform.cli.printing import command, print_next, print_table
 from longform.errors import require
 
+DOCUMENTS = "documents"  # the preset of whole documents, which is no grid of cells
 # What the tables of longform.studies.speed have, which import torch; a test compares them.
 PRESETS = ("small", "bars", "bars-train", "variants", "batches", "dtypes", "memory", "million", "paper", "full")
 SIZES = ("tiny", "minilm", "base")
@@ -31,8 +32,9 @@ def parser() -> Any:
         "cores --preset small takes under 10 minutes, variants about 12, batches about 8, bars about 60, bars-train "
         "about 30, million about 20, paper about 90; full takes days and is meant to be cut with the other options.",
     )  # fmt: skip
-    made.add_argument("--preset", **one_of(PRESETS), default="small", help="what is measured; what --lengths ... "
-                      "--competitors choose replaces that of its first stage, others are left out")  # fmt: skip
+    made.add_argument("--preset", **one_of((*PRESETS, DOCUMENTS)), default="small", help="what is measured; what "
+                      "--lengths ... --competitors choose replaces that of its first stage, others are left out; "
+                      "documents: whole ones, end to end, beside other runtimes")  # fmt: skip
     made.add_argument("--lengths", type=int, nargs="+", default=[], help="tokens of a text")
     made.add_argument("--sizes", nargs="+", **one_of(SIZES), default=[], help="minilm: 6 layers x 384; base: 12 layers "
                       "x 768; tiny: for a trial")  # fmt: skip
@@ -55,6 +57,12 @@ def parser() -> Any:
                       help="whose floors are timed; null: the preset's")  # fmt: skip
     made.add_argument("--threads", type=int | None, default=None, help="CPU threads; null: as torch chooses")
     made.add_argument("--device", **one_of(("auto", "cpu", "cuda")), default="auto", help="auto: the first GPU, if any")
+    made.add_argument("--texts", nargs="+", default=[], help="of --preset documents: files or folders of documents; "
+                      "else the longest licence texts of the demo's package")  # fmt: skip
+    made.add_argument("--original", default="bundled", help="of --preset documents: the encoder that reads chunks, a "
+                      "folder or hub name; bundled: all-MiniLM-L6-v2 of its package")  # fmt: skip
+    made.add_argument("--longform", nargs="+", default=[], help="of --preset documents: more folders of Longforms made "
+                      "of the original, beside those that are converted from it")  # fmt: skip
     made.add_argument("--output", type=Path, default=Path("runs/benchmark"), help="folder for records and report")
     add_restart(made, "the rows that are there; the records so far stay in the folder as records-until-TIME.jsonl")
     made.add_argument("--records", type=Path | None, default=None, help="another .jsonl file that new records are "
@@ -65,6 +73,11 @@ def parser() -> Any:
 def run(settings: Any) -> None:
     """Measure what is lacking, write the report, and say where it is."""
     from longform.runs.output import check_output, sole_output
+
+    if settings.preset == DOCUMENTS:
+        with sole_output(settings.output, folder=True) as output:
+            _measure_documents(settings, output)
+        return
     from longform.studies.speed.cell_run import Effort
     from longform.studies.speed.competitors import chosen_competitors
     from longform.studies.speed.presets import chosen_stages
@@ -86,6 +99,28 @@ def run(settings: Any) -> None:
         _measure(stages, settings, output)
     print(f"saved  {output} (report.html, tables.md, pictures, records.jsonl)")
     print_next(f"open {output}/report.html")
+
+
+def _measure_documents(settings: Any, output: Path) -> None:
+    from longform.data.bundled import encoder_source
+    from longform.data.text import read_documents
+    from longform.studies.speed.documents import RECORDS, bundled_documents, measure_documents, rows_of
+    from longform.studies.speed.grid import open_grid, set_aside
+    from longform.studies.speed.selection import chosen_threads
+
+    open_grid(output)
+    if settings.restart and (aside := set_aside(output, RECORDS)):
+        print(f"set aside  {aside}")
+    given = [document.text for document in read_documents(settings.texts)] if settings.texts else bundled_documents()
+    threads = [1, 2] if settings.threads is None else [chosen_threads(settings.threads)]
+    records = measure_documents(
+        given, encoder_source(settings.original), {Path(name).name: Path(name) for name in settings.longform}, output,
+        threads=threads, repeats=settings.repeats, batch_tokens=settings.batch_tokens, only=settings.competitors,
+        also=settings.records,
+    )  # fmt: skip
+    print_table("whole documents, end to end", rows_of(records))
+    print(f"saved  {output} (documents.jsonl)")
+    print_next(command("evaluate", "retrieval", "--queries", "queries.jsonl", "--documents", "documents.jsonl"))
 
 
 def _measure(stages: Any, settings: Any, output: Path) -> None:

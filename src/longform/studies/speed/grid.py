@@ -103,13 +103,13 @@ def may_have_passed(record: Record) -> bool:
     return str(record.metrics["missing"]).startswith(PASSING)
 
 
-def set_aside(output: Path) -> Path | None:
+def set_aside(output: Path, name: str = RECORDS) -> Path | None:
     """Give the records in ``output`` another name, so that all is measured again; returns it, None without records."""
-    path = output / RECORDS
+    path = output / name
     if not path.exists():
         return None
     now = datetime.datetime.now(datetime.UTC)
-    return path.rename(path.with_name(f"records-until-{now:%Y%m%dT%H%M%S%f}.jsonl"))
+    return path.rename(path.with_name(f"{path.stem}-until-{now:%Y%m%dT%H%M%S%f}.jsonl"))
 
 
 def key_of(settings: Mapping[str, Any]) -> str:

@@ -1,0 +1,54 @@
+"""The table of long retrieval beside what people would do: intervals, and differences paired by query."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from benchmarks.table_kinds import ComputedTable, Rows
+from longform.evaluation.resampling import bootstrap
+
+CHUNKS, BM25 = "original, chunks averaged", "BM25"
+FUSED = f" + {BM25}"
+HEADS = ["data", "contender", "nDCG@10", "95 %", "less chunks", "with BM25", "95 %", "less BM25"]
+
+
+def beside_each_other(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """A line a contender of each set, alone and fused with BM25."""
+    sets: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in rows:
+        sets.setdefault(row["settings"]["data"], {})[row["settings"]["contender"]] = row
+    body = []
+    for data, found in sets.items():
+        values = {name: np.array(row["metrics"]["per_query"][0]) for name, row in found.items()}
+        for name in found:
+            if name.endswith(FUSED):
+                continue
+            alone = [*score(values[name]), difference(values[name], values.get(CHUNKS) if name != CHUNKS else None)]
+            fused = values.get(name + FUSED)
+            both = ["", "", ""] if fused is None else [*score(fused), difference(fused, values.get(BM25))]
+            body.append([data, name, *alone, *both])
+    return HEADS, body
+
+
+def score(values: np.ndarray) -> tuple[str, str]:
+    """The mean, and its interval."""
+    found = bootstrap(values)
+    return f"{found.mean:.1f}", f"{found.low:.1f} to {found.high:.1f}"
+
+
+def difference(values: np.ndarray, others: np.ndarray | None) -> str:
+    """The mean difference, and its interval."""
+    if others is None:
+        return ""
+    return "{:+.1f} ({:+.1f} to {:+.1f})".format(*bootstrap(values - others))
+
+
+LONG_RETRIEVAL_TABLES = {
+    "long_retrieval": ComputedTable(
+        make=beside_each_other,
+        records="long_retrieval",
+        row=("settings.data", "settings.contender"),
+        order=("settings.data",),
+    ),
+}
