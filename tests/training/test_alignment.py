@@ -25,9 +25,10 @@ from longform.inference.encoders import Encoder
 from longform.training.alignment import align
 from longform.training.alignment_loss import AlignmentLoss, Wanted, ranking_loss
 from longform.training.alignment_model import open_sentence_model
+from longform.training.alignment_reading import Reader
 from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
 from longform.training.alignment_sources import Example
-from longform.training.alignment_steps import Reader, make_step
+from longform.training.alignment_steps import make_step
 from longform.training.settings import autocast
 from longform.training.trainer import NumberedStepsTrainer
 
@@ -92,18 +93,30 @@ def test_the_loss_is_that_of_sentence_transformers(longform_model: Path) -> None
     queries, documents = torch.randn(5, 7), torch.randn(5, 7)
     other = MultipleNegativesRankingLoss(SentenceTransformer(str(longform_model), device="cpu"), scale=20.0)
     expected = other.compute_loss_from_embeddings([queries, documents], None)
-    found = ranking_loss(queries, documents, torch.arange(5), torch.zeros(5, 5, dtype=torch.bool), 0.05)
+    answers = torch.eye(5, dtype=torch.bool)
+    found = ranking_loss(queries, documents, answers, torch.zeros(5, 5, dtype=torch.bool), 0.05)
     torch.testing.assert_close(found, expected)
-    excluded = torch.eye(5, dtype=torch.bool).roll(1, dims=1)  # one wrong document of each query does not count
-    assert ranking_loss(queries, documents, torch.arange(5), excluded, 0.05) < found
+    excluded = answers.roll(1, dims=1)  # one wrong document of each query does not count
+    assert ranking_loss(queries, documents, answers, excluded, 0.05) < found
 
 
-@pytest.mark.parametrize(("strategy", "dropout"), [("whole", 0.3), ("chunk-average", 0.0)])
+def test_the_nearest_answer_is_the_answer() -> None:
+    queries, given = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0], [1.0, 0.1], [1.0, 1.0], [-1.0, 0.0]])
+    answers, nothing = torch.tensor([[True, True, False, False]]), torch.zeros(1, 4, dtype=torch.bool)
+    alone = torch.tensor([[True, False, False]])
+    expected = ranking_loss(queries, given[1:], alone, nothing[:, 1:], 0.5)  # without the answer that is farther
+    torch.testing.assert_close(ranking_loss(queries, given, answers, nothing, 0.5), expected)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "dropout", "passage_tokens"), [("whole", 0.3, None), ("chunk-average", 0.0, None), ("whole", 0.0, 9)]
+)
 def test_the_gradient_cache_gives_the_gradient_of_the_whole_step(
-    strategy: str, dropout: float, original: Path, longform_model: Path, pairs: tuple[list[str], list[str]]
-) -> None:
+    strategy: str, dropout: float, passage_tokens: int | None, original: Path, longform_model: Path,
+    pairs: tuple[list[str], list[str]],
+) -> None:  # fmt: skip
     opened = open_sentence_model(longform_model if strategy == "whole" else original, None, CPU)
-    settings = AlignmentSettings(strategy=strategy, tokens_per_forward=40)
+    settings = AlignmentSettings(strategy=strategy, tokens_per_forward=40, passage_tokens=passage_tokens)
     reader = Reader(opened.trained.sides, settings, 64 if strategy == "whole" else None)
     queries, documents = pairs
     examples = [Example(i, 2 * documents[i], [queries[i], f"{queries[i]} too"], [{i}, {i, 2}]) for i in range(4)]
@@ -143,6 +156,40 @@ def test_a_step_reads_what_is_read_in_use(strategy: str, original: Path, pairs: 
         np.testing.assert_allclose(unit, encoder.encode(texts, strategy=strategy), atol=1e-5)
 
 
+def test_passages_are_those_of_the_whole_reading(longform_model: Path, pairs: tuple[list[str], list[str]]) -> None:
+    opened = open_sentence_model(longform_model, None, CPU)
+    reader = Reader(opened.trained.sides, AlignmentSettings(passage_tokens=9, tokens_per_forward=70), 64)
+    examples = [
+        Example(place, text, [pairs[0][place]], [{place}], at)
+        for place, (text, at) in enumerate([(pairs[1][0], 60), ("a text", None), (pairs[1][2], None)])
+    ]
+    step = make_step(examples, [], reader)
+    with torch.no_grad():
+        _, found, _ = step.parted(
+            [opened.trained.eval()(batch)["sentence_embedding"] for batch in step.reading.batches]
+        )
+    encoder = Encoder.from_pretrained(longform_model, device="cpu")
+    expected = list(encoder.encode_chunks([example.document for example in examples], chunk_tokens=9))
+    unit = torch.nn.functional.normalize(found, dim=-1).numpy()
+    np.testing.assert_allclose(unit, np.concatenate([each.vectors for each in expected]), atol=1e-5)
+    counts = [len(each.vectors) for each in expected]
+    assert step.starts == [0, counts[0], counts[0] + 1]
+    known = next(number for number, (start, stop) in enumerate(expected[0].spans) if start <= 60 < stop)
+    assert step.answers[0].nonzero().flatten().tolist() == [known]
+    assert step.answers.sum(dim=1).tolist() == [1, 1, counts[2]]
+
+
+def test_passages_are_found_after_training(original: Path, pairs: tuple[list[str], list[str]]) -> None:
+    texts = AlignmentSource(texts=[f"{text} {other}" for text, other in zip(*[pairs[1]] * 2, strict=True)], weight=2)
+    settings = AlignmentSettings(
+        max_steps=3, documents_per_step=4, passage_tokens=8, strategy="chunk-average", heldout_documents=2,
+        keep_texts=4, dtype="float32",
+    )  # fmt: skip
+    result = align(original, [texts, AlignmentSource(pairs=pairs)], settings, progress=False)
+    assert result.steps == 3
+    assert 0 < result.after["ndcg"] <= 1
+
+
 def test_an_answer_is_no_wrong_answer(longform_model: Path) -> None:
     opened = open_sentence_model(longform_model, None, CPU)
     examples = [
@@ -151,7 +198,7 @@ def test_an_answer_is_no_wrong_answer(longform_model: Path) -> None:
         Example(9, "another text", ["good"], [{9}]),
     ]
     step = make_step(examples, [], Reader(opened.trained.sides, SETTINGS, 64))
-    assert step.target.tolist() == [0, 0, 1, 2]
+    assert step.answers.int().tolist() == [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
     assert step.excluded.tolist() == [[False, False, True], [False, True, False], [False] * 3, [False] * 3]
 
 
@@ -255,6 +302,7 @@ def test_a_killed_run_ends_with_the_same_weights(
         (["a text"], {}, DataError, "a row with fields is needed, this is str"),
         ([{"query": "a", "text": "b"}], {}, DataError, 'no field "document"; the fields there are: query, text'),
         ([AlignmentSource(pairs="a"), "b"], {}, ConfigurationError, "sources are AlignmentSource, all of them"),
+        ((["a", "b"], ["c", "d"]), {"passage_tokens": 63}, ConfigurationError, "is more than the model takes .*: 62"),
         ((["a", "b"], ["c", "d"]), {"max_length": 99}, ConfigurationError, "max_length is 99, but the model takes 64"),
         (AlignmentSource(texts=["a. b."] * 3), {}, DataError, r"no pair \(passage, sentence\) can be made of any of 3"),
     ],

@@ -30,13 +30,16 @@ def test_a_pair_that_is_made_of_a_text(kind: str) -> None:
         assert pair is not None
         assert pair.query in TEXT
         assert pair.query not in pair.document
+        if kind in ("sentence", "passage"):
+            assert pair.at is not None
+            assert abs(TEXT.index(pair.query) - pair.at) <= 2  # white space
         assert sorted(f"{pair.query} {pair.document}".split()) == sorted(TEXT.split())  # nothing is lost or doubled
     assert made_pair(kind, "short", None, random.Random(0)) is None
 
 
 def test_a_title_is_a_field_or_the_first_line() -> None:
-    assert made_pair("title", TEXT, None, random.Random(0)) == ("Of long texts", TEXT.partition("\n")[2])
-    assert made_pair("title", "About. The rest.", "About.", random.Random(0)) == ("About.", "The rest.")
+    assert made_pair("title", TEXT, None, random.Random(0))[:2] == ("Of long texts", TEXT.partition("\n")[2])
+    assert made_pair("title", "About. The rest.", "About.", random.Random(0)) == ("About.", "The rest.", None)
     assert made_pair("title", "x" * 300 + "\nrest", None, random.Random(0)) is None
 
 
@@ -55,7 +58,7 @@ def test_pairs_of_files_and_memory_are_the_same(tmp_path: Path) -> None:
     assert len({source.key for source in found}) == 1
     examples = [source.example(0, random.Random(0), most=None) for source in found]
     assert examples == [examples[0]] * 4
-    assert examples[0][1:] == ("d0", ["q0", "q1"], [{0}, {0}])
+    assert examples[0][1:] == ("d0", ["q0", "q1"], [{0}, {0}], None)
     assert len(found[0].example(0, random.Random(0), most=1).queries) == 1
 
 

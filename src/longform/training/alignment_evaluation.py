@@ -13,8 +13,9 @@ from torch import Tensor
 
 from longform.evaluation.embeddings import cosines
 from longform.evaluation.retrieval import retrieval_scores
+from longform.training.alignment_reading import Reader
 from longform.training.alignment_sources import PairSource
-from longform.training.alignment_steps import Reader, Step, make_step, sentences_of
+from longform.training.alignment_steps import Step, make_step, sentences_of
 
 SHORT_TEXTS = 64
 
@@ -61,14 +62,14 @@ class Heldout:
         for step in self.steps:
             with torch.no_grad():
                 vectors = [read(dict(batch)) for batch in step.reading.batches]
-            queries, documents, short = (part.cpu().numpy() for part in step.parted(vectors))
-            relevant = [
-                {own, *np.flatnonzero(others).tolist()}
-                for own, others in zip(step.target.tolist(), step.excluded.numpy(), strict=True)
-            ]
-            scores.append((retrieval_scores(queries, documents, relevant).ndcg, len(queries)))
+            queries, given, short = (part.cpu().numpy() for part in step.parted(vectors))
+            counts = (step.answers | step.excluded).numpy()
+            per_document = np.maximum.reduceat(counts, step.starts, axis=1)
+            relevant = [set(np.flatnonzero(row).tolist()) for row in per_document]
+            found = retrieval_scores(queries, given, relevant, starts=np.array(step.starts))
+            scores.append((found.ndcg, len(queries)))
             if len(short) and self.before is not None:
                 cosine = float(cosines(short, self.before).mean())
         asked = sum(count for _, count in scores)
         ndcg = sum(score * count for score, count in scores) / asked
-        return Found(ndcg, cosine, asked, sum(step.excluded.shape[1] for step in self.steps))
+        return Found(ndcg, cosine, asked, sum(len(step.starts) for step in self.steps))

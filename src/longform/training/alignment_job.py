@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from longform.errors import require
+from longform.data.special_tokens import special_tokens
+from longform.errors import ConfigurationError, require
 from longform.inference.loading import checked_limit
 from longform.inference.weights import quiet_transformers, reading
 from longform.runs.digest import content_key
@@ -20,9 +21,10 @@ from longform.runs.subject import model_key
 from longform.training.alignment_evaluation import Found, Heldout
 from longform.training.alignment_loss import AlignmentLoss, Wanted
 from longform.training.alignment_model import OpenedModel
+from longform.training.alignment_reading import PLAIN, Reader
 from longform.training.alignment_settings import DEFAULT_STEPS, AlignmentSettings
 from longform.training.alignment_sources import PairSource
-from longform.training.alignment_steps import PLAIN, AlignmentSteps, Reader, Step
+from longform.training.alignment_steps import AlignmentSteps, Step
 from longform.training.job import Job, smallest_budget
 from longform.training.low_rank_adapter import LowRankAdapter
 from longform.training.plots import learning_curve
@@ -36,6 +38,11 @@ from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, e
 def document_limit(opened: OpenedModel, settings: AlignmentSettings) -> int | None:
     """Tokens that are read of a document, None: all. Raises ConfigurationError for more than the model takes."""
     encoder = opened.trained.sides[PLAIN]
+    room = encoder.limit - special_tokens(encoder.tokenizer).total
+    if settings.passage_tokens is not None and settings.passage_tokens > room:
+        raise ConfigurationError(
+            f"passage_tokens={settings.passage_tokens} is more than the model takes beside special tokens: {room}"
+        )
     if settings.strategy != "whole":
         return settings.max_length
     return checked_limit(encoder.limit, settings.max_length, name="the model")

@@ -1,7 +1,7 @@
 """The loss of an alignment, by sentence-transformers' gradient cache: one batch's activations in memory at a time.
 
 Imported where sentence-transformers is known to be installed (``longform.training.alignment_model``).
-Axes: Q queries, D documents, S short texts, V vectors of a step, F features.
+Axes: Q queries, P documents or passages, S short texts, F features.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,17 @@ from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 from longform.training.alignment_steps import Step
 
 
-def ranking_loss(queries: Tensor, documents: Tensor, target: Tensor, excluded: Tensor, temperature: float) -> Tensor:
-    """Cross-entropy of each query's own document among all (InfoNCE), by cosine; mean over queries.
+def ranking_loss(queries: Tensor, given: Tensor, answers: Tensor, excluded: Tensor, temperature: float) -> Tensor:
+    """Cross-entropy of each query's answer among all that are given (InfoNCE), by cosine; mean over queries.
 
-    ``queries`` (Q, F), ``documents`` (D, F), ``target`` long (Q), ``excluded`` bool (Q, D): documents that do not
-    count for a query. With one query a document this is sentence-transformers' MultipleNegativesRankingLoss.
+    ``queries`` (Q, F), ``given`` (P, F), ``answers`` bool (Q, P): of these the nearest is the answer, and the others do
+    not count; ``excluded`` bool (Q, P): nor do these. With one answer of its own for each query this is
+    sentence-transformers' MultipleNegativesRankingLoss.
     """
-    cosines = normalize(queries, dim=-1) @ normalize(documents, dim=-1).T
-    return cross_entropy((cosines / temperature).masked_fill(excluded, -torch.inf), target)
+    scores = normalize(queries, dim=-1) @ normalize(given, dim=-1).T / temperature
+    target = scores.detach().masked_fill(~answers, -torch.inf).argmax(dim=1)
+    left_out = (answers | excluded).scatter(1, target[:, None], False)
+    return cross_entropy(scores.masked_fill(left_out, -torch.inf), target)
 
 
 class Wanted(NamedTuple):
@@ -70,9 +73,9 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
         vectors = [batch for column in reps for batch in column]
         device = vectors[0].device
         with torch.autocast(device.type, enabled=False):
-            queries, documents, short = step.parted(vectors)
-            target, excluded = step.target.to(device), step.excluded.to(device)
-            loss = ranking = ranking_loss(queries, documents, target, excluded, self.temperature)
+            queries, given, short = step.parted(vectors)
+            answers, excluded = step.answers.to(device), step.excluded.to(device)
+            loss = ranking = ranking_loss(queries, given, answers, excluded, self.temperature)
             self.last = {"ranking": float(ranking.detach())}
             if len(step.short):
                 moved = (1 - cosine_similarity(short, kept, dim=-1)).mean()

@@ -19,7 +19,7 @@ from longform.inference.weights import quiet_transformers, reading
 from longform.models.configuration_linformer import LinformerConfig
 from longform.runs.files import read_json
 from longform.runs.subject import model_identity
-from longform.training.alignment_steps import DOCUMENT, PLAIN, QUERY
+from longform.training.alignment_reading import DOCUMENT, PARTS, PLAIN, QUERY
 from longform.training.checkpoints import WEIGHTS
 
 
@@ -40,12 +40,21 @@ class SentenceModel(nn.Module):
         return self.sides[PLAIN].model.config
 
     def forward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
-        """Vectors (B, F) of a batch of one ``side``, not normalised."""
+        """Vectors (B, F) of a batch of one ``side``, or those of its ``parts``, not normalised."""
         encoder = self.sides[batch["side"]]
         inputs = {name: value for name, value in batch.items() if isinstance(value, Tensor)}
         found = encoder.model(**inputs)
+        states, layers = found.last_hidden_state, found.get("hidden_states")
         own = {**inputs, "attention_mask": inputs["attention_mask"].clone()}  # modules may write into it
-        return {"sentence_embedding": encoder.pool(found.last_hidden_state, own, found.get("hidden_states"))}
+        if PARTS not in batch:
+            return {"sentence_embedding": encoder.pool(states, own, layers)}
+        vectors = []
+        for row, start, end in batch[PARTS]:
+            here = (slice(row, row + 1), slice(start, end))
+            tokens = {name: value[here] for name, value in own.items()}
+            above = None if layers is None else tuple(layer[here] for layer in layers)
+            vectors.append(encoder.pool(states[here], tokens, above, prompted=start == 0))
+        return {"sentence_embedding": torch.cat(vectors)}
 
     def save_pretrained(self, folder: str | Path, **_: Any) -> None:
         """The weights of a checkpoint."""

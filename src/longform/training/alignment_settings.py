@@ -23,8 +23,8 @@ class AlignmentSource:
         make: what is made of ``texts``, in turn: "sentence" or "passage" (a sentence, or some up to 100 words, asks for
             the text without them), "title" (the first line, or ``title_field``, for the rest), "halves" (the first half
             for the second).
-        query_field: field with a query.
-        document_field: field with the document of a pair.
+        query_field: field of a record with its query.
+        document_field: field of a record with the query's document.
         relevant_field: field with the id, or list of ids, of a query's documents.
         id_field: field with the id of one of ``documents``.
         text_field: field with the text of one of ``documents`` or ``texts``.
@@ -74,6 +74,10 @@ class AlignmentSettings:
             the whole document in chunks.
         strategy: how a document is read: "whole" (in one pass), or "chunk-average" (windows of what the model takes,
             their vectors averaged, as ``longform embed --strategy chunk-average`` does).
+        passage_tokens: tokens of a passage, where a query is to find the passages of its document in place of the one
+            vector of the whole: pooled from the whole reading ("whole"), or each read alone ("chunk-average"). The
+            answer is the passage that a made query was taken from, else the nearest one of the document. Default: one
+            vector a document.
         documents_per_step: documents of one optimiser step, of each process: a query's other documents are what it must
             tell its own from.
         queries_per_document: queries of a document in one step at most.
@@ -108,6 +112,7 @@ class AlignmentSettings:
 
     max_length: int | None = None
     strategy: str = one_of(STRATEGIES, "whole")
+    passage_tokens: int | None = None
     documents_per_step: int = 8
     queries_per_document: int = 4
     tokens_per_forward: int = 8192
@@ -136,7 +141,9 @@ class AlignmentSettings:
     def __post_init__(self) -> None:
         check_training(self)
         check_choices(self)
-        check_positive(self, "max_length", "temperature", "queries_per_document", "keep_texts", "lora_rank")
+        check_positive(
+            self, "max_length", "passage_tokens", "temperature", "queries_per_document", "keep_texts", "lora_rank"
+        )
         check_least(self, documents_per_step=2, heldout_documents=0, evaluations=0)
         check_between(self, 0, 1, "dropout")
         if not 0 <= self.keep_weight < math.inf:

@@ -18,12 +18,16 @@ HELDOUT = 5  # of so many documents at most one is held out
 
 
 class Example(NamedTuple):
-    """A document of a source, queries that ask for it, and for each the places of all documents that answer it."""
+    """A document of a source, queries that ask for it, and for each the places of all documents that answer it.
+
+    ``at``: the character at which the queries were taken from the document, where that is known.
+    """
 
     place: int
     document: str
     queries: list[str]
     answers: list[set[int]]
+    at: int | None = None
 
 
 class PairSource(ABC):
@@ -107,7 +111,7 @@ class MadePairs(PairSource):
         """See PairSource; one query, and the document without it."""
         pair = self._made(place, draw)
         assert pair is not None, "what can be made of a text does not depend on what is drawn"
-        return Example(place, pair.document, [pair.query], [{place}])
+        return Example(place, pair.document, [pair.query], [{place}], pair.at)
 
 
 def open_source(source: AlignmentSource, *, characters: int | None, heldout: int, seed: int) -> PairSource:

@@ -1,107 +1,45 @@
 """Steps of an alignment by their number: documents of one source with queries, and short texts, as batches of tokens.
 
-Axes: Q queries, D documents, S short texts, in this order the texts of a step; V vectors, of which a text has one
-or, in chunks, several.
+Axes: Q queries, D documents, P what answers a query (a document, or its passages), S short texts, F features.
 """
 
 import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from longform.data.batching import TokenizedText, batches_of, tokenize
 from longform.data.spans import sentence_spans
-from longform.data.special_tokens import content_ids, special_tokens
-from longform.inference.encoders import Encoder
-from longform.inference.strategies import chunks
+from longform.training.alignment_reading import DOCUMENT, PLAIN, QUERY, Reader, Reading
 from longform.training.alignment_settings import AlignmentSettings
 from longform.training.alignment_sources import Example, PairSource
 
-QUERY, DOCUMENT, PLAIN = "query", "document", "plain"  # what stands before a text: the prompt of its side
 SHORT = (20, 300)  # characters of a sentence that is to keep its vector
 
 
-class Reading(NamedTuple):
-    """``batches``: keyword arguments of the encoder, and the ``side``. Of each of their vectors, in order (V):
-    ``owner``, the text that it belongs to, and ``share``, its part of that text's vector. ``tokens``: without padding.
-    """
-
-    batches: list[dict[str, Any]]
-    owner: Tensor
-    share: Tensor
-    tokens: int
-
-
-def text_vectors(vectors: Sequence[Tensor], reading: Reading, texts: int) -> Tensor:
-    """The vectors (texts, F), float32, of all texts that were read, from those of each batch (B, F)."""
-    every = torch.cat(list(vectors)).float()
-    owner, share = reading.owner.to(every.device), reading.share.to(every.device)
-    return every.new_zeros(texts, every.shape[1]).index_add(0, owner, every * share[:, None])
-
-
 class Step(NamedTuple):
-    """``reading`` of Q + D + S texts. ``target`` long (Q): each query's document; ``excluded`` bool (Q, D): documents
-    that are no wrong answers to it. ``short``: the S texts that are to keep their vectors.
+    """``reading`` of queries, documents and short texts. ``answers`` bool (Q, P): one of these is the answer, the
+    nearest; ``excluded`` bool (Q, P): these are neither right nor wrong. ``starts`` (D): where each document's begin.
+    ``short``: the S texts that are to keep their vectors.
     """
 
     reading: Reading
-    target: Tensor
+    answers: Tensor
     excluded: Tensor
+    starts: list[int]
     short: list[str]
 
     @property
     def weight(self) -> float:
         """Queries in it."""
-        return len(self.target)
+        return len(self.answers)
 
     def parted(self, vectors: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """The vectors of queries (Q, F), documents (D, F) and short texts (S, F), from those of each batch."""
-        sizes = [*self.excluded.shape, len(self.short)]
-        queries, documents, short = text_vectors(vectors, self.reading, sum(sizes)).split(sizes)
-        return queries, documents, short
-
-
-class Reader:
-    """Texts as batches. ``sides``: the encoder with the prompt of each side; ``limit``: tokens of a text, None: all."""
-
-    def __init__(self, sides: dict[str, Encoder], settings: AlignmentSettings, limit: int | None) -> None:
-        self.sides, self.settings, self.limit = sides, settings, limit
-        self.special = special_tokens(sides[PLAIN].tokenizer)
-
-    def read(self, texts: Sequence[tuple[str, str]]) -> Reading:
-        """Texts with their sides."""
-        batches: list[dict[str, Any]] = []
-        owner: list[int] = []
-        share: list[float] = []
-        tokens = 0
-        for side, encoder in self.sides.items():
-            places = [place for place, text in enumerate(texts) if text[0] == side]
-            pieces = self._pieces([encoder.prompt + texts[place][1] for place in places], encoder)
-            flat = [(place, piece, part) for place, own in zip(places, pieces, strict=True) for piece, part in own]
-            for batch in batches_of(
-                [piece for _, piece, _ in flat], encoder.tokenizer, self.settings.tokens_per_forward
-            ):
-                batches.append({**batch.model_inputs(encoder.model.device), "side": side})
-                owner += [flat[index][0] for index in batch.indices]
-                share += [flat[index][2] for index in batch.indices]
-                tokens += sum(batch.tokens)
-        return Reading(batches, torch.tensor(owner), torch.tensor(share), tokens)
-
-    def _pieces(self, texts: list[str], encoder: Encoder) -> list[list[tuple[TokenizedText, float]]]:
-        """What the encoder reads of each text, with the share that each piece has in the text's vector."""
-        if not texts:
-            return []
-        if self.settings.strategy == "whole":
-            return [[(text, 1.0)] for text in tokenize(texts, encoder.tokenizer, max_length=self.limit)]
-        found = []
-        for ids in content_ids(encoder.tokenizer, texts):
-            ids = ids if self.limit is None else ids[: self.limit - self.special.total]
-            windows = chunks(ids, size=encoder.limit - self.special.total, overlap=0)
-            found.append([(TokenizedText(self.special.around(w)), max(1, len(w)) / max(1, len(ids))) for w in windows])
-        return found
+        """The vectors of queries (Q, F), answers (P, F) and short texts (S, F), from those of each batch."""
+        queries, answers, short = self.reading.vectors(vectors).split([*self.answers.shape, len(self.short)])
+        return queries, answers, short
 
 
 class AlignmentSteps:
@@ -169,17 +107,29 @@ def sentences_of(documents: Sequence[str], most: int, draw: random.Random) -> li
 
 def make_step(examples: Sequence[Example], short: Sequence[str], reader: Reader) -> Step:
     """One step of these examples. A document that holds a query word for word is no wrong answer to it either."""
-    queries = [
-        (query, answers, place) for place, example in enumerate(examples)
+    asked = [
+        (number, query, answers) for number, example in enumerate(examples)
         for query, answers in zip(example.queries, example.answers, strict=True)
     ]  # fmt: skip
-    excluded = [
-        [place != own and (example.place in answers or query in example.document)
-         for place, example in enumerate(examples)]
-        for query, answers, own in queries
-    ]  # fmt: skip
-    texts = [(QUERY, query) for query, _, _ in queries]
+    texts = [(QUERY, query) for _, query, _ in asked]
     texts += [(DOCUMENT, example.document) for example in examples]
-    texts += [(PLAIN, text) for text in short]
-    target = torch.tensor([own for _, _, own in queries])
-    return Step(reader.read(texts), target, torch.tensor(excluded), list(short))
+    reading = reader.read([*texts, *((PLAIN, text) for text in short)])
+    counts = reading.counts[len(asked) : len(texts)]
+    starts = [sum(counts[:number]) for number in range(len(counts))]
+    answers = torch.zeros(len(asked), sum(counts), dtype=torch.bool)
+    excluded = answers.clone()
+    for row, (own, query, places) in enumerate(asked):
+        for number, example in enumerate(examples):
+            here = slice(starts[number], starts[number] + counts[number])
+            if number == own:
+                answers[row, _answer(example, here, reader)] = True
+            elif example.place in places or query in example.document:
+                excluded[row, here] = True
+    return Step(reading, answers, excluded, starts, list(short))
+
+
+def _answer(example: Example, here: slice, reader: Reader) -> slice | int:
+    """What of a document, which has the places ``here``, may be the answer: all, or the passage that is known."""
+    if example.at is None or reader.settings.passage_tokens is None:
+        return here
+    return min(here.stop - 1, here.start + reader.passage_of(example.document, example.at))

@@ -16,10 +16,11 @@ LONGEST_TITLE = 200  # characters
 
 
 class MadePair(NamedTuple):
-    """A query, and the document that it asks for."""
+    """A query, and the document that it asks for; ``at``: the character where it stood in it, if at one place."""
 
     query: str
     document: str
+    at: int | None = None
 
 
 def made_pair(kind: str, text: str, title: str | None, draw: random.Random) -> MadePair | None:
@@ -63,8 +64,9 @@ def _halves(text: str, title: str | None, draw: random.Random) -> MadePair | Non
 
 
 def _without(text: str, start: int, stop: int) -> MadePair | None:
-    rest = f"{text[:start].rstrip()} {text[stop:].lstrip()}".strip()
-    return MadePair(text[start:stop].strip(), rest) if rest else None
+    before, after = text[:start].strip(), text[stop:].strip()
+    rest = f"{before} {after}".strip()
+    return MadePair(text[start:stop].strip(), rest, min(len(before), len(rest) - 1)) if rest else None
 
 
 def _words(text: str, span: tuple[int, int]) -> int:
