@@ -22,8 +22,7 @@ def in_processes(count: int, job: Callable[..., Any], folder: Path, *given: Any)
     for process in processes:
         process.join()
     results = [pickle.loads((folder / f"result{rank}").read_bytes()) for rank in range(count)]
-    for ok, found in results:
-        assert ok, found
+    assert all(ok for ok, _ in results), "\n".join(found for ok, found in results if not ok)
     return [found for _, found in results]
 
 
