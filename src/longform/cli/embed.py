@@ -1,5 +1,6 @@
 """``longform embed``: turn documents into vectors."""
 
+import os
 from typing import Any
 
 from longform.choices import BOUNDARIES, POOLINGS, STANDARD_OUTPUT
@@ -11,7 +12,10 @@ from longform.cli.settings_options import chosen_settings
 def parser() -> Any:
     """Options of the command."""
     made = command_parser(
-        "embed", "One vector a document, or one a chunk, in order. Interrupted, it goes on when it is called again."
+        "embed",
+        "One vector a document, or one a chunk, in order. Interrupted, it goes on when it is called again. "
+        "Documents that are too long for one machine: torchrun --nproc-per-node N -m longform embed ... "
+        "--sequence-parallel N",
     )
     made.add_argument("model", help="folder or hub name of an encoder, or a sentence-transformers folder")
     add_input_options(made)
@@ -29,6 +33,8 @@ def parser() -> Any:
     made.add_argument("--chunk-tokens", type=int | None, default=None,
                       help="tokens of a chunk: one record a chunk, each of which knows its whole document")  # fmt: skip
     made.add_argument("--boundaries", **one_of(BOUNDARIES), default="tokens", help="where a chunk may begin")
+    made.add_argument("--sequence-parallel", type=int | None, default=None,
+                      help="processes of torchrun that compute each document together, a part each")  # fmt: skip
     add_model_options(made, compiling=True)
     return made
 
@@ -39,11 +45,15 @@ def run(settings: Any) -> None:
     from longform.inference.run import InferenceSettings, embed
 
     chosen = chosen_settings(InferenceSettings, settings, progress=True)
-    names = ("pooling", "normalise", "prompt_name", "prompt", "truncate_dim", "chunk_tokens", "boundaries")
+    names = ("pooling", "normalise", "prompt_name", "prompt", "truncate_dim", "chunk_tokens", "boundaries",
+             "sequence_parallel")  # fmt: skip
     how = {name: settings[name] for name in names}
     shown = output_stream(settings.output)
     sources = Files(tuple(settings.sources))
-    print_summary(embed(settings.model, sources, settings.output, chosen, **how), shown)
+    result = embed(settings.model, sources, settings.output, chosen, **how)
+    if os.environ.get("RANK", "0") != "0":  # of several processes the first one reports
+        return
+    print_summary(result, shown)
     print_next(_next(settings.output), shown)
 
 

@@ -20,12 +20,17 @@ def lead_mean(hidden: Tensor, mask: Tensor | None) -> Tensor:
     padding alone gives zeros.
     """
     dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
-    position = torch.arange(hidden.shape[1], device=hidden.device, dtype=dtype).expand(hidden.shape[:2])
+    share = lead_weights(mask, batch=hidden.shape[0], length=hidden.shape[1], device=hidden.device, dtype=dtype)
+    return (blank_padding(hidden, mask) * share[..., None]).sum(dim=1).to(hidden.dtype)
+
+
+def lead_weights(mask: Tensor | None, *, batch: int, length: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The weights of ``lead_mean``: (B, n), of which each row sums to 1, or to 0 where it is padding alone."""
+    position = torch.arange(length, device=device, dtype=dtype).expand(batch, length)
     if mask is not None:
         position = torch.where(mask, position - first_token(mask)[:, None], torch.inf)
     weight = LEAD / (LEAD + position)
-    share = weight / weight.sum(dim=1, keepdim=True).clamp(min=torch.finfo(dtype).tiny)
-    return (blank_padding(hidden, mask) * share[..., None]).sum(dim=1).to(hidden.dtype)
+    return weight / weight.sum(dim=1, keepdim=True).clamp(min=torch.finfo(dtype).tiny)
 
 
 def first_state(hidden: Tensor, mask: Tensor | None) -> Tensor:

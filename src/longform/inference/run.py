@@ -27,6 +27,7 @@ from longform.inference.memory_output import MemoryOutput
 from longform.inference.resumable import ResumableOutput, place_of_output
 from longform.inference.standard_output import StandardOutput
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Computed, TextModel
+from longform.inference.together import Said, Team, own_device, together
 from longform.runs.digest import content_key
 from longform.runs.subject import model_identity
 from longform.runs.summary import summary
@@ -170,6 +171,7 @@ def embed(
     truncate_dim: int | None = None,
     chunk_tokens: int | None = None,
     boundaries: str = "tokens",
+    sequence_parallel: int | None = None,
     **options: Any,
 ) -> InferenceResult:
     """Embed the documents of ``sources``; ``output``: jsonl, parquet, "-" (standard output), None to keep the vectors.
@@ -180,7 +182,11 @@ def embed(
 
     With ``chunk_tokens`` there is a record for every chunk of a document, which is read as a whole whatever its length:
     ``id``, ``chunk`` (0, 1, ...), ``start`` and ``end`` (characters), ``embedding`` and ``tokens``; ``boundaries`` and
-    ``settings.overlap`` as in ``encode_chunks``. Raises the errors of ``longform.errors``.
+    ``settings.overlap`` as in ``encode_chunks``.
+
+    ``sequence_parallel``: processes, started by torchrun, that compute each text together (a Longform, with one of
+    longform.choices.POOLINGS); all of them call this function, the first one reads and writes, and all get its result.
+    Raises the errors of ``longform.errors``.
     """
     settings, source = replace(settings or InferenceSettings(), **options), source_of(sources)
     if chunk_tokens is not None and settings.strategy != "whole":
@@ -192,18 +198,41 @@ def embed(
         "pooling": pooling, "normalise": normalise, "prompt_name": prompt_name, "prompt": prompt,
         "truncate_dim": truncate_dim,
     }  # fmt: skip
+    chunked = {"chunk_tokens": chunk_tokens, "boundaries": boundaries}
+    if sequence_parallel is None:
+        return _embed(model, source, output, settings, how, chunked, None)
+    if chunk_tokens is not None or settings.compile:
+        raise ConfigurationError(
+            f"sequence_parallel={sequence_parallel} gives vectors of whole documents, by a model that is not compiled: "
+            "leave chunk_tokens and compile out"
+        )
+    with together(sequence_parallel) as team:
+        settings = replace(settings, device=own_device(settings.device))
+        if not team.leads:
+            loading = _chosen(settings, *LOADING)
+            return team.follow(lambda: Encoder.from_pretrained(model, **how, **loading).shared_out(team).vectors_of)
+        result = _embed(model, source, output, settings, how, chunked, team)
+        team.tell(Said(result=replace(result, results=None)))
+        return result
+
+
+def _embed(
+    model: str | Path, source: Source, output: str | Path | None, settings: InferenceSettings, how: dict[str, Any],
+    chunked: dict[str, Any], team: Team | None,
+) -> InferenceResult:  # fmt: skip
     with _place(output, model, source, settings) as place:
         encoder = Encoder.from_pretrained(model, **how, **_chosen(settings, *LOADING))
+        encoder = encoder if team is None else encoder.shared_out(team)
         settings = replace(settings, text_field=settings.text_field or "text")
         identity = {
             "command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise, "prompt": encoder.prompt,
-            "truncate_dim": encoder.dimensions, "chunk_tokens": chunk_tokens, "boundaries": boundaries,
+            "truncate_dim": encoder.dimensions, **chunked,
         }  # fmt: skip
-        if chunk_tokens is None:
+        if chunked["chunk_tokens"] is None:
             results = _of_documents(encoder, settings)
         else:
             settings = replace(settings, strategy=CHUNKS)
-            results = _of_chunks(encoder, settings, chunk_tokens=chunk_tokens, boundaries=boundaries)
+            results = _of_chunks(encoder, settings, **chunked)
         format_record = _embedding_record if place else _kept_vector
         return _run(results, format_record, encoder.limit, model, source, place, settings, identity)
 

@@ -56,7 +56,7 @@ class Embeddings(nn.Module):
         assert given is not None
         batch, length = given.shape[:2]
         if position_ids is None:
-            position_ids = self._positions(input_ids, length, given.device)
+            position_ids = self.positions(input_ids, length, given.device)
         if self.token_type_embeddings is not None and token_type_ids is None:
             token_type_ids = torch.zeros(batch, length, dtype=torch.long, device=given.device)
         elif self.token_type_embeddings is None and token_type_ids is not None:
@@ -65,7 +65,7 @@ class Embeddings(nn.Module):
             return assembled(self._parts(given, position_ids, token_type_ids), (batch, length))
         return self._embed(given, position_ids, token_type_ids)
 
-    def _positions(self, input_ids: Tensor | None, length: int, device: torch.device) -> Tensor:
+    def positions(self, input_ids: Tensor | None, length: int, device: torch.device) -> Tensor:
         """From 0: (n), or (B, n) where padding tokens have a position of their own, -1."""
         if input_ids is None or self.uncounted is None:
             return torch.arange(length, device=device)

@@ -71,7 +71,7 @@ def memory_of_hidden(
     if not sinks:
         return memory
     leading = (by_head(linear(first_tokens(hidden, sinks), *side), heads) for side in (key, value))
-    return _with_sinks(memory, *leading, mask, hidden.shape[1], sinks)
+    return with_sinks(memory, *leading, mask, hidden.shape[1], sinks)
 
 
 def memory_of_heads(
@@ -81,10 +81,10 @@ def memory_of_heads(
     memory = projection.from_heads(key, value, mask, sinks=sinks)
     if not sinks:
         return memory
-    return _with_sinks(memory, *(first_tokens(x, sinks) for x in (key, value)), mask, key.shape[1], sinks)
+    return with_sinks(memory, *(first_tokens(x, sinks) for x in (key, value)), mask, key.shape[1], sinks)
 
 
-def _with_sinks(memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None, length: int, sinks: int) -> Memory:
+def with_sinks(memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None, length: int, sinks: int) -> Memory:
     """Keys and values (B, s, h, d) of the sinks in front of the slots."""
     assert memory.slots is not None
     counts = sink_counts(mask, batch=key.shape[0], length=length, sinks=sinks, device=key.device)

@@ -166,7 +166,7 @@ class DenseProjection(SequenceProjection):
         self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
     ) -> Memory:
         """E'(X W_K) and F'(X W_V), in the cheaper order of products; E X is formed once where E = F."""
-        rows, usable = self._rows(mask, hidden.shape[1])
+        rows, usable = self.rows(mask, hidden.shape[1])
         if len(rows) == 1 and keys_come_last(rows[0], hidden=hidden.shape[2], heads=heads, shared=True):
             short = dense_project(hidden, rows[0])
             keys, values = (project_shortened(short, *side, rows[0], heads=heads) for side in (key, value))
@@ -177,10 +177,10 @@ class DenseProjection(SequenceProjection):
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
         """E' K and F' V."""
-        rows, usable = self._rows(mask, key.shape[1])
+        rows, usable = self.rows(mask, key.shape[1])
         return Memory(project_heads(key, rows[0]), project_heads(value, rows[-1]), usable, None)
 
-    def _rows(self, mask: Tensor | None, length: int) -> tuple[list[Rows], Tensor | None]:
+    def rows(self, mask: Tensor | None, length: int) -> tuple[list[Rows], Tensor | None]:
         """The parts of E, and of F where it is not E, that are used; bool (B, g, k) or None: slots with valid mass."""
         rows = [select_rows(matrix, mask, length=length) for matrix in self.matrices()]
         first, last = rows[0].occupied, rows[-1].occupied
@@ -207,13 +207,15 @@ class RunProjection(SequenceProjection):
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
         """Keys and values of every token, each run to a slot."""
-        rest, slots = self.slots_of(key, mask, sinks)
+        rest, slots = self.slots_of(mask, sinks, batch=key.shape[0], length=key.shape[1], device=key.device)
         pooled = (self.pool(side, x, slots, rest, sinks).transpose(1, 2) for side, x in enumerate((key, value)))
-        return Memory(*pooled, _usable(slots, rest), slots)
+        return Memory(*pooled, usable_slots(slots, rest), slots)
 
-    def slots_of(self, x: Tensor, mask: Tensor | None, sinks: int) -> tuple[Tensor | None, Slots]:
-        """The mask (B, n) of x (B, n, ...) without its sinks, and the slots of what is left."""
-        where: Any = {"batch": x.shape[0], "length": x.shape[1], "device": x.device}
+    def slots_of(
+        self, mask: Tensor | None, sinks: int, *, batch: int, length: int, device: torch.device
+    ) -> tuple[Tensor | None, Slots]:
+        """The mask (B, n) of ``batch`` texts of ``length`` tokens without its sinks, and the slots of what is left."""
+        where: Any = {"batch": batch, "length": length, "device": device}
         rest = rest_mask(mask, sinks=sinks, **where) if sinks else mask
         return rest, make_slots(rest, sizes=self.sizes, slots=self.slots, **where)
 
@@ -235,14 +237,16 @@ class MeanProjection(RunProjection):
         self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
     ) -> Memory:
         """Means of hidden states, then W: the mean commutes with a linear layer."""
-        _, slots = self.slots_of(hidden, mask, sinks)
+        _, slots = self.slots_of(mask, sinks, batch=hidden.shape[0], length=hidden.shape[1], device=hidden.device)
         short = mean_pool(hidden, slots, limit=self.slots, sinks=sinks)
         keys, values = (linear(short, *side).unflatten(2, (heads, -1)).transpose(1, 2) for side in (key, value))
-        return Memory(keys, values, _usable(slots, mask), slots)
+        return Memory(keys, values, usable_slots(slots, mask), slots)
 
-    def slots_of(self, x: Tensor, mask: Tensor | None, sinks: int) -> tuple[Tensor | None, Slots]:
+    def slots_of(
+        self, mask: Tensor | None, sinks: int, *, batch: int, length: int, device: torch.device
+    ) -> tuple[Tensor | None, Slots]:
         """Means leave sinks out by themselves, so that texts without padding share their slots."""
-        where: Any = {"batch": x.shape[0], "length": x.shape[1], "device": x.device}
+        where: Any = {"batch": batch, "length": length, "device": device}
         return mask, make_slots(mask, sizes=self.sizes, slots=self.slots, sinks=sinks, **where)
 
     def pool(self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int) -> Tensor:
@@ -302,7 +306,7 @@ def _reset(projection: nn.Module) -> None:
         part.reset_parameters()
 
 
-def _usable(slots: Slots, mask: Tensor | None) -> Tensor | None:
+def usable_slots(slots: Slots, mask: Tensor | None) -> Tensor | None:
     """Bool (B, 1, S), or None where every slot is known to hold text."""
     known = mask is None and slots.uniform is not None and not torch.compiler.is_compiling()
     return None if known else (slots.count > 0)[:, None]

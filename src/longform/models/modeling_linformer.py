@@ -16,13 +16,13 @@ from transformers.utils.generic import can_return_tuple
 
 from longform.errors import InputError
 from longform.functional.masks import TextFirst, blank_padding, checked_mask, moved, reading_mask, text_first
-from longform.functional.pooling import pooled
 from longform.functional.positions import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.feed_forward import FeedForward
 from longform.layers.linear import Linear
 from longform.layers.norm import LayerNorm, add_and_norm
+from longform.layers.pooling import Pooling
 from longform.layers.relative_bias import RelativeAttentionBias
 from longform.layers.sequence_projection import (
     Learned,
@@ -158,11 +158,12 @@ class Pooler(nn.Module):
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
+        self.first = Pooling("cls")
         self.dense = nn.Linear(hidden_size, hidden_size)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden (B, n, D) -> (B, D)."""
-        return torch.tanh(self.dense(hidden[:, 0]))
+        return torch.tanh(self.dense(self.first(hidden, None)))
 
 
 class LinformerPreTrainedModel(PreTrainedModel):
@@ -246,9 +247,9 @@ class LinformerModel(LinformerPreTrainedModel):
         narrow = config.word_embedding_size != config.hidden_size
         self.embeddings_project = Linear(config.word_embedding_size, config.hidden_size) if narrow else None
         self.encoder = LinformerEncoder(config)
-        self.pools = add_pooling_layer and config.use_pooler
-        first = config.classifier_pooling == "cls"  # the other poolings have no weights
-        self.pooler = Pooler(config.hidden_size) if self.pools and first else None
+        pools, kind = add_pooling_layer and config.use_pooler, config.classifier_pooling
+        self.pooler = Pooler(config.hidden_size) if pools and kind == "cls" else None
+        self.pool = Pooling(kind) if pools and kind != "cls" else None  # has no weights
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -333,7 +334,7 @@ class LinformerModel(LinformerPreTrainedModel):
     def _pooled(self, hidden: Tensor, mask: Tensor | None) -> Tensor | None:
         if self.pooler is not None:
             return self.pooler(hidden)
-        return pooled(hidden, mask, kind=self.config.classifier_pooling) if self.pools else None
+        return None if self.pool is None else self.pool(hidden, mask)
 
     def _checked_shape(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> tuple[int, int]:
         if (input_ids is None) == (inputs_embeds is None):

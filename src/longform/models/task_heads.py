@@ -22,7 +22,8 @@ from transformers.utils.generic import can_return_tuple
 
 from longform.errors import InputError
 from longform.functional.masks import checked_mask
-from longform.functional.pooling import pooled, pooled_width
+from longform.functional.pooling import pooled_width
+from longform.layers.pooling import Pooling
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
 
@@ -65,11 +66,11 @@ class ClassificationHead(nn.Module):
         self.activation = ACT2FN[config.classifier_activation]
         self.dropout = _head_dropout(config)
         self.out_proj = nn.Linear(width, labels)
-        self.pooling = config.classifier_pooling
+        self.pool = Pooling(config.classifier_pooling)
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """hidden (B, n, D), bool mask (B, n) or None -> logits (B, labels)."""
-        return self.out_proj(self.dropout(self.activation(self.dense(pooled(hidden, mask, kind=self.pooling)))))
+        return self.out_proj(self.dropout(self.activation(self.dense(self.pool(hidden, mask)))))
 
 
 class LinformerForMaskedLM(LinformerPreTrainedModel):

@@ -35,13 +35,21 @@ from longform.functional.slots import Memory
 from longform.functional.window import flex, formula, sdpa_training, single_tokens
 from longform.functional.window.amx import FEW_SEEN, AmxDocument, train
 from longform.functional.window.bmm import BmmDocument
-from longform.functional.window.call import RIGHT_PADDED, SHORT_TEXT, SLOTS_ARE_TOKENS, SOME_TEXT, WindowCall
+from longform.functional.window.call import (
+    RIGHT_PADDED,
+    SHORT_TEXT,
+    SLOTS_ARE_TOKENS,
+    SOME_TEXT,
+    WHOLE_TEXT,
+    WindowCall,
+)
 from longform.functional.window.document import DocumentAttention, DocumentPart, blank_padding, far_slots
 from longform.functional.window.sdpa_inference import SdpaDocument
 
-INFERENCE = (NO_DROPOUT, ON_CPU, EAGER, NO_GRADIENT)
+INFERENCE = (WHOLE_TEXT, NO_DROPOUT, ON_CPU, EAGER, NO_GRADIENT)
 AMX_TRAINING = (
-    NO_DROPOUT, NO_DISTANCES, BFLOAT16, EAGER, PLAIN, GRADIENT, WHOLE_TILES, ENOUGH_QUERIES, FEW_SEEN, RIGHT_PADDED,
+    WHOLE_TEXT, NO_DROPOUT, NO_DISTANCES, BFLOAT16, EAGER, PLAIN, GRADIENT, WHOLE_TILES, ENOUGH_QUERIES, FEW_SEEN,
+    RIGHT_PADDED,
 )  # fmt: skip
 
 
@@ -81,7 +89,9 @@ WINDOW = dispatch.operation(
         "single_tokens", single_tokens.attend, (*INFERENCE, NO_DISTANCES, SLOTS_ARE_TOKENS, SHORT_TEXT, RIGHT_PADDED)
     ),
     Kernel("documents", _by_documents, (*INFERENCE, RIGHT_PADDED)),
-    Kernel("flex", flex.attend, (NO_DROPOUT, NO_DISTANCES, ON_CUDA, flex.TAKEN, flex.COMPILES, flex.TRITON)),
+    Kernel(
+        "flex", flex.attend, (WHOLE_TEXT, NO_DROPOUT, NO_DISTANCES, ON_CUDA, flex.TAKEN, flex.COMPILES, flex.TRITON)
+    ),
     Kernel("amx_training", train, (*AMX_TRAINING, LIBRARY, AMX)),
     Kernel("sdpa_training", sdpa_training.attend, (NO_DROPOUT, NO_DISTANCES, ON_CPU, EAGER, SOME_TEXT)),
     Kernel("formula", _formula),
@@ -116,6 +126,7 @@ def windowed_attention(
     dropout: float = 0.0,
     slots_are_tokens: bool = False,
     distance_bias: Tensor | None = None,
+    first_block: int | None = None,
     output_attentions: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention to near tokens exactly and to far ones through slots.
@@ -123,13 +134,14 @@ def windowed_attention(
     query, key, value (B, h, n, d) with padding blanked; ``form_memory`` gives the slots' keys and values (B, h, S, d),
     and is not called where each slot is a token anyway (``slots_are_tokens``); ``window`` w in tokens, a multiple of
     the slot size; the first ``sinks`` slots are single leading tokens, seen by all queries; ``mask`` bool (B, n) or
-    None; ``distance_bias`` (h, 2 r + 1), r <= w + 1, or None: added to the logits by the distance from query to key.
+    None; ``distance_bias`` (h, 2 r + 1), r <= w + 1, or None: added to the logits by the distance from query to key;
+    ``first_block``: see WindowCall.
     Returns out (B, h, n, d), zeros on padding, and with ``output_attentions`` the weights (B, h, n, S + 3 w):
     slots first, then the block's neighbours.
     """
     call = WindowCall(
         query, key, value, form_memory, window, memory_bias, memory_budget, sinks, mask, dropout, slots_are_tokens,
-        distance_bias,
+        distance_bias, first_block,
     )  # fmt: skip
     if output_attentions:
         weights, attended = _weighted(call)

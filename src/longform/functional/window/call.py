@@ -25,6 +25,8 @@ class WindowCall(Call):
     ``window`` w; ``memory_bias`` (h) or None; ``mask`` bool (B, n) or None; the first ``sinks`` slots are single
     leading tokens. ``slots_are_tokens``: each slot holds one token's key and value. ``distance_bias`` (h, 2 r + 1) or
     None: see longform.functional.distances; no slot that is seen is nearer than r, which is at most w + 1.
+    ``first_block``: where these tokens are a part of the text that the slots cover (longform.distributed), its blocks
+    before them; None where they are all of it.
     """
 
     query: Tensor
@@ -39,6 +41,7 @@ class WindowCall(Call):
     dropout: float = 0.0
     slots_are_tokens: bool = False
     distance_bias: Tensor | None = None
+    first_block: int | None = None
 
     def __post_init__(self) -> None:
         self.tensors = (self.query, self.key, self.value)
@@ -73,7 +76,7 @@ class WindowCall(Call):
         """What is added to the logits of slots, (B, b, S): see formula.far_bias."""
         return formula.far_bias(
             self.memory.slots, length=self.query.shape[2], window=self.window, dtype=self.wide, sinks=self.sinks,
-            budget=self.memory_budget,
+            budget=self.memory_budget, first=self.first_block or 0,
         )  # fmt: skip
 
     @once
@@ -92,7 +95,8 @@ class WindowCall(Call):
             return None
         bias = self.distance_bias.to(self.wide)
         far = formula.far_distances(
-            bias, self.memory.slots, length=self.query.shape[2], window=self.window, sinks=self.sinks
+            bias, self.memory.slots, length=self.query.shape[2], window=self.window, sinks=self.sinks,
+            first=self.first_block or 0,
         )  # fmt: skip
         return formula.near_distances(bias, self.window), far
 
@@ -110,5 +114,6 @@ class WindowCall(Call):
 
 RIGHT_PADDED = Condition("all padding on the right", lambda call: call.lengths is not None)
 SLOTS_ARE_TOKENS = Condition("no more tokens than slots, each slot a token", lambda call: call.slots_are_tokens)
+WHOLE_TEXT = Condition("all tokens of the text, not a part of them", lambda call: call.first_block is None)
 SOME_TEXT = Condition("at least one text", lambda call: call.query.shape[0] > 0)
 SHORT_TEXT = Condition(f"at most {SHORT} tokens", lambda call: call.query.shape[2] <= SHORT, for_speed=True)

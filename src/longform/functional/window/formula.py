@@ -57,15 +57,16 @@ def near_bias(valid: Tensor, *, window: int, dtype: torch.dtype) -> Tensor:
 
 
 def far_bias(
-    slots: Slots, *, length: int, window: int, dtype: torch.dtype, sinks: int = 0, budget: float | None = None
-) -> Tensor:
+    slots: Slots, *, length: int, window: int, dtype: torch.dtype, sinks: int = 0, budget: float | None = None,
+    first: int = 0,
+) -> Tensor:  # fmt: skip
     """What is added to the logits of slots: (B, b, S), -inf for those in a block's reach and empty ones.
 
     The others get log(count) + min(0, log(budget / far tokens)); the first ``sinks`` slots stand for one leading
-    token each and get 0.
+    token each and get 0. The blocks are those of ``length`` tokens after the ``first`` blocks of the text.
     """
     device = slots.count.device
-    blocks = torch.arange(block_count(length, window), device=device)
+    blocks = torch.arange(block_count(length, window), device=device) + first
     exact = torch.arange(slots.count.shape[1], device=device) < sinks
     home = home_blocks(slots, window=window, sinks=sinks)
     seen = ((home[:, None, :] - blocks[:, None]).abs() > 1) & (slots.count > 0)[:, None, :]
@@ -89,9 +90,12 @@ def near_distances(bias: Tensor, window: int) -> Tensor:
     return between(bias, own, torch.arange(-window, 2 * window, device=bias.device))
 
 
-def far_distances(bias: Tensor, slots: Slots, *, length: int, window: int, sinks: int) -> Tensor:
-    """What the ``bias`` by distance (h, 2 r + 1) adds for the queries of each block and the slots: (B, h, b, S)."""
-    blocks = torch.arange(block_count(length, window), device=bias.device)
+def far_distances(bias: Tensor, slots: Slots, *, length: int, window: int, sinks: int, first: int = 0) -> Tensor:
+    """What the ``bias`` by distance (h, 2 r + 1) adds for the queries of each block and the slots: (B, h, b, S).
+
+    ``first``: as in ``far_bias``.
+    """
+    blocks = torch.arange(block_count(length, window), device=bias.device) + first
     home = home_blocks(slots, window=window, sinks=sinks)
     return beyond(bias, home[:, None] < blocks[:, None]).transpose(0, 1)
 

@@ -1,0 +1,125 @@
+"""Attention of a part of a text to the whole of it.
+
+The queries are those of the part. The memory is the sum of what all parts contribute to it, a message of k slots; a
+window needs the hidden states of a block on either side too. Neither grows with the text.
+
+Axes: B batch, n tokens of the whole texts, m tokens of the part, D hidden, h heads, d head dimension.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from longform.distributed.collectives import neighbours, summed
+from longform.distributed.parts import Part, SequenceGroup
+from longform.distributed.shares import share_of_heads, share_of_hidden
+from longform.functional.slots import Memory
+from longform.functional.window import windowed_attention
+from longform.layers.attention import LinformerAttention
+from longform.layers.linear import apply_linear, is_affine
+from longform.layers.memory import join_heads, of_heads, weights_of_heads
+from longform.layers.sequence_projection import MeanProjection, SequenceProjection
+
+Group = tuple[list[int], SequenceProjection]  # heads that have one k, and their projection
+
+
+class ParallelAttention(LinformerAttention):
+    """What LinformerAttention becomes in ``sequence_parallel``: the same parameters under the same names.
+
+    ``sequence`` knows the part of the present texts that is here, and the processes that have the others.
+    """
+
+    sequence: SequenceGroup
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        shared_projection: SequenceProjection | None = None,
+        distance_bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        readers: Tensor | None = None,
+        output_attentions: bool = False,
+    ) -> Any:
+        """hidden_states (B, m, D) of the part, whose mask ``sequence`` knows -> (B, m, D); see LinformerAttention.
+
+        Texts that every process reads as a whole are attended as LinformerAttention does.
+        """
+        part = self.sequence.part
+        if part is None:
+            return super().forward(
+                hidden_states, attention_mask, shared_projection=shared_projection, distance_bias=distance_bias,
+                residual=residual, readers=readers, output_attentions=output_attentions,
+            )  # fmt: skip
+        assert readers is None
+        assert not output_attentions
+        hidden, _ = self.checked(hidden_states, part.own_mask, distance_bias)
+        groups = self._groups(shared_projection)
+        if self.window is None:
+            context, _ = self.attended(self.queries(hidden), self._whole_memories(hidden, groups, part))
+        else:
+            context = self._windowed_part(hidden, groups, part, distance_bias)
+        return apply_linear(self.output, context.transpose(1, 2).flatten(2), residual=residual)
+
+    def _whole_memories(self, hidden: Tensor, groups: list[Group], part: Part) -> list[tuple[list[int], Memory]]:
+        """Heads of one k and the memory of the whole texts, from hidden (B, m, D) of the part."""
+        if self._slots_come_from_hidden(groups):
+            shares = [self._share_of_hidden(hidden, heads, projection, part) for heads, projection in groups]
+        else:
+            key, value = self.keys_and_values(hidden, part.own_mask)
+            shares = [self._share_of_heads(key, value, *group, part) for group in groups]
+        return [(heads, memory) for (heads, _), memory in zip(groups, self._summed(shares), strict=True)]
+
+    def _slots_come_from_hidden(self, groups: list[Group]) -> bool:
+        """Whether means of hidden states make the slots, at the cost of a mean."""
+        means = all(isinstance(projection, MeanProjection) for _, projection in groups)
+        return means and is_affine(self.key) and is_affine(self.value)
+
+    def _share_of_hidden(self, hidden: Tensor, heads: list[int], projection: SequenceProjection, part: Part) -> Memory:
+        assert isinstance(projection, MeanProjection)
+        sides = (weights_of_heads(layer, heads, self.num_heads, hidden) for layer in (self.key, self.value))
+        return share_of_hidden(projection, hidden, part, *sides, len(heads), self.sinks)
+
+    def _share_of_heads(
+        self, key: Tensor, value: Tensor, heads: list[int], projection: SequenceProjection, part: Part
+    ) -> Memory:
+        return share_of_heads(projection, *(of_heads(x, heads, 2) for x in (key, value)), part, self.sinks)
+
+    def _summed(self, shares: list[Memory]) -> list[Memory]:
+        """The memories of whole texts: one message for keys and values of all heads."""
+        found = iter(summed([x for share in shares for x in share[:2]], self.sequence.group))
+        return [share._replace(key=next(found), value=next(found)) for share in shares]
+
+    def _windowed_part(self, hidden: Tensor, groups: list[Group], part: Part, distance_bias: Tensor | None) -> Tensor:
+        """The context (B, h, m, d) of hidden (B, m, D): near tokens exactly, far ones in slots of the whole text.
+
+        The block before the part and the one after it are attended too, with queries of zeros, and left out.
+        """
+        window = self.window
+        assert window is not None
+        ends = part.before(window), part.after(window)
+        around = neighbours(hidden, self.sequence.group, window=window, before=ends[0], after=ends[1])
+        near = torch.cat([around.before, hidden, around.after], dim=1)
+        mask = None if part.mask is None else part.mask[:, part.start - ends[0] : part.stop + ends[1]]
+        key, value = self.keys_and_values(near, mask)
+        own = slice(ends[0], ends[0] + hidden.shape[1])
+        memories = self._summed([self._share_of_heads(key[:, own], value[:, own], *group, part) for group in groups])
+        query = pad(self.queries(hidden), (0, 0, *ends))
+        contexts = []
+        for (heads, _), memory in zip(groups, memories, strict=True):
+            sides = (of_heads(x, heads, 2).transpose(1, 2) for x in (key, value))
+            attended, _ = windowed_attention(
+                of_heads(query, heads, 1), *sides, lambda memory=memory: memory, window=window,
+                memory_bias=_of_heads(self.memory_bias, heads), distance_bias=_of_heads(distance_bias, heads),
+                memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
+                dropout=self.dropout if self.training else 0.0, first_block=(part.start - ends[0]) // window,
+            )  # fmt: skip
+            contexts.append(attended)
+        return join_heads(contexts, [heads for heads, _ in groups])[:, :, own]
+
+
+def _of_heads(x: Tensor | None, heads: list[int]) -> Tensor | None:
+    return None if x is None else of_heads(x, heads, 0)

@@ -1,0 +1,55 @@
+"""What a program does with a model whose texts are shared out: whole results of their parts, and gradients.
+
+Axes: B batch, n tokens of the whole texts, m tokens of a part.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from longform.distributed.collectives import summed
+from longform.distributed.parts import SequenceGroup
+from longform.errors import ConfigurationError
+from longform.functional.masks import moved
+
+SEQUENCE_GROUP = "sequence_group"  # the attribute of a model that holds them
+
+
+def sequence_group(model: nn.Module) -> SequenceGroup:
+    """The processes among which ``model`` shares texts out. Raises ConfigurationError where it does not."""
+    found = vars(model).get(SEQUENCE_GROUP)
+    if found is None:
+        raise ConfigurationError(
+            f"this {type(model).__name__} does not share texts out: longform.distributed.sequence_parallel(model) first"
+        )
+    return found
+
+
+def gather_tokens(model: nn.Module, x: Tensor) -> Tensor:
+    """What every process has of its tokens in the last pass of ``model``, x (B, m, ...), of all of them: (B, n, ...).
+
+    Hidden states or logits, in the places of the input. The whole text is then in every process, and moved to each: for
+    short texts, and to look at. Gradients pass. Raises ConfigurationError where the model shares no texts out.
+    """
+    sequence = sequence_group(model)
+    part = sequence.part
+    if part is None:
+        return x
+    whole = x.new_zeros(x.shape[0], part.length, *x.shape[2:])
+    places = torch.arange(part.start, part.stop, device=x.device)
+    whole = summed([whole.index_copy(1, places, x)], sequence.group)[0]
+    return whole if part.order is None else moved(whole, part.order.back)
+
+
+@torch.no_grad()
+def average_gradients(model: nn.Module) -> None:
+    """Replace the gradient of each parameter by the mean over the processes that share texts out.
+
+    That is the gradient of the loss, which every process has. DistributedDataParallel and FSDP do it themselves.
+    Raises ConfigurationError where the model shares no texts out.
+    """
+    sequence = sequence_group(model)
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
+        alike = [gradient for gradient in gradients if gradient.dtype == dtype]
+        for gradient, total in zip(alike, summed(alike, sequence.group), strict=True):
+            gradient.copy_(total / sequence.size)

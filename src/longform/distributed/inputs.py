@@ -1,0 +1,94 @@
+"""The part of a batch that is a process's, and the loss of the whole: hooks around a model's forward.
+
+Axes: B batch, n tokens of the whole texts, m tokens of a part.
+"""
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from longform.distributed.agreement import check_same_texts
+from longform.distributed.collectives import summed
+from longform.distributed.gathering import sequence_group
+from longform.distributed.parts import Labels, Part
+from longform.errors import InputError
+from longform.functional.masks import blank_padding, checked_mask, moved, text_first
+from longform.layers.embeddings import Embeddings
+from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.models.task_heads import LinformerForMaskedLM, LinformerForTokenClassification
+
+OF_TOKENS = (LinformerForMaskedLM, LinformerForTokenClassification)  # whose loss is a mean over tokens
+CUT = ("input_ids", "inputs_embeds", "token_type_ids", "position_ids")
+
+
+def give_part(
+    model: LinformerPreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a model's forward for the part of the texts that is this process's."""
+    given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    given |= given.pop("kwargs", {})
+    _check_given(model, given)
+    sequence = sequence_group(model)
+    tokens = given.get("input_ids") if given.get("inputs_embeds") is None else given["inputs_embeds"]
+    if tokens is None or tokens.shape[1] == 0:
+        return (), given  # which the model itself refuses
+    if not torch.compiler.is_compiling():
+        check_same_texts(given, sequence.group, tokens.device)
+    batch, length = tokens.shape[:2]
+    if length > model.config.max_position_embeddings:
+        return (), given
+    mask = checked_mask(given.get("attention_mask"), batch=batch, length=length)
+    order = text_first(mask)
+    part = sequence.begin(length, mask if mask is None or order is None else moved(mask, order.there), order)
+    if part is None:
+        return (), given
+    cut = _cut(model, given, mask, part)
+    labels = cut.pop("labels", None) if isinstance(model, OF_TOKENS) else None
+    if labels is not None:  # their mean is over the tokens of the whole: see add_loss
+        sequence.labels = Labels(labels, (given["labels"] != -100).sum())
+    return (), cut
+
+
+def _cut(model: LinformerPreTrainedModel, given: dict[str, Any], mask: Tensor | None, part: Part) -> dict[str, Any]:
+    """``given`` for the tokens of ``part``: texts moved to their first token, with their positions; no mask."""
+    found = {name: value for name, value in given.items() if name != "attention_mask"}
+    if found.get("inputs_embeds") is not None:
+        found["inputs_embeds"] = blank_padding(found["inputs_embeds"], mask)
+    names = (*CUT, "labels") if isinstance(model, OF_TOKENS) else CUT
+    whole = {name: found[name] for name in names if found.get(name) is not None}
+    if part.order is not None:
+        whole = {name: moved(x, part.order.there) for name, x in whole.items()}
+    if "position_ids" not in whole:
+        device = next(iter(whole.values())).device
+        embeddings = model.base_model.get_submodule("embeddings")
+        assert isinstance(embeddings, Embeddings)
+        whole["position_ids"] = embeddings.positions(whole.get("input_ids"), part.length, device)
+    for name, x in whole.items():
+        found[name] = part.own(x) if x.dim() > 1 else x[part.start : part.stop]
+    return found
+
+
+def add_loss(model: LinformerPreTrainedModel, args: tuple[Any, ...], out: Any) -> Any:
+    """``out`` with the mean loss over the tokens of all parts, where these have labels."""
+    sequence = sequence_group(model)
+    if sequence.labels is None:
+        return out
+    labels, counted = sequence.labels
+    logits = out[0] if isinstance(out, tuple) else out.logits
+    own = cross_entropy(logits.flatten(0, 1).float(), labels.flatten().to(logits.device), reduction="sum")
+    loss = summed([own], sequence.group)[0] / counted
+    if isinstance(out, tuple):
+        return (loss, *out)
+    out.loss = loss
+    return out
+
+
+def _check_given(model: LinformerPreTrainedModel, given: dict[str, Any]) -> None:
+    asked = given.get("output_attentions")
+    if model.config.output_attentions if asked is None else asked:
+        raise InputError("output_attentions: no process has the whole text, and so the weights; run one process")
+    if given.get("query_expansion_positions") is not None:
+        raise InputError("query_expansion_positions is for short queries, which one process reads: run one process")

@@ -1,0 +1,202 @@
+"""One text over several processes: what they compute is what one computes, and what they send does not grow."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from parallel_cases import CLASSES, KINDS, Case
+from process_group import in_processes
+
+from benchmarks.collective_traffic import Traffic
+from longform import LinformerConfig, LinformerForMultipleChoice, LinformerForSequenceClassification, LinformerModel
+from longform.choices import POOLINGS
+from longform.distributed import average_gradients, gather_tokens, sequence_parallel
+from longform.errors import ConfigurationError, InputError
+from strategies import seeds, texts
+
+FLOAT32 = {"gradients": 1e-4}  # sums over tokens, in another order; all else is 1e-5
+
+
+def _check(case: Case) -> None:
+    """Hugging Face forms losses in float32, also of float64 logits, and their gradients with them."""
+    for name, difference in case.differences().items():
+        narrow = case.cls is not LinformerModel and name in ("texts", "gradients")
+        wide = case.dtype == torch.float64 and not narrow
+        assert difference <= (1e-10 if wide else FLOAT32.get(name, 1e-5)), (case, name, difference)
+
+
+def _padded(*lengths: int) -> tuple[tuple[int, ...], ...]:
+    return tuple((1,) * n + (0,) * (max(lengths) - n) for n in lengths)
+
+
+def _every_kind() -> None:
+    for at, kind in enumerate(KINDS):
+        _check(Case(kind, CLASSES[at % len(CLASSES)], _padded(29, 32, 9), POOLINGS[at % len(POOLINGS)], seed=at))
+    _check(Case("mean-window", LinformerModel, _padded(23)))
+    _check(Case("mean", LinformerModel, ((0, 0, 1, 1, 1), (1, 0, 1, 0, 1)), "cls_lead"))  # fewer blocks than processes
+    holes = ((0,) * 5 + (1,) * 20, (1,) * 9 + (0,) * 8 + (1,) * 8)
+    _check(Case("max-window", LinformerModel, holes, "mean"))
+    _check(Case("convolution", LinformerModel, holes, "lead"))
+
+
+def test_two_processes_compute_what_one_does(tmp_path: Path) -> None:
+    """Forward, loss and gradients of every kind of model, of texts that two does not divide, with padding and holes."""
+    in_processes(2, _every_kind, tmp_path)
+
+
+def _random_cases(dtype: torch.dtype, examples: int) -> None:
+    @settings(max_examples=examples, derandomize=True, database=None)  # the same cases in every process
+    @given(
+        kind=st.sampled_from(KINDS), cls=st.sampled_from(CLASSES), pooling=st.sampled_from(POOLINGS), seed=seeds,
+        text=texts(lengths=st.integers(1, 32)),
+    )  # fmt: skip
+    def check(kind: str, cls: type, pooling: str, seed: int, text: Any) -> None:
+        mask = text.valid.long()
+        if not bool(mask.any()):
+            mask[0, 0] = 1
+        _check(Case(kind, cls, tuple(map(tuple, mask.tolist())), pooling, seed, dtype))
+
+    check()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("processes", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_any_number_of_processes_computes_what_one_does(processes: int, dtype: torch.dtype, tmp_path: Path) -> None:
+    in_processes(processes, _random_cases, tmp_path, dtype, 84)
+
+
+def _long_model(longest: int, **options: Any) -> LinformerModel:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
+    options = {"projection": "mean", "projected_length": 8, **sizes, **options}
+    return LinformerModel(LinformerConfig(vocab_size=40, max_position_embeddings=longest, **options)).eval()
+
+
+def _bytes_sent(window: int | None, *, training: bool) -> list[list[tuple[str, int]]]:
+    found = []
+    for length in (64, 128, 512):
+        model = sequence_parallel(_long_model(length, attention_window=window and length // 8, projection="max"))
+        model.set_attn_implementation("sdpa")
+        ids = torch.randint(5, 40, (1, length - 3))
+        with torch.set_grad_enabled(training), Traffic() as traffic:
+            total = model(ids).last_hidden_state.sum()
+            if training:
+                total.backward()
+        found.append(traffic.messages)
+    return found
+
+
+def _constant_traffic() -> None:
+    memory = 2 * 8 * 8 * 4  # keys and values, slots, features, bytes
+    pooled = ("all_reduce", 8 * 4)
+    assert _bytes_sent(None, training=False) == [[("all_reduce", memory)] * 2 + [pooled]] * 3
+    backward = _bytes_sent(None, training=True)
+    assert backward == [[("all_reduce", memory)] * 2 + [pooled] + [("all_reduce", memory)] * 2] * 3
+
+
+def test_what_a_layer_sends_does_not_grow_with_the_text(tmp_path: Path) -> None:
+    """One message of keys and values of k slots a layer, and as much backwards."""
+    in_processes(2, _constant_traffic, tmp_path)
+
+
+def _windows_send_one_block() -> None:
+    for length in (64, 512):
+        model = sequence_parallel(_long_model(length, attention_window=8, projected_length=length // 8))
+        ids = torch.randint(5, 40, (1, length))
+        with torch.no_grad(), Traffic() as traffic:
+            model(ids)
+        memory, block = 2 * (length // 8) * 8 * 4, 8 * 8 * 4
+        of_layer = [("all_to_all_single", block), ("all_reduce", memory)]
+        assert traffic.messages == [*of_layer * 2, ("all_reduce", 8 * 4)]
+
+
+def test_a_window_sends_one_block_to_either_side(tmp_path: Path) -> None:
+    in_processes(2, _windows_send_one_block, tmp_path)
+
+
+def _refusals() -> list[str]:
+    said = []
+    rank = torch.distributed.get_rank()
+
+    def refused(kind: type[Exception], call: Any) -> None:
+        with pytest.raises(kind) as caught:
+            call()
+        said.append(str(caught.value))
+
+    refused(ConfigurationError, lambda: sequence_parallel(_long_model(64, projected_length=1)))
+    refused(ConfigurationError, lambda: sequence_parallel(_long_model(64, attention_window=32)))
+    other: Any = torch.nn.Linear(2, 2)
+    refused(ConfigurationError, lambda: sequence_parallel(other))
+    refused(ConfigurationError, lambda: sequence_parallel(LinformerForMultipleChoice(_long_model(64).config)))
+    refused(ConfigurationError, lambda: gather_tokens(_long_model(64), torch.zeros(1, 1)))
+    refused(ConfigurationError, lambda: average_gradients(_long_model(64)))
+    model = sequence_parallel(_long_model(64))
+    refused(ConfigurationError, lambda: sequence_parallel(model))
+    refused(InputError, lambda: model(torch.full((1, 64), 5 + rank)))
+    refused(InputError, lambda: model(torch.full((1, 40 + rank), 5)))
+    refused(InputError, lambda: model(torch.full((1, 64), 5), output_attentions=True))
+    refused(InputError, lambda: model(torch.full((1, 65), 5)))
+    refused(InputError, model)
+    reading = torch.zeros(1, 64, dtype=torch.bool)
+    refused(InputError, lambda: model(torch.full((1, 64), 5), query_expansion_positions=reading))
+    return said
+
+
+def test_what_cannot_be_is_said_in_every_process(tmp_path: Path) -> None:
+    first, second = in_processes(2, _refusals, tmp_path)
+    fragments = [
+        "2 processes is larger than the 1 blocks of 64 tokens", "attention_window=32 reaches across", "Linear cannot",
+        "LinformerForMultipleChoice cannot", "sequence_parallel(model) first", "sequence_parallel(model) first",
+        "already", "rank 1 has not what rank 0 has", "rank 1 has not what rank 0 has", "output_attentions",
+        "at most max_position_embeddings=64", "either input_ids or inputs_embeds", "query_expansion_positions",
+    ]  # fmt: skip
+    for said in (first, second):
+        for fragment, message in zip(fragments, said, strict=True):
+            assert fragment in message
+
+
+def test_a_group_must_be_there() -> None:
+    with pytest.raises(ConfigurationError, match="torchrun"):
+        sequence_parallel(_long_model(64))
+
+
+def _losses(model: Any, given: dict[str, torch.Tensor], *, shared: bool) -> list[float]:
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.5), []
+    for _ in range(6):
+        optimizer.zero_grad()
+        loss = model.train()(**given).loss
+        loss.backward()
+        if shared:
+            average_gradients(model)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def _trained_and_saved(folder: str) -> None:
+    without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.3}
+    config = _long_model(64, attention_window=8, num_labels=2, **without).config
+    alone = LinformerForSequenceClassification(config)
+    model = sequence_parallel(copy.deepcopy(alone))
+    model.activation_checkpointing_enable()
+    given = {"input_ids": torch.randint(5, 40, (2, 61)), "labels": torch.tensor([0, 1])}
+    losses = _losses(model, given, shared=True)
+    assert losses == pytest.approx(_losses(alone, given, shared=False), abs=1e-5)
+    assert losses[-1] < losses[0] - 0.1
+    if torch.distributed.get_rank() == 0:
+        model.save_pretrained(folder)
+    torch.distributed.barrier()
+    loaded = LinformerForSequenceClassification.from_pretrained(folder).eval()
+    with torch.no_grad():
+        logits = [each.eval()(given["input_ids"]).logits for each in (model, loaded)]
+    torch.testing.assert_close(*logits, atol=1e-5, rtol=1e-5)
+
+
+def test_training_is_that_of_one_process_and_its_model_is_saved_as_any(tmp_path: Path) -> None:
+    """With activations that are computed again in the backward pass, and messages sent again."""
+    in_processes(2, _trained_and_saved, tmp_path, str(tmp_path / "model"))

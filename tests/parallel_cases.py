@@ -1,0 +1,95 @@
+"""One case of sequence parallelism: a tiny model on a batch, by this process alone and by its group."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import model_kinds
+import torch
+from torch import Tensor
+
+from longform import (
+    LinformerForMaskedLM,
+    LinformerForSequenceClassification,
+    LinformerForTokenClassification,
+    LinformerModel,
+)
+from longform.distributed import average_gradients, gather_tokens, sequence_parallel
+
+KINDS = [kind for kind in model_kinds.KINDS if kind != "window over everything"]
+OF_TEXTS = (LinformerModel, LinformerForSequenceClassification)
+CLASSES = (*OF_TEXTS, LinformerForMaskedLM, LinformerForTokenClassification)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of ``kind`` and ``cls`` on texts under ``mask``, B rows of n."""
+
+    kind: str
+    cls: type
+    mask: tuple[tuple[int, ...], ...]
+    pooling: str = "cls"
+    seed: int = 0
+    dtype: torch.dtype = torch.float64
+
+    def model(self) -> Any:
+        torch.manual_seed(self.seed)
+        options = {"num_labels": 3} | ({} if self.cls is LinformerForMaskedLM else {"classifier_pooling": self.pooling})
+        return model_kinds.model(self.kind, self.cls, **options).to(self.dtype)
+
+    def given(self) -> dict[str, Tensor]:
+        mask = torch.tensor(self.mask)
+        found = {"input_ids": torch.randint(5, 40, mask.shape), "attention_mask": mask}
+        found["token_type_ids"] = torch.randint(0, 2, mask.shape)
+        if self.cls is LinformerForSequenceClassification:
+            found["labels"] = torch.arange(len(mask)) % 3
+        elif self.cls is not LinformerModel:
+            kinds = 40 if self.cls is LinformerForMaskedLM else 3
+            labels = torch.randint(0, kinds, mask.shape)
+            found["labels"] = torch.where((torch.rand(mask.shape) < 0.5) & mask.bool(), labels, -100)
+            row = int(mask.any(dim=1).int().argmax())
+            found["labels"][row, int(mask[row].argmax())] = 1  # at least one
+        return found
+
+    def differences(self) -> dict[str, float]:
+        """The largest difference from one process in what is of tokens, of texts, and in gradients.
+
+        Each relative to the largest value, if that is above 1.
+        """
+        alone, given = self.model(), self.given()
+        together = sequence_parallel(copy.deepcopy(alone))
+        found = [self._outcome(model, given) | self._read(model, given) for model in (alone, together)]
+        return {name: max(map(_difference, found[0][name], found[1][name]), default=0.0) for name in found[0]}
+
+    @torch.no_grad()
+    def _read(self, model: Any, given: dict[str, Tensor]) -> dict[str, list[Tensor]]:
+        """What is read without gradients, for which there are other kernels."""
+        out = model(**given)
+        if self.cls is LinformerForSequenceClassification:
+            return {"read": [out.logits[given["attention_mask"].any(dim=1)]]}
+        tokens = out.last_hidden_state if self.cls is LinformerModel else out.logits
+        whole = gather_tokens(model, tokens) if hasattr(model, "sequence_group") else tokens
+        return {"read": [whole[given["attention_mask"].bool()]]}
+
+    def _outcome(self, model: Any, given: dict[str, Tensor]) -> dict[str, list[Tensor]]:
+        text, shared = given["attention_mask"].bool(), hasattr(model, "sequence_group")
+        out, of_tokens = model(**given), []
+        if self.cls is not LinformerForSequenceClassification:
+            tokens = out.last_hidden_state if self.cls is LinformerModel else out.logits
+            of_tokens = [(gather_tokens(model, tokens) if shared else tokens)[text]]
+        if self.cls is LinformerModel:
+            of_texts = [out.pooler_output[text.any(dim=1)]]
+            loss = (of_texts[0] ** 2).sum() + (of_tokens[0] ** 3).sum()
+        else:
+            of_texts, loss = [out.loss], out.loss
+        loss.backward()
+        if shared:
+            average_gradients(model)
+        gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in model.parameters()]
+        return {"tokens": of_tokens, "texts": of_texts, "gradients": gradients}
+
+
+def _difference(first: Tensor, second: Tensor) -> float:
+    if first.numel() == 0:
+        return 0.0
+    return float((first - second).detach().abs().max() / first.detach().abs().max().clamp(min=1.0))
