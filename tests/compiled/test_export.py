@@ -4,6 +4,7 @@ import pytest
 import torch
 from model_kinds import KINDS, LONGEST, model, text
 
+import longform.layers.streaming
 from longform import (
     LinformerForMaskedLM,
     LinformerForQuestionAnswering,
@@ -47,6 +48,16 @@ def test_padding_in_front_of_a_text():
         out, expected = program(**given), made(**given)
         assert_close(out.last_hidden_state[kept], expected.last_hidden_state[kept], scope="model")
         assert_close(out.pooler_output, expected.pooler_output, scope="model")
+
+
+@torch.no_grad()
+def test_texts_that_eager_mode_reads_in_parts(monkeypatch):
+    monkeypatch.setattr(longform.layers.streaming, "LONG", 16)
+    made = model("mean", num_hidden_layers=1)
+    program = exported(made)
+    for length in (15, 16, LONGEST):
+        given = text(1, length)
+        assert_close(program(**given).last_hidden_state, made(**given).last_hidden_state, scope="model")
 
 
 @torch.no_grad()

@@ -50,9 +50,11 @@ def text_first(mask: Tensor | None) -> TextFirst | None:
     """
     if mask is None or (not torch.compiler.is_compiling() and bool(mask[:, 0].all())):
         return None
-    places = torch.arange(mask.shape[1], device=mask.device)
-    before = first_token(mask)[:, None]
-    return TextFirst((places + before) % mask.shape[1], (places - before) % mask.shape[1])
+    length, before = mask.shape[1], first_token(mask)[:, None]
+    places = torch.arange(length, device=mask.device)
+    there, back = places + before, places - before
+    # Not %, of which ONNX knows no remainder by the length of a dimension.
+    return TextFirst(torch.where(there < length, there, there - length), torch.where(back < 0, back + length, back))
 
 
 def first_token(mask: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ class Embeddings(nn.Module):
             token_type_ids = torch.zeros(batch, length, dtype=torch.long, device=given.device)
         elif self.token_type_embeddings is None and token_type_ids is not None:
             self._refuse_types(token_type_ids)
-        if is_long(given) and can_run_in_parts(self, given):
+        if can_run_in_parts(self, given) and is_long(given):  # the length is asked last: it would tie a traced graph
             return assembled(self._parts(given, position_ids, token_type_ids), (batch, length))
         return self._embed(given, position_ids, token_type_ids)
 
