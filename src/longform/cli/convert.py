@@ -28,6 +28,7 @@ def parser() -> Any:
     _add_length(made)
     _add_attention(made)
     _add_task(made)
+    _add_pooling(made)
     return made
 
 
@@ -90,9 +91,18 @@ def _add_task(made: Any) -> None:
     )  # fmt: skip
 
 
+def _add_pooling(made: Any) -> None:
+    made.add_argument(
+        "--idf", nargs="+", default=[], metavar="TEXTS",
+        help="files or folders of texts: a vector is a mean in which tokens that few of these texts have weigh more "
+        "(inverse document frequency, in the field text of records)",
+    )  # fmt: skip
+
+
 def run(settings: Any) -> None:
     """Convert, save, and say what was done."""
     from longform.conversion.convert import convert
+    from longform.data.given import Files
 
     output = Path(settings.output).expanduser()
     with conversion_folder(output, settings.source, overwrite=settings.restart):
@@ -110,6 +120,7 @@ def run(settings: Any) -> None:
         memory_budget=settings.memory_budget, sink_tokens=settings.sink_tokens,
         projection_init=settings.projection_init, positions=settings.positions,
         task=settings.task, num_labels=settings.num_labels, classifier_pooling=settings.classifier_pooling,
+        idf=Files(tuple(settings.idf)) if settings.idf else None,
     )  # fmt: skip
     result.save_pretrained(output, overwrite=settings.restart)
     print(result.report.summary())

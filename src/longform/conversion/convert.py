@@ -1,6 +1,6 @@
 """Conversion of a pretrained encoder to a Longform: its weights, a longer position table, other attention."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from longform.conversion import defaults
 from longform.conversion.families import family_of
 from longform.conversion.family import Family
 from longform.conversion.head_plan import HeadPlan, plan_head
+from longform.conversion.idf import idf_pooled
 from longform.conversion.lengthening import lengthen, lengthened_tokenizer
 from longform.conversion.report import ConversionReport, NewTensor, TensorRecord
 from longform.conversion.saving import OWN_FILE, conversion_folder
@@ -98,6 +99,7 @@ def convert(
     id2label: dict[int, str] | None = None,
     classifier_pooling: str | None = None,
     tokenizer: Any = None,
+    idf: Any = None,
 ) -> ConversionResult:
     """Convert a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA or MPNet into a Longform.
 
@@ -114,6 +116,8 @@ def convert(
     ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering",
     "multiple-choice", or None for what the source is. A head is carried over where the source has that task's (with
     as many labels, and not with another ``classifier_pooling`` than "cls"), else it is new.
+    ``idf``: texts (names of files, or in memory) in which tokens are counted: the result is a sentence-transformers
+    folder whose mean weights each token by its inverse document frequency there (``longform.conversion.idf``).
 
     A text within the window gives the source's own result. Weights keep the source's dtype. Raises ConversionError on
     a source that cannot be converted and ConfigurationError on options that do not go together.
@@ -125,16 +129,33 @@ def convert(
         "projected_length": projected_length, "attention_window": attention_window, "memory_budget": memory_budget,
         "sink_tokens": sink_tokens,
     }  # fmt: skip
+    chosen = {"task": task, "num_labels": num_labels, "id2label": id2label, "classifier_pooling": classifier_pooling}
+    how: Any = {"max_length": max_length, "positions": positions}
     if opened.config.model_type == "linformer":
-        options = attention | {"task": task, "num_labels": num_labels, "id2label": id2label}
-        options["classifier_pooling"] = classifier_pooling
-        return _lengthened(opened, options, max_length=max_length, positions=positions)
-    family = family_of(opened.config)
-    head = plan_head(opened, family, task, num_labels, id2label, classifier_pooling)
-    bare = not any(key.startswith(family.base_name) for key in opened.tensors)
-    rules = family.rules(head.task, bare_source=bare, head=not head.new, pooled=classifier_pooling in (None, "cls"))
-    placement = place_tensors(opened.tensors, rules=rules, family=family, task=head.task)
-    return _build(opened, family, placement, head, max_length=max_length, positions=positions, attention=attention)
+        made = _lengthened(opened, attention | chosen, **how)
+    else:
+        made = _converted(opened, chosen, attention=attention, **how)
+    return made if idf is None else _with_idf(made, idf)
+
+
+def _converted(source: Source, chosen: dict[str, Any], **how: Any) -> ConversionResult:
+    family, pooling = family_of(source.config), chosen["classifier_pooling"]
+    head = plan_head(source, family, **chosen)
+    bare = not any(key.startswith(family.base_name) for key in source.tensors)
+    rules = family.rules(head.task, bare_source=bare, head=not head.new, pooled=pooling in (None, "cls"))
+    placement = place_tensors(source.tensors, rules=rules, family=family, task=head.task)
+    return _build(source, family, placement, head, **how)
+
+
+def _with_idf(made: ConversionResult, texts: Any) -> ConversionResult:
+    if made.report.task != "encoder":
+        raise ConversionError(f'idf is for task="encoder", whose vectors are pooled; here task="{made.report.task}"')
+    config = made.model.config
+    folder = idf_pooled(
+        made.sentence_folder, made.tokenizer, texts, width=config.hidden_size, vocabulary=config.vocab_size
+    )
+    made.report.notes.append("a text's vector is the mean of its tokens, weighted by inverse document frequency")
+    return replace(made, sentence_folder=folder)
 
 
 def _lengthened(source: Source, options: dict[str, Any], *, max_length: int, positions: str) -> ConversionResult:

@@ -23,7 +23,7 @@ class HeadPlan:
 
 def plan_head(
     source: Source, family: Family, task: str | None, num_labels: int | None, id2label: dict[int, str] | None,
-    pooling: str | None,
+    classifier_pooling: str | None,
 ) -> HeadPlan:  # fmt: skip
     """Decide the head of the result from what the source has and what was asked for; see ``convert``.
 
@@ -38,9 +38,10 @@ def plan_head(
     same_task = chosen == found or (found is None and family.has_head(chosen, source.tensors))
     wanted = len(id2label) if id2label is not None else num_labels
     labels = source.config.num_labels if same_task else None
-    other_labels, other_pooling = wanted not in (None, labels), pooling not in (None, "cls") and chosen in POOLING
+    pooling = classifier_pooling or "cls"
+    other_labels, other_pooling = wanted not in (None, labels), pooling != "cls" and chosen in POOLING
     new = not same_task or other_labels or other_pooling
-    options: dict[str, Any] = {"classifier_pooling": pooling or "cls"}
+    options: dict[str, Any] = {"classifier_pooling": pooling}
     if chosen in LABELLED:
         options |= _label_options(source.config, same_task, wanted, id2label)
     if chosen == "sequence-classification" and not new:

@@ -1,0 +1,99 @@
+"""Pooling by inverse document frequency: a token that few texts have weighs more in the mean.
+
+In a folder it is sentence-transformers' own module WordWeights before a pooling by the mean, so that vectors are the
+same wherever the folder is loaded.
+"""
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longform.conversion.sentence_transformers_folder import SentenceFolder, kind_of
+from longform.data.given import source_of
+from longform.data.special_tokens import content_ids
+from longform.data.text import read_documents
+from longform.errors import ConversionError, require
+
+WEIGHTS, POOLING = "WordWeights", "Pooling"
+TRANSFORMER = "sentence_transformers.base.modules.transformer.Transformer"
+
+
+def idf_pooled(
+    folder: SentenceFolder | None, tokenizer: Any, texts: Any, *, width: int, vocabulary: int
+) -> SentenceFolder:
+    """The modules of ``folder`` (None: a pooling alone), with a weight for each token before the pooling.
+
+    ``texts``, where tokens are counted: names of files, or texts in memory, all of each. ``width``: D of hidden states;
+    ``vocabulary``: token ids of the model. Weights that ``folder`` has already are replaced. Raises ConversionError
+    without a tokenizer, and where the pooling is no mean; DataError for the texts.
+    """
+    kinds = require("sentence_transformers.sentence_transformer.modules", extra="embed")
+    if tokenizer is None:
+        raise ConversionError("idf counts tokens, and the source has no tokenizer: give it (tokenizer=...)")
+    folder = _one_module(kinds.Pooling(width)) if folder is None else folder
+    modules = [module for module in folder.modules if kind_of(module) != WEIGHTS]
+    place = _place_of_mean(kinds, modules, folder.files)
+    lower = bool(folder.encoder_options.get("do_lower_case"))
+    words = tokenizer.get_vocab()
+    size = max(vocabulary, 1 + max(words.values()))
+    documents = (each.text.lower() if lower else each.text for each in read_documents(source_of(texts)))
+    weights = idf(documents, tokenizer, size)
+    names = {number: word for word, number in words.items()}
+    listed = [names.get(number, f"id {number}") for number in range(size)]
+    added = _one_module(kinds.WordWeights(listed, dict(zip(listed, weights.tolist(), strict=True))), place)
+    modules[place:place] = added.modules[1:]
+    numbered = [module | {"idx": at, "name": str(at)} for at, module in enumerate(modules)]
+    return replace(folder, modules=numbered, files=folder.files | added.files)
+
+
+def idf(texts: Iterable[str], tokenizer: Any, vocabulary: int) -> np.ndarray:
+    """log((2 + N) / (1 + n)) of each token id, float64 (vocabulary,): n of N ``texts`` have it.
+
+    A token that all have weighs next to nothing, and more than nothing: a text of such tokens alone has a vector too.
+    Special tokens stand in every text. With 1 more for all tokens, meetings were found less well.
+    """
+    total, having = 0, np.zeros(vocabulary, dtype=np.int64)
+    for text in texts:
+        (ids,) = content_ids(tokenizer, [text])
+        having[np.unique(np.array(ids, dtype=np.int64))] += 1
+        total += 1
+    having[tokenizer.all_special_ids] = total
+    return np.log((2 + total) / (1 + having))
+
+
+def _one_module(module: Any, place: int = 1) -> SentenceFolder:
+    """A folder of an encoder and one of sentence-transformers' modules, in the folder that it would call it."""
+    kind, path = type(module), f"{place}_{type(module).__name__}"
+    with tempfile.TemporaryDirectory(prefix="longform-") as folder:
+        module.save(folder)
+        files = {f"{path}/{file.name}": file.read_bytes() for file in sorted(Path(folder).iterdir())}
+    encoder = {"idx": 0, "name": "0", "path": "", "type": TRANSFORMER}
+    modules = [encoder, {"idx": 1, "name": "1", "path": path, "type": f"{kind.__module__}.{kind.__name__}"}]
+    return SentenceFolder(modules, "", {}, {}, files)
+
+
+def _place_of_mean(kinds: Any, modules: list[dict[str, Any]], files: Mapping[str, bytes]) -> int:
+    """Where among ``modules`` the pooling by the mean is."""
+    for place, module in enumerate(modules):
+        if kind_of(module) == POOLING:
+            mode = _pooling_mode(kinds, files.get(f"{module['path']}/config.json", b""))
+            if mode == "mean":
+                return place
+            raise ConversionError(
+                f"idf weights tokens of a mean, and the source pools by {mode}: convert it without idf"
+            )
+    there = " -> ".join(map(kind_of, modules))
+    raise ConversionError(f"idf weights tokens of a mean, and the source has no Pooling (its modules: {there})")
+
+
+def _pooling_mode(kinds: Any, config: bytes) -> Any:
+    with tempfile.TemporaryDirectory(prefix="longform-") as folder:
+        (Path(folder) / "config.json").write_bytes(config)
+        try:
+            return kinds.Pooling.load(folder).pooling_mode
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ConversionError(f"the configuration of the source's pooling cannot be read: {error}") from error
