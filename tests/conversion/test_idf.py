@@ -38,11 +38,7 @@ def _expected(folder: Path, tokenizer: Any, text: str) -> np.ndarray:
         4 if name in ("[CLS]", "[SEP]") else sum(name in tokenizer.tokenize(counted) for counted in COUNTED)
         for name in tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
     ]
-<<<<<<< HEAD
-    weights = np.array([1 + math.log(5 / (1 + count)) for count in having])
-=======
     weights = np.array([math.log(6 / (1 + count)) for count in having])
->>>>>>> issue34-B
     with torch.inference_mode():
         states = model(**inputs).last_hidden_state[0].numpy()
     return weights @ states / weights.sum()
@@ -70,11 +66,7 @@ def test_chunks_are_weighted_in_their_document(source: Path, tiny_tokenizer: Any
     with torch.inference_mode():
         states = AutoModel.from_pretrained(folder).eval()(**inputs).last_hidden_state[0].numpy()
     having = [4, 4, 1, 2, 0, 0, 0, 4, 1, 0, 1, 4]  # [CLS] the far text is bad | and the near is good [SEP]
-<<<<<<< HEAD
-    weights = 1 + np.log(5 / (1 + np.array(having)))
-=======
     weights = np.log(6 / (1 + np.array(having)))
->>>>>>> issue34-B
     for vector, here in zip(vectors, (slice(0, 6), slice(6, 12)), strict=True):
         np.testing.assert_allclose(vector, weights[here] @ states[here] / weights[here].sum(), **NEAR)
 

@@ -51,16 +51,10 @@ def idf_pooled(
 
 
 def idf(texts: Iterable[str], tokenizer: Any, vocabulary: int) -> np.ndarray:
-<<<<<<< HEAD
-    """1 + log((1 + N) / (1 + n)) of each token id, float64 (vocabulary,): n of N ``texts`` have it.
-
-    As scikit-learn's TfidfVectorizer has it. Special tokens stand in every text: they weigh 1, the least.
-=======
     """log((2 + N) / (1 + n)) of each token id, float64 (vocabulary,): n of N ``texts`` have it.
 
     A token that all have weighs next to nothing, and more than nothing: a text of such tokens alone has a vector too.
     Special tokens stand in every text. With 1 more for all tokens, meetings were found less well.
->>>>>>> issue34-B
     """
     total, having = 0, np.zeros(vocabulary, dtype=np.int64)
     for text in texts:
@@ -68,11 +62,7 @@ def idf(texts: Iterable[str], tokenizer: Any, vocabulary: int) -> np.ndarray:
         having[np.unique(np.array(ids, dtype=np.int64))] += 1
         total += 1
     having[tokenizer.all_special_ids] = total
-<<<<<<< HEAD
-    return 1 + np.log((1 + total) / (1 + having))
-=======
     return np.log((2 + total) / (1 + having))
->>>>>>> issue34-B
 
 
 def _one_module(module: Any, place: int = 1) -> SentenceFolder:
