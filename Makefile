@@ -24,7 +24,7 @@ help:
 	@echo "make demo         convert, heal and fine-tune an encoder on licence texts; results in runs/demo"
 	@echo "make test         every test (test-main, test-compiled, test-peers, test-campaign)"
 	@echo "make test-device  what runs on a GPU only"
-	@echo "make test-nightly what starts processes that each import everything anew: too slow for make test"
+	@echo "make test-nightly what is too slow for make test: processes that import everything anew, more graphs, cases"
 	@echo "make campaign     kills, full disks, broken files, sanitizers, for hours; a small part of it is test-campaign;"
 	@echo "                  goes on where it was; appends to benchmarks/records"
 	@echo "make check        ruff, ty, import-linter, documented public names, generated tables, the site"
@@ -57,7 +57,7 @@ test-main: $(STAMP)
 	  -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
 
 test-compiled: $(STAMP)
-	$(if $(COMPILED_TESTS),$(PYTEST) tests/compiled -n $(TEST_PROCESSES) --dist worksteal,@echo "no compiled tests")
+	$(if $(COMPILED_TESTS),$(PYTEST) tests/compiled -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal,@echo "no compiled tests")
 
 test-peers: $(STAMP)
 	$(if $(PEER_TESTS),$(PYTEST) tests/peers,@echo "no peer tests")
@@ -70,6 +70,8 @@ test-device: $(STAMP)
 
 test-nightly: $(STAMP)
 	$(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) -m nightly
+	$(PYTEST) tests/compiled -m nightly
+	HYPOTHESIS_PROFILE=search $(PYTEST) tests/layers/test_layer_invariance.py tests/models/test_padding.py
 
 campaign: $(STAMP)
 	CAMPAIGN_SCALE=full CAMPAIGN_RECORDS=benchmarks/records/campaign.jsonl \

@@ -1,7 +1,9 @@
 """Tiny random models, one of every kind that behaves differently, and batches of padded token ids."""
 
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -33,6 +35,14 @@ KINDS = {
     },
     "window over everything": {"projection": "mean", "attention_window": 16},
 }
+
+AT_EVERY_RUN = ("linear", "convolution", "mean-window", "mean-window-distances")  # of what is compiled or exported
+
+
+def compiled_kinds(kinds: Iterable[str]) -> list[Any]:
+    """Parameters of a test: a graph takes seconds, so that most kinds are compiled in the nightly tests alone."""
+    return [kind if kind in AT_EVERY_RUN else pytest.param(kind, marks=pytest.mark.nightly) for kind in kinds]
+
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
 

@@ -168,6 +168,7 @@ def test_evaluate_without_a_model(documents: str, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == "longform: error: nothing to evaluate: give longform, original, or both\n"
 
 
+@pytest.mark.nightly
 def test_files_whose_names_are_not_utf8(encoder: str, documents: str, tmp_path: Path) -> None:
     source, output = (Path(os.fsdecode(bytes(tmp_path) + name)) for name in (b"/caf\xe9.jsonl", b"/vectors\xe9.jsonl"))
     shutil.copy(documents, source)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from model_kinds import KINDS, LONGEST, model, text
+from model_kinds import KINDS, LONGEST, compiled_kinds, model, text
 
 import longform.layers.streaming
 from longform import (
@@ -25,7 +25,7 @@ def exported(made):
 
 
 # "mean-window-distances" has sinks too: what is traced for "mean-window-sinks", and the bias beside it.
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "mean-window-sinks"])
+@pytest.mark.parametrize("kind", compiled_kinds(kind for kind in KINDS if kind != "mean-window-sinks"))
 @torch.no_grad()
 def test_every_length_up_to_the_maximum(kind):
     made = model(kind, num_hidden_layers=1)

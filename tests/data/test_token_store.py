@@ -48,6 +48,7 @@ def test_an_empty_corpus(tiny_tokenizer: Any, tmp_path: Path) -> None:
         token_store(["", " \n"], tiny_tokenizer, tmp_path / "cache")
 
 
+@pytest.mark.nightly
 def test_processes_that_make_the_same_cache_make_it_once(tiny_tokenizer_folder: Path, tmp_path: Path) -> None:
     code = """
 import sys, time

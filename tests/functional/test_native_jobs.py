@@ -93,6 +93,7 @@ for stale in sys.argv[1:]:
 """
 
 
+@pytest.mark.nightly
 def test_beside_a_stale_library_slower_paths_serve_after_one_warning(tmp_path: Path) -> None:
     stale = [tmp_path / name for name in ("empty.so", "older.so", "broken.so")]
     for path, content in zip(stale, ("", "long longform_built_for[50];", "no library"), strict=True):

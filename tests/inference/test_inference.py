@@ -137,6 +137,7 @@ def test_error_keeps_what_is_done_and_the_next_start_goes_on(longform_folder: Pa
     assert not partial.exists()
 
 
+@pytest.mark.nightly
 def test_kill_and_start_again(longform_folder: Path, tmp_path: Path) -> None:
     source, output = write(tmp_path / "a.jsonl", texts(2000)), tmp_path / "out.jsonl"
     script = (

@@ -44,6 +44,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.nightly
 def test_200_megabytes_take_the_memory_of_8_kilobytes(tiny_tokenizer: Any, tmp_path: Path) -> None:
     """A text file, one line of jsonl, an array of json, and both from standard input, one after another."""
     model = save_longform(tmp_path / "model", tiny_tokenizer, max_position_embeddings=1024)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parents[1]
 PROGRAM = """
 import copy
@@ -76,6 +78,7 @@ assert {"compiled", "amx", "amx_training", "bmm", "bmm_training"} <= served, ser
 """
 
 
+@pytest.mark.nightly
 def test_models_give_what_they_gave_whatever_torchs_default_dtype_is() -> None:
     """A process of its own, so that no other test sees the dtype; batches of texts, and an empty one."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}

@@ -131,7 +131,7 @@ def test_a_program_without_our_import_gives_the_same_numbers(
 
 LOADS = [
     "from transformers import AutoModel as load; load.from_pretrained",
-    "from sentence_transformers import SentenceTransformer as load; load",
+    pytest.param("from sentence_transformers import SentenceTransformer as load; load", marks=pytest.mark.nightly),
 ]
 
 

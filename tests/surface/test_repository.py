@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 import longform
+from benchmarks import tables
 
 ROOT = Path(__file__).parents[2]
 LARGEST_FILE = 1_000_000
@@ -105,8 +106,5 @@ def test_constraints_pin_versions_by_name_only() -> None:
     assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!]+", line)] == []
 
 
-def test_generated_tables_are_current() -> None:
-    check = subprocess.run(
-        [sys.executable, "-m", "benchmarks.tables", "--check"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert check.returncode == 0, check.stdout + check.stderr
+def test_generated_tables_are_current(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tables.main(["--check"]) == 0, capsys.readouterr().out

@@ -104,6 +104,7 @@ def test_a_perfect_student_has_nothing_to_learn(teacher: BertModel, tiny_tokeniz
     assert max(before.layer_errors) < 1e-6
 
 
+@pytest.mark.nightly
 def test_a_killed_run_ends_with_the_same_weights(
     student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path
 ) -> None:

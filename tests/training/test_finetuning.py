@@ -148,10 +148,11 @@ def _trained_steps(monkeypatch: pytest.MonkeyPatch, stop: int | None = None) -> 
     ("stop", "changes", "left"),
     [
         (7, {"evaluations_per_epoch": 2}, {"checkpoint-4", "checkpoint-6"}),
-        (16, {"evaluations_per_epoch": 2}, {"checkpoint-16"}),
-        (7, {}, {"checkpoint-6"}),  # in the first epoch, before any evaluation
+        pytest.param(16, {"evaluations_per_epoch": 2}, {"checkpoint-16"}, marks=pytest.mark.nightly),
+        # In the first epoch, before any evaluation.
+        pytest.param(7, {}, {"checkpoint-6"}, marks=pytest.mark.nightly),
         (5, {"save_every_steps": 2}, {"checkpoint-4"}),
-        (23, {"save_every_steps": 22}, {"checkpoint-22"}),
+        pytest.param(23, {"save_every_steps": 22}, {"checkpoint-22"}, marks=pytest.mark.nightly),
     ],
 )
 def test_an_interrupted_run_ends_with_the_same_weights(

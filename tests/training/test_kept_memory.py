@@ -67,6 +67,7 @@ def test_memory_is_kept_inside_and_given_back_at_the_end():
     assert found["later"] < 0.2  # mapped by itself, as before: larger than all that could be free in pieces
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", [{"device": "meta"}, {"library": "absent"}, {"MALLOC_ARENA_MAX": "2"}])
 def test_other_devices_other_systems_and_what_the_user_set_are_left_alone(case):
     found = _found(**case)

@@ -137,6 +137,7 @@ def test_sizes_that_do_not_go_together_are_refused():
         Sizes(length=8, vocabulary=0, labels=2)
 
 
+@pytest.mark.nightly
 def test_memory_of_a_step_grows_with_its_texts():
     # In processes of their own: this one has memory at hand that earlier tests gave back.
     few, many = (step_memory("linformer", SIZES, texts, torch.device("cpu"))[0] for texts in (1, 400))

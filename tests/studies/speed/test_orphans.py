@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 CHILD = """
 import sys, time
 from longform.studies.speed.worker import end_with_parent
@@ -29,6 +31,7 @@ def is_alive(number: int) -> bool:
     return bool(state.strip()) and not state.startswith("Z")
 
 
+@pytest.mark.nightly
 def test_a_child_ends_with_a_killed_parent() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
