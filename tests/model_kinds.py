@@ -1,5 +1,6 @@
 """Tiny random models, one of every kind that behaves differently, and batches of padded token ids."""
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -33,6 +34,32 @@ KINDS = {
         "relative_attention_num_buckets": 8,
         "relative_attention_max_distance": 8,
     },
+    "rotary": {"projection": "linear", "rope_theta": 50.0},
+    "rotary-window": {
+        "projection": "mean",
+        "attention_window": 8,
+        "memory_budget": 6.0,
+        "sink_tokens": 1,
+        "rope_parameters": {"rope_theta": 50.0, "partial_rotary_factor": 0.5},
+        "num_key_value_heads": 1,
+        "norm_type": "rms_norm",
+    },
+    "rotary-local": {  # as ModernBERT is built
+        "projection": "mean",
+        "attention_window": 8,
+        "sink_tokens": 1,
+        "layer_types": ["full_attention", "sliding_attention"],
+        "sliding_window": 11,
+        "rope_parameters": {"full_attention": {"rope_theta": 50.0}, "sliding_attention": {"rope_theta": 9.0}},
+        "normalization": "pre",
+        "skip_first_prenorm": True,
+        "is_gated_act": True,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "norm_bias": False,
+        "prediction_head": "modernbert",
+        "classifier_bias": False,
+    },
     "window over everything": {"projection": "mean", "attention_window": 16},
 }
 
@@ -51,9 +78,10 @@ def config(kind: str, **options: Any) -> LinformerConfig:
     """Of ``kind``: 40 words, 32 positions, 8 slots; ``options`` come last."""
     settings = {"projected_length": 8, "initializer_range": 0.5, "max_position_embeddings": LONGEST}
     settings |= SIZES | KINDS[kind] | options
-    if isinstance(settings["projected_length"], list):
-        settings["projected_length"] = settings["projected_length"][: settings["num_hidden_layers"]]
-    return LinformerConfig(vocab_size=40, **settings)
+    for name in ("projected_length", "layer_types"):
+        if isinstance(settings.get(name), list):
+            settings[name] = settings[name][: settings["num_hidden_layers"]]
+    return LinformerConfig(vocab_size=40, **copy.deepcopy(settings))
 
 
 def model(kind: str, cls: type = LinformerModel, **options: Any) -> Any:

@@ -29,13 +29,18 @@ def test_help_has_units() -> None:
 
 
 def test_pretrain_in_both_kinds_of_attention(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for attention in ("linformer", "full"):
+    modern = ["--rope-theta", "100", "--is-gated-act", "true", "--norm-type", "rms_norm", "--num-key-value-heads", "1"]
+    for attention, others in {"linformer": modern, "full": []}.items():
         output = tmp_path / attention
         arguments = ["pretrain", str(texts), "--output", str(output), "--text-field", "body", "--max-steps", "2"]
-        assert main([*arguments, "--attention", attention, "--cache", str(tmp_path / "cache"), *SMALL]) == 0
+        assert main([*arguments, *others, "--attention", attention, "--cache", str(tmp_path / "cache"), *SMALL]) == 0
         assert "trained  2 steps, 128 tokens" in capsys.readouterr().out
     config = AutoModelForMaskedLM.from_pretrained(tmp_path / "full").config
     assert config.attention_window == config.max_position_embeddings == 16
+    assert config.rope_parameters is None
+    config = AutoModelForMaskedLM.from_pretrained(tmp_path / "linformer").config
+    assert config.rope_parameters == {"rope_theta": 100.0, "rope_type": "default"}
+    assert (config.is_gated_act, config.norm_type, config.num_key_value_heads) == (True, "rms_norm", 1)
     assert len(list((tmp_path / "cache").iterdir())) == 2  # one tokenizer and one token file for both
 
 

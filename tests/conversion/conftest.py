@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 BERT_LIKE = {
     "vocab_size": 167, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 37,
 }  # fmt: skip
+SPECIAL = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}  # of vocabularies that are larger
 CONFIGS = {
     "Bert": BERT_LIKE | {"max_position_embeddings": 40},
     "Roberta": BERT_LIKE | {"max_position_embeddings": 42, "type_vocab_size": 1},
@@ -20,6 +21,19 @@ CONFIGS = {
         "vocab_size": 167, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 37, "max_position_embeddings": 40,
     },
     "MPNet": BERT_LIKE | {"max_position_embeddings": 42},
+    "ModernBert": BERT_LIKE | SPECIAL | {
+        "cls_token_id": 2, "sep_token_id": 3, "max_position_embeddings": 40, "num_hidden_layers": 3,
+        "local_attention": 8, "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 60.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 9.0},
+        },
+    },
+    "EuroBert": BERT_LIKE | SPECIAL | {
+        "mask_token_id": 4, "max_position_embeddings": 40, "num_key_value_heads": 1, "classifier_pooling": "mean",
+    },
+    "NomicBert": BERT_LIKE | {"max_position_embeddings": 40},
+    "Gte": BERT_LIKE | {"max_position_embeddings": 40},
+    "JinaEmbeddingsV3": BERT_LIKE | SPECIAL | {"max_position_embeddings": 40},
     "Electra": BERT_LIKE | {"max_position_embeddings": 40, "embedding_size": 16},
 }  # fmt: skip
 

@@ -132,6 +132,8 @@ def _refusals() -> list[str]:
     refused(ConfigurationError, lambda: sequence_parallel(_long_model(64, attention_window=32)))
     other: Any = torch.nn.Linear(2, 2)
     refused(ConfigurationError, lambda: sequence_parallel(other))
+    for other in ({"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}}, {"num_key_value_heads": 1}):
+        refused(ConfigurationError, lambda other=other: sequence_parallel(_long_model(64, **other)))
     refused(ConfigurationError, lambda: sequence_parallel(LinformerForMultipleChoice(_long_model(64).config)))
     refused(ConfigurationError, lambda: gather_tokens(_long_model(64), torch.zeros(1, 1)))
     refused(ConfigurationError, lambda: average_gradients(_long_model(64)))

@@ -16,6 +16,7 @@ WIDTHS = {  # of the attention weights of a text of 32 tokens
     "convolution": 8, "k of each head": 8, "mean-window": 8 + 3 * 8, "max-window": 8 + 3 * 8,
     "convolution-window": 8 + 3 * 8, "mean-sinks": 2 + 8, "mean-window-sinks": 2 + 8 + 3 * 8,
     "mean-window-distances": 1 + 8 + 3 * 8,
+    "rotary": 8, "rotary-window": 1 + 8 + 3 * 8, "rotary-local": 3 * 11,  # which is 1 + 8 + 3 * 8 in its first layer
     "window over everything": 32,
 }  # fmt: skip
 
@@ -44,7 +45,7 @@ def test_the_attention_weights_returned_are_those_used(kind):
     kept = given["attention_mask"].bool()
     out = made(**given, output_attentions=True)
     assert_close(out.last_hidden_state[kept], made(**given).last_hidden_state[kept], scope="model")
-    gradients = torch.autograd.grad(out.last_hidden_state[kept].square().mean(), out.attentions)
+    gradients = torch.autograd.grad(out.last_hidden_state[kept].pow(3).mean(), out.attentions)
     for gradient in gradients:
         of_tokens = gradient.transpose(1, 2)
         assert of_tokens[kept].abs().max() > 1e-6

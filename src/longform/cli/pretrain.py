@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 from typing import Any
 
-from longform.choices import PROJECTION_INITS, PROJECTIONS, SHARINGS
+from longform.choices import NORMS, PROJECTION_INITS, PROJECTIONS, SHARINGS
 from longform.cli.arguments import add_restart, command_parser, one_of
 from longform.cli.printing import command, print_next
 from longform.cli.settings_options import add_settings, option
@@ -20,7 +20,15 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {  # a type, or the names that there
     "num_hidden_layers": (int, "layers"),
     "num_attention_heads": (int, "attention heads"),
     "intermediate_size": (int, "features inside the feed-forward part"),
+    "num_key_value_heads": (int, "heads of keys and values, each for several attention heads"),
+    "is_gated_act": (bool, "true: a gated feed-forward part (GeGLU, SwiGLU)"),
+    "hidden_act": (str, "activation of the feed-forward part, as Hugging Face names it: gelu, silu ..."),
+    "rope_theta": (float, "rotary positions of this base (10000 is usual) in place of a table of positions"),
     "normalization": (("post", "pre"), "post: as BERT"),
+    "norm_type": (NORMS, "rms_norm: without mean and bias"),
+    "attention_bias": (bool, "false: no biases in attention"),
+    "mlp_bias": (bool, "false: no biases in the feed-forward part"),
+    "norm_bias": (bool, "false: no biases in norms"),
     "initializer_range": (float, "standard deviation of the initial weights"),
     "dropout": (float, "probability (0 to 1), of hidden states and attention weights"),
 }

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers.modeling_utils import PreTrainedModel
@@ -26,6 +27,7 @@ from longform.errors import ConfigurationError, ConversionError, LongformError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.models.registration import AUTO_MODELS
+from longform.models.resizing import check_extension
 from longform.runs.output import digests
 
 Lengths = int | list[int] | list[list[int]]
@@ -101,7 +103,8 @@ def convert(
     tokenizer: Any = None,
     idf: Any = None,
 ) -> ConversionResult:
-    """Convert a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA or MPNet into a Longform.
+    """Convert a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, MPNet, ModernBERT, EuroBERT, NomicBERT, GTE
+    or Jina embeddings v3 into a Longform.
 
     Or a Longform into one of another length, with its tokenizer and the settings of sentence-transformers:
     ``max_length``, ``positions`` and ``projected_length`` count then ("auto": see ``resize_sequence_length``), and the
@@ -182,10 +185,7 @@ def _build(
 ) -> ConversionResult:  # fmt: skip
     options = family.options(source.config)
     _check_head_activation(family, head.task, options["hidden_act"])
-    table = placement.find("embeddings.position_embeddings.weight")
-    if table is None:
-        raise ConversionError("the source has no table of positions, so its checkpoint is incomplete")
-    known = table.shape[0] - options["position_offset"]
+    known, dtype = _known_length(source, options, placement)
     options |= head.options | _attention_options(attention, options, max_length=max_length, known=known)
     dropped = _without_attention_dropout(options)
     if head.task == "masked-lm":
@@ -193,12 +193,27 @@ def _build(
     use_pooler = options["classifier_pooling"] != "cls" or "pooler.dense.weight" in placement.tensors
     options |= {"max_position_embeddings": max_length, "use_pooler": use_pooler}
     options["output_hidden_states"] = bool(source.config.output_hidden_states)  # modules that weight layers need them
-    model = MODELS[head.task](_checked_config(options)).to(table.dtype).eval()
-    records, new = fill_model(model, placement, positions=positions, new_head=head.new)
+    config = _checked_config(options)
+    check_extension(config, positions)
+    model = MODELS[head.task](config).to(dtype).eval()
+    records, new = fill_model(
+        model, placement, positions=positions, new_head=head.new, zeros=family.zero_biases
+    )  # fmt: skip
     model.tie_weights()
     result = _result(source, model, family.name, head, known, positions, records, new)
     result.report.notes += dropped
     return result
+
+
+def _known_length(source: Source, options: dict[str, Any], placement: Placement) -> tuple[int, torch.dtype]:
+    """The tokens that the source takes, and the dtype of its weights. Raises ConversionError without its table."""
+    rotary = options.get("rope_parameters") is not None
+    table = placement.find(f"embeddings.{'word' if rotary else 'position'}_embeddings.weight")
+    if table is None:
+        raise ConversionError(
+            f"the source has no table of {'words' if rotary else 'positions'}, so its checkpoint is incomplete"
+        )
+    return source.config.max_position_embeddings if rotary else table.shape[0] - options["position_offset"], table.dtype
 
 
 def _result(
@@ -217,7 +232,7 @@ def _result(
         source_length=known, max_length=config.max_position_embeddings, positions=positions,
         parameters=sum(p.numel() for p in model.parameters()), dtype=str(model.dtype).removeprefix("torch."),
         options={name: getattr(config, name) for name in ATTENTION}, tensors=records, new=new,
-        notes=_notes(source, tokenizer, kept),
+        notes=[*_notes(source, tokenizer, kept), *_rotary_note(config, known)],
     )  # fmt: skip
     return ConversionResult(model, tokenizer, report, kept, source.folder)
 
@@ -263,6 +278,12 @@ def _without_attention_dropout(options: dict[str, Any]) -> list[str]:
         return []
     options["attention_probs_dropout_prob"] = 0.0
     return [f"attention_probs_dropout_prob is 0 instead of {rate}: the fast path of windowed training has none"]
+
+
+def _rotary_note(config: LinformerConfig, known: int) -> list[str]:
+    if config.rope_parameters is None:
+        return []
+    return [f"rotary positions: beyond the source's {known} tokens their angles go on, with rope_theta as it is"]
 
 
 def _notes(source: Source, tokenizer: Any, kept: SentenceFolder | None) -> list[str]:

@@ -7,12 +7,15 @@ from transformers.configuration_utils import PreTrainedConfig
 from longform.conversion.bert import BERT
 from longform.conversion.distilbert import DISTILBERT
 from longform.conversion.electra import ELECTRA
+from longform.conversion.eurobert import EUROBERT
 from longform.conversion.family import Family
+from longform.conversion.modernbert import MODERNBERT
 from longform.conversion.mpnet import MPNET
 from longform.conversion.roberta import ROBERTA
+from longform.conversion.rotary_bert import GTE, JINA_V3, NOMIC
 from longform.errors import ConversionError
 
-FAMILIES = (BERT, ROBERTA, DISTILBERT, ELECTRA, MPNET)
+FAMILIES = (BERT, ROBERTA, DISTILBERT, ELECTRA, MPNET, MODERNBERT, EUROBERT, NOMIC, GTE, JINA_V3)
 NO_SLOTS = (
     "its attention multiplies queries and keys with vectors of their distance, pair by pair (disentangled attention), "
     "and a slot, which stands for many tokens, has no one distance; convert an encoder of the BERT, RoBERTa or MPNet "
@@ -21,6 +24,8 @@ NO_SLOTS = (
 UNFIT = {
     "deberta": NO_SLOTS,
     "deberta-v2": NO_SLOTS,
+    "new": "it is GTE under the name of code that runs from the hub, which Longform does not run; convert the same "
+    "model as transformers has it (model_type 'gte', for instance alibaba-nlp-community/gte-multilingual-base)",
 }  # model types, and why not
 BY_MODEL_TYPE: dict[str, Family] = {kind: family for family in FAMILIES for kind in family.model_types}
 

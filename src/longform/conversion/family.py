@@ -1,7 +1,7 @@
 """A family of source models: the names of its weights, and its configuration in Longform's words."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from transformers.configuration_utils import PreTrainedConfig
@@ -32,7 +32,9 @@ class Family:
     (``{base}``: BERT's pooler is the dense layer of its classifier) hold for a new head too.
     ``asides``: names that are left out always. ``options(config)``: arguments of LinformerConfig.
     ``pretraining``: the task that ...ForPreTraining counts as. ``gelu_head``: the masked-language head uses gelu
-    whatever the configuration says.
+    whatever the configuration says. ``fused``: source names whose tensors hold so many others one below the other,
+    which rules call name[0], name[1] and so on. ``zero_biases``: ends of Longform names that the source has nothing
+    for, which stay zero. ``other_names``: transformers saves it under other names than its classes have.
     """
 
     name: str
@@ -45,6 +47,9 @@ class Family:
     asides: tuple[Aside, ...] = BUFFERS
     pretraining: str = "masked-lm"
     gelu_head: bool = False
+    fused: Mapping[str, int] = field(default_factory=dict)
+    zero_biases: tuple[str, ...] = ()
+    other_names: bool = False
 
     def rules(self, task: str, *, bare_source: bool, head: bool = True, pooled: bool = True) -> KeyRules:
         """The table for a source of the given kind and a Longform for ``task``.
@@ -73,7 +78,10 @@ class Family:
 def shared_options(config: PreTrainedConfig) -> dict[str, Any]:
     """The arguments that every family names as Longform does."""
     names = ("vocab_size", "initializer_range", "pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings")
-    return {name: getattr(config, name) for name in names if hasattr(config, name)}
+    found = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    if isinstance(found.get("eos_token_id"), list):
+        found["eos_token_id"] = found["eos_token_id"][0]
+    return found
 
 
 def bert_like_options(config: PreTrainedConfig) -> dict[str, Any]:
@@ -87,6 +95,16 @@ def bert_like_options(config: PreTrainedConfig) -> dict[str, Any]:
     options["type_vocab_size"] = getattr(config, "type_vocab_size", 0)
     options["classifier_dropout"] = getattr(config, "classifier_dropout", None)
     return shared_options(config) | options
+
+
+def check_head_size(config: PreTrainedConfig) -> None:
+    """Raise ConversionError where a head has another size than the hidden features divided by the heads."""
+    size = getattr(config, "head_dim", None)
+    if size not in (None, config.hidden_size // config.num_attention_heads):
+        raise ConversionError(
+            f"the source has head_dim={size}, and a Longform's heads have hidden_size={config.hidden_size} / "
+            f"num_attention_heads={config.num_attention_heads} features each: it cannot be converted"
+        )
 
 
 def check_absolute_positions(config: PreTrainedConfig) -> None:

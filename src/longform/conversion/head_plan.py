@@ -38,10 +38,11 @@ def plan_head(
     same_task = chosen == found or (found is None and family.has_head(chosen, source.tensors))
     wanted = len(id2label) if id2label is not None else num_labels
     labels = source.config.num_labels if same_task else None
-    pooling = classifier_pooling or "cls"
-    other_labels, other_pooling = wanted not in (None, labels), pooling != "cls" and chosen in POOLING
+    own = family.options(source.config).get("classifier_pooling", "cls") if same_task and chosen in POOLING else "cls"
+    other_labels = wanted not in (None, labels)
+    other_pooling = classifier_pooling not in (None, own) and chosen in POOLING
     new = not same_task or other_labels or other_pooling
-    options: dict[str, Any] = {"classifier_pooling": pooling}
+    options: dict[str, Any] = {"classifier_pooling": classifier_pooling or ("cls" if new else own)}
     if chosen in LABELLED:
         options |= _label_options(source.config, same_task, wanted, id2label)
     if chosen == "sequence-classification" and not new:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 FIELDS = {"layer": r"(?P<layer>\d+)", "part": r"(?P<part>weight|bias)"}
 LEGACY_PARTS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+LEGACY_BASES = {"new.": "gte."}  # Alibaba's own code of GTE calls the encoder so
 
 
 class Rule(NamedTuple):
@@ -25,7 +26,10 @@ def fields_of(template: str) -> set[str]:
 
 
 def modern_name(key: str) -> str:
-    """LayerNorm's weight and bias, where a checkpoint of the first BERT calls them gamma and beta."""
+    """The name that transformers gives it today, where a checkpoint has an older one."""
+    for old, new in LEGACY_BASES.items():
+        if key.startswith(old):
+            key = new + key.removeprefix(old)
     for old, new in LEGACY_PARTS.items():
         if key.endswith(old):
             return key.removesuffix(old) + new

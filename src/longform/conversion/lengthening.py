@@ -65,7 +65,7 @@ def _check_options(options: dict[str, Any], config: Any, task: str) -> None:
 
 
 def _filled(model: LinformerPreTrainedModel, tensors: dict[str, Tensor]) -> LinformerPreTrainedModel:
-    table = next((x for name, x in tensors.items() if name.endswith("position_embeddings.weight")), None)
+    table = next((x for name, x in tensors.items() if name.endswith("word_embeddings.weight")), None)
     model = model if table is None else model.to(table.dtype)
     try:
         missing, unknown = model.load_state_dict(tensors, strict=False)

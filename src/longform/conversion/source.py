@@ -3,6 +3,7 @@
 import copy
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from safetensors import SafetensorError
@@ -12,7 +13,7 @@ from transformers import AutoConfig, AutoTokenizer
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
-from longform.conversion.families import check_model_type
+from longform.conversion.families import BY_MODEL_TYPE, check_model_type
 from longform.conversion.sentence_transformers_folder import SentenceFolder, read_json, read_sentence_folder
 from longform.errors import ConversionError
 
@@ -57,7 +58,13 @@ def open_source(source: str | Path | PreTrainedModel, *, tokenizer: Any = None) 
 
 def _open_model(model: PreTrainedModel, tokenizer: Any) -> Source:
     check_model_type(model.config.model_type)
-    tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
+    family = BY_MODEL_TYPE.get(model.config.model_type)
+    if family is not None and family.other_names:
+        with TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            tensors = read_weights(Path(folder))
+    else:
+        tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
     name = model.config._name_or_path or type(model).__name__
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]

@@ -16,7 +16,7 @@ from longform.models.modeling_linformer import LinformerPreTrainedModel
 HEAD_BIAS, DECODER_BIAS, DECODER_WEIGHT = "lm_head.bias", "lm_head.decoder.bias", "lm_head.decoder.weight"
 WORDS, POSITIONS = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
 OWN_PARTS = (".attention.groups.", ".memory_bias", "shared_projection.")
-HEAD_PARTS = ("lm_head.", "classifier.", "qa_outputs.")
+HEAD_PARTS = ("lm_head.", "classifier.", "qa_outputs.", "head.")
 
 
 @dataclass
@@ -47,7 +47,7 @@ def place_tensors(tensors: Mapping[str, Tensor], *, rules: KeyRules, family: Fam
     Raises ConversionError, listing them, where names are unknown or two of them are one.
     """
     placement, unknown = Placement(), []
-    for key, tensor in tensors.items():
+    for key, tensor in taken_apart(tensors, family).items():
         target = rules.rename(key)
         if target is not None and target in placement.tensors:
             raise ConversionError(f"the source holds one tensor twice: {placement.sources[target]} and {key}")
@@ -66,6 +66,19 @@ def place_tensors(tensors: Mapping[str, Tensor], *, rules: KeyRules, family: Fam
         )
     _settle_head_bias(placement)
     return placement
+
+
+def taken_apart(tensors: Mapping[str, Tensor], family: Family) -> dict[str, Tensor]:
+    """The tensors, those that hold several as parts: name[0], name[1] and so on."""
+    patterns = [(Pattern(template, family.base_name), parts) for template, parts in family.fused.items()]
+    found: dict[str, Tensor] = {}
+    for key, tensor in tensors.items():
+        parts = next((parts for pattern, parts in patterns if pattern.match(modern_name(key)) is not None), None)
+        if parts is None or tensor.shape[0] % parts:
+            found[key] = tensor
+        else:
+            found |= {f"{key}[{i}]": part.clone() for i, part in enumerate(tensor.chunk(parts))}
+    return found
 
 
 def settle_tied_decoder(placement: Placement, *, tied: bool) -> bool:
@@ -87,9 +100,15 @@ def settle_tied_decoder(placement: Placement, *, tied: bool) -> bool:
 
 @torch.no_grad()
 def fill_model(
-    model: LinformerPreTrainedModel, placement: Placement, *, positions: str, new_head: bool
+    model: LinformerPreTrainedModel,
+    placement: Placement,
+    *,
+    positions: str,
+    new_head: bool,
+    zeros: tuple[str, ...] = (),
 ) -> tuple[list[TensorRecord], list[NewTensor]]:
-    """Copy the placed tensors into ``model``, the position table at its length.
+    """Copy the placed tensors into ``model``, the position table at its length; ``zeros``: ends of names that the
+    source has nothing for.
 
     Returns what became of each source tensor, and the tensors that are new. Raises ConversionError on tensors that
     the configuration has no place for, on other shapes, and on places that nothing fills.
@@ -103,7 +122,7 @@ def fill_model(
             records.append(record)
     _check_left_over(placement, filled)
     _check_shapes(placement, filled, own)
-    new = _new_tensors(model, own, filled, new_head=new_head)
+    new = _new_tensors(model, own, filled, new_head=new_head, zeros=zeros)
     model.load_state_dict(filled, strict=False)
     return sorted(records, key=lambda record: record.source), new
 
@@ -170,7 +189,12 @@ def _check_shapes(placement: Placement, filled: dict[str, Tensor], own: Mapping[
 
 
 def _new_tensors(
-    model: LinformerPreTrainedModel, own: Mapping[str, Tensor], filled: dict[str, Tensor], *, new_head: bool
+    model: LinformerPreTrainedModel,
+    own: Mapping[str, Tensor],
+    filled: dict[str, Tensor],
+    *,
+    new_head: bool,
+    zeros: tuple[str, ...],
 ) -> list[NewTensor]:
     new, missing = [], []
     for name, tensor in own.items():
@@ -180,6 +204,8 @@ def _new_tensors(
         if any(part in name for part in OWN_PARTS):
             reason = "memory beside the window, starts at 0" if name.endswith("memory_bias") else "projection"
             new.append(NewTensor(name, shape, reason))
+        elif zeros and name.endswith(zeros):
+            new.append(NewTensor(name, shape, "zero: the source has no such bias"))
         elif new_head and name.startswith(HEAD_PARTS):
             new.append(NewTensor(name, shape, "new head, not trained yet"))
         else:

@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 from longform.distributed.collectives import neighbours, summed
 from longform.distributed.parts import Part, SequenceGroup
 from longform.distributed.shares import share_of_heads, share_of_hidden
+from longform.functional.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
@@ -40,6 +41,7 @@ class ParallelAttention(LinformerAttention):
         *,
         shared_projection: SequenceProjection | None = None,
         distance_bias: Tensor | None = None,
+        rotation: Rotation | None = None,
         residual: Tensor | None = None,
         readers: Tensor | None = None,
         output_attentions: bool = False,
@@ -52,14 +54,16 @@ class ParallelAttention(LinformerAttention):
         if part is None:
             return super().forward(
                 hidden_states, attention_mask, shared_projection=shared_projection, distance_bias=distance_bias,
-                residual=residual, readers=readers, output_attentions=output_attentions,
+                rotation=rotation, residual=residual, readers=readers, output_attentions=output_attentions,
             )  # fmt: skip
         assert readers is None
         assert not output_attentions
-        hidden, _ = self.checked(hidden_states, part.own_mask, distance_bias)
+        assert rotation is None  # of ``sequence_parallel``
+        self.check_distances(distance_bias)
+        hidden, _ = self.checked(hidden_states, part.own_mask)
         groups = self._groups(shared_projection)
         if self.window is None:
-            context, _ = self.attended(self.queries(hidden), self._whole_memories(hidden, groups, part))
+            context, _ = self.attended(self.queries(hidden).transpose(1, 2), self._whole_memories(hidden, groups, part))
         else:
             context = self._windowed_part(hidden, groups, part, distance_bias)
         return apply_linear(self.output, context.transpose(1, 2).flatten(2), residual=residual)
@@ -107,7 +111,7 @@ class ParallelAttention(LinformerAttention):
         key, value = self.keys_and_values(near, mask)
         own = slice(ends[0], ends[0] + hidden.shape[1])
         memories = self._summed([self._share_of_heads(key[:, own], value[:, own], *group, part) for group in groups])
-        query = pad(self.queries(hidden), (0, 0, *ends))
+        query = pad(self.queries(hidden).transpose(1, 2), (0, 0, *ends))
         contexts = []
         for (heads, _), memory in zip(groups, memories, strict=True):
             sides = (of_heads(x, heads, 2).transpose(1, 2) for x in (key, value))

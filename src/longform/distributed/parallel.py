@@ -40,15 +40,17 @@ def sequence_parallel(model: Model, group: ProcessGroup | None = None) -> Model:
     process has the loss of the whole, and the mean of their gradients is its gradient: as DistributedDataParallel makes
     it, and ``average_gradients``. Parameters keep their names.
 
-    Raises ConfigurationError for another model, where torch.distributed was not initialised, for more processes than
-    the longest text has blocks, and for a window across everything; the model then raises InputError where processes
-    are given different texts, and for attention weights.
+    Raises ConfigurationError for another model, and for one of rotary positions, local layers or keys that heads share;
+    where torch.distributed was not initialised, for more processes than the longest text has blocks, and for a window
+    across everything. The model then raises InputError where processes are given different texts, and for attention
+    weights.
     """
     if not isinstance(model, SERVED):
         raise ConfigurationError(
             f"texts of {type(model).__name__} cannot be shared out among processes; those of "
             f"{', '.join(served.__name__ for served in SERVED)} can"
         )
+    _check_layers(model)
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         raise ConfigurationError(
             "there is no group of processes: start with torchrun --nproc-per-node N, and call "
@@ -65,6 +67,23 @@ def sequence_parallel(model: Model, group: ProcessGroup | None = None) -> Model:
     if isinstance(model, OF_TOKENS):
         model.register_forward_hook(add_loss)
     return model
+
+
+def _check_layers(model: LinformerPreTrainedModel) -> None:
+    """Raise ConfigurationError for layers whose parts nobody has worked out."""
+    config = model.config
+    shared = config.num_key_value_heads not in (None, config.num_attention_heads)
+    found = {
+        "rope_parameters": config.rope_parameters is not None,
+        "layer_types": "sliding_attention" in (config.layer_types or ()),
+        "num_key_value_heads": shared,
+    }
+    reasons = ", ".join(name for name, holds in found.items() if holds)
+    if reasons:
+        raise ConfigurationError(
+            f"texts of this model cannot be shared out among processes, for its {reasons}: rotary positions, local "
+            "layers and keys that heads share run in one process"
+        )
 
 
 def _group(group: ProcessGroup | None) -> ProcessGroup:

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from longform.choices import POOLED
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention, weighted_slots
-from longform.functional.masks import blank_padding, checked_mask
+from longform.functional.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import weighted_window, windowed_attention
 from longform.layers.geometry import check_attention, check_reach
-from longform.layers.linear import Linear, apply_linear, is_affine
+from longform.layers.linear import apply_linear, is_affine
 from longform.layers.memory import (
-    by_head,
     join_heads,
     join_weighted,
     memory_of_heads,
@@ -26,10 +25,11 @@ from longform.layers.memory import (
     of_heads,
     weights_of_heads,
 )
+from longform.layers.self_attention import SelfAttention
 from longform.layers.sequence_projection import SequenceProjection, make_projection
 
 
-class LinformerAttention(nn.Module):
+class LinformerAttention(SelfAttention):
     """Multi-head self-attention in O(n k): softmax(Q (E K)ᵀ / sqrt(d)) (F V) (paper §4, equation 7).
 
     ``hidden_size`` D and ``num_heads`` h; ``max_length`` N, the most tokens; ``projected_length`` k, or one k a head
@@ -39,14 +39,13 @@ class LinformerAttention(nn.Module):
     ``attention_window``: None for the paper's attention, or tokens seen exactly on each side, in blocks of that size,
     beside the slots of the rest; ``memory_budget``: how many tokens all slots together stand for at most.
     ``sink_tokens``: leading tokens that every query sees exactly, beside the k slots (with a dense E: rows of E that
-    start as one token each). ``dropout`` on attention weights.
+    start as one token each). ``num_key_value_heads``: heads of keys and values, each for as many heads of queries; None
+    for h of them. ``dropout`` on attention weights; ``bias`` in the four projections.
 
     Weights that ``forward`` returns are (B, h, n, k); with a window w (B, h, n, S + 3 w), sinks and slots, then the
     query's block with both neighbours; (B, h, n, n) where the window reaches across ``max_length``.
     Raises ConfigurationError for options that do not go together.
     """
-
-    adds_residual = True  # ``forward`` takes ``residual``
 
     def __init__(
         self,
@@ -65,8 +64,8 @@ class LinformerAttention(nn.Module):
         dropout: float = 0.0,
         bias: bool = True,
         sharing: str | None = None,
+        num_key_value_heads: int | None = None,
     ) -> None:
-        super().__init__()
         sharing = projection_sharing if sharing is None else sharing
         lengths = (projected_length,) * num_heads if isinstance(projected_length, int) else tuple(projected_length)
         check_attention(
@@ -74,11 +73,12 @@ class LinformerAttention(nn.Module):
             projection=projection, sharing=sharing, projection_init=projection_init,
             attention_window=attention_window, memory_budget=memory_budget, sink_tokens=sink_tokens,
         )  # fmt: skip
+        super().__init__(
+            hidden_size, num_heads, num_key_value_heads=num_key_value_heads, max_length=max_length, bias=bias
+        )
         self.sinks = sink_tokens if projection in POOLED else 0
-        self.hidden_size, self.num_heads, self.max_length = hidden_size, num_heads, max_length
         self.window, self.memory_budget, self.dropout = attention_window, memory_budget, dropout
         self.projection_sharing = sharing
-        self.query, self.key, self.value, self.output = (Linear(hidden_size, hidden_size, bias=bias) for _ in range(4))
         # Blocks of w with both neighbours reach across the whole text: full attention, and no memory to own.
         self.covers_all = attention_window is not None and 2 * attention_window >= max_length
         self.head_groups = [
@@ -105,6 +105,7 @@ class LinformerAttention(nn.Module):
         *,
         shared_projection: SequenceProjection | None = ...,
         distance_bias: Tensor | None = ...,
+        rotation: Rotation | None = ...,
         residual: Tensor | None = ...,
         readers: Tensor | None = ...,
         output_attentions: Literal[False] = ...,
@@ -118,6 +119,7 @@ class LinformerAttention(nn.Module):
         *,
         shared_projection: SequenceProjection | None = ...,
         distance_bias: Tensor | None = ...,
+        rotation: Rotation | None = ...,
         residual: Tensor | None = ...,
         readers: Tensor | None = ...,
         output_attentions: bool,
@@ -130,6 +132,7 @@ class LinformerAttention(nn.Module):
         *,
         shared_projection: SequenceProjection | None = None,
         distance_bias: Tensor | None = None,
+        rotation: Rotation | None = None,
         residual: Tensor | None = None,
         readers: Tensor | None = None,
         output_attentions: bool = False,
@@ -137,13 +140,16 @@ class LinformerAttention(nn.Module):
         """Attend: hidden_states (B, n, D) of n <= max_length tokens; ``attention_mask`` (B, n), 1 text and 0 padding.
 
         ``shared_projection``: with sharing "layerwise". ``distance_bias`` (h, 2 r + 1): added to the logits by the
-        distance from query to key, see RelativeAttentionBias. ``residual`` (B, n, D) is added. ``readers`` bool (B, n):
+        distance from query to key, see RelativeAttentionBias. ``rotation``: queries and keys are turned by it, keys
+        before they are shortened, see RotaryPositions. ``residual`` (B, n, D) is added. ``readers`` bool (B, n):
         the text and tokens that read it without being read, in texts that every query sees as a whole. Returns
         (B, n, D), and with ``output_attentions`` the weights. Raises InputError on a longer input or a mask of another
         shape, and ConfigurationError where the window is too small for ``distance_bias``.
         """
-        hidden, mask = self.checked(hidden_states, attention_mask, distance_bias)
-        query = self.queries(hidden if readers is None else self.checked(hidden_states, readers)[0])
+        self.check_distances(distance_bias)
+        hidden, mask = self.checked(hidden_states, attention_mask)
+        reading = hidden if readers is None else self.checked(hidden_states, readers)[0]
+        query = self.queries(reading, rotation).transpose(1, 2)
         whole = self.window is None or self.reaches_all(hidden.shape[1], output_attentions=output_attentions)
         if readers is not None and not whole:
             raise InputError(
@@ -152,38 +158,18 @@ class LinformerAttention(nn.Module):
                 "wider window"
             )
         if whole:
-            memories = self.memories(hidden, mask, shared_projection)
+            memories = self.memories(hidden, mask, shared_projection, rotation)
             context, weights = self.attended(query, memories, distance_bias, output_attentions=output_attentions)
         else:
-            groups = self._groups(shared_projection)
-            context, weights = self._windowed(query, hidden, mask, groups, distance_bias, output_attentions)
+            groups, full = self._groups(shared_projection), self.keys_and_values(hidden, mask, rotation)
+            context, weights = self._windowed(query, full, mask, groups, distance_bias, output_attentions)
         out = apply_linear(self.output, context.transpose(1, 2).flatten(2), residual=residual)
         return (out, weights) if weights is not None else out
 
-    def checked(
-        self, hidden_states: Tensor, mask: Tensor | None, distance_bias: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Hidden states (B, n, D) with padding blanked, rounded once where products under autocast would, and a bool
-        mask.
-
-        Raises InputError on a longer input or a mask of another shape, and ConfigurationError where the window is too
-        small for ``distance_bias`` (h, 2 r + 1).
-        """
-        batch, length, _ = hidden_states.shape
+    def check_distances(self, distance_bias: Tensor | None) -> None:
+        """Raise ConfigurationError where the window is too small for ``distance_bias`` (h, 2 r + 1)."""
         if distance_bias is not None:
             check_reach(distance_bias.shape[1] // 2, window=self.window, max_length=self.max_length)
-        if length > self.max_length:
-            raise InputError(f"the input has n={length} tokens, this layer takes at most max_length={self.max_length}")
-        if mask is not None and (mask.dtype != torch.bool or mask.shape != (batch, length)):
-            mask = checked_mask(mask, batch=batch, length=length)
-        hidden, device = blank_padding(hidden_states, mask), hidden_states.device.type
-        if hidden.dtype == torch.float32 and torch.is_autocast_enabled(device) and self._is_affine():
-            hidden = hidden.to(torch.get_autocast_dtype(device))
-        return hidden, mask
-
-    def _is_affine(self) -> bool:
-        """Whether hidden states meet products alone: the layers are their weights, and no adapter beside them."""
-        return all(is_affine(layer) for layer in (self.query, self.key, self.value))
 
     def reaches_all(self, length: int, *, output_attentions: bool = False) -> bool:
         """Whether every query sees every token of ``length`` exactly, so that there is no memory."""
@@ -207,36 +193,41 @@ class LinformerAttention(nn.Module):
         owned = list(self.groups) if shared is None else [shared]
         return list(zip(self.head_groups, owned, strict=True))  # ty: ignore[invalid-explicit-return]  a list of modules
 
-    def queries(self, hidden: Tensor) -> Tensor:
-        """hidden (B, n, D) -> (B, h, n, d)."""
-        return by_head(self.query(hidden), self.num_heads).transpose(1, 2)
-
-    def keys_and_values(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Of every token, (B, n, h, d) each, padding blanked."""
-        key, value = (blank_padding(layer(hidden), mask) for layer in (self.key, self.value))
-        return by_head(key, self.num_heads), by_head(value, self.num_heads)
+    def keys_and_values(
+        self, hidden: Tensor, mask: Tensor | None, rotation: Rotation | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Of every token, (B, n, h, d) each, keys turned by ``rotation``, padding blanked."""
+        return self.keys(hidden, mask, rotation), self.values(hidden, mask)
 
     def memories(
-        self, hidden: Tensor, mask: Tensor | None, shared_projection: SequenceProjection | None = None
+        self,
+        hidden: Tensor,
+        mask: Tensor | None,
+        shared_projection: SequenceProjection | None = None,
+        rotation: Rotation | None = None,
     ) -> list[tuple[list[int], Memory]]:
         """Heads and what they attend to for hidden (B, n, D): with a window all tokens, which are in reach then, else
         slots.
         """
         if self.window is None:
-            return self.slot_memories(hidden, mask, shared_projection)
-        keys, values = (by_head(layer(hidden), self.num_heads).transpose(1, 2) for layer in (self.key, self.value))
+            return self.slot_memories(hidden, mask, shared_projection, rotation)
+        keys, values = (x.transpose(1, 2) for x in self.keys_and_values(hidden, None, rotation))
         return [(list(range(self.num_heads)), Memory(keys, values, None if mask is None else mask[:, None], None))]
 
     def slot_memories(
-        self, hidden: Tensor, mask: Tensor | None, shared_projection: SequenceProjection | None
+        self,
+        hidden: Tensor,
+        mask: Tensor | None,
+        shared_projection: SequenceProjection | None,
+        rotation: Rotation | None = None,
     ) -> list[tuple[list[int], Memory]]:
-        """Heads of one k and their slots, from hidden (B, n, D), or from full keys and values where layers are
-        adapters.
+        """Heads of one k and their slots, from hidden (B, n, D), or from full keys and values where keys are turned or
+        layers are adapters.
         """
         groups = self._groups(shared_projection)
-        if is_affine(self.key) and is_affine(self.value):
+        if rotation is None and is_affine(self.key) and is_affine(self.value):
             return [(heads, self._slots_of(hidden, mask, heads, projection)) for heads, projection in groups]
-        full = self.keys_and_values(hidden, mask)
+        full = self.keys_and_values(hidden, mask, rotation)
         return [
             (heads, memory_of_heads(*(of_heads(x, heads, 2) for x in full), mask, projection, self.sinks))
             for heads, projection in groups
@@ -245,7 +236,9 @@ class LinformerAttention(nn.Module):
     def _slots_of(
         self, hidden: Tensor, mask: Tensor | None, heads: list[int], projection: SequenceProjection
     ) -> Memory:
-        sides = (weights_of_heads(layer, heads, self.num_heads, hidden) for layer in (self.key, self.value))
+        times = self.num_heads // self.num_key_value_heads
+        own = heads if times == 1 else [head // times for head in heads]
+        sides = (weights_of_heads(layer, own, self.num_key_value_heads, hidden) for layer in (self.key, self.value))
         return memory_of_hidden(hidden, mask, projection, *sides, len(heads), self.sinks)
 
     def attended(
@@ -273,22 +266,22 @@ class LinformerAttention(nn.Module):
     def _windowed(
         self,
         query: Tensor,
-        hidden: Tensor,
+        full: tuple[Tensor, Tensor],
         mask: Tensor | None,
         groups: list[tuple[list[int], SequenceProjection]],
         distance_bias: Tensor | None,
         output_attentions: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """The context of query (B, h, n, d), near tokens exactly, far ones in slots: (B, h, n, d), and weights or
-        None.
+        """The context of query (B, h, n, d), near tokens exactly, far ones in slots, from the keys and values (B, n, h,
+        d) of all tokens: (B, h, n, d), and weights or None.
         """
         assert self.window is not None
         attend = weighted_window if output_attentions else windowed_attention
-        full, parts = self.keys_and_values(hidden, mask), []
+        parts, length = [], query.shape[2]
         for heads, projection in groups:
             key, value = (of_heads(x, heads, 2) for x in full)
             # A compiler is not asked about the length: that would tie its graph to some lengths.
-            of_tokens = not torch.compiler.is_compiling() and projection.gives_tokens(hidden.shape[1])
+            of_tokens = not torch.compiler.is_compiling() and projection.gives_tokens(length)
             parts.append(attend(
                 of_heads(query, heads, 1), key.transpose(1, 2), value.transpose(1, 2),
                 partial(memory_of_heads, key, value, mask, projection, self.sinks), window=self.window,

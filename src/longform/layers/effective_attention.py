@@ -15,8 +15,10 @@ from torch.nn.functional import pad
 from longform.errors import InputError
 from longform.functional.dense import Rows, select_rows
 from longform.functional.masks import checked_mask
+from longform.functional.rotary import Rotation
 from longform.functional.slots import Slots, make_slots, rest_mask
 from longform.layers.attention import LinformerAttention
+from longform.layers.local_attention import LocalAttention
 from longform.layers.sequence_projection import DenseProjection, MeanProjection, SequenceProjection
 
 
@@ -34,27 +36,31 @@ def effective_attention(
     *,
     shared_projection: SequenceProjection | None = None,
     distance_bias: Tensor | None = None,
+    rotation: Rotation | None = None,
 ) -> EffectiveAttention:
     """What ``layer`` does to hidden_states (B, n, D) under ``attention_mask`` (B, n): map @ V is its context.
 
     V (B, h, n, d): the layer's values before they are shortened. For linear, random and mean projections, with or
-    without a window. ``shared_projection``, ``distance_bias``: what ``layer`` takes. Memory O(n²): for looking.
+    without a window. ``shared_projection``, ``distance_bias``, ``rotation``: what ``layer`` takes. Memory O(n²): for
+    looking.
     Raises InputError for max (no linear map) and convolution (one map a channel), and for what the layer refuses.
     """
     mask = checked_mask(attention_mask, batch=hidden_states.shape[0], length=hidden_states.shape[1])
-    given = {"shared_projection": shared_projection, "distance_bias": distance_bias}
+    given = {"shared_projection": shared_projection, "distance_bias": distance_bias, "rotation": rotation}
     _, weights = layer(hidden_states, mask, **given, output_attentions=True)
     return EffectiveAttention(weights, implied_map(layer, weights, mask, shared_projection=shared_projection))
 
 
 def implied_map(
-    layer: LinformerAttention,
+    layer: LinformerAttention | LocalAttention,
     weights: Tensor,
     mask: Tensor | None = None,
     *,
     shared_projection: SequenceProjection | None = None,
 ) -> Tensor:
     """The map (B, h, n, n) behind the ``weights`` that ``layer`` returned for ``mask`` (B, n) or None."""
+    if isinstance(layer, LocalAttention):
+        return near_map(weights, window=layer.reach)
     if layer.covers_all:
         return weights
     batch, _, length, _ = weights.shape

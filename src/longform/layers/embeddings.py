@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import InputError
-from longform.layers.norm import LayerNorm
 from longform.layers.streaming import OutputPart, assembled, can_run_in_parts, is_long, rows_of_each
 
 
@@ -15,11 +14,12 @@ class PositionEmbedding(nn.Embedding):
 
 
 class Embeddings(nn.Module):
-    """LayerNorm(words + positions [+ token types]), then dropout.
+    """LayerNorm(words [+ positions] [+ token types]), then dropout.
 
     The position table has ``max_length`` + ``position_offset`` rows. Where it begins right after the row of the padding
     token's number (RoBERTa: number 1, offset 2), that row is the position of padding tokens, also inside a text, and
-    the others are counted without them. ``type_vocab_size`` 0 leaves token types out.
+    the others are counted without them. ``has_positions`` False leaves the table out (rotary positions are the
+    attention's), ``type_vocab_size`` 0 token types, and ``norm`` None the norm.
     """
 
     def __init__(
@@ -31,16 +31,18 @@ class Embeddings(nn.Module):
         position_offset: int,
         type_vocab_size: int,
         pad_token_id: int | None,
-        layer_norm_eps: float,
+        norm: nn.Module | None,
         dropout: float,
+        has_positions: bool = True,
     ) -> None:
         super().__init__()
         self.position_offset = position_offset
         self.uncounted = pad_token_id if pad_token_id is not None and position_offset == pad_token_id + 1 else None
         self.word_embeddings = nn.Embedding(vocab_size, embedding_size, padding_idx=pad_token_id)
-        self.position_embeddings = PositionEmbedding(max_length + position_offset, embedding_size)
+        rows = max_length + position_offset
+        self.position_embeddings = PositionEmbedding(rows, embedding_size) if has_positions else None
         self.token_type_embeddings = nn.Embedding(type_vocab_size, embedding_size) if type_vocab_size else None
-        self.LayerNorm = LayerNorm(embedding_size, eps=layer_norm_eps)
+        self.LayerNorm = norm
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -82,10 +84,12 @@ class Embeddings(nn.Module):
     def _embed(self, given: Tensor, position_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """Of token numbers (B, c) or word vectors (B, c, D), with their positions (B or none, c): (B, c, D)."""
         words = given if given.dim() == 3 else self.word_embeddings(given)
-        total = words + self.position_embeddings(position_ids + self.position_offset)
+        total = words
+        if self.position_embeddings is not None:
+            total = total + self.position_embeddings(position_ids + self.position_offset)
         if self.token_type_embeddings is not None:
             total = total + self.token_type_embeddings(token_type_ids)
-        return self.dropout(self.LayerNorm(total))
+        return self.dropout(total if self.LayerNorm is None else self.LayerNorm(total))
 
     def _refuse_types(self, token_type_ids: Tensor) -> None:
         if not torch.compiler.is_compiling() and bool(token_type_ids.any()):

@@ -1,12 +1,15 @@
 """Checks of which attention options go together; every mismatch is a ConfigurationError that says what to change."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from longform.choices import POOLED, PROJECTION_INITS, PROJECTIONS, SHARINGS
 from longform.errors import ConfigurationError
 from longform.functional.distances import saturated_distance
 from longform.functional.slots import base_slot_size
 
+ROPE_TYPES = ("default", "linear", "yarn", "llama3")  # those whose angles do not depend on the length of a text
 PARAMETERLESS = ("mean", "max")
 
 
@@ -37,14 +40,7 @@ def check_attention(
     check_choice("projection", projection, PROJECTIONS)
     check_choice("projection_sharing", sharing, SHARINGS)
     check_choice("projection_init", projection_init, PROJECTION_INITS)
-    for name, size in (("hidden_size", hidden_size), ("num_attention_heads", num_heads)):
-        if size < 1:
-            raise ConfigurationError(f"{name}={size} must be at least 1")
-    if hidden_size % num_heads:
-        raise ConfigurationError(
-            f"hidden_size={hidden_size} is not a multiple of num_attention_heads={num_heads}; "
-            "each head takes hidden_size / num_attention_heads features"
-        )
+    check_heads(hidden_size, num_heads)
     _check_slots(head_slots, num_heads, max_length, sharing)
     if projection in PARAMETERLESS and sharing in ("key_value", "layerwise"):
         raise ConfigurationError(
@@ -57,6 +53,66 @@ def check_attention(
             "smallest there is): fewer sinks (--sink-tokens), or more slots"
         )
     _check_window(attention_window, memory_budget, projection, model_slots or head_slots, max_length)
+
+
+def check_heads(hidden_size: int, num_heads: int) -> None:
+    """Raise ConfigurationError unless the features divide among the heads."""
+    for name, size in (("hidden_size", hidden_size), ("num_attention_heads", num_heads)):
+        if size < 1:
+            raise ConfigurationError(f"{name}={size} must be at least 1")
+    if hidden_size % num_heads:
+        raise ConfigurationError(
+            f"hidden_size={hidden_size} is not a multiple of num_attention_heads={num_heads}; "
+            "each head takes hidden_size / num_attention_heads features"
+        )
+
+
+def check_key_value_heads(num_heads: int, key_value_heads: int | None) -> None:
+    """Raise ConfigurationError unless each of ``key_value_heads`` serves as many of ``num_heads``; None is all."""
+    if key_value_heads is not None and (key_value_heads < 1 or num_heads % key_value_heads):
+        raise ConfigurationError(
+            f"num_key_value_heads={key_value_heads} does not divide num_attention_heads={num_heads}: each head of keys "
+            "and values serves as many heads of queries; None gives each head its own"
+        )
+
+
+def check_reach_of_local(reach: int | None) -> None:
+    """Raise ConfigurationError unless local attention sees a token on each side, or more."""
+    if reach is None or reach < 1:
+        raise ConfigurationError(
+            f"sliding_window={reach} must be 1 or more where layer_types has 'sliding_attention': the tokens that such "
+            "a layer sees on each side"
+        )
+
+
+def check_rotary(
+    rope_parameters: dict[str, Any] | None, layer_types: Sequence[str], *, head_dim: int, distances: bool
+) -> None:
+    """Check the rotary positions of layers of these types; ``distances``: there is a bias by distance, too.
+
+    Raises ConfigurationError.
+    """
+    local = "sliding_attention" in layer_types
+    if distances and (local or rope_parameters is not None):
+        raise ConfigurationError(
+            "relative_attention_num_buckets goes neither with rope_parameters nor with 'sliding_attention' in "
+            "layer_types: leave it at None"
+        )
+    if rope_parameters is None:
+        return
+    for kind in dict.fromkeys(layer_types):
+        parameters = rope_parameters.get(kind, rope_parameters)
+        rope_type, theta = parameters.get("rope_type"), parameters.get("rope_theta")
+        check_choice(f"rope_type of {kind}", str(rope_type), ROPE_TYPES)
+        if not isinstance(theta, int | float) or theta <= 1:
+            raise ConfigurationError(f"rope_theta={theta!r} of {kind} must be a number above 1; 10000.0 is usual")
+        features = head_dim * parameters.get("partial_rotary_factor", 1.0)
+        if not 2 <= features <= head_dim or features % 2:
+            raise ConfigurationError(
+                f"rotary positions turn pairs of features, and a head of {head_dim} features (hidden_size / "
+                f"num_attention_heads) with partial_rotary_factor={parameters.get('partial_rotary_factor', 1.0)} gives "
+                f"{features:g} to turn: make them an even number"
+            )
 
 
 def check_relative_positions(

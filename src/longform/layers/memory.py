@@ -49,9 +49,11 @@ def join_weighted(parts: list[Weighted], groups: list[list[int]]) -> tuple[Tenso
 
 
 def weights_of_heads(layer: Linear | PackedLinear, heads: list[int], num_heads: int, hidden: Tensor) -> Weights:
-    """The rows of ``layer`` that give keys or values of ``heads``, for a product with ``hidden`` (B, n, D)."""
+    """The rows of ``layer``, of ``num_heads``, that give keys or values of ``heads``, for a product with ``hidden``
+    (B, n, D).
+    """
     weight = layer.weight_for(hidden) if isinstance(layer, Linear | PackedLinear) else layer.weight
-    if len(heads) == num_heads:
+    if heads == list(range(num_heads)):
         return Weights(weight, layer.bias)
     rows = (None if x is None else x.unflatten(0, (num_heads, -1))[heads].flatten(0, 1) for x in (weight, layer.bias))
     return Weights(*rows)  # ty: ignore[invalid-argument-type]  the weight is there

@@ -1,4 +1,4 @@
-"""Layer normalisation whose kernel is chosen at each call.
+"""Norms over features: layer normalisation whose kernel is chosen at each call, and torch's RMSNorm.
 
 Axes: F features.
 """
@@ -15,6 +15,13 @@ class LayerNorm(nn.LayerNorm):
     def forward(self, input: Tensor, *, in_place: bool = False) -> Tensor:
         """input (..., F) -> (..., F); ``in_place``: nobody needs it afterwards, its memory may be used."""
         return layer_norm(input, self.weight, self.bias, epsilon=self.eps, in_place=in_place)
+
+
+def make_norm(kind: str, size: int, *, epsilon: float, bias: bool = True) -> nn.Module:
+    """The norm of ``kind`` over ``size`` features: "layer_norm", with or without a ``bias``, or "rms_norm", which has
+    none.
+    """
+    return nn.RMSNorm(size, eps=epsilon) if kind == "rms_norm" else LayerNorm(size, eps=epsilon, bias=bias)
 
 
 def add_and_norm(norm: nn.Module, residual: Tensor, branch: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from longform.functional.conditions import has_amx, is_eager
 from longform.functional.masks import text_lengths
+from longform.functional.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import document_attention
 from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, far_slots
@@ -60,23 +61,23 @@ def layer_in_parts(
     mask: Tensor | None,
     shared_projection: SequenceProjection | None,
     distance_bias: Tensor | None = None,
+    rotation: Rotation | None = None,
     *,
     in_place: bool,
 ) -> Tensor:
     """The output of ``layer`` for hidden (B, n, D) and bool mask (B, n) or None: (B, n, D).
 
-    ``shared_projection`` and ``distance_bias``: what its attention takes.
+    ``shared_projection``, ``distance_bias`` and ``rotation``: what its attention takes.
     ``in_place``: nobody needs ``hidden`` afterwards; the output of a long text is then in their memory.
     """
     source = layer.attention_norm(hidden) if layer.pre_norm else hidden
     finish = partial(in_chunks, partial(_after_attention, layer), rows=_rows_of(hidden))
-    parts = attention_in_parts(layer.attention, source, mask, shared_projection, hidden, distance_bias)
+    parts = attention_in_parts(layer.attention, source, mask, shared_projection, hidden, distance_bias, rotation)
     if parts is not None:
         return assembled(((where, finish(x)) for where, x in parts), hidden.shape[:2], hidden if in_place else None)
     adds = getattr(layer.attention, "adds_residual", False)
-    options = {"residual": hidden} if adds else {}
-    if distance_bias is not None:
-        options["distance_bias"] = distance_bias
+    given = {"residual": hidden if adds else None, "distance_bias": distance_bias, "rotation": rotation}
+    options = {name: value for name, value in given.items() if value is not None}
     attended = layer.attention(source, mask, shared_projection=shared_projection, output_attentions=False, **options)
     return finish(attended if adds else hidden + attended)
 
@@ -141,6 +142,7 @@ def attention_in_parts(
     shared_projection: SequenceProjection | None = None,
     residual: Tensor | None = None,
     distance_bias: Tensor | None = None,
+    rotation: Rotation | None = None,
 ) -> Iterator[OutputPart] | None:
     """What ``attention`` gives for hidden (B, n, D), plus ``residual`` (B, n, D); None where it can only be had whole.
 
@@ -150,15 +152,17 @@ def attention_in_parts(
     """
     if not is_long(hidden) or type(attention) is not LinformerAttention or attention.reaches_all(hidden.shape[1]):
         return None
-    hidden, mask = attention.checked(hidden, mask, distance_bias)
+    attention.check_distances(distance_bias)
+    hidden, mask = attention.checked(hidden, mask)
     lengths = text_lengths(mask, batch=hidden.shape[0], length=hidden.shape[1])
     if attention.window is not None and (lengths is None or not _slots_are_means(attention)):
         return None
     if attention.window is None:
-        return _slots_alone(attention, hidden, attention.memories(hidden, mask, shared_projection), residual)
+        memories = attention.memories(hidden, mask, shared_projection, rotation)
+        return _slots_alone(attention, hidden, memories, residual, rotation)
     assert lengths is not None
-    memory = attention.slot_memories(hidden, mask, None)[0][1]
-    return _windowed(attention, hidden, memory, lengths, residual, distance_bias)
+    memory = attention.slot_memories(hidden, mask, None, rotation)[0][1]
+    return _windowed(attention, hidden, memory, lengths, residual, distance_bias, rotation)
 
 
 def _slots_are_means(attention: LinformerAttention) -> bool:
@@ -168,12 +172,17 @@ def _slots_are_means(attention: LinformerAttention) -> bool:
 
 
 def _slots_alone(
-    attention: LinformerAttention, hidden: Tensor, memories: list[tuple[list[int], Memory]], residual: Tensor | None
+    attention: LinformerAttention,
+    hidden: Tensor,
+    memories: list[tuple[list[int], Memory]],
+    residual: Tensor | None,
+    rotation: Rotation | None,
 ) -> Iterator[OutputPart]:
     rows = rows_of_each(hidden.shape[0])
     for start in range(0, hidden.shape[1], rows):
         where = (slice(None), slice(start, start + rows))
-        context, _ = attention.attended(attention.queries(hidden[where]), memories)
+        turned = None if rotation is None else rotation.at(where[1])
+        context, _ = attention.attended(attention.queries(hidden[where], turned).transpose(1, 2), memories)
         yield where, _output(attention, context.transpose(1, 2).flatten(2), residual, where)
 
 
@@ -190,14 +199,16 @@ def _windowed(
     lengths: list[int],
     residual: Tensor | None,
     distance_bias: Tensor | None,
+    rotation: Rotation | None,
 ) -> Iterator[OutputPart]:
     """The output for hidden (B, n, D), plus ``residual``; ``lengths``: tokens of text in each document."""
     blank = attention.output(hidden.new_zeros(1, 1, hidden.shape[2]))
     options = {"sinks": attention.sinks, "bias": attention.memory_bias, "budget": attention.memory_budget}
     options["distance_bias"] = distance_bias
     for b, n in enumerate(lengths):
-        document = slice(b, b + 1)
-        for tokens, context in _contexts(attention, hidden[document, :n], far_slots(memory, b, n, **options)):
+        document, far = slice(b, b + 1), far_slots(memory, b, n, **options)
+        turned = None if rotation is None else rotation.of(b)
+        for tokens, context in _contexts(attention, hidden[document, :n], far, turned):
             yield (document, tokens), _output(attention, context.flatten(1)[None], residual, (document, tokens))
         if n < hidden.shape[1]:
             where = (document, slice(n, None))
@@ -209,27 +220,27 @@ def queries_at_a_time(window: int) -> int:
     return -(-CPU_ROWS // window) * window
 
 
-def _contexts(attention: LinformerAttention, hidden: Tensor, far: FarSlots) -> Iterator[tuple[slice, Tensor]]:
+def _contexts(
+    attention: LinformerAttention, hidden: Tensor, far: FarSlots, rotation: Rotation | None
+) -> Iterator[tuple[slice, Tensor]]:
     """One document, hidden (1, n, D), cut up: which tokens, and their context (c, h, d)."""
     length, window = hidden.shape[1], attention.window
     assert window is not None
     rows = queries_at_a_time(window)
-    keys = values = attention.key(hidden[:, :0])[0]
+    keys, values = (x[0] for x in attention.keys_and_values(hidden[:, :0], None))
     attend: DocumentAttention | None = None
     formed = 0  # there are keys and values of the tokens before this one
     for start in range(0, length, rows):
         stop, first = min(start + rows, length), max(0, start - window)
         reach = min(stop + window, length)
-        kept = formed - first
-        new = hidden[:, formed:reach]
-        keys, values = (
-            torch.cat([old[len(old) - kept :], layer(new)[0]])
-            for old, layer in ((keys, attention.key), (values, attention.value))
-        )
+        kept, own, new = formed - first, slice(start, stop), slice(formed, reach)
+        turned, turned_new = (None if rotation is None else rotation.at(tokens) for tokens in (own, new))
+        added = attention.keys_and_values(hidden[:, new], None, turned_new)
+        keys, values = (torch.cat([old[len(old) - kept :], x[0]]) for old, x in zip((keys, values), added, strict=True))
         formed = reach
-        query = attention.query(hidden[:, start:stop])[0]
-        by_head = [x.unflatten(1, (attention.num_heads, -1)).transpose(0, 1) for x in (query, keys, values)]
+        query = attention.queries(hidden[:, own], turned)[0]
+        by_head = [x.transpose(0, 1) for x in (query, keys, values)]
         attend = attend or document_attention(*by_head, far.distance_bias)(far)
         context = query.new_empty(stop - start, attention.num_heads, by_head[0].shape[2])
         attend(DocumentPart(*by_head, length, window, start), context)
-        yield slice(start, stop), context
+        yield own, context

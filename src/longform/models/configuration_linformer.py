@@ -8,10 +8,18 @@ from typing import Any, Self
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
-from longform.choices import POOLINGS
+from longform.choices import LAYER_TYPES, NORMS, POOLINGS, PREDICTION_HEADS
 from longform.errors import ConfigurationError
 from longform.functional.positions import INITIALISATIONS
-from longform.layers.geometry import check_attention, check_choice, check_relative_positions, layer_slots
+from longform.layers.geometry import (
+    check_attention,
+    check_choice,
+    check_key_value_heads,
+    check_reach_of_local,
+    check_relative_positions,
+    check_rotary,
+    layer_slots,
+)
 
 LEAST = {
     "vocab_size": 1, "hidden_size": 1, "num_hidden_layers": 0, "num_attention_heads": 1, "intermediate_size": 1,
@@ -40,15 +48,29 @@ class LinformerConfig(PreTrainedConfig):
     ``sink_tokens``: leading tokens that every query sees exactly, beside the slots (rows of E for a dense projection).
     ``relative_attention_num_buckets``: buckets of a bias by distance on the logits (MPNet), or None for no such bias;
     ``relative_attention_max_distance``: tokens from which on all distances have one bucket on each side.
-    ``normalization``: "post" (BERT) or "pre". ``classifier_pooling``: "cls" (first token), "mean",
-    "lead" (a mean in which early tokens weigh more), or the first with one of the others, "cls_mean", "cls_lead".
-    ``classifier_activation``: of the classification head's dense layer. ``use_pooler``: BERT's pooler on the base.
+    ``rope_parameters``: rotary positions in place of the table of positions, as in Hugging Face: "rope_type"
+    ("default", "linear", "yarn", "llama3"), "rope_theta", "partial_rotary_factor", or these for each layer type;
+    ``rope_theta`` alone is short for the first.
+    ``layer_types``: a list per layer of "full_attention" (window and slots, the default) and "sliding_attention", which
+    sees ``sliding_window`` tokens on each side and no slots.
+    ``num_key_value_heads``: heads of keys and values, each for as many heads of queries; None: one for each.
+    ``is_gated_act``: the feed-forward part multiplies what ``hidden_act`` gives with a second product (GeGLU, SwiGLU).
+    ``attention_bias``, ``mlp_bias``, ``norm_bias``: of projections, feed-forward layers, norms.
+    ``norm_type``: "layer_norm" or "rms_norm"; ``normalization``: "post" (BERT) or "pre", in which case
+    ``skip_first_prenorm`` leaves out the norm before the first attention; ``embed_norm``: a norm of the embeddings.
+    ``classifier_pooling``: "cls" (first token), "mean", "lead" (a mean in which early tokens weigh more), the first
+    with one of the others, "cls_mean", "cls_lead", or "late" (a mean of the head's activations).
+    ``prediction_head``: which layers a task has before its last one: those of "bert", of "modernbert" (dense layer,
+    activation and norm for every task) or of "eurobert" (none for masked tokens). ``classifier_activation`` and
+    ``classifier_bias``: of a head's dense layer; ``decoder_bias``: of the masked-language head's last layer.
+    ``use_pooler``: BERT's pooler on the base.
 
     Raises ConfigurationError, with the values and the way out, where options do not go together.
     """
 
     model_type = "linformer"
     keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012  Hugging Face's own contract
+    ignore_keys_at_rope_validation = {"partial_rotary_factor"}  # noqa: RUF012  it is known to all rope types
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -71,6 +93,17 @@ class LinformerConfig(PreTrainedConfig):
     eos_token_id: int | None = None
     tie_word_embeddings: bool = True
     normalization: str = "post"
+    norm_type: str = "layer_norm"
+    norm_bias: bool = True
+    embed_norm: bool = True
+    skip_first_prenorm: bool = False
+    attention_bias: bool = True
+    mlp_bias: bool = True
+    is_gated_act: bool = False
+    num_key_value_heads: int | None = None
+    rope_parameters: dict | None = None
+    layer_types: list[str] | None = None
+    sliding_window: int | None = None
     projected_length: int | list[int] | list[list[int]] = 128
     projection: str = "linear"
     projection_sharing: str = "headwise"
@@ -83,6 +116,9 @@ class LinformerConfig(PreTrainedConfig):
     relative_attention_max_distance: int = 128
     classifier_pooling: str = "cls"
     classifier_activation: str = "tanh"
+    classifier_bias: bool = True
+    decoder_bias: bool = True
+    prediction_head: str = "bert"
     use_pooler: bool = True
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -114,12 +150,15 @@ class LinformerConfig(PreTrainedConfig):
         check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
         check_choice("position_init", self.position_init, INITIALISATIONS)
         check_choice("normalization", self.normalization, ("post", "pre"))
-        check_choice("classifier_pooling", self.classifier_pooling, POOLINGS)
+        check_choice("norm_type", self.norm_type, NORMS)
+        check_choice("classifier_pooling", self.classifier_pooling, (*POOLINGS, "late"))
+        check_choice("prediction_head", self.prediction_head, PREDICTION_HEADS)
         check_choice("classifier_activation", self.classifier_activation, ("tanh", "relu", "gelu"))
         check_relative_positions(
             self.relative_attention_num_buckets, self.relative_attention_max_distance,
             attention_window=self.attention_window, max_length=self.max_position_embeddings,
         )  # fmt: skip
+        self._check_layers()
         every = self.head_slots()
         for head_slots in dict.fromkeys(every):
             check_attention(
@@ -146,6 +185,32 @@ class LinformerConfig(PreTrainedConfig):
                 f"pad_token_id={self.pad_token_id} is not a token of vocab_size={self.vocab_size}; use one from 0 to "
                 f"{self.vocab_size - 1}, a larger vocab_size, or pad_token_id=None"
             )
+
+    def _check_layers(self) -> None:
+        """Layer types, heads of keys and rotary positions."""
+        kinds = self.kinds_of_layers()
+        if len(kinds) != self.num_hidden_layers:
+            raise ConfigurationError(
+                f"layer_types lists {len(kinds)} layers, the model has num_hidden_layers={self.num_hidden_layers}"
+            )
+        for kind in dict.fromkeys(kinds):
+            check_choice("layer_types", kind, LAYER_TYPES)
+        if "sliding_attention" in kinds:
+            check_reach_of_local(self.sliding_window)
+        check_key_value_heads(self.num_attention_heads, self.num_key_value_heads)
+        check_rotary(
+            self.rope_parameters, kinds, head_dim=self.hidden_size // self.num_attention_heads,
+            distances=self.relative_attention_num_buckets is not None,
+        )  # fmt: skip
+
+    def kinds_of_layers(self) -> tuple[str, ...]:
+        """``layer_types`` of every layer."""
+        return ("full_attention",) * self.num_hidden_layers if self.layer_types is None else tuple(self.layer_types)
+
+    def convert_rope_params_to_dict(self, **kwargs: Any) -> dict[str, Any]:
+        """Hugging Face's, which would give rotary positions to every model, where the configuration asks for them."""
+        asked = self.rope_parameters is not None or {"rope_theta", "rope_scaling"} & kwargs.keys()
+        return super().convert_rope_params_to_dict(**kwargs) if asked else kwargs
 
     def head_slots(self) -> tuple[tuple[int, ...], ...]:
         """k of every head of every layer."""

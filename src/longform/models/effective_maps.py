@@ -9,6 +9,7 @@ from torch import Tensor
 from longform.functional.masks import TextFirst, checked_mask, moved, text_first
 from longform.layers.attention import LinformerAttention
 from longform.layers.effective_attention import implied_map
+from longform.layers.local_attention import LocalAttention
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
 
 
@@ -38,7 +39,7 @@ def effective_maps(model: LinformerPreTrainedModel, **inputs: Tensor) -> tuple[T
     layers = [layer.attention for layer in base.encoder.layers]
     maps = []
     for layer, weights in zip(layers, attentions, strict=True):
-        assert isinstance(layer, LinformerAttention)
+        assert isinstance(layer, LinformerAttention | LocalAttention)
         implied = implied_map(layer, weights, mask, shared_projection=base.encoder.shared_projection)
         maps.append(implied if order is None else _in_places(implied, order))
     return tuple(maps)

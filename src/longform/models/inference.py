@@ -21,8 +21,8 @@ def pack_weights(model: Model) -> Model:
     That is Longform's own in bfloat16 on a CPU with AMX, else oneDNN, which would do it in every product. The shorter
     the text, the more it brings (docs/lab/costs.md). The packed model gives what it gave, computes without gradients or
     autocast, and is not saved, pickled, moved, cast or compiled. Keys' and values' layers stay as they are where heads
-    have projections of their own, which want each head's part of the weight. On a GPU, and where neither kernel serves,
-    nothing changes. The commands that load a Longform for inference do it by themselves.
+    have projections of their own or share keys, which takes each head's part of the weight. On a GPU, and where neither
+    kernel serves, nothing changes. The commands that load a Longform for inference do it by themselves.
 
     Raises ConfigurationError for a model that is not a Linformer.
     """
@@ -37,7 +37,8 @@ def pack_weights(model: Model) -> Model:
 def _kept(parent: nn.Module, name: str) -> bool:
     if not (isinstance(parent, LinformerAttention) and name in ("key", "value")):
         return False
-    return parent.projection_sharing == "none" or len(parent.head_groups) > 1
+    shared = parent.num_key_value_heads < parent.num_heads
+    return shared or parent.projection_sharing == "none" or len(parent.head_groups) > 1
 
 
 def replace_linears(model: nn.Module, make: Callable[[nn.Linear], nn.Module], *, keep: Keep | None = None) -> None:

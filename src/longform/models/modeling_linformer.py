@@ -17,11 +17,13 @@ from transformers.utils.generic import can_return_tuple
 from longform.errors import InputError
 from longform.functional.masks import TextFirst, blank_padding, checked_mask, moved, reading_mask, text_first
 from longform.functional.positions import sinusoidal_positions
+from longform.functional.rotary import Rotation
 from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.feed_forward import FeedForward
 from longform.layers.linear import Linear
-from longform.layers.norm import LayerNorm, add_and_norm
+from longform.layers.local_attention import LocalAttention
+from longform.layers.norm import add_and_norm, make_norm
 from longform.layers.pooling import Pooling
 from longform.layers.relative_bias import RelativeAttentionBias
 from longform.layers.sequence_projection import (
@@ -33,33 +35,50 @@ from longform.layers.streaming import can_run_in_parts, layer_in_parts
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import reading_weights, refuse_foreign
 from longform.models.resizing import Lengths, resize_sequence_length
+from longform.models.rotary import rotary_positions
 
 
-def make_attention(config: LinformerConfig, head_slots: tuple[int, ...]) -> LinformerAttention:
-    """The attention of one layer, with k of each of its heads."""
+def make_attention(
+    config: LinformerConfig, head_slots: tuple[int, ...], layer_type: str = "full_attention"
+) -> LinformerAttention | LocalAttention:
+    """The attention of one layer, with k of each of its heads; "sliding_attention" has a window and no slots."""
+    shared: Any = {
+        "max_length": config.max_position_embeddings, "num_key_value_heads": config.num_key_value_heads,
+        "dropout": config.attention_probs_dropout_prob, "bias": config.attention_bias,
+    }  # fmt: skip
+    if layer_type == "sliding_attention":
+        assert config.sliding_window is not None
+        return LocalAttention(config.hidden_size, config.num_attention_heads, reach=config.sliding_window, **shared)
     return LinformerAttention(
-        config.hidden_size, config.num_attention_heads, max_length=config.max_position_embeddings,
+        config.hidden_size, config.num_attention_heads, **shared,
         projected_length=head_slots, projection=config.projection, sharing=config.projection_sharing,
         attention_window=config.attention_window, memory_budget=config.memory_budget,
         sink_tokens=config.sink_tokens,
         projection_init=config.projection_init, freeze_projection=config.freeze_projection,
-        dropout=config.attention_probs_dropout_prob,
     )  # fmt: skip
+
+
+def norm_of(config: LinformerConfig, size: int | None = None) -> nn.Module:
+    """A norm of the configuration's kind, over ``hidden_size`` features where no other ``size`` is given."""
+    size = size or config.hidden_size
+    return make_norm(config.norm_type, size, epsilon=config.layer_norm_eps, bias=config.norm_bias)
 
 
 class LinformerLayer(GradientCheckpointingLayer):
     """Attention and feed-forward with residuals, normalised after ("post", BERT) or before ("pre")."""
 
-    def __init__(self, config: LinformerConfig, head_slots: tuple[int, ...]) -> None:
+    def __init__(self, config: LinformerConfig, index: int) -> None:
         super().__init__()
-        self.pre_norm = config.normalization == "pre"
-        self.attention = make_attention(config, head_slots)
-        self.attention_norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.pre_norm, self.layer_type = config.normalization == "pre", config.kinds_of_layers()[index]
+        self.attention = make_attention(config, config.head_slots()[index], self.layer_type)
+        skips = config.skip_first_prenorm and index == 0
+        self.attention_norm = nn.Identity() if skips else norm_of(config)
         activation = nn.GELU() if config.hidden_act == "gelu" else ACT2FN[config.hidden_act]
         self.feed_forward = FeedForward(
-            config.hidden_size, config.intermediate_size, activation, config.chunk_size_feed_forward
-        )
-        self.feed_forward_norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+            config.hidden_size, config.intermediate_size, activation, config.chunk_size_feed_forward,
+            gated=config.is_gated_act, bias=config.mlp_bias,
+        )  # fmt: skip
+        self.feed_forward_norm = norm_of(config)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
@@ -70,14 +89,15 @@ class LinformerLayer(GradientCheckpointingLayer):
         output_attentions: bool,
         distance_bias: Tensor | None = None,
         readers: Tensor | None = None,
+        rotation: Rotation | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """hidden_states (B, n, D), checked bool mask (B, n) -> (B, n, D) and attention weights or None.
 
-        ``readers``: see LinformerAttention.
+        ``readers``, ``rotation``: see LinformerAttention.
         """
         source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
-        given = {"distance_bias": distance_bias, "readers": readers}
-        options = {name: value for name, value in given.items() if value is not None}  # others' attention knows neither
+        given = {"distance_bias": distance_bias, "readers": readers, "rotation": rotation}
+        options = {name: value for name, value in given.items() if value is not None}  # others' attention knows none
         attended = self.attention(
             source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions, **options
         )
@@ -91,12 +111,15 @@ class LinformerLayer(GradientCheckpointingLayer):
 
 
 class LinformerEncoder(nn.Module):
-    """The layers, and what all of them share: relative positions, and the projection where it is shared layerwise."""
+    """The layers, and what they share: relative or rotary positions, and the projection where it is shared layerwise.
+
+    Layers of one type have the same rotary positions.
+    """
 
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__()
         head_slots = config.head_slots()
-        self.layers = nn.ModuleList(LinformerLayer(config, slots) for slots in head_slots)
+        self.layers = nn.ModuleList(LinformerLayer(config, index) for index in range(config.num_hidden_layers))
         reach = 2 * (config.attention_window or 0)
         self.shared_projection = None
         if config.projection_sharing == "layerwise" and reach < config.max_position_embeddings and head_slots:
@@ -112,8 +135,9 @@ class LinformerEncoder(nn.Module):
             self.relative_attention_bias = RelativeAttentionBias(
                 buckets, config.num_attention_heads, max_distance=config.relative_attention_max_distance
             )
-        pre_norm = config.normalization == "pre"
-        self.final_norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre_norm else None
+        turned = () if config.rope_parameters is None else dict.fromkeys(config.kinds_of_layers())
+        self.rotary = nn.ModuleDict({kind: rotary_positions(config, kind) for kind in turned})
+        self.final_norm = norm_of(config) if config.normalization == "pre" else None
 
     def forward(
         self,
@@ -123,12 +147,16 @@ class LinformerEncoder(nn.Module):
         output_hidden_states: bool,
         output_attentions: bool,
         readers: Tensor | None = None,
+        positions: Tensor | None = None,
         overwrite: bool = False,
     ) -> BaseModelOutput:
         """hidden (B, n, D) with padding blanked, checked bool mask (B, n) or None.
 
-        ``readers``: see LinformerAttention; ``overwrite``: nobody needs ``hidden`` afterwards.
+        ``readers``: see LinformerAttention; ``positions`` (n), (1, n) or (B, n), where they do not count from 0;
+        ``overwrite``: nobody needs ``hidden`` afterwards.
         """
+        positions = torch.arange(hidden.shape[1], device=hidden.device) if positions is None else positions
+        rotations = {kind: rotary(positions) for kind, rotary in self.rotary.items()}
         states, attentions = [], []
         known = all(type(layer) is LinformerLayer for layer in self.layers)
         distances = None if self.relative_attention_bias is None else self.relative_attention_bias()
@@ -136,12 +164,13 @@ class LinformerEncoder(nn.Module):
         for layer in self.layers:
             if output_hidden_states:  # otherwise one layer's states at a time are alive
                 states.append(hidden)
+            kind = getattr(layer, "layer_type", "full_attention")
+            rotation, shared = rotations.get(kind), self.shared_projection if kind == "full_attention" else None
             if in_parts:
-                assert isinstance(layer, LinformerLayer)
                 in_place = overwrite and not output_hidden_states
-                hidden = layer_in_parts(layer, hidden, mask, self.shared_projection, distances, in_place=in_place)
+                hidden = layer_in_parts(layer, hidden, mask, shared, distances, rotation, in_place=in_place)
             else:
-                hidden, weights = layer(hidden, mask, self.shared_projection, output_attentions, distances, readers)
+                hidden, weights = layer(hidden, mask, shared, output_attentions, distances, readers, rotation)
                 attentions.append(weights)
             overwrite = True
         if self.final_norm is not None:
@@ -242,7 +271,8 @@ class LinformerModel(LinformerPreTrainedModel):
             vocab_size=config.vocab_size, embedding_size=config.word_embedding_size,
             max_length=config.max_position_embeddings, position_offset=config.position_offset,
             type_vocab_size=config.type_vocab_size, pad_token_id=config.pad_token_id,
-            layer_norm_eps=config.layer_norm_eps, dropout=config.hidden_dropout_prob,
+            norm=norm_of(config, config.word_embedding_size) if config.embed_norm else None,
+            dropout=config.hidden_dropout_prob, has_positions=config.rope_parameters is None,
         )  # fmt: skip
         narrow = config.word_embedding_size != config.hidden_size
         self.embeddings_project = Linear(config.word_embedding_size, config.hidden_size) if narrow else None
@@ -304,7 +334,7 @@ class LinformerModel(LinformerPreTrainedModel):
         hidden = blank_padding(hidden, mask if readers is None else readers)
         out = self.encoder(
             hidden, mask, output_hidden_states=bool(keeps), output_attentions=bool(wants), readers=readers,
-            overwrite=own,
+            positions=position_ids, overwrite=own,
         )  # fmt: skip
         pooler_output = self._pooled(out.last_hidden_state, mask)
         out = out if order is None else self._in_places(out, order)
@@ -322,12 +352,15 @@ class LinformerModel(LinformerPreTrainedModel):
         return BaseModelOutput(
             last_hidden_state=moved(last, order.back),
             hidden_states=None if states is None else tuple(moved(x, order.back) for x in states),
-            attentions=None if weights is None else tuple(self._weights_in_places(x, order) for x in weights),
-        )
+            attentions=None if weights is None else tuple(
+                self._weights_in_places(x, order, layer.attention)
+                for x, layer in zip(weights, self.encoder.layers, strict=True)
+            ),
+        )  # fmt: skip
 
-    def _weights_in_places(self, weights: Tensor, order: TextFirst) -> Tensor:
-        """(B, h, n, S): queries, and where each has a column for every token, those too."""
-        if 2 * (self.config.attention_window or 0) >= self.config.max_position_embeddings:
+    def _weights_in_places(self, weights: Tensor, order: TextFirst, attention: Any) -> Tensor:
+        """(B, h, n, S) of an ``attention``: queries, and where each has a column for every token, those too."""
+        if getattr(attention, "covers_all", False):
             weights = moved(weights.transpose(1, 3), order.back).transpose(1, 3)
         return moved(weights.transpose(1, 2), order.back).transpose(1, 2)
 

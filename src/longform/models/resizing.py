@@ -9,6 +9,7 @@ from torch.nn.functional import interpolate
 from transformers import PreTrainedModel
 
 from longform.choices import POOLED
+from longform.errors import ConfigurationError
 from longform.functional.positions import extend_positions
 from longform.functional.slots import base_slot_size
 from longform.layers.attention import LinformerAttention
@@ -32,6 +33,15 @@ def grown_slots(projected_length: Lengths, *, old: int, new: int) -> Lengths:
     return [grown_slots(entry, old=old, new=new) for entry in projected_length]  # ty: ignore[invalid-explicit-return]
 
 
+def check_extension(config: LinformerConfig, positions: str) -> None:
+    """Raise ConfigurationError for ``positions`` that only a table of positions can have."""
+    if config.rope_parameters is not None and positions == "interpolate":
+        raise ConfigurationError(
+            "positions='interpolate' stretches a table of positions, and a model with rotary positions has none: its "
+            "angles go on as they are with positions='tile', the default"
+        )
+
+
 def resized_config(config: LinformerConfig, length: int, projected_length: Lengths | None) -> LinformerConfig:
     """A checked copy of ``config`` for ``length`` tokens."""
     slots = projected_length
@@ -49,19 +59,23 @@ def resize_sequence_length(
     """See ``LinformerPreTrainedModel.resize_sequence_length``. Nothing is changed if an option is refused."""
     base: Any = model.base_model  # a LinformerModel, whose module imports this one
     config = resized_config(model.config, length, projected_length)  # ty: ignore[invalid-argument-type]  a LinformerConfig
-    table = base.embeddings.position_embeddings
-    rows = extend_positions(table.weight, length=length, offset=config.position_offset, method=positions)
-    fresh = type(base)(config).to(device=table.weight.device, dtype=table.weight.dtype)
+    check_extension(config, positions)
+    table, words = base.embeddings.position_embeddings, base.embeddings.word_embeddings.weight
+    if table is not None:
+        rows = extend_positions(table.weight, length=length, offset=config.position_offset, method=positions)
+    fresh = type(base)(config).to(device=words.device, dtype=words.dtype)
     _carry_projections(base.encoder, fresh.encoder)
     for old, new in zip(base.encoder.layers, fresh.encoder.layers, strict=True):
         for name in ("query", "key", "value", "output"):
             setattr(new.attention, name, getattr(old.attention, name))
-        if old.attention.memory_bias is not None and new.attention.memory_bias is not None:
-            new.attention.memory_bias.copy_(old.attention.memory_bias)
-            new.attention.memory_bias.requires_grad_(old.attention.memory_bias.requires_grad)
+        before, after = (getattr(layer.attention, "memory_bias", None) for layer in (old, new))
+        if before is not None and after is not None:
+            after.copy_(before)
+            after.requires_grad_(before.requires_grad)
         old.attention = new.attention.train(old.attention.training)
     base.encoder.shared_projection = fresh.encoder.shared_projection
-    base.embeddings.position_embeddings = nn.Embedding.from_pretrained(rows, freeze=not table.weight.requires_grad)
+    if table is not None:
+        base.embeddings.position_embeddings = nn.Embedding.from_pretrained(rows, freeze=not table.weight.requires_grad)
     for key in ("max_position_embeddings", "projected_length"):
         setattr(model.config, key, getattr(config, key))
         setattr(base.config, key, getattr(config, key))
@@ -72,6 +86,8 @@ def _carry_projections(old: Any, new: Any) -> None:
     if old.shared_projection is not None and new.shared_projection is not None:
         _carry_head((old.shared_projection, 0), (new.shared_projection, 0))
     for source, target in zip(old.layers, new.layers, strict=True):
+        if not isinstance(source.attention, LinformerAttention):
+            continue
         owners, heirs = _owners(source.attention), _owners(target.attention)
         carried = [head for head in heirs if head in owners]
         for head in reversed(carried):  # where heads share, the first of them decides

@@ -25,7 +25,7 @@ from longform.functional.masks import checked_mask
 from longform.functional.pooling import pooled_width
 from longform.layers.pooling import Pooling
 from longform.models.configuration_linformer import LinformerConfig
-from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
+from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel, norm_of
 
 
 def _head_dropout(config: LinformerConfig) -> nn.Dropout:
@@ -37,40 +37,73 @@ def _extras(out: BaseModelOutputWithPooling) -> dict[str, Any]:
     return {"hidden_states": out.hidden_states, "attentions": out.attentions}
 
 
+class PredictionHead(nn.Module):
+    """norm(activation(dense(x))), which ModernBERT has before the last layer of every task: (..., D) -> (..., D)."""
+
+    def __init__(self, config: LinformerConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.classifier_bias)
+        self.activation = ACT2FN[config.classifier_activation]
+        self.norm = norm_of(config)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (..., D) -> (..., D)."""
+        return self.norm(self.activation(self.dense(hidden)))
+
+
+def _before_last(config: LinformerConfig) -> nn.Module:
+    """What stands before the one linear layer of a task: nothing, but in ModernBERT."""
+    return PredictionHead(config) if config.prediction_head == "modernbert" else nn.Identity()
+
+
 class MaskedLMHead(nn.Module):
-    """decoder(LayerNorm(activation(dense(x)))): (B, n, D) -> (B, n, V); the decoder is tied to the word embeddings."""
+    """decoder(LayerNorm(activation(dense(x)))): (B, n, D) -> (B, n, V); the decoder is tied to the word embeddings.
+
+    With ``config.prediction_head`` "eurobert" the decoder alone.
+    """
 
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__()
         width = config.word_embedding_size
-        self.dense = nn.Linear(config.hidden_size, width)
-        self.activation = ACT2FN[config.hidden_act]
-        self.layer_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.decoder = nn.Linear(width, config.vocab_size)
+        whose = config.prediction_head
+        self.dense, self.layer_norm = None, None
+        if whose != "eurobert":
+            self.dense = nn.Linear(config.hidden_size, width, bias=config.classifier_bias)
+            self.layer_norm = norm_of(config, width)
+        self.activation = ACT2FN[config.classifier_activation if whose == "modernbert" else config.hidden_act]
+        self.decoder = nn.Linear(width, config.vocab_size, bias=config.decoder_bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden (B, n, D) -> logits (B, n, V)."""
+        if self.dense is None or self.layer_norm is None:
+            return self.decoder(hidden)
         return self.decoder(self.layer_norm(self.activation(self.dense(hidden))))
 
 
 class ClassificationHead(nn.Module):
     """out_proj(activation(dense(pooled))): pooled states (B, D), or two poolings side by side (B, 2 D) -> (B, labels).
 
-    The pooling is ``config.classifier_pooling`` (``longform.functional.pooling``).
+    The pooling is ``config.classifier_pooling`` (``longform.functional.pooling``); "late" is a mean of what activation
+    gives for every token. With ``config.prediction_head`` "modernbert" there is a norm before ``out_proj``.
     """
 
     def __init__(self, config: LinformerConfig, labels: int) -> None:
         super().__init__()
         width = pooled_width(config.classifier_pooling, config.hidden_size)
-        self.dense = nn.Linear(width, width)
+        modern = config.prediction_head == "modernbert"
+        self.dense = nn.Linear(width, width, bias=config.classifier_bias)
         self.activation = ACT2FN[config.classifier_activation]
+        self.norm = norm_of(config, width) if modern else nn.Identity()
         self.dropout = _head_dropout(config)
         self.out_proj = nn.Linear(width, labels)
-        self.pool = Pooling(config.classifier_pooling)
+        self.late = config.classifier_pooling == "late"
+        self.pool = Pooling("mean" if self.late else config.classifier_pooling)
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """hidden (B, n, D), bool mask (B, n) or None -> logits (B, labels)."""
-        return self.out_proj(self.dropout(self.activation(self.dense(self.pool(hidden, mask)))))
+        states = self.activation(self.dense(hidden if self.late else self.pool(hidden, mask)))
+        features = self.pool(states, mask) if self.late else states
+        return self.out_proj(self.dropout(self.norm(features)))
 
 
 class LinformerForMaskedLM(LinformerPreTrainedModel):
@@ -156,6 +189,7 @@ class LinformerForTokenClassification(LinformerPreTrainedModel):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.linformer = LinformerModel(config, add_pooling_layer=False)
+        self.head = _before_last(config)
         self.dropout = _head_dropout(config)
         # Hugging Face's num_labels may be None in type; it is always set here.
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)  # ty: ignore[invalid-argument-type]
@@ -175,7 +209,7 @@ class LinformerForTokenClassification(LinformerPreTrainedModel):
         out = self.linformer(
             input_ids, attention_mask, token_type_ids, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
         )
-        logits = self.classifier(self.dropout(out.last_hidden_state))
+        logits = self.classifier(self.dropout(self.head(out.last_hidden_state)))
         loss = None if labels is None else self.loss_function(logits, labels, self.config)
         return TokenClassifierOutput(loss=loss, logits=logits, **_extras(out))
 
@@ -186,6 +220,8 @@ class LinformerForQuestionAnswering(LinformerPreTrainedModel):
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__(config)
         self.linformer = LinformerModel(config, add_pooling_layer=False)
+        self.head = _before_last(config)
+        self.dropout = _head_dropout(config) if config.prediction_head == "modernbert" else nn.Identity()
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
@@ -204,7 +240,7 @@ class LinformerForQuestionAnswering(LinformerPreTrainedModel):
         out = self.linformer(
             input_ids, attention_mask, token_type_ids, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
         )
-        start, end = self.qa_outputs(out.last_hidden_state).unbind(dim=-1)
+        start, end = self.qa_outputs(self.dropout(self.head(out.last_hidden_state))).unbind(dim=-1)
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = self.loss_function(start, end, start_positions, end_positions)

@@ -1,0 +1,75 @@
+"""Local attention: each token sees the tokens near it exactly and no others, in time and memory O(n).
+
+The sequence is cut into blocks as long as the reach, and each block looks at itself and at both neighbours, in which
+the tokens that are too far away are hidden.
+
+Axes: B batch, n tokens, h heads, d head dimension, w block, b blocks.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout as drop
+from torch.nn.functional import scaled_dot_product_attention
+
+from longform.functional.window.formula import HIDDEN, block_positions, neighbour_positions
+
+BLOCKS = 64  # at a time: each token's key and value are in three blocks
+
+
+def local_attention(
+    query: Tensor, key: Tensor, value: Tensor, *, reach: int, mask: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """query, key, value (B, n, h, d), key and value blanked on padding -> (B, n, h, d), anything on padding.
+
+    A token sees those at most ``reach`` >= 1 tokens away that ``mask``, bool (B, n) or None, does not hide.
+    """
+    length = query.shape[1]
+    of_blocks = [x.split(BLOCKS) for x in _positions(length, reach, query.device)]
+    parts = []
+    for own, around in zip(*of_blocks, strict=True):
+        blocks, keys, values = (_gather(x, at) for x, at in ((query, own), (key, around), (value, around)))
+        seen = _seen(own, around, reach, length, mask).expand(len(query), -1, -1, -1).flatten(0, 1)[:, None]
+        out = scaled_dot_product_attention(blocks, keys, values, attn_mask=seen, dropout_p=dropout)
+        parts.append(out.transpose(1, 2).unflatten(0, (query.shape[0], -1)).flatten(1, 2))
+    return torch.cat(parts, dim=1)[:, :length]
+
+
+def local_weights(query: Tensor, key: Tensor, *, reach: int, mask: Tensor | None = None) -> Tensor:
+    """The weights behind it: (B, h, n, 3 w), of the query's block and of both neighbours, w = ``reach``."""
+    batch, length = query.shape[:2]
+    own, around = _positions(length, reach, query.device)
+    logits = _gather(query, own) * query.shape[-1] ** -0.5 @ _gather(key, around).transpose(-1, -2)
+    seen = _seen(own, around, reach, length, mask).expand(batch, -1, -1, -1).flatten(0, 1)[:, None]
+    weights = logits.masked_fill(~seen, HIDDEN).softmax(dim=-1)
+    return weights.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)[:, :, :length]
+
+
+def local_context(weights: Tensor, value: Tensor, *, reach: int, dropout: float = 0.0) -> Tensor:
+    """The context of ``local_weights`` (B, h, n, 3 w), some of them dropped, in value (B, n, h, d): (B, n, h, d)."""
+    length = value.shape[1]
+    own, around = _positions(length, reach, value.device)
+    rows = _gather(drop(weights, dropout).transpose(1, 2), own)
+    out = rows.to(value.dtype) @ _gather(value, around)
+    return out.transpose(1, 2).unflatten(0, (value.shape[0], -1)).flatten(1, 2)[:, :length]
+
+
+def _positions(length: int, reach: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Of each block's queries (b, w), those past the end as the last, and of what it looks at (b, 3 w)."""
+    own = block_positions(length, reach, device).clamp(max=length - 1)
+    return own, neighbour_positions(length, reach, device)
+
+
+def _gather(x: Tensor, positions: Tensor) -> Tensor:
+    """x (B, n, h, d) at ``positions`` (b, m), the nearest where there is no such token: (B b, h, m, d)."""
+    found = x.index_select(1, positions.clamp(0, x.shape[1] - 1).flatten())
+    return found.unflatten(1, positions.shape).flatten(0, 1).transpose(1, 2)
+
+
+def _seen(own: Tensor, around: Tensor, reach: int, length: int, mask: Tensor | None) -> Tensor:
+    """Bool (B or 1, b, w, 3 w): near and text; a token with none of these sees itself, so that no row is empty."""
+    apart = (around[:, None, :] - own[:, :, None]).abs()
+    near = (apart <= reach) & ((around >= 0) & (around < length))[:, None, :]
+    if mask is None:
+        return near[None]
+    seen = near & mask[:, around.clamp(0, length - 1)][:, :, None, :]
+    return seen | (~seen.any(dim=-1, keepdim=True) & (apart == 0))

@@ -1,0 +1,66 @@
+"""Local self-attention as a layer: each token sees those near it exactly, and no others; there is no memory.
+
+Axes: B batch, n tokens, D hidden, h heads, d head dimension, w reach.
+"""
+
+from torch import Tensor
+
+from longform.functional.local import local_attention, local_context, local_weights
+from longform.functional.rotary import Rotation
+from longform.layers.geometry import check_heads, check_reach_of_local
+from longform.layers.linear import apply_linear
+from longform.layers.self_attention import SelfAttention
+
+
+class LocalAttention(SelfAttention):
+    """Multi-head self-attention to the tokens at most ``reach`` w away on each side, in O(n w).
+
+    ``hidden_size`` D and ``num_heads`` h; ``num_key_value_heads``: heads of keys and values, None for h of them;
+    ``max_length``: the most tokens; ``dropout`` on attention weights. Weights that ``forward`` returns are
+    (B, h, n, 3 w), of the query's block of w tokens and of both neighbours.
+    Raises ConfigurationError for sizes that do not go together.
+    """
+
+    covers_all = False
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        *,
+        max_length: int,
+        reach: int,
+        num_key_value_heads: int | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        check_heads(hidden_size, num_heads)
+        check_reach_of_local(reach)
+        super().__init__(
+            hidden_size, num_heads, num_key_value_heads=num_key_value_heads, max_length=max_length, bias=bias
+        )
+        self.reach, self.dropout = reach, dropout
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        shared_projection: None = None,
+        rotation: Rotation | None = None,
+        residual: Tensor | None = None,
+        readers: Tensor | None = None,
+        output_attentions: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attend, as LinformerAttention does; ``shared_projection`` is None, since nothing is shortened here."""
+        hidden, mask = self.checked(hidden_states, attention_mask)
+        query = self.queries(hidden if readers is None else self.checked(hidden_states, readers)[0], rotation)
+        key, value = self.keys(hidden, mask, rotation), self.values(hidden, mask)
+        rate, weights = self.dropout if self.training else 0.0, None
+        if output_attentions:
+            weights = local_weights(query, key, reach=self.reach, mask=mask)
+            context = local_context(weights, value, reach=self.reach, dropout=rate)
+        else:
+            context = local_attention(query, key, value, reach=self.reach, mask=mask, dropout=rate)
+        out = apply_linear(self.output, context.flatten(2), residual=residual)
+        return out if weights is None else (out, weights)

@@ -1,0 +1,25 @@
+"""Rotary positions as a configuration describes them, in Hugging Face's ``rope_parameters``."""
+
+from typing import Any
+
+import torch
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from longform.layers.rotary import RotaryPositions
+
+
+def rotary_positions(config: PreTrainedConfig, layer_type: str) -> RotaryPositions:
+    """Those of layers of ``layer_type``, which may have rope_parameters of their own.
+
+    "default" turns the pair i of r by rope_theta^(-i / r) radians a token; the other kinds are Hugging Face's.
+    """
+    nested = layer_type in config.rope_parameters
+    parameters: dict[str, Any] = config.rope_parameters[layer_type] if nested else config.rope_parameters
+    if parameters["rope_type"] != "default":
+        make = ROPE_INIT_FUNCTIONS[parameters["rope_type"]]
+        frequencies, scaling = make(config, torch.device("cpu"), layer_type=layer_type if nested else None)
+        return RotaryPositions(tuple(frequencies.tolist()), scaling=scaling)
+    features = int(config.hidden_size // config.num_attention_heads * parameters.get("partial_rotary_factor", 1.0))
+    exponents = torch.arange(0, features, 2, dtype=torch.float32, device="cpu") / features
+    return RotaryPositions(tuple((1.0 / parameters["rope_theta"] ** exponents).tolist()))
