@@ -42,7 +42,7 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard src/longform/functional/nati
 	  || { echo "Longform needs Python 3.11 or newer; say which with: make PYTHON3=/path/to/python3 ..."; exit 1; }
 	@test -x $(PYTHON) || $(PYTHON3) -m venv $(VENV)
 	@echo "Installing Longform and what it needs into $(VENV) (once, a few minutes) ..."
-	$(PYTHON) -m pip install --disable-pip-version-check -c constraints.txt -e ".[demo,dev,docs,peers,compare,mteb]"
+	$(PYTHON) -m pip install --disable-pip-version-check -c constraints.txt -e ".[demo,dev,docs,peers,compare,mteb,onnx,openvino]"
 	@touch $@
 
 demo: $(STAMP)
