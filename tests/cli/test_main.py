@@ -129,7 +129,7 @@ def test_one_word_begins_anew() -> None:
     words = {"--restart", "--overwrite", "--resume", "--fresh", "--force"}
     found = {name: option_names(import_module(f"longform.cli.{name}").parser()) & words for name in COMMANDS}
     assert set().union(*found.values()) == {"--restart"}
-    begun = ("convert", "distill", "align", "finetune", "pretrain", "predict", "embed", "benchmark", "demo")
+    begun = ("convert", "distill", "align", "finetune", "pretrain", "predict", "embed", "export", "benchmark", "demo")
     assert [name for name in COMMANDS if found[name]] == sorted(begun, key=list(COMMANDS).index)
 
 

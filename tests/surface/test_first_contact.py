@@ -12,7 +12,9 @@ import longform
 from longform import choices
 from longform.cli.main import COMMANDS
 from longform.conversion import tasks
+from longform.export import formats
 from longform.functional import pooling, positions
+from longform.inference import exported
 from longform.layers.sequence_projection import RunProjection, make_projection
 
 EVALUATIONS = ("classification", "sts", "retrieval", "mlm")
@@ -73,6 +75,8 @@ def test_the_choices_are_those_of_the_code_that_makes_them() -> None:
             assert isinstance(made, RunProjection) == (kind in choices.POOLED)
     assert set(choices.SHARINGS) == {"none", "headwise", "key_value", "layerwise"}
     assert tuple(tasks.MODELS) == choices.TASKS
+    assert tuple(formats.WRITERS) == choices.EXPORT_FORMATS
+    assert ("torch", *exported.FILES) == choices.BACKENDS
 
 
 def test_choices_import_nothing() -> None:

@@ -5,7 +5,7 @@ from argparse import ArgumentError
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from longform.choices import DTYPES, ON_LONG, STANDARD_OUTPUT, STRATEGIES
+from longform.choices import BACKENDS, DTYPES, ON_LONG, STANDARD_OUTPUT, STRATEGIES
 from longform.cli.refusals import check_options, option_names, refusal
 from longform.errors import ConfigurationError, require
 
@@ -36,6 +36,8 @@ def add_model_options(parser: Any, *, lengths: bool = True, compiling: bool = Fa
     if compiling:
         parser.add_argument("--compile", type=bool, nargs="?", const=True, default=False,
                             help="torch.compile, Longforms only: tens of seconds once, for long runs")  # fmt: skip
+        parser.add_argument("--backend", **one_of(BACKENDS), default="torch",
+                            help="what runs the model: torch, or a graph that longform export wrote")  # fmt: skip
     parser.add_argument("--batch-tokens", type=int, default=8192, help="tokens in a batch, padding included")
     if lengths:
         parser.add_argument("--max-length", type=int | None, default=None,

@@ -18,7 +18,12 @@ from longform.cli.arguments import parse
 from longform.errors import LongformError
 
 FAILED, INTERRUPTED, CLOSED = 2, 130, 141
-AT_ONCE = ("convert", "evaluate", "doctor")  # write all in the end: interrupted, nothing is there to go on with
+AT_ONCE = (
+    "convert",
+    "evaluate",
+    "export",
+    "doctor",
+)  # write all in the end: interrupted, nothing is there to go on with
 
 
 COMMANDS = {  # what each does
@@ -31,6 +36,7 @@ COMMANDS = {  # what each does
     "predict": "label documents with a fine-tuned model",
     "embed": "turn documents into vectors",
     "serve": "answer HTTP requests: vectors, labels and chunks",
+    "export": "write a Longform as a graph for ONNX Runtime, OpenVINO or torch.export",
     "spectrum": "singular values of attention maps, and the k that they suggest",
     "bound": "what the paper's theorems promise about k, beside measured errors",
     "compare": "train several architectures on one task with one budget",

@@ -66,6 +66,7 @@ class Encoder(TextModel):
         dtype: str = "float32",
         device: str = "auto",
         compile: bool = False,
+        backend: str = "torch",
     ) -> Self:
         """An encoder of a folder or hub name.
 
@@ -74,11 +75,14 @@ class Encoder(TextModel):
         ``prompt_name``: one of the folder's prompts; ``prompt``: any. ``truncate_dim``: dimensions that are kept.
         ``max_length``, in tokens, may shorten the model's limit, not extend it. ``dtype``: "float32", "bfloat16", or
         "auto" for bfloat16 where it is fast. ``device``: "auto", "cpu", "cuda", ... ``compile``: by torch.compile.
+        ``backend``: "torch", or what runs a graph of ``longform export``: "onnx", "onnx-int8", "openvino", ...
 
         Raises CheckpointError, ConfigurationError.
         """
         folder = sentence_modules(source)
-        options: Any = {"max_length": max_length, "dtype": dtype, "device": device, "compile": compile}
+        options: Any = {
+            "max_length": max_length, "dtype": dtype, "device": device, "compile": compile, "backend": backend,
+        }  # fmt: skip
         model, tokenizer, limit = load_limited(AutoModel, folder.encoder or source, **options)
         if max_length is None and folder.max_length is not None:
             limit = min(folder.max_length, position_limit(model.config))

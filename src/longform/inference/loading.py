@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
 from longform.inference.compiling import compile_in_place
+from longform.inference.exported import load_exported
 from longform.inference.weights import load_whole, reading
 from longform.models.inference import pack_weights
 from longform.models.modeling_linformer import LinformerPreTrainedModel
@@ -50,16 +51,20 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def load_pretrained(
-    auto_class: Any, source: str | Path, *, dtype: str = "float32", device: str = "auto", compile: bool = False
-) -> tuple[Any, Any]:
+    auto_class: Any, source: str | Path, *, dtype: str = "float32", device: str = "auto", compile: bool = False,
+    backend: str = "torch",
+) -> tuple[Any, Any]:  # fmt: skip
     """Model (in eval mode, on its device) and tokenizer of ``source``, a folder or hub name; safetensors only.
 
     ``compile``: Longforms, by torch.compile, when first called. Other Longforms on a CPU come with packed weights
-    (``longform.pack_weights``): for inference alone. Raises ConfigurationError for what cannot be had of these.
+    (``longform.pack_weights``): for inference alone. ``backend``: "torch", or what runs the graph that ``longform
+    export`` wrote (``load_exported``). Raises ConfigurationError for what cannot be had of these.
 
     Raises CheckpointError for what is not there, is cut off, is a pickle, is another architecture, or lacks weights
     (see ``check_weights``), those of the head that ``auto_class`` asks for among them.
     """
+    if backend != "torch":
+        return load_exported(auto_class, source, backend=backend, dtype=dtype, device=device, compile=compile)
     chosen = pick_device(device)
     wanted = pick_dtype(dtype, chosen)
     whole = load_whole(auto_class, source, f'"{source}"', dtype=wanted)

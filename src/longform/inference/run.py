@@ -34,7 +34,7 @@ from longform.runs.summary import summary
 
 CHUNKS = "chunks"  # the strategy of a run with a vector a chunk
 READ_AT_LEAST, CHARACTERS_A_TOKEN = 2**20, 16  # of a document, however few tokens are taken of it
-LOADING = ("max_length", "dtype", "device", "compile")  # settings that are needed to load the model
+LOADING = ("max_length", "dtype", "device", "compile", "backend")  # settings that are needed to load the model
 
 
 class Waiting(NamedTuple):
@@ -66,6 +66,7 @@ class InferenceSettings:
     counted; None: 2^20, or 16 for each token that is taken of it where that is more, and everything where chunks use
     all of it. ``on_long``, of texts that are longer: "truncate" (counted) or "error". ``batch_tokens``: of a batch,
     padding included. ``compile``: by torch.compile, Longforms only; it costs tens of seconds at the start of a run.
+    ``backend``: "torch", or what runs a graph of ``longform export``: "onnx", "onnx-int8", "openvino", "openvino-int8".
     ``restart``: begin anew instead of resuming an interrupted run or refusing a finished output. ``keep``: fields of a
     record that its output has too, "FIELD" or "NEW=FIELD". For a classifier, None of a length or field means that of
     its fine-tuning, where its folder says so.
@@ -85,6 +86,7 @@ class InferenceSettings:
     dtype: str = "float32"
     device: str = "auto"
     compile: bool = False
+    backend: str = "torch"
     restart: bool = False
     progress: bool = True
 

@@ -125,6 +125,15 @@ def _check_routes(modules: Sequence[Any], source: str | Path) -> None:
         )
 
 
+def encoder_folder(source: str | Path) -> Path:
+    """Where the encoder of a folder is: in a sentence-transformers folder its first module's, else the folder itself.
+
+    Raises CheckpointError where the list of modules cannot be read.
+    """
+    listed = _listed(source)
+    return (None if listed is None else _encoder(source, listed)) or Path(source)
+
+
 def _check_default(loaded: Any, source: str | Path) -> None:
     name = loaded.default_prompt_name
     if name is not None and name not in loaded.prompts:

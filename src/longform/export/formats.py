@@ -1,0 +1,108 @@
+"""Graphs as files: ONNX, OpenVINO's intermediate representation, torch's own archive; and their weights in 8 bits."""
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from longform.errors import ConfigurationError, require
+from longform.export.tracing import TREES
+from longform.inference.exported import FILES
+
+TORCH_FILE = "torch/model.pt2"
+MOST_INSIDE = int(1.5 * 2**30)  # bytes of weights in an .onnx file, which protobuf allows 2 GB; more stand beside it
+Writer = Callable[[ExportedProgram, Path, str], None]
+
+
+def write(program: ExportedProgram, folder: Path, format: str, *, output: str) -> Path:
+    """Write the graph into ``folder`` under the name that others look for.
+
+    ``format``: "onnx", "openvino" or "torch". Inputs keep their names in the graph, ``output`` names what comes out.
+    Returns the path of the file (of two: the graph's). Raises MissingDependencyError.
+    """
+    path = folder / Path(TORCH_FILE if format == "torch" else FILES[format]).name
+    with _quiet():
+        WRITERS[format](program, path, output)
+    return path
+
+
+def _write_onnx(program: ExportedProgram, path: Path, output: str) -> None:
+    require("onnx", extra="onnx")
+    require("onnxscript", extra="onnx")
+    made = torch.onnx.export(program, dynamo=True, output_names=[output], verbose=False, external_data=False)
+    assert made is not None
+    for node in made.model.graph.all_nodes():
+        node.metadata_props.clear()  # lines of our source, with their paths on this machine
+    weights = made.model.graph.initializers.values()
+    size = sum(weight.const_value.nbytes for weight in weights if weight.const_value is not None)
+    beside = f"{path.name}_data" if size > MOST_INSIDE else None  # optimum's name for it
+    require("onnx_ir", extra="onnx").save(made.model, path, external_data=beside)
+
+
+def _write_openvino(program: ExportedProgram, path: Path, output: str) -> None:
+    openvino = require("openvino", extra="openvino")
+    model = openvino.convert_model(program)
+    model.outputs[0].get_tensor().set_names({output})
+    openvino.save_model(model, path, compress_to_fp16=False)
+
+
+def _write_torch(program: ExportedProgram, path: Path, output: str) -> None:
+    torch.export.save(program, path)
+
+
+WRITERS: dict[str, Writer] = {"onnx": _write_onnx, "openvino": _write_openvino, "torch": _write_torch}
+
+
+def write_int8(path: Path, format: str) -> Path:
+    """The graph of the float32 file ``path`` with weights of 8 bits, beside it; returns its path.
+
+    ONNX Runtime multiplies in 8 bits what it rounds at each call; OpenVINO's are opened before they are multiplied.
+    Raises ConfigurationError for another format, MissingDependencyError.
+    """
+    if format not in INT8_WRITERS:
+        raise ConfigurationError(f'int8 is for {" and ".join(INT8_WRITERS)}, not for the format "{format}"')
+    made = path.with_name(Path(FILES[f"{format}-int8"]).name)
+    with _quiet():
+        INT8_WRITERS[format](path, made)
+    return made
+
+
+def _write_onnx_int8(path: Path, made: Path) -> None:
+    quantization = require("onnxruntime.quantization", extra="onnx")
+    large = path.with_name(f"{path.name}_data").exists()
+    quantization.quantize_dynamic(path, made, per_channel=True, use_external_data_format=large)
+
+
+def _write_openvino_int8(path: Path, made: Path) -> None:
+    openvino, nncf = require("openvino", extra="openvino"), require("nncf", extra="openvino")
+    compressed = nncf.compress_weights(openvino.Core().read_model(path), mode=nncf.CompressWeightsMode.INT8_ASYM)
+    openvino.save_model(compressed, made, compress_to_fp16=False)
+
+
+INT8_WRITERS: dict[str, Callable[[Path, Path], None]] = {"onnx": _write_onnx_int8, "openvino": _write_openvino_int8}
+
+
+@contextlib.contextmanager
+def _quiet() -> Generator[None]:
+    """Without what the converters log and print of their own progress; their errors are raised all the same."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=TREES, category=FutureWarning)
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
+            yield
+    finally:
+        logging.disable(before)
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a graph's file and of the weights beside it."""
+    beside: Any = (path.with_name(f"{path.name}_data"), path.with_suffix(".bin"))
+    return sum(file.stat().st_size for file in (path, *beside) if file.is_file())

@@ -1,0 +1,153 @@
+"""``export_model``: the graph of a folder written where other programs look for it, the function behind ``longform
+export``."""
+
+import shutil
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from longform.choices import EXPORT_FORMATS
+from longform.data.storage import atomic_folder
+from longform.errors import CheckpointError, ConfigurationError
+from longform.export.checking import Checked, check_graph
+from longform.export.formats import TORCH_FILE, size_of, write, write_int8
+from longform.export.tracing import traced
+from longform.inference.exported import FILES, HIDDEN, LOGITS, open_graph
+from longform.inference.sentence_modules import encoder_folder
+from longform.inference.weights import load_whole, reading
+from longform.models.configuration_linformer import LinformerConfig
+from longform.runs.output import entries, sole_output, some
+
+GRAPHS = {**FILES, "torch": TORCH_FILE}
+CLASSIFIER, ENCODERS = "LinformerForSequenceClassification", ("LinformerModel", "LinformerForMaskedLM")
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What an export wrote. ``megabytes`` and ``int8_megabytes``: of each graph with its weights."""
+
+    file: str
+    int8_file: str | None
+    inputs: str
+    output: str
+    longest: int  # tokens
+    megabytes: float
+    int8_megabytes: float | None
+    seconds: float
+    checked: list[Checked] = field(default_factory=list, repr=False)
+
+
+def export_model(
+    folder: str | Path,
+    output: str | Path | None = None,
+    *,
+    format: str = "onnx",
+    int8: bool = False,
+    check: bool = False,
+    restart: bool = False,
+) -> ExportResult:
+    """Write the graph of a Longform's ``folder`` into it, or into a copy of the whole folder, ``output``.
+
+    ``format``: "onnx" (onnx/model.onnx), "openvino" (openvino/openvino_model.xml), "torch" (torch/model.pt2); float32.
+    Inputs are ``input_ids``, ``attention_mask`` and, where tokenizer and model have them, ``token_type_ids``, int64
+    (B, n), any batch and length; a classifier gives ``logits``, another folder ``last_hidden_state``. ``int8``: a graph
+    with weights of 8 bits beside it. ``check``: the graph is run beside the model first (``check_graph``).
+    ``restart``: an earlier export of this format is replaced.
+
+    Raises CheckpointError, ConfigurationError for what cannot be exported or is there already, MissingDependencyError.
+    """
+    _check_choice(format, int8=int8, check=check)
+    started, source = time.perf_counter(), Path(folder).expanduser()
+    config = _longform_config(source)
+    with _graph_folder(source, output, format, restart=restart) as (unfinished, shown):
+        model, inputs, name = _opened(encoder_folder(source), config)
+        file = write(traced(model, inputs, name), unfinished, format, output=name)
+        checked = check_graph(model, open_graph(file, config)) if check else []
+        small = write_int8(file, format) if int8 else None
+        sizes = [size_of(path) / 2**20 for path in (file, small) if path is not None]
+    return ExportResult(
+        str(shown / file.name), None if small is None else str(shown / small.name), ", ".join(inputs), name,
+        config.max_position_embeddings, sizes[0], sizes[1] if int8 else None, time.perf_counter() - started, checked,
+    )  # fmt: skip
+
+
+def _check_choice(format: str, *, int8: bool, check: bool) -> None:
+    if format not in EXPORT_FORMATS:
+        raise ConfigurationError(f'format is "{format}"; it is one of {", ".join(EXPORT_FORMATS)}')
+    if format == "torch" and (int8 or check):
+        asked = "int8" if int8 else "check"
+        raise ConfigurationError(f'{asked} is for the formats onnx and openvino, not "torch": leave it out')
+
+
+def _longform_config(source: Path) -> LinformerConfig:
+    """The config of a folder. Raises CheckpointError where that is no Longform's encoder or classifier."""
+    if not source.is_dir():
+        raise CheckpointError(f'"{source}" is no folder: export reads a saved Longform, and writes beside it')
+    with reading(f'"{source}"', source):
+        config = AutoConfig.from_pretrained(encoder_folder(source))
+    heads = getattr(config, "architectures", None) or [ENCODERS[0]]
+    if not isinstance(config, LinformerConfig) or heads[0] not in (CLASSIFIER, *ENCODERS):
+        raise CheckpointError(
+            f'"{source}" holds a {heads[0]}; what is exported is an encoder or a sequence classifier of Longform '
+            f"({', '.join((CLASSIFIER, *ENCODERS))}): longform convert makes one"
+        )
+    return config
+
+
+def _opened(source: Path, config: LinformerConfig) -> tuple[Any, tuple[str, ...], str]:
+    """The model of a folder, float32 on the CPU, the inputs that its tokenizer gives it, and what it is wanted for."""
+    classifies = CLASSIFIER in (config.architectures or ())
+    auto: Any = AutoModelForSequenceClassification if classifies else AutoModel
+    model = load_whole(auto, source, f'"{source}"', dtype=torch.float32).eval()
+    with reading(f'"{source}"', source):
+        tokenizer: Any = AutoTokenizer.from_pretrained(source)
+    typed = config.type_vocab_size and "token_type_ids" in tokenizer.model_input_names
+    types = ("token_type_ids",) if typed else ()
+    return model, ("input_ids", "attention_mask", *types), LOGITS if classifies else HIDDEN
+
+
+@contextmanager
+def _graph_folder(
+    source: Path, output: str | Path | None, format: str, *, restart: bool
+) -> Generator[tuple[Path, Path]]:
+    """Where the graph is written, and where it stands in the end, which it does whole or not at all.
+
+    Raises ConfigurationError where something is that is not to be replaced.
+    """
+    inside = (encoder_folder(source) / GRAPHS[format]).parent
+    if output is None:
+        with sole_output(inside, folder=True) as place:
+            _check_replaceable(place, format, restart=restart)
+            with atomic_folder(place) as unfinished:
+                yield unfinished, inside
+        return
+    with sole_output(Path(output).expanduser(), inputs=(source,), folder=True) as place:
+        if there := entries(place):
+            raise ConfigurationError(f'"{output}" is not empty ({some(there)}): give another folder')
+        with atomic_folder(place) as unfinished:
+            shutil.copytree(source, unfinished, dirs_exist_ok=True)
+            graphs = unfinished / inside.relative_to(source)
+            shutil.rmtree(graphs, ignore_errors=True)  # an earlier export of the source
+            graphs.mkdir()
+            yield graphs, Path(output) / inside.relative_to(source)
+
+
+def _check_replaceable(place: Path, format: str, *, restart: bool) -> None:
+    """Raise ConfigurationError where ``place`` holds anything, unless that is an export and ``restart``."""
+    names = {Path(file).name for name, file in GRAPHS.items() if name.startswith(format)}
+    ours = {end for name in names for end in (name, f"{name}_data", f"{Path(name).stem}.bin")}
+    if there := entries(place):
+        if not restart:
+            raise ConfigurationError(
+                f'"{place}" holds an export already ({some(there)}): make it anew with restart=True (--restart)'
+            )
+        if others := entries(place, but=ours):
+            raise ConfigurationError(
+                f'"{place}" is not replaced, since it holds more than an export ({some(others)}): move that away'
+            )

@@ -1,0 +1,140 @@
+"""Exported graphs in the place of a model: ONNX Runtime or OpenVINO runs the file that ``longform export`` wrote.
+
+Files have the names that other programs look for: text-embeddings-inference, sentence-transformers, Transformers.js.
+
+Axes: B texts in a batch, n tokens.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
+from transformers.utils import cached_file
+
+from longform.errors import CheckpointError, ConfigurationError, require
+from longform.inference.weights import reading
+
+FILES = {  # of each backend, inside the folder
+    "onnx": "onnx/model.onnx",
+    "onnx-int8": "onnx/model_quantized.onnx",
+    "openvino": "openvino/openvino_model.xml",
+    "openvino-int8": "openvino/openvino_model_qint8_quantized.xml",
+}
+HIDDEN, LOGITS = "last_hidden_state", "logits"  # names of outputs
+OUTPUTS: dict[str, type] = {HIDDEN: BaseModelOutput, LOGITS: SequenceClassifierOutput}
+Infer = Callable[[dict[str, np.ndarray]], np.ndarray]
+
+
+class ExportedModel:
+    """A graph that is called as a Hugging Face model is, on a CPU in float32.
+
+    ``infer`` gives its one output, ``output``, for arrays int64 (B, n) of the names in ``inputs``.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, config: Any, infer: Infer, *, inputs: tuple[str, ...], output: str) -> None:
+        self.config, self.infer, self.inputs, self.output = config, infer, inputs, output
+        self.name_or_path = config.name_or_path
+
+    def __call__(self, **given: Tensor) -> Any:
+        """Its output for tensors long (B, n), by name: what it does not read is left out, missing types are 0."""
+        ids = given["input_ids"].numpy()
+        found = self.infer({name: given[name].numpy() if name in given else np.zeros_like(ids) for name in self.inputs})
+        return OUTPUTS[self.output](**{self.output: torch.from_numpy(found)})
+
+
+def load_exported(
+    auto_class: Any, source: str | Path, *, backend: str, dtype: str = "float32", device: str = "auto",
+    compile: bool = False,
+) -> tuple[ExportedModel, Any]:  # fmt: skip
+    """The exported graph of a folder or hub name as a model, and its tokenizer; torch's number of threads runs it.
+
+    ``auto_class``: what is wanted of it, hidden states or a classifier's logits. The other options are those of
+    ``load_pretrained``, as far as a graph has the choice. Raises ConfigurationError for another dtype or device,
+    CheckpointError where there is no such export or it gives something else, MissingDependencyError.
+    """
+    _check_options(backend, dtype=dtype, device=device, compile=compile)
+    path = cached_file(str(source), FILES[backend], _raise_exceptions_for_missing_entries=False)
+    if path is None:
+        kind, _, quantized = backend.partition("-")
+        raise CheckpointError(
+            f'"{source}" has no {FILES[backend]}: make it with longform export {source} --format {kind}'
+            f"{' --int8' if quantized else ''}"
+        )
+    with reading(f'"{source}"', source):
+        config, tokenizer = AutoConfig.from_pretrained(source), AutoTokenizer.from_pretrained(source)
+    config.name_or_path = str(source)
+    model = open_graph(path, config)
+    wanted = LOGITS if auto_class is AutoModelForSequenceClassification else HIDDEN
+    if model.output != wanted:
+        raise CheckpointError(
+            f'"{path}" gives {model.output}, and {wanted} is needed: longform predict runs a classifier, longform '
+            "embed an encoder"
+        )
+    return model, tokenizer
+
+
+def open_graph(path: str | Path, config: Any) -> ExportedModel:
+    """The graph of an ``.onnx`` or ``.xml`` file. Raises CheckpointError where it cannot be read."""
+    opened = _open_onnx if Path(path).suffix == ".onnx" else _open_openvino
+    infer, inputs, outputs = opened(str(path), torch.get_num_threads())
+    known = [name for name in outputs if name in OUTPUTS]
+    if not known:
+        raise CheckpointError(f'"{path}" gives {", ".join(outputs)}, and neither {" nor ".join(OUTPUTS)}: export again')
+    return ExportedModel(config, infer, inputs=inputs, output=known[0])
+
+
+def _open_onnx(path: str, threads: int) -> tuple[Infer, tuple[str, ...], tuple[str, ...]]:
+    runtime = require("onnxruntime", extra="onnx")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    try:
+        session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the errors of its native part have no base of their own
+        raise _unreadable(path, error) from error
+    names: list[tuple[str, ...]] = [
+        tuple(port.name for port in ports) for ports in (session.get_inputs(), session.get_outputs())
+    ]
+
+    def infer(given: dict[str, np.ndarray]) -> np.ndarray:
+        return session.run(names[1][:1], given)[0]
+
+    return infer, names[0], names[1]
+
+
+def _open_openvino(path: str, threads: int) -> tuple[Infer, tuple[str, ...], tuple[str, ...]]:
+    openvino = require("openvino", extra="openvino")
+    hints: Mapping[str, Any] = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    try:
+        compiled = openvino.Core().compile_model(path, "CPU", {"PERFORMANCE_HINT": "LATENCY", **hints})
+    except RuntimeError as error:
+        raise _unreadable(path, error) from error
+
+    def infer(given: dict[str, np.ndarray]) -> np.ndarray:
+        return compiled(given)[0].copy()  # the next call writes into the same memory
+
+    inputs, outputs = (tuple(port.any_name for port in ports) for ports in (compiled.inputs, compiled.outputs))
+    return infer, inputs, outputs
+
+
+def _unreadable(path: str, error: Exception) -> CheckpointError:
+    said = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    return CheckpointError(f'"{path}" cannot be opened ({said}): make it again with longform export --restart')
+
+
+def _check_options(backend: str, *, dtype: str, device: str, compile: bool) -> None:
+    if backend not in FILES:
+        raise ConfigurationError(f'backend is "{backend}"; it is torch or one of {", ".join(FILES)}')
+    wrong = {"dtype": dtype not in ("float32", "auto"), "device": device not in ("cpu", "auto"), "compile": compile}
+    given = {"dtype": dtype, "device": device, "compile": compile}
+    if bad := [f"{name}={given[name]}" for name, is_bad in wrong.items() if is_bad]:
+        raise ConfigurationError(
+            f'backend "{backend}" runs a graph in float32 on the CPU, not with {", ".join(bad)}: leave that out, or '
+            'the backend ("torch")'
+        )

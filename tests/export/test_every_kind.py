@@ -1,0 +1,34 @@
+"""Every kind of model, in ONNX Runtime and OpenVINO: one graph for every length from 1 to the maximum."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from model_kinds import KINDS, LONGEST, model, text
+
+from tolerances import assert_close
+
+pytest.importorskip("onnxscript")
+pytest.importorskip("openvino")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("format", ["onnx", "openvino"])
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_every_length_up_to_the_maximum(kind: str, format: str, tmp_path: Path) -> None:
+    from longform.export.formats import write
+    from longform.export.tracing import traced
+    from longform.inference.exported import open_graph
+
+    made: Any = model(kind)
+    inputs = ("input_ids", "attention_mask")
+    file = write(traced(made, inputs, "last_hidden_state"), tmp_path, format, output="last_hidden_state")
+    graph = open_graph(file, made.config)
+    for length in range(1, LONGEST + 1):
+        for batch in (1, 3):
+            given = text(batch, length)
+            kept = given["attention_mask"].bool()
+            found, expected = graph(**given).last_hidden_state, made(**given).last_hidden_state
+            assert_close(found[kept], expected[kept], scope="model")
