@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sentence_transformers import SentenceTransformer
 from transformers import BertModel
 
 import longform
@@ -26,6 +27,20 @@ result = distill(given["student"], given["teacher"], given["texts"], settings, o
 total = sum(float(value.double().abs().sum()) for value in result.student.state_dict().values())
 found = {"weights": total, "tokens": result.tokens, "cosine": result.after.cosine}
 json.dump(found, open(given["output"] + os.environ["RANK"], "w"))
+"""
+
+ALIGNMENT = """
+import json, os, sys
+import torch
+torch.set_num_threads(1)
+from longform.training.alignment import align
+from longform.training.alignment_settings import AlignmentSettings
+given = json.load(open(sys.argv[1]))
+settings = AlignmentSettings(max_steps=3, documents_per_step=4, learning_rate=3e-3, heldout_documents=4, keep_texts=4,
+                             evaluations=0, tokens_per_forward=100, dtype="float32")
+result = align(given["model"], tuple(given["pairs"]), settings, output=given["output"], progress=False)
+total = sum(float(value.double().abs().sum()) for value in result.model.state_dict().values())
+json.dump({"weights": total, "documents": result.documents}, open(given["output"] + os.environ["RANK"], "w"))
 """
 
 PRETRAINING = """
@@ -100,3 +115,18 @@ def test_two_processes_learn_together(
     assert said[0] == said[1]
     assert 4 * 2 * 150 < said[0]["tokens"] <= 4 * 2 * 200
     assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.nightly
+def test_two_processes_align_together(sentence_transformer_folder: Path, texts: list[str], tmp_path: Path) -> None:
+    """Each reads documents of its own; the weights stay the same in both."""
+    pairs = [
+        [f"number {number}" for number in range(40)],
+        [f"{number} {text}" for number, text in enumerate(texts[:40])],
+    ]
+    given = {"model": str(sentence_transformer_folder), "pairs": pairs}
+    first, second = _in_processes(2, ALIGNMENT, given, tmp_path)
+    assert first == second
+    assert first["documents"] == 3 * 4 * 2
+    unchanged = SentenceTransformer(str(sentence_transformer_folder), device="cpu").state_dict()
+    assert first["weights"] != sum(float(value.double().abs().sum()) for value in unchanged.values())
