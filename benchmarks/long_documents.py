@@ -161,7 +161,7 @@ def measure(name: str, contender: str, number: int, options: argparse.Namespace)
         logits, training = words_logits(split)
     else:
         place = options.output / f"{name}-{settings['contender']}-{number}".replace(" ", "-")
-        options.seed = number
+        options = argparse.Namespace(**vars(options), seed=number)
         logits, training = trained_logits(contender, split, options, place)
     sizes = {"train_documents": len(split.train.texts), "test_documents": len(split.test.texts)}
     metrics = {**scores(logits, split, tokenizer), **training}

@@ -26,7 +26,10 @@ def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
         for name, runs in contenders.items():
             last = list(runs.values())[-1]
             texts = [f"{last['settings']['test_documents']:,}", f"{last['metrics']['long_texts']:,}"]
-            values = [percent(run["metrics"][part] for run in runs.values()) for part in ("accuracy", "long_accuracy")]
+            values = [
+                with_interval([100 * run["metrics"][part] for run in runs.values()], sign="")
+                for part in ("accuracy", "long_accuracy")
+            ]
             differences = {rival: paired(runs, contenders.get(rival, {})) for rival in RIVALS if rival != name}
             for rival, difference in differences.items():
                 if difference:
@@ -61,19 +64,14 @@ def paired(runs: Runs, others: Runs) -> list[float]:
     ]
 
 
-def percent(values: Any) -> str:
-    """The mean in percent."""
-    return f"{100 * fmean(values):.1f}"
-
-
-def with_interval(values: Sequence[float]) -> str:
-    """The mean of some differences ± half of its 95 % interval (Student's t)."""
+def with_interval(values: Sequence[float], sign: str = "+") -> str:
+    """The mean ± half of its 95 % interval (Student's t)."""
     if not values:
         return ""
     if len(values) == 1:
-        return f"{values[0]:+.1f}"
+        return f"{values[0]:{sign}.1f}"
     half = float(students_t.ppf(0.975, len(values) - 1)) * stdev(values) / sqrt(len(values))
-    return f"{fmean(values):+.1f} ± {half:.1f}"
+    return f"{fmean(values):{sign}.1f} ± {half:.1f}"
 
 
 LONG_DOCUMENTS_TABLES = {

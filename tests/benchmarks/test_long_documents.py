@@ -95,7 +95,7 @@ def test_differences_are_paired_and_chunks_chosen_in_validation() -> None:
         run("longform", 1, 0.6), run("longform", 2, 0.62),
     ]  # fmt: skip
     heads, body = over_splits(rows)
-    assert body[0] == ["laws", "cut", "2", "60", "40", "65.0", "55.0", "", "-5.0"]
+    assert body[0] == ["laws", "cut", "2", "60", "40", "65.0 ± 63.5", "55.0 ± 63.5", "", "-5.0"]
     assert body[1] == ["laws", "chunks", "1", "60", "40", "65.0", "55.0", "+5.0", ""]
-    assert body[2] == ["laws", "longform", "2", "60", "40", "71.0", "61.0", "+6.0 ± 50.8", "+5.0"]
+    assert body[2] == ["laws", "longform", "2", "60", "40", "71.0 ± 12.7", "61.0 ± 12.7", "+6.0 ± 50.8", "+5.0"]
     assert len(heads) == len(body[0])

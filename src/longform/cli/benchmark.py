@@ -104,6 +104,7 @@ def run(settings: Any) -> None:
 def _measure_documents(settings: Any, output: Path) -> None:
     from longform.data.bundled import encoder_source
     from longform.data.text import read_documents
+    from longform.runs.facts import hardware
     from longform.studies.speed.documents import RECORDS, bundled_documents, measure_documents, rows_of
     from longform.studies.speed.grid import open_grid, set_aside
     from longform.studies.speed.selection import chosen_threads
@@ -112,7 +113,8 @@ def _measure_documents(settings: Any, output: Path) -> None:
     if settings.restart and (aside := set_aside(output, RECORDS)):
         print(f"set aside  {aside}")
     given = [document.text for document in read_documents(settings.texts)] if settings.texts else bundled_documents()
-    threads = [1, 2] if settings.threads is None else [chosen_threads(settings.threads)]
+    cores = hardware()["cores"] or 1
+    threads = sorted({1, min(2, cores)}) if settings.threads is None else [chosen_threads(settings.threads)]
     records = measure_documents(
         given, encoder_source(settings.original), {Path(name).name: Path(name) for name in settings.longform}, output,
         threads=threads, repeats=settings.repeats, batch_tokens=settings.batch_tokens, only=settings.competitors,
