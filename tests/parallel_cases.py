@@ -16,7 +16,8 @@ from longform import (
 )
 from longform.distributed import average_gradients, gather_tokens, sequence_parallel
 
-KINDS = [kind for kind in model_kinds.KINDS if kind != "window over everything"]
+REFUSED = ("window over everything", "rotary", "rotary-window", "rotary-local")
+KINDS = [kind for kind in model_kinds.KINDS if kind not in REFUSED]
 OF_TEXTS = (LinformerModel, LinformerForSequenceClassification)
 CLASSES = (*OF_TEXTS, LinformerForMaskedLM, LinformerForTokenClassification)
 
