@@ -23,15 +23,17 @@ def local_attention(
 
     A token sees those at most ``reach`` >= 1 tokens away that ``mask``, bool (B, n) or None, does not hide.
     """
-    length = query.shape[1]
-    of_blocks = [x.split(BLOCKS) for x in _positions(length, reach, query.device)]
+    batch, length = query.shape[:2]
+    positions = _positions(length, reach, query.device)
+    # A compiled graph takes all at once: their number must not tie it to some lengths.
+    of_blocks = [[x] if torch.compiler.is_compiling() else x.split(BLOCKS) for x in positions]
     parts = []
     for own, around in zip(*of_blocks, strict=True):
         blocks, keys, values = (_gather(x, at) for x, at in ((query, own), (key, around), (value, around)))
-        seen = _seen(own, around, reach, length, mask).expand(len(query), -1, -1, -1).flatten(0, 1)[:, None]
+        seen = _seen(own, around, reach, length, mask).expand(batch, -1, -1, -1).flatten(0, 1)[:, None]
         out = scaled_dot_product_attention(blocks, keys, values, attn_mask=seen, dropout_p=dropout)
-        parts.append(out.transpose(1, 2).unflatten(0, (query.shape[0], -1)).flatten(1, 2))
-    return torch.cat(parts, dim=1)[:, :length]
+        parts.append(out.transpose(1, 2).unflatten(0, (batch, own.shape[0])).flatten(1, 2))
+    return _first(torch.cat(parts, dim=1), length, axis=1)
 
 
 def local_weights(query: Tensor, key: Tensor, *, reach: int, mask: Tensor | None = None) -> Tensor:
@@ -41,16 +43,22 @@ def local_weights(query: Tensor, key: Tensor, *, reach: int, mask: Tensor | None
     logits = _gather(query, own) * query.shape[-1] ** -0.5 @ _gather(key, around).transpose(-1, -2)
     seen = _seen(own, around, reach, length, mask).expand(batch, -1, -1, -1).flatten(0, 1)[:, None]
     weights = logits.masked_fill(~seen, HIDDEN).softmax(dim=-1)
-    return weights.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)[:, :, :length]
+    rows = weights.unflatten(0, (batch, own.shape[0])).transpose(1, 2).flatten(2, 3)
+    return _first(rows, length, axis=2)
 
 
 def local_context(weights: Tensor, value: Tensor, *, reach: int, dropout: float = 0.0) -> Tensor:
     """The context of ``local_weights`` (B, h, n, 3 w), some of them dropped, in value (B, n, h, d): (B, n, h, d)."""
-    length = value.shape[1]
+    batch, length = value.shape[:2]
     own, around = _positions(length, reach, value.device)
     rows = _gather(drop(weights, dropout).transpose(1, 2), own)
     out = rows.to(value.dtype) @ _gather(value, around)
-    return out.transpose(1, 2).unflatten(0, (value.shape[0], -1)).flatten(1, 2)[:, :length]
+    return _first(out.transpose(1, 2).unflatten(0, (batch, own.shape[0])).flatten(1, 2), length, axis=1)
+
+
+def _first(x: Tensor, length: int, *, axis: int) -> Tensor:
+    """The first ``length`` places of ``axis``; selected rather than sliced, which would tie a graph to some lengths."""
+    return x.index_select(axis, torch.arange(length, device=x.device))
 
 
 def _positions(length: int, reach: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -61,8 +69,7 @@ def _positions(length: int, reach: int, device: torch.device) -> tuple[Tensor, T
 
 def _gather(x: Tensor, positions: Tensor) -> Tensor:
     """x (B, n, h, d) at ``positions`` (b, m), the nearest where there is no such token: (B b, h, m, d)."""
-    found = x.index_select(1, positions.clamp(0, x.shape[1] - 1).flatten())
-    return found.unflatten(1, positions.shape).flatten(0, 1).transpose(1, 2)
+    return x[:, positions.clamp(0, x.shape[1] - 1)].flatten(0, 1).transpose(1, 2)
 
 
 def _seen(own: Tensor, around: Tensor, reach: int, length: int, mask: Tensor | None) -> Tensor:
