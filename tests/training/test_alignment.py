@@ -233,7 +233,15 @@ def test_short_texts_stay_near_by_their_weight(longform_model: Path, pairs: tupl
     moved = []
     for weight in (0.0, 30.0):
         settings = AlignmentSettings(
-            max_steps=8, documents_per_step=8, learning_rate=3e-3, keep_weight=weight, evaluations=0, dtype="float32"
+            max_steps=6,
+            documents_per_step=8,
+            learning_rate=3e-3,
+            keep_weight=weight,
+            keep_texts=6,
+            evaluations=0,
+            heldout_documents=4,
+            gradient_cache=False,
+            dtype="float32",
         )
         moved.append(1 - align(longform_model, pairs, settings, progress=False).after["short_cosine"])
     assert moved[1] < 0.3 * moved[0]

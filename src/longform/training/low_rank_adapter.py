@@ -3,6 +3,7 @@
 The weights that are merged are those that are saved: who applies the saved adapter gets the same model.
 """
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ class LowRankAdapter:
             if isinstance(module, nn.Linear) and "pooler" not in name.split(".")
         ]  # fmt: skip
         config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=layers)
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
             torch.manual_seed(seed)
+            warnings.simplefilter("ignore", FutureWarning)  # PEFT asks transformers by a name of before
             self.wrapped: Any = peft.get_peft_model(encoder, config)
         self.saved: dict[str, Tensor] = {}
 
