@@ -110,7 +110,8 @@ def _longform(name: str, dtype: str, place: Callable[[], Path]) -> Reading:
 def in_one_piece(folder: Path, texts: Sequence[str]) -> np.ndarray:
     """Vectors (N, D) of a Longform in float32, a text at a time, each through whole layers, as in training."""
     encoder = Encoder.from_pretrained(folder, normalise=True)
-    model: Any = AutoModel.from_pretrained(folder).float().eval().requires_grad_(False)
+    with quiet_transformers():
+        model: Any = AutoModel.from_pretrained(folder).float().eval().requires_grad_(False)
     found = []
     for text in texts:
         given = dict(encoder.tokenizer(text, truncation=True, max_length=encoder.limit, return_tensors="pt"))
