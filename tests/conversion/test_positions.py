@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longform.errors import ConfigurationError
-from longform.functional.positions import extend_positions, tiled_positions
+from longform.functional.positions.tables import extend_positions, tiled_positions
 
 
 @pytest.mark.parametrize("method", ["tile", "interpolate"])

@@ -10,7 +10,7 @@ from window_cases import DTYPES, Inputs, cases
 
 from longform.functional.attention import slot_attention
 from longform.functional.attention.call import AttentionCall
-from longform.functional.distances import distance_buckets, saturated_distance
+from longform.functional.positions.distances import distance_buckets, saturated_distance
 from longform.functional.slots import make_slots
 from longform.functional.window.call import WindowCall
 from strategies import MASK_KINDS, Text, generator, gradients, normal, seeds

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.rotary import reference_local, reference_rotated
 
-from longform.functional.local import BLOCKS, local_attention, local_context, local_weights
-from longform.functional.rotary import rotated, rotation_at
+from longform.functional.positions.rotary import rotated, rotation_at
+from longform.functional.window.local import BLOCKS, local_attention, local_context, local_weights
 from strategies import generator, gradients, normal, seeds, texts
 from tolerances import assert_close
 

@@ -16,7 +16,7 @@ import model_kinds
 from kernel_tables import machine
 from longform.functional.dispatch import listening
 from longform.functional.native import library
-from longform.functional.positions import sinusoidal_positions
+from longform.functional.positions.tables import sinusoidal_positions
 from longform.functional.slots import make_slots, sink_counts
 
 torch.set_num_threads(1)

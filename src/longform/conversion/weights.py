@@ -10,7 +10,7 @@ from longform.conversion.family import Family
 from longform.conversion.key_rules import KeyRules, Pattern, modern_name
 from longform.conversion.report import BUFFER, COPIED, CUT, DROPPED, EXTENDED, TIED, NewTensor, TensorRecord
 from longform.errors import ConversionError
-from longform.functional.positions import extend_positions
+from longform.functional.positions.tables import extend_positions
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 HEAD_BIAS, DECODER_BIAS, DECODER_WEIGHT = "lm_head.bias", "lm_head.decoder.bias", "lm_head.decoder.weight"

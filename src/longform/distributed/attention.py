@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from longform.distributed.collectives import neighbours, summed
 from longform.distributed.parts import Part, SequenceGroup
 from longform.distributed.shares import share_of_heads, share_of_hidden
-from longform.functional.rotary import Rotation
+from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention

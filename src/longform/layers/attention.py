@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from longform.choices import POOLED
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention, weighted_slots
-from longform.functional.rotary import Rotation
+from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import weighted_window, windowed_attention
 from longform.layers.geometry import check_attention, check_reach

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from longform.errors import InputError
 from longform.functional.dense import Rows, select_rows
 from longform.functional.masks import checked_mask
-from longform.functional.rotary import Rotation
+from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Slots, make_slots, rest_mask
 from longform.layers.attention import LinformerAttention
 from longform.layers.local_attention import LocalAttention

@@ -6,7 +6,7 @@ from typing import Any
 
 from longform.choices import POOLED, PROJECTION_INITS, PROJECTIONS, SHARINGS
 from longform.errors import ConfigurationError
-from longform.functional.distances import saturated_distance
+from longform.functional.positions.distances import saturated_distance
 from longform.functional.slots import base_slot_size
 
 ROPE_TYPES = ("default", "linear", "yarn", "llama3")  # those whose angles do not depend on the length of a text

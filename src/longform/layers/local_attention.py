@@ -5,8 +5,8 @@ Axes: B batch, n tokens, D hidden, h heads, d head dimension, w reach.
 
 from torch import Tensor
 
-from longform.functional.local import local_attention, local_context, local_weights
-from longform.functional.rotary import Rotation
+from longform.functional.positions.rotary import Rotation
+from longform.functional.window.local import local_attention, local_context, local_weights
 from longform.layers.geometry import check_heads, check_reach_of_local
 from longform.layers.linear import apply_linear
 from longform.layers.self_attention import SelfAttention

@@ -6,7 +6,7 @@ Axes: h heads, r the distance from which on all are one.
 import torch
 from torch import Tensor, nn
 
-from longform.functional.distances import distance_buckets
+from longform.functional.positions.distances import distance_buckets
 
 
 class RelativeAttentionBias(nn.Embedding):

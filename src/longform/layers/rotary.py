@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from longform.functional.rotary import Rotation, rotation_at
+from longform.functional.positions.rotary import Rotation, rotation_at
 
 
 class RotaryPositions(nn.Module):

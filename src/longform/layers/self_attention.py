@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from longform.errors import InputError
 from longform.functional.masks import blank_padding, checked_mask
-from longform.functional.rotary import Rotation, rotated
+from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads
 from longform.layers.linear import Linear, is_affine
 from longform.layers.memory import by_head

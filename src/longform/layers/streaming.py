@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from longform.functional.conditions import has_amx, is_eager
 from longform.functional.masks import text_lengths
-from longform.functional.rotary import Rotation
+from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import document_attention
 from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, far_slots

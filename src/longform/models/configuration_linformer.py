@@ -10,7 +10,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from longform.choices import LAYER_TYPES, NORMS, POOLINGS, PREDICTION_HEADS
 from longform.errors import ConfigurationError
-from longform.functional.positions import INITIALISATIONS
+from longform.functional.positions.tables import INITIALISATIONS
 from longform.layers.geometry import (
     check_attention,
     check_choice,

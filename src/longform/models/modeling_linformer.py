@@ -16,8 +16,8 @@ from transformers.utils.generic import can_return_tuple
 
 from longform.errors import InputError
 from longform.functional.masks import TextFirst, blank_padding, checked_mask, moved, reading_mask, text_first
-from longform.functional.positions import sinusoidal_positions
-from longform.functional.rotary import Rotation
+from longform.functional.positions.rotary import Rotation
+from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
 from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.feed_forward import FeedForward

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from longform.choices import POOLED
 from longform.errors import ConfigurationError
-from longform.functional.positions import extend_positions
+from longform.functional.positions.tables import extend_positions
 from longform.functional.slots import base_slot_size
 from longform.layers.attention import LinformerAttention
 from longform.layers.sequence_projection import ConvolutionProjection, DenseProjection

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from longform.functional.conditions import TILE_MULTIPLE, Call, once
 from longform.functional.dispatch import Condition
-from longform.functional.distances import between
+from longform.functional.positions.distances import between
 
 
 @dataclass(eq=False)
@@ -18,7 +18,7 @@ class AttentionCall(Call):
     """``query`` (B, h, n, d); ``key``, ``value`` (B, h, S, d).
 
     ``usable``: bool (B or 1, g, 1, S), False hides a key, or None. ``bias`` (1, g, b, S) or None: added to the logits,
-    a row for each ``block`` queries. ``distance_bias`` (h, 2 r + 1) or None: see longform.functional.distances; query
+    a row for each ``block`` queries. ``distance_bias`` (h, 2 r + 1) or None: see longform.functional.positions.distances; query
     and key i stand at the same place.
     """
 

@@ -24,7 +24,7 @@ class WindowCall(Call):
 
     ``window`` w; ``memory_bias`` (h) or None; ``mask`` bool (B, n) or None; the first ``sinks`` slots are single
     leading tokens. ``slots_are_tokens``: each slot holds one token's key and value. ``distance_bias`` (h, 2 r + 1) or
-    None: see longform.functional.distances; no slot that is seen is nearer than r, which is at most w + 1.
+    None: see longform.functional.positions.distances; no slot that is seen is nearer than r, which is at most w + 1.
     ``first_block``: where these tokens are a part of the text that the slots cover (longform.distributed), its blocks
     before them; None where they are all of it.
     """

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from longform.functional.distances import beyond
+from longform.functional.positions.distances import beyond
 from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, far_logits, slot_blocks
 from longform.functional.window.formula import near_distances
 
