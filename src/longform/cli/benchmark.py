@@ -63,6 +63,8 @@ def parser() -> Any:
                       "folder or hub name; bundled: all-MiniLM-L6-v2 of its package")  # fmt: skip
     made.add_argument("--longform", nargs="+", default=[], help="of --preset documents: more folders of Longforms made "
                       "of the original, beside those that are converted from it")  # fmt: skip
+    made.add_argument("--readings", nargs="+", default=[], help="of --preset documents: names of readings, or how they "
+                      "begin, beside chunks in transformers; all where none is named")  # fmt: skip
     made.add_argument("--output", type=Path, default=Path("runs/benchmark"), help="folder for records and report")
     add_restart(made, "the rows that are there; the records so far stay in the folder as records-until-TIME.jsonl")
     made.add_argument("--records", type=Path | None, default=None, help="another .jsonl file that new records are "
@@ -117,7 +119,7 @@ def _measure_documents(settings: Any, output: Path) -> None:
     threads = sorted({1, min(2, cores)}) if settings.threads is None else [chosen_threads(settings.threads)]
     records = measure_documents(
         given, encoder_source(settings.original), {Path(name).name: Path(name) for name in settings.longform}, output,
-        threads=threads, repeats=settings.repeats, batch_tokens=settings.batch_tokens, only=settings.competitors,
+        threads=threads, repeats=settings.repeats, batch_tokens=settings.batch_tokens, only=settings.readings,
         also=settings.records,
     )  # fmt: skip
     print_table("whole documents, end to end", rows_of(records))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from longform.cli.main import main
+from longform.errors import ConfigurationError
 from longform.inference.encoders import Encoder
 from longform.runs.records import read_records
 from longform.studies.speed import readings
@@ -41,6 +42,8 @@ def test_longforms_beside_chunks(bert_folder: Path, longform_folder: Path, tmp_p
     assert read_records([also]) == found
     again = measure_documents(TEXTS, bert_folder, longforms, tmp_path, tell=said.append, **options)
     assert again == found
+    with pytest.raises(ConfigurationError, match='no reading begins with "windows"; there are chunks, transformers'):
+        measure_documents(TEXTS, bert_folder, {}, tmp_path, **options | {"only": ["windows"]})
 
 
 def test_a_wrong_reading_is_not_timed(bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +67,7 @@ def test_other_runtimes(bert_folder: Path, tmp_path: Path, capsys: Any, monkeypa
     for place, text in enumerate(TEXTS):
         (tmp_path / "texts" / f"{place}.txt").write_text(text)
     command = ["benchmark", "--preset", "documents", "--texts", str(tmp_path / "texts"), "--original", str(bert_folder)]
-    command += ["--threads", "1", "--repeats", "1", "--output", str(tmp_path / "out"), "--competitors", "chunks"]
+    command += ["--threads", "1", "--repeats", "1", "--output", str(tmp_path / "out"), "--readings", "chunks"]
     assert main(command) == 0
     found = read_records([tmp_path / "out" / "documents.jsonl"])
     names = [record.settings["reading"] for record in found]

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 
 from longform.data.bundled import licence_documents
 from longform.data.special_tokens import content_ids
-from longform.errors import LongformError
+from longform.errors import ConfigurationError, LongformError
 from longform.functional.conditions import native_bfloat16
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS
 from longform.runs.records import Record, append_records, read_records
@@ -43,6 +43,7 @@ def measure_documents(
     """A record for each reading and number of threads; those of a number that are in ``output`` are taken from there.
 
     ``only``: names, or beginnings of names, of readings. ``also``: another file that gets each new record.
+    Raises ConfigurationError for a name that no reading begins with.
     """
     texts = sorted(texts, key=len)
     lengths = [len(ids) + 2 for ids in content_ids(AutoTokenizer.from_pretrained(original), texts)]
@@ -53,7 +54,7 @@ def measure_documents(
     records = []
     with tempfile.TemporaryDirectory(prefix="longform-") as folder:
         readings = all_readings(original, longforms, Path(folder), length=_room(max(lengths)), dtypes=dtypes)
-        readings = [each for each in readings if not only or each.name == CHUNKS or each.name.startswith(tuple(only))]
+        readings = _chosen(readings, only)
         for count in threads:
             settings = {**about, "threads": count}
             found = [record for record in there if record.settings.items() >= settings.items()]
@@ -64,6 +65,14 @@ def measure_documents(
                     append_records(place, found)
             records += found
     return records
+
+
+def _chosen(readings: Sequence[Reading], only: Sequence[str]) -> list[Reading]:
+    """Those whose names begin so, and what they are compared with; all where none is named."""
+    names = [reading.name for reading in readings]
+    if unknown := [each for each in only if not any(name.startswith(each) for name in names)]:
+        raise ConfigurationError(f'no reading begins with "{unknown[0]}"; there are {"; ".join(names)}')
+    return [each for each in readings if not only or each.name == CHUNKS or each.name.startswith(tuple(only))]
 
 
 def _room(longest: int) -> int:
