@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import uvicorn
 from starlette.testclient import TestClient
 from tiny_models import make_sentence_transformer, save_longform
 
@@ -71,3 +73,30 @@ def serve() -> Iterator[Callable[..., TestClient]]:
 @pytest.fixture(scope="module")
 def client(serve: Callable[..., TestClient], engine: Engine) -> TestClient:
     return serve(engine)
+
+
+@pytest.fixture(scope="module")
+def serve_at() -> Iterator[Callable[..., str]]:
+    """Starts a server that listens on a port of this machine: its host and port."""
+    running: list[tuple[uvicorn.Server, threading.Thread]] = []
+
+    def started(engine: Engine, **settings: Any) -> str:
+        app = create_app(ServingSettings(**settings), lambda: engine)
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        running.append((server, thread))
+        while not server.started:
+            time.sleep(0.01)
+        return f"127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+
+    yield started
+    for server, _ in running:
+        server.should_exit = True
+    for _, thread in running:
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(serve_at: Callable[..., str], engine: Engine) -> str:
+    return serve_at(engine)

@@ -2,6 +2,7 @@
 
 import os
 import time
+import webbrowser
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ def parser() -> Any:
     add_settings(made, ServingSettings, but=("cors_origins",))
     made.add_argument("--cors-origins", type=str, nargs="*", default=[],
                       help="origins whose pages may use the server, as https://example.org")  # fmt: skip
+    made.add_argument("--open", action="store_true", help="open the page in a browser once the model is loaded")
     return made
 
 
@@ -44,7 +46,9 @@ def run(settings: Any) -> None:
             engine = service.engine
             took = time.perf_counter() - started
             print(f"{engine.name} ({engine.kind}, {engine.runner.limit:,} tokens) is ready after {took:.1f} seconds")
-            print(f"{address}/docs has the routes", flush=True)
+            print(f"{address}/ui is a page, {address}/docs has the routes", flush=True)
+            if settings.open:
+                webbrowser.open(f"{address}/ui")
 
         run_server(settings.model, chosen, listening, ready)
     print("stopped")

@@ -18,6 +18,7 @@ from longform.serving.engine import Engine
 from longform.serving.errors import STATUS_KINDS, Refusal, of_validation, refused
 from longform.serving.gate import Gate
 from longform.serving.openai_routes import openai_routes
+from longform.serving.page import page_routes
 from longform.serving.score_routes import score_routes
 from longform.serving.service import Service
 from longform.serving.settings import ServingSettings
@@ -41,6 +42,7 @@ def create_app(settings: ServingSettings, load: Callable[[], Engine]) -> Gate:
     )  # fmt: skip
     for routes in (openai_routes, tei_routes, score_routes, chunk_routes, state_routes):
         app.include_router(routes(service))
+    app.include_router(page_routes())
     _add_handlers(app)
     if settings.cors_origins:
         app.add_middleware(

@@ -5,11 +5,18 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 NonEmpty = Annotated[str, Field(min_length=1)]
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]  # in JSON 2.0 is one too
 
 
 class Body(BaseModel):

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
-from longform.serving.bodies import Body, StrictRoute, answer
+from longform.serving.bodies import Body, StrictRoute, Whole, answer
 from longform.serving.documented import refusals
 from longform.serving.reading import Rows, chunk_rows
 from longform.serving.service import Service
@@ -21,14 +21,14 @@ class ChunksBody(Body):
     """What ``/chunks`` takes."""
 
     inputs: Inputs
-    chunk_tokens: Annotated[int, Field(ge=1, le=2**20)] = Field(256, description="tokens of a chunk at most")
-    overlap: Annotated[int, Field(ge=0, le=2**20)] = Field(
+    chunk_tokens: Annotated[Whole, Field(ge=1, le=2**20)] = Field(256, description="tokens of a chunk at most")
+    overlap: Annotated[Whole, Field(ge=0, le=2**20)] = Field(
         0, description="tokens that neighbours share; less than that"
     )
     boundaries: Literal["tokens", "sentences", "paragraphs"] = Field("tokens", description="where a chunk may begin")
     prompt_name: str | None = Field(None, description="one of the model's prompts; null: its default")
     normalize: bool | None = Field(None, description="vectors of length 1; null: as the model has them")
-    dimensions: int | None = Field(None, ge=1, description="the first ones alone")
+    dimensions: Annotated[Whole, Field(ge=1)] | None = Field(None, description="the first ones alone")
 
 
 class Chunk(BaseModel):

@@ -18,7 +18,7 @@ from longform.serving.service import HELD, Held, Service
 from longform.serving.worker import where
 
 log = logging.getLogger("longform.serving")
-OPEN = ("/", "/health", "/ping")  # without a key
+OPEN = ("/", "/health", "/ping", "/ui")  # without a key: whether it is up, and a page that holds nothing
 
 
 class Gate:

@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
-from longform.serving.bodies import Body, NonEmpty, StrictRoute, answer
+from longform.serving.bodies import Body, NonEmpty, StrictRoute, Whole, answer
 from longform.serving.documented import refusals
 from longform.serving.engine import Engine
 from longform.serving.reading import Rows, id_rows, pooled_by, text_rows
 from longform.serving.service import Service
 from longform.serving.vectors import changed, check_count, vectors_of
 
-Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Ids = Annotated[list[Annotated[Whole, Field(ge=0)]], Field(min_length=1)]
 
 
 class EmbeddingsBody(Body):
@@ -28,7 +28,9 @@ class EmbeddingsBody(Body):
     ) = Field(description="a text, texts, token ids of the model, or lists of them")
     model: str | None = Field(None, description="ignored: the server has one model")
     encoding_format: Literal["float", "base64"] = Field("float", description="base64: of little-endian float32")
-    dimensions: int | None = Field(None, ge=1, description="the first ones alone, to length 1 again")
+    dimensions: Annotated[Whole, Field(ge=1)] | None = Field(
+        None, description="the first ones alone, to length 1 again"
+    )
     user: str | None = None
 
 

@@ -5,10 +5,11 @@ from typing import Any
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field, RootModel
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from longform import __version__
 from longform.data.text import clean_text
+from longform.inference.sentence_modules import PLAIN
 from longform.serving.bodies import Body, StrictRoute, answer
 from longform.serving.documented import refusals
 from longform.serving.engine import Engine
@@ -28,6 +29,7 @@ class Info(BaseModel):
     max_batch_tokens: int
     max_client_batch_size: int
     auto_truncate: bool
+    prompts: list[str]
     tokenization_workers: int
     version: str
 
@@ -59,9 +61,9 @@ def state_routes(service: Service) -> APIRouter:
     router = APIRouter(route_class=StrictRoute, tags=["server"])
     up = {200: {"description": "ready"}, **refusals("tei", 503)}
 
-    @router.get("/health", responses=up)
-    @router.get("/ping", responses=up)
-    @router.get("/", responses=up)
+    @router.get("/health", responses=up, response_class=Response)
+    @router.get("/ping", responses=up, response_class=Response)
+    @router.get("/", responses=up, response_class=Response)
     async def health() -> Response:
         """Whether the model is there."""
         assert service.engine
@@ -76,10 +78,11 @@ def state_routes(service: Service) -> APIRouter:
             "model_type": _model_type(engine), "max_concurrent_requests": settings.max_concurrent_requests,
             "max_input_length": engine.runner.limit, "max_batch_tokens": settings.batch_tokens,
             "max_client_batch_size": settings.max_texts, "auto_truncate": settings.on_long == "truncate",
+            "prompts": list(getattr(engine.runner, "folder", PLAIN).prompts),
             "tokenization_workers": 1, "version": __version__,
         })  # fmt: skip
 
-    @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}, **refusals("tei", 503)})
+    @router.get("/metrics", responses=refusals("tei", 503), response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Numbers for Prometheus."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
-from longform.serving.bodies import Body, NonEmpty, StrictRoute, answer
+from longform.serving.bodies import Body, NonEmpty, StrictRoute, Whole, answer
 from longform.serving.documented import refusals
 from longform.serving.reading import Rows, pooled_by, text_rows, token_states
 from longform.serving.service import STATES, Service
@@ -30,7 +30,7 @@ class EmbedBody(Reading):
 
     inputs: Inputs
     normalize: bool = Field(True, description="vectors of length 1; false: as the model pools them")
-    dimensions: int | None = Field(None, ge=1, description="the first ones alone")
+    dimensions: Annotated[Whole, Field(ge=1)] | None = Field(None, description="the first ones alone")
 
 
 class EmbedAllBody(Reading):

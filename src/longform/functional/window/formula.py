@@ -6,7 +6,7 @@ its slot, which stands for ``count`` tokens, hence log(count) on its logit. The 
 per head, and by min(0, log(budget / far tokens)): all slots together stand for at most ``budget`` tokens. Sinks, the
 text's first tokens, have slots of their own outside that budget. A text of two blocks or less gets full attention.
 
-A bias by distance (longform.functional.positions.distances) is added where there is one. A slot that is seen is w + 1 tokens or
+A bias by distance (functional.positions.distances) is added where there is one. A slot that is seen is w + 1 tokens or
 more away, and the window is so wide that all these distances have one bias on each side: it is the slot's, exactly.
 
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n / w) blocks.

@@ -1,0 +1,148 @@
+"""The page in headless Chromium: a document, a question, the passage that lights up; trouble is told in words.
+
+``apt-get install chromium chromium-driver``; without them the tests are skipped.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
+from selenium.webdriver.support.ui import WebDriverWait
+
+from longform.serving.engine import Engine
+from longform.serving.settings import ServingSettings
+
+pytestmark = pytest.mark.nightly
+DRIVER, BROWSER = shutil.which("chromedriver"), shutil.which("chromium")
+SHOTS = os.environ.get("LONGFORM_SCREENSHOTS")  # a folder to leave pictures in
+if DRIVER is None or BROWSER is None:
+    pytest.skip("there is no chromium with its driver", allow_module_level=True)
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def browser(request: pytest.FixtureRequest) -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for option in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1000,900"):
+        options.add_argument(f"--{option}")
+    if request.param == "dark":
+        options.add_argument("--force-dark-mode")
+    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    made.set_script_timeout(120)
+    made.name_of_theme = request.param
+    yield made
+    made.quit()
+
+
+def find(browser: Any, id: str) -> Any:
+    return browser.find_element("id", id)
+
+
+def said(browser: Any, words: str) -> str:
+    """What the page says, as soon as it has these words."""
+    try:
+        WebDriverWait(browser, 60).until(lambda _: words in find(browser, "said").text)
+    except TimeoutException:
+        raise AssertionError(f"the page says: {find(browser, 'said').text}") from None
+    return find(browser, "said").text
+
+
+def shot(browser: Any, name: str) -> None:
+    if SHOTS:
+        browser.save_screenshot(str(Path(SHOTS) / f"{name}-{browser.name_of_theme}.png"))
+
+
+def opened(browser: Any, address: str) -> None:
+    browser.get(f"http://{address}/ui")
+    WebDriverWait(browser, 100).until(lambda _: "tokens at once" in find(browser, "model").text)
+
+
+def paste(browser: Any, text: str) -> None:
+    browser.execute_script("document.getElementById('given').value = arguments[0]", text)
+    find(browser, "read").click()
+
+
+WORDS = ["near and far", "a long text", "good or bad", "it is short"]
+TEXT = "\n\n".join(
+    f"{word} {number}. The 🙂 text is {word}, and so on and on." for number in range(40) for word in WORDS
+)
+
+
+def test_paste_ask_and_see_the_passage(browser: Any, address: str) -> None:
+    opened(browser, address)
+    shot(browser, "begin")
+    paste(browser, TEXT + "\n\n<img src=x onerror=\"document.title='taken'\">")
+    said(browser, "passages read")
+    assert find(browser, "text").get_property("textContent").startswith(TEXT[:200])
+    find(browser, "question").send_keys("is it short?\n")
+    said(browser, "the better it fits")
+    best = browser.find_element("css selector", "#text .best")
+    listed = browser.find_elements("css selector", "#found button span")
+    assert best.text.split() == listed[0].get_property("textContent").split()
+    assert len(listed) == 5
+    assert best.location["y"] < 900  # in sight
+    assert float(best.value_of_css_property("background-color").rstrip(")").split(",")[-1]) > 0.9
+    assert browser.title == "Longform"
+    passages = browser.find_elements("css selector", "#text span")
+    assert len(browser.find_elements("css selector", "#bar span")) == len(passages)
+    assert all(
+        "🙂" in each.get_property("textContent") for each in passages if "The" in each.get_property("textContent")
+    )
+    shot(browser, "found")
+    browser.set_window_size(390, 800)
+    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+    shot(browser, "phone")
+    browser.set_window_size(1000, 900)
+    assert browser.get_log("browser") == []
+
+
+def test_nothing_given_and_another_document(browser: Any, address: str) -> None:
+    opened(browser, address)
+    find(browser, "read").click()
+    said(browser, "There is no text yet")
+    find(browser, "example").click()
+    said(browser, "read. Ask a question")
+    find(browser, "other").click()
+    assert find(browser, "given").is_displayed()
+    assert not find(browser, "reader").is_displayed()
+
+
+def test_a_document_over_the_limit_and_a_key(browser: Any, serve_at: Any, engine: Engine) -> None:
+    address = serve_at(engine, max_request_bytes=2000, api_key="secret")
+    browser.get(f"http://{address}/ui")
+    said(browser, "The server wants its key.")
+    find(browser, "key").send_keys("secret")
+    find(browser, "unlock").click()
+    said(browser, "")
+    paste(browser, TEXT)
+    said(browser, "more than the 2,000 bytes")
+    shot(browser, "over")
+
+
+def test_labels(browser: Any, serve_at: Any, classifier_folder: Path) -> None:
+    opened(browser, serve_at(Engine.load(str(classifier_folder), ServingSettings())))
+    assert not find(browser, "tab-search").is_enabled()
+    paste(browser, "a long text")
+    said(browser, "It took")
+    rows = browser.find_elements("css selector", "#labels tr")
+    assert {row.text.split()[0] for row in rows} == {"bad", "good", "odd"}
+    shot(browser, "labels")
+
+
+def test_a_server_that_stops_in_between(browser: Any, sentence_folder: Path) -> None:
+    command = [sys.executable, "-m", "longform", "serve", str(sentence_folder), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(3)]
+        opened(browser, lines[-1].split("/")[2])
+        process.kill()
+    paste(browser, TEXT)
+    said(browser, "The server does not answer. Is it still running?")
+    shot(browser, "stopped")
