@@ -83,7 +83,7 @@ def count(rank: int, processes: int, tokens: int, shape: Shape, folder: str) -> 
     with Traffic() as traffic:
         model(torch.randint(5, 1_000, (1, tokens), generator=torch.Generator().manual_seed(0)))
     given = {name: sum(size for found, size in traffic.messages if found == name) for name, _ in traffic.messages}
-    Path(folder, str(rank)).write_text(f"{given.pop('all_reduce')} {given.pop('all_to_all_single', 0)}")
+    Path(folder, str(rank)).write_text(f"{given.pop('all_reduce', 0)} {given.pop('all_to_all_single', 0)}")
     if given:
         raise SystemExit(f"other collectives than are known: {given}")
     dist.barrier()

@@ -13,6 +13,21 @@ from benchmarks.speed_tables import SPEED_TABLES
 from benchmarks.table_kinds import Column, ComputedTable, TableDefinition
 
 TABLES: dict[str, TableDefinition | ComputedTable] = {
+    "sequence_parallel": TableDefinition(
+        columns=(
+            Column(header="processes", value="settings.processes", form="d"),
+            Column(header="D", value="settings.width", form="d"),
+            Column(header="k", value="settings.slots", form="d"),
+            Column(header="window (0: none)", value="settings.window", form="d"),
+            Column(header="tokens", value="settings.tokens", form=",d"),
+            Column(header="memory, bytes", value="metrics.summed", form=",d"),
+            Column(header="neighbours, bytes", value="metrics.exchanged", form=",d"),
+            Column(header="on the wire", value="metrics.sent", form=",d"),
+            Column(header="ring attention", value="metrics.ring_attention", form=",d"),
+            Column(header="Ulysses", value="metrics.ulysses", form=",d"),
+        ),
+        order=("settings.window", "settings.width", "settings.processes", "settings.tokens"),
+    ),
     "zero_shot": TableDefinition(
         columns=(
             Column(header="projection", value="settings.projection"),

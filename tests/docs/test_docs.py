@@ -28,6 +28,7 @@ BLOCK = re.compile(r"(?P<before>[^\n]*)\n```(?P<language>python|sh)\n(?P<code>.*
 NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
 LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#]*)(?:#(?P<anchor>[^)]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+LAUNCHER = re.compile(r"^torchrun .*?-m (?=longform )")
 CODE = re.compile(r"```.*?```", re.DOTALL)
 
 
@@ -43,7 +44,8 @@ def blocks(document: Path, language: str) -> list[tuple[int, str]]:
 
 def command_lines() -> list[str]:
     code = "\n".join(code for document in DOCUMENTS for _, code in blocks(document, "sh"))
-    return [line for line in code.replace("\\\n", " ").splitlines() if line.startswith("longform ")]
+    lines = (LAUNCHER.sub("", line) for line in code.replace("\\\n", " ").splitlines())
+    return [line for line in lines if line.startswith("longform ")]
 
 
 def with_blocks(language: str) -> list[Path]:
