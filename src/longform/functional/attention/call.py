@@ -18,8 +18,8 @@ class AttentionCall(Call):
     """``query`` (B, h, n, d); ``key``, ``value`` (B, h, S, d).
 
     ``usable``: bool (B or 1, g, 1, S), False hides a key, or None. ``bias`` (1, g, b, S) or None: added to the logits,
-    a row for each ``block`` queries. ``distance_bias`` (h, 2 r + 1) or None: see functional.positions.distances; query and
-    key i stand at the same place.
+    a row for each ``block`` queries. ``distance_bias`` (h, 2 r + 1) or None: see functional.positions.distances;
+    query and key i stand at the same place.
     """
 
     query: Tensor
