@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -112,17 +113,23 @@ class Server:
 
 def texts_of(encoder: longform.Encoder, lengths: Sequence[int], seed: int) -> list[str]:
     """Runs of words of licence texts that have about so many tokens, special ones included, and never more."""
-    words = " ".join(document.text for document in licence_documents()).split()
+    words, counts = counted_words(encoder.tokenizer)
     chosen, found = random.Random(seed), []
-    counts = encoder.tokenizer(words[:200_000], add_special_tokens=False)["input_ids"]
     for length in lengths:
         first, tokens = chosen.randrange(len(counts) - length), 2
         last = first
-        while tokens + len(counts[last]) <= length:
-            tokens += len(counts[last])
+        while tokens + counts[last] <= length:
+            tokens += counts[last]
             last += 1
         found.append(" ".join(words[first:last]))
     return found
+
+
+@lru_cache(maxsize=1)
+def counted_words(tokenizer: Any) -> tuple[list[str], list[int]]:
+    """Words of licence texts, and the tokens of each."""
+    words = " ".join(document.text for document in licence_documents()).split()[:100_000]
+    return words, [len(ids) for ids in tokenizer(words, add_special_tokens=False)["input_ids"]]
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:

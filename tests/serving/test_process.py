@@ -142,7 +142,8 @@ def test_a_thousand_requests_at_once(server: Server, sentence_folder: Path) -> N
             head = HEAD.replace(LENGTH, str(len(body)).encode())
             connection.sendall(head.replace(b"Host: x\r\n", b"Host: x\r\nConnection: close\r\n") + body)
         for number, connection in zip(numbers, sockets, strict=True):
-            status, _, body = everything(connection).partition(b"\r\n\r\n")
+            with connection:
+                status, _, body = everything(connection).partition(b"\r\n\r\n")
             assert status.startswith(b"HTTP/1.1 200 "), status
             found[number] = json.loads(body)[0]
 
@@ -163,7 +164,8 @@ def test_a_stop_under_load_answers_what_was_accepted(sentence_folder: Path) -> N
     time.sleep(0.3)
     assert server.ends() == 0
     for connection in connections:
-        assert everything(connection).startswith(b"HTTP/1.1 200 ")
+        with connection:
+            assert everything(connection).startswith(b"HTTP/1.1 200 ")
     with pytest.raises(ConnectionRefusedError):
         server.connection()
 
