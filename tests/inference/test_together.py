@@ -64,10 +64,10 @@ def test_one_process_is_too_few() -> None:
 @pytest.mark.nightly
 def test_the_command_under_torchrun(tmp_path: Path, tiny_tokenizer: Any) -> None:
     model = save_longform(tmp_path / "model", tiny_tokenizer, **WINDOW)
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     output = tmp_path / "vectors.jsonl"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "longform"]
-    command += ["embed", str(model), str(tmp_path / "texts.txt"), "--output", str(output), "--pooling", "mean"]
+    command += ["embed", str(model), str(tmp_path / "texts.jsonl"), "--output", str(output), "--pooling", "mean"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     run = [*command, "--sequence-parallel", "2"]
     done = subprocess.run(run, capture_output=True, text=True, env=environment)
