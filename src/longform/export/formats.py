@@ -76,7 +76,10 @@ def write_int8(path: Path, format: str) -> Path:
 def _write_onnx_int8(path: Path, made: Path) -> None:
     quantization = require("onnxruntime.quantization", extra="onnx")
     large = path.with_name(f"{path.name}_data").exists()
-    quantization.quantize_dynamic(path, made, per_channel=True, use_external_data_format=large)
+    # Unsigned: sums of signed weights overflow on CPUs without VNNI. On 200 sentences a converted MiniLM kept a cosine
+    # of 0.990 or more instead of 0.988, and with one scale a matrix 0.971.
+    kind = quantization.QuantType.QUInt8
+    quantization.quantize_dynamic(path, made, weight_type=kind, per_channel=True, use_external_data_format=large)
 
 
 def _write_openvino_int8(path: Path, made: Path) -> None:
