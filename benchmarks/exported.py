@@ -93,6 +93,13 @@ def quality(folder: Path, every: dict[str, Encoder], pairs: pd.DataFrame) -> lis
     return made
 
 
+def keep(output: Path, records: list[Record]) -> None:
+    """Append and print."""
+    for record in records:
+        append_record(output, record)
+        tqdm.write(f"{record.settings} {record.metrics}")
+
+
 def main() -> None:
     """Measure, append, print."""
     parser = argparse.ArgumentParser()
@@ -104,12 +111,10 @@ def main() -> None:
     torch.set_num_threads(1)
     every = encoders(options.folder)
     longest = every["torch"].limit
-    records = [] if options.sts is None else quality(options.folder, every, pd.read_parquet(options.sts))
     for length in tqdm([n for n in options.lengths if n <= longest], desc="lengths"):
-        records += timed(options.folder, every, length)
-    for record in records:
-        append_record(options.output, record)
-        print(record.settings, record.metrics)
+        keep(options.output, timed(options.folder, every, length))
+    if options.sts is not None:
+        keep(options.output, quality(options.folder, every, pd.read_parquet(options.sts)))
 
 
 if __name__ == "__main__":
