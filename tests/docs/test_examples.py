@@ -25,7 +25,13 @@ def test_every_example_is_here():
     assert {path.name for path in FOLDER.glob("*.py")} == set(PROMISES)
 
 
-@pytest.mark.parametrize("name", PROMISES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.nightly if name == "classify_long_documents.py" else ())
+        for name in PROMISES
+    ],
+)  # it takes half a minute, and the tutorial runs the same functions
 def test_it_runs_and_is_short(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [name, *(["model"] if name == "pretrain_tiny.py" else [])])

@@ -11,6 +11,7 @@ from window_cases import DTYPES, HEADS, Inputs, cases, taking
 
 from longform import LinformerAttention
 from longform.functional import attention, dispatch, window
+from longform.functional.conditions import NO_DROPOUT
 from longform.functional.window import flex as window_flex
 from longform.functional.window.call import WindowCall
 from strategies import Text, gradients, seeds
@@ -178,7 +179,7 @@ def test_it_never_runs_uncompiled():
 def test_weights_and_dropout_go_the_plain_path(monkeypatch, options):
     inputs = some_inputs()
     table = [kernel for kernel in dispatch.OPERATIONS["window"] if kernel.name in ("flex", "formula")]
-    flex = table[0]._replace(run=lambda call: pytest.fail("taken"), needs=table[0].needs[:1])
+    flex = table[0]._replace(run=lambda call: pytest.fail("taken"), needs=(NO_DROPOUT,))
     monkeypatch.setitem(dispatch.OPERATIONS, "window", (flex, table[1]))
     out, _ = window.windowed_attention(*inputs.heads, inputs.memory_of, window=4, **options)
     assert out.shape == (2, HEADS, 23, inputs.heads[0].shape[-1])

@@ -14,7 +14,7 @@ from tiny_models import make_sentence_transformer, save_bert, save_mpnet
 
 import longform
 from longform.cli.main import main
-from longform.evaluation import comparison
+from longform.evaluation import retrieval_comparison
 
 TEXTS = ["The near text is good", "", "far", "it is long and bad in it " * 5]
 QUERIES = ["is it near?", "Far"]
@@ -96,13 +96,13 @@ def _embedded(folder: Path, prompt: str | None, place: Path) -> np.ndarray:
 def _evaluated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     """Vectors of queries and documents that ``longform.evaluate`` scores."""
     scored: list[np.ndarray] = []
-    scores = comparison.retrieval_scores
+    ranker = retrieval_comparison.cosine_ranker
 
     def listen(queries: np.ndarray, documents: np.ndarray, *given: Any, **options: Any) -> Any:
         scored.extend((queries, documents))
-        return scores(queries, documents, *given, **options)
+        return ranker(queries, documents, *given, **options)
 
-    monkeypatch.setattr(comparison, "retrieval_scores", listen)
+    monkeypatch.setattr(retrieval_comparison, "cosine_ranker", listen)
     ids = [str(place) for place in range(len(TEXTS))]
     data = (QUERIES, ids[: len(QUERIES)])
     longform.evaluate("retrieval", data, documents=(ids, TEXTS), longform=folder, progress=False)

@@ -13,7 +13,8 @@ from longform import choices
 from longform.cli.main import COMMANDS
 from longform.conversion import tasks
 from longform.export import formats
-from longform.functional import pooling, positions
+from longform.functional import pooling
+from longform.functional.positions import tables
 from longform.inference import exported
 from longform.layers.sequence_projection import RunProjection, make_projection
 
@@ -66,7 +67,7 @@ def test_the_choices_are_those_of_the_code_that_makes_them() -> None:
     for kind in choices.POOLINGS:
         assert pooling.pooled(hidden, None, kind=kind).shape == (1, pooling.pooled_width(kind, 4))
     for method in choices.EXTENSIONS:
-        assert positions.extend_positions(torch.randn(5, 2), length=9, method=method).shape == (9, 2)
+        assert tables.extend_positions(torch.randn(5, 2), length=9, method=method).shape == (9, 2)
     for kind in choices.PROJECTIONS:
         for init in choices.PROJECTION_INITS:
             made = make_projection(

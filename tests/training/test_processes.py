@@ -95,7 +95,8 @@ def test_two_processes_pretrain_as_one_does(packing: str, texts: list[str], tmp_
     assert (tmp_path / "2" / "run" / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize("checkpointing", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("checkpointing", [False, True])
 def test_two_processes_learn_together(
     checkpointing: bool, teacher: BertModel, tiny_tokenizer: Any, texts: list[str], tmp_path: Path
 ) -> None:

@@ -204,6 +204,7 @@ def test_k_alone_for_texts_shorter_than_the_scale_s_slots(capsys):
     assert "20" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_a_printed_configuration_does_what_the_line_does(corpus, tmp_path, tiny_tokenizer, capsys):
     model, output = str(save_bert(tmp_path / "model", tiny_tokenizer)), tmp_path / "out"
     places = ["bound", model, "--text", corpus, "--output", str(output)]

@@ -146,6 +146,7 @@ def test_memory_of_a_step_grows_with_its_texts():
     assert many > few + 5
 
 
+@pytest.mark.nightly
 def test_a_measuring_process_that_fails_is_a_reason():
     mib, reason = step_memory("linformer", SIZES, 1, torch.device("meta"))
     assert mib is None

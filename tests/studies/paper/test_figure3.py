@@ -80,6 +80,7 @@ def test_what_there_is_not(make, said):
         make()
 
 
+@pytest.mark.nightly
 def test_trainings_are_kept_and_other_settings_refused(corpus, tmp_path, monkeypatch):
     plan = planned("figure3a", PRESET)
     trained = []

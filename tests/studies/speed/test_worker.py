@@ -43,6 +43,7 @@ def test_memory_and_time_of_each_competitor() -> None:
     assert times["ours-linear"]["floor"] != times["sdpa"]["floor"]
 
 
+@pytest.mark.nightly
 def test_one_that_fails_while_it_is_timed_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     made = worker.make_pass
     models: list[Any] = []
@@ -60,6 +61,7 @@ def test_one_that_fails_while_it_is_timed_does_not_stop_the_others(monkeypatch: 
     assert list(of(events, "time")) == ["ours-mean"]
 
 
+@pytest.mark.nightly
 def test_a_failing_profiler_loses_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(action: Any, device: str) -> None:
         raise MemoryError
