@@ -1,6 +1,5 @@
 """An alignment: a model, its pairs as numbered steps, the loss, and what is measured."""
 
-import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from longform.data.special_tokens import special_tokens
 from longform.errors import ConfigurationError, require
@@ -25,14 +23,12 @@ from longform.training.alignment_reading import PLAIN, Reader
 from longform.training.alignment_settings import DEFAULT_STEPS, AlignmentSettings
 from longform.training.alignment_sources import PairSource
 from longform.training.alignment_steps import AlignmentSteps, Step
-from longform.training.job import Job, smallest_budget
 from longform.training.low_rank_adapter import LowRankAdapter
+from longform.training.measured_job import MeasuredJob
 from longform.training.plots import learning_curve
-from longform.training.records import RecordingCallback, show_measures
 from longform.training.run_folder import RunFolder
-from longform.training.students import Student, learning
+from longform.training.students import Student
 from longform.training.trained_card import write_aligned_card
-from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, evaluations_apart, training_arguments
 
 
 def document_limit(opened: OpenedModel, settings: AlignmentSettings) -> int | None:
@@ -48,13 +44,13 @@ def document_limit(opened: OpenedModel, settings: AlignmentSettings) -> int | No
     return checked_limit(encoder.limit, settings.max_length, name="the model")
 
 
-class AlignmentJob(Job):
+class AlignmentJob(MeasuredJob):
     """A model, its pairs, its loss and how it is measured. ``keep``: short texts that keep their vectors, or None.
 
     ``weights``: of the sources.
     """
 
-    kind = "alignment"
+    kind, event, doing = "alignment", "evaluation", "aligning"
     settings: AlignmentSettings
 
     def __init__(
@@ -107,26 +103,10 @@ class AlignmentJob(Job):
         self.sums, self.summed = {}, 0
         return means
 
-    def make_optimizer(self, model: nn.Module) -> Optimizer:
-        """AdamW, without weight decay of vectors."""
-        trained = [p for p in model.parameters() if p.requires_grad]
-        groups = [
-            {"params": [p for p in trained if p.ndim > 1], "weight_decay": self.settings.weight_decay},
-            {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-        ]
-        return torch.optim.AdamW([group for group in groups if group["params"]], lr=self.learning_rate, fused=True)
-
     @contextmanager
-    def learning(self) -> Generator[None]:
-        """The model in its training state: word vectors stay, and so does a pooler, which no loss sees.
-
-        With a rank the adapter alone learns, which is part of the weights in the end.
-        """
-        words: Any = self.opened.model.get_input_embeddings().weight
-        pooler = [p for name, p in self.opened.model.named_parameters() if "pooler" in name.split(".")]
-        frozen = pooler if self.settings.train_word_embeddings else [words, *pooler]
-        recompute = self.settings.gradient_checkpointing
-        with learning(self.opened.model, dropout=self.settings.dropout, frozen=frozen, recompute=recompute):
+    def prepared(self) -> Generator[None]:
+        """See MeasuredJob; with a rank the adapter alone learns, which is part of the weights in the end."""
+        with self.learning():
             if self.settings.lora_rank is not None:
                 self.adapter = LowRankAdapter(self.opened.model, self.settings.lora_rank, seed=self.settings.seed)
             try:
@@ -135,51 +115,24 @@ class AlignmentJob(Job):
                 if self.adapter is not None:
                     self.adapter.merge()
 
-    def found(self) -> Found:
+    @property
+    def is_measured(self) -> bool:
+        """Whether documents were held out."""
+        return bool(self.heldout.steps)
+
+    def measure(self) -> Found:
         """What is found of the documents that were held out."""
         self.trained.eval()
         with self.autocast():
             return self.heldout.measure(lambda batch: self.trained(batch)["sentence_embedding"])
 
-    def train(self, run: RunFolder, *, shown: bool) -> None:
-        """See Job; where documents are held out, it is measured how they are found before, meanwhile and after."""
-        records, measures = run.records, bool(self.heldout.steps)
+    def budgets(self) -> tuple[float, ...]:
+        """A number of steps where nothing was chosen."""
+        return () if self.settings.max_steps or self.settings.max_minutes else (DEFAULT_STEPS,)
 
-        def measured(step: int | None = None) -> dict[str, float]:
-            found = self.found()
-            records.add("evaluation", trainer.state.global_step if step is None else step, **found._asdict())
-            if shown and step is not None:  # the others are the Trainer's, which shows them
-                show_measures("aligning", step, found.summary())
-            return found.summary()
-
-        with self.learning():
-            if run.steps is None:
-                began = time.perf_counter()
-                records.begin()  # of a run that was killed before this had an end
-                if measures:
-                    measured(0)
-                run.fix_steps(self._steps(time.perf_counter() - began, shown=shown), self.process)
-            steps = run.steps
-            assert steps is not None
-            apart = evaluations_apart(self.settings, steps) if measures else None, checkpoints_apart(self, run, steps)
-            recording = RecordingCallback(records, "aligning", self.means, shown=shown)
-            trainer = NumberedStepsTrainer(
-                self, training_arguments(self, run, steps, *apart), measure=measured, callbacks=[recording]
-            )
-            trainer.run(run.checkpoint)
-            if measures and (records.last("evaluation") or {}).get("step") != steps:
-                measured(steps)
-            records.add("end", steps, documents=self.source.documents(steps))
-
-    def _steps(self, seconds_to_measure: float, *, shown: bool) -> int:
-        """Optimiser steps of the smallest budget."""
-        chosen = self.settings
-        default = () if chosen.max_steps or chosen.max_minutes else (DEFAULT_STEPS,)
-        overhead = seconds_to_measure * (chosen.evaluations + 2)
-        steps = smallest_budget(self, *default, overhead=lambda: overhead, shown=shown)
-        self.means()  # of the timed steps: not part of the run
-        assert steps is not None
-        return steps
+    def end(self, run: RunFolder, steps: int) -> dict[str, Any]:
+        """Documents that were read."""
+        return {"documents": self.source.documents(steps)}
 
     def save(self, run: RunFolder, folder: Path) -> None:
         """The sentence-transformers folder, its card, and the picture of how it learned."""

@@ -5,7 +5,6 @@ Axes: B batch, n tokens, D hidden, m masked tokens, V vocabulary.
 
 import contextlib
 import copy
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,15 +27,13 @@ from longform.runs.digest import content_key
 from longform.runs.subject import corpus_key, model_key
 from longform.training.crops import Crops, CropSource, stack, text_of
 from longform.training.finiteness import check_start
-from longform.training.job import Job, smallest_budget
+from longform.training.measured_job import MeasuredJob
 from longform.training.optimizers import muon_adamw
-from longform.training.records import RecordingCallback, show_measures
 from longform.training.run_folder import RunFolder
 from longform.training.settings import BUDGETS, DEFAULT_TOKENS, DistillationSettings, fitted
-from longform.training.students import Student, learning
+from longform.training.students import Student
 from longform.training.teacher import Encoded, EncoderTap, Teacher
 from longform.training.trained_card import write_healed_card
-from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, evaluations_apart, training_arguments
 
 STREAMED = 1_000  # documents that tell one stream from another
 WINDOWED_RATE, MEMORY_RATE = 1e-4, 5e-4  # highest learning rates for students with and without a window
@@ -112,10 +109,10 @@ def measure(read_both: Callable[[Crops], tuple[Encoded, Encoded]], batches: Iter
     return Agreement(cosine / documents, tuple((errors[:, 0] / errors[:, 1]).tolist()), documents, tokens)
 
 
-class DistillationJob(Job):
+class DistillationJob(MeasuredJob):
     """Student, teacher and text of one run, and what the student's loss is."""
 
-    kind = "distillation"
+    kind, event, doing = "distillation", "agreement", "distilling"
 
     def __init__(
         self, opened: Student, taught: PreTrainedModel, documents: Iterable[str | Document],
@@ -159,15 +156,9 @@ class DistillationJob(Job):
 
     def make_optimizer(self, model: nn.Module) -> Optimizer:
         """The chosen optimizer of ``model``'s trained parameters."""
-        lr, decay = self.learning_rate, self.settings.weight_decay
         if self.settings.optimizer == "muon":
-            return muon_adamw(model, lr=lr, weight_decay=decay)
-        trained = [p for p in model.parameters() if p.requires_grad]
-        groups = [
-            {"params": [p for p in trained if p.ndim > 1], "weight_decay": decay},
-            {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-        ]
-        return torch.optim.AdamW(groups, lr=lr, fused=True)
+            return muon_adamw(model, lr=self.learning_rate, weight_decay=self.settings.weight_decay)
+        return super().make_optimizer(model)
 
     def subject(self) -> dict[str, Any]:
         """Student, teacher, and the texts to measure on and to learn from."""
@@ -176,23 +167,13 @@ class DistillationJob(Job):
 
     @contextlib.contextmanager
     def prepared(self) -> Generator[None]:
-        """The student ready to learn, and given back as it was but for its weights."""
-        chosen = self.settings
-        with learning(
-            self.opened.model, dropout=chosen.dropout, frozen=self._untaught(), recompute=chosen.gradient_checkpointing
-        ):
+        """See MeasuredJob."""
+        with self.learning():
             self.tap = EncoderTap(self.trained, with_logits=self.with_logits)
             try:
                 yield
             finally:
                 self.tap.remove()
-
-    def _untaught(self) -> list[nn.Parameter]:
-        """What does not move: word vectors, which are the teacher's already, and a pooler, which no loss sees."""
-        words = self.trained.get_input_embeddings().weight
-        assert isinstance(words, nn.Parameter)
-        pooler = [p for name, p in self.trained.named_parameters() if "pooler" in name.split(".")]
-        return pooler if self.settings.train_word_embeddings else [words, *pooler]
 
     def _ask(self, model: nn.Module, crops: Crops) -> tuple[Encoded, Encoded]:
         """What ``model`` (the student, perhaps wrapped) and the teacher say."""
@@ -231,37 +212,11 @@ class DistillationJob(Job):
         self.sums, self.summed = {}, 0.0
         return {**means, "tokens": self.source.tokens}
 
-    def train(self, run: RunFolder, *, shown: bool) -> None:
-        """See Job; agreement with the teacher is measured before, meanwhile and after."""
-        records = run.records
-
-        def measured(step: int | None = None) -> dict[str, float]:
-            found = self.agreement()
-            records.add("agreement", trainer.state.global_step if step is None else step, **found._asdict())
-            if shown and step is not None:  # the others are the Trainer's, which shows them
-                show_measures("distilling", step, found.summary())
-            return found.summary()
-
-        with self.prepared():
-            if run.steps is None:
-                began = time.perf_counter()
-                records.begin()  # of a run that was killed before this had an end
-                measured(0)
-                run.fix_steps(self._steps(time.perf_counter() - began, shown=shown), self.process)
-            steps = run.steps
-            assert steps is not None
-            apart = evaluations_apart(self.settings, steps), checkpoints_apart(self, run, steps)
-            callback = RecordingCallback(records, "distilling", self.means, shown=shown)
-            trainer = NumberedStepsTrainer(
-                self, training_arguments(self, run, steps, *apart), measure=measured, callbacks=[callback]
-            )
-            trainer.run(run.checkpoint)
-            if (records.last("agreement") or {}).get("step") != steps:
-                measured(steps)
-            # A run that lacked only its end has read nothing now.
-            said = (row.get("tokens", 0) for row in records.rows if row["event"] != "agreement")
-            found = [Agreement.of(row) for row in records.of("agreement")]
-            records.add("end", steps, tokens=max(self.source.tokens, *said, 0), worse=found[-1].worse_than(found[0]))
+    def end(self, run: RunFolder, steps: int) -> dict[str, Any]:
+        """Tokens that were read, and what is worse than before; a run that lacked only its end has read nothing now."""
+        said = (row.get("tokens", 0) for row in run.records.rows if row["event"] != self.event)
+        found = [Agreement.of(row) for row in run.records.of(self.event)]
+        return {"tokens": max(self.source.tokens, *said, 0), "worse": found[-1].worse_than(found[0])}
 
     def save(self, run: RunFolder, folder: Path) -> None:
         """The model and its card."""
@@ -273,21 +228,15 @@ class DistillationJob(Job):
             agreement={"before": found[0].summary(), f"after {end['step']:,} steps": found[-1].summary()},
         )  # fmt: skip
 
-    def _steps(self, seconds_to_measure: float, *, shown: bool) -> int:
-        """Optimiser steps of the smallest budget."""
+    def budgets(self) -> tuple[float, ...]:
+        """Of the tokens that were chosen, or a number of them where nothing was."""
         chosen = self.settings
         tokens = chosen.max_tokens
         if all(getattr(chosen, name) is None for name in BUDGETS):
             tokens = DEFAULT_TOKENS
-        budgets = () if tokens is None else (tokens / (self.source.step_tokens * self.process.num_processes),)
-        steps = smallest_budget(
-            self, *budgets, overhead=lambda: seconds_to_measure * (chosen.evaluations + 2), shown=shown
-        )
-        self.means()  # of the timed steps: not part of the run
-        assert steps is not None
-        return steps
+        return () if tokens is None else (tokens / (self.source.step_tokens * self.process.num_processes),)
 
-    def agreement(self) -> Agreement:
+    def measure(self) -> Agreement:
         """Agreement on the held-out documents, in evaluation mode."""
         self.trained.eval()
         pad_id = self.opened.tokenizer.pad_token_id or 0

@@ -1,0 +1,119 @@
+"""What the trainings of an encoder share that are measured before, meanwhile and after: distillation and alignment.
+
+A record of ``event`` is added at each measurement, and one of the end.
+"""
+
+import time
+from abc import abstractmethod
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from longform.training.job import Job, smallest_budget
+from longform.training.records import RecordingCallback, show_measures
+from longform.training.run_folder import RunFolder
+from longform.training.students import learning
+from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, evaluations_apart, training_arguments
+
+
+class Measured(Protocol):
+    """One measurement, a NamedTuple; ``summary``: the numbers of it that are shown and compared."""
+
+    def summary(self) -> dict[str, float]: ...
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+class MeasuredJob(Job):
+    """``event``: the name of the records of measurements; ``doing``: what is shown to be going on."""
+
+    event: ClassVar[str]
+    doing: ClassVar[str]
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is something to measure on."""
+        return True
+
+    @abstractmethod
+    def measure(self) -> Measured:
+        """What is measured now, in evaluation mode."""
+
+    @abstractmethod
+    def prepared(self) -> AbstractContextManager[None]:
+        """The model ready to learn, and given back as it was but for its weights."""
+
+    @abstractmethod
+    def budgets(self) -> tuple[float, ...]:
+        """Optimiser steps of the budgets of this kind of training, beside those of every kind."""
+
+    @abstractmethod
+    def end(self, run: RunFolder, steps: int) -> dict[str, Any]:
+        """What the record of the end says, after the last measurement."""
+
+    @abstractmethod
+    def means(self) -> dict[str, float]:
+        """Of the steps since this was last asked: the parts of the loss, and what else is recorded."""
+
+    def train(self, run: RunFolder, *, shown: bool) -> None:
+        """See Job."""
+        records = run.records
+
+        def measured(step: int | None = None) -> dict[str, float]:
+            found = self.measure()
+            records.add(self.event, trainer.state.global_step if step is None else step, **found._asdict())
+            if shown and step is not None:  # the others are the Trainer's, which shows them
+                show_measures(self.doing, step, found.summary())
+            return found.summary()
+
+        with self.prepared():
+            if run.steps is None:
+                began = time.perf_counter()
+                records.begin()  # of a run that was killed before this had an end
+                if self.is_measured:
+                    measured(0)
+                run.fix_steps(self._steps(time.perf_counter() - began, shown=shown), self.process)
+            steps = run.steps
+            assert steps is not None
+            evaluate_every = evaluations_apart(self.settings, steps) if self.is_measured else None
+            arguments = training_arguments(self, run, steps, evaluate_every, checkpoints_apart(self, run, steps))
+            callback = RecordingCallback(records, self.doing, self.means, shown=shown)
+            trainer = NumberedStepsTrainer(self, arguments, measure=measured, callbacks=[callback])
+            trainer.run(run.checkpoint)
+            if self.is_measured and (records.last(self.event) or {}).get("step") != steps:
+                measured(steps)
+            records.add("end", steps, **self.end(run, steps))
+
+    def _steps(self, seconds_to_measure: float, *, shown: bool) -> int:
+        """Optimiser steps of the smallest budget."""
+        overhead = seconds_to_measure * (self.settings.evaluations + 2)
+        steps = smallest_budget(self, *self.budgets(), overhead=lambda: overhead, shown=shown)
+        self.means()  # of the timed steps: not part of the run
+        assert steps is not None
+        return steps
+
+    def make_optimizer(self, model: nn.Module) -> Optimizer:
+        """AdamW, without weight decay of vectors."""
+        trained = [p for p in model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in trained if p.ndim > 1], "weight_decay": self.settings.weight_decay},
+            {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW([group for group in groups if group["params"]], lr=self.learning_rate, fused=True)
+
+    @contextmanager
+    def learning(self) -> Generator[None]:
+        """The model in its training state: a pooler stays, which no loss sees, and word vectors unless they are to
+        learn.
+        """
+        chosen, model = self.settings, self.opened.model
+        words = model.get_input_embeddings().weight
+        assert isinstance(words, nn.Parameter)
+        pooler = [p for name, p in model.named_parameters() if "pooler" in name.split(".")]
+        frozen = pooler if chosen.train_word_embeddings else [words, *pooler]
+        with learning(model, dropout=chosen.dropout, frozen=frozen, recompute=chosen.gradient_checkpointing):
+            yield
