@@ -4,6 +4,7 @@ from benchmarks.campaign_table import campaign
 from benchmarks.classification_tables import CLASSIFICATION_TABLES
 from benchmarks.compare_tables import COMPARE_TABLES
 from benchmarks.document_tables import DOCUMENT_TABLES
+from benchmarks.exported_tables import EXPORTED_TABLES
 from benchmarks.long_documents_tables import LONG_DOCUMENTS_TABLES
 from benchmarks.long_retrieval_tables import LONG_RETRIEVAL_TABLES
 from benchmarks.readme_tables import README_TABLES
@@ -124,6 +125,7 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
     ),
     **CLASSIFICATION_TABLES,
     **COMPARE_TABLES,
+    **EXPORTED_TABLES,
     **DOCUMENT_TABLES,
     **LONG_DOCUMENTS_TABLES,
     **LONG_RETRIEVAL_TABLES,

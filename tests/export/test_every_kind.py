@@ -7,10 +7,10 @@ import pytest
 import torch
 from model_kinds import KINDS, LONGEST, model, text
 
+from longform.export.formats import write
+from longform.export.tracing import traced
+from longform.inference.exported import open_graph
 from tolerances import assert_close
-
-pytest.importorskip("onnxscript")
-pytest.importorskip("openvino")
 
 
 @pytest.mark.nightly
@@ -18,10 +18,6 @@ pytest.importorskip("openvino")
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_every_length_up_to_the_maximum(kind: str, format: str, tmp_path: Path) -> None:
-    from longform.export.formats import write
-    from longform.export.tracing import traced
-    from longform.inference.exported import open_graph
-
     made: Any = model(kind)
     inputs = ("input_ids", "attention_mask")
     file = write(traced(made, inputs, "last_hidden_state"), tmp_path, format, output="last_hidden_state")

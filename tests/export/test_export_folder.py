@@ -5,22 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from tiny_models import make_sentence_transformer, save_bert, save_longform
 
 from longform.cli.main import main
 from longform.errors import CheckpointError, ConfigurationError
+from longform.export import checking
+from longform.export.run import ExportResult, export_model
 from longform.inference.classifiers import Classifier
 from longform.inference.encoders import Encoder
 from longform.inference.run import embed
 from tolerances import IN_OTHER_BATCHES
-
-pytest.importorskip("onnxscript")
-ort = pytest.importorskip("onnxruntime")
-pytest.importorskip("openvino")
-
-from longform.export import checking  # noqa: E402  it needs what is skipped above
-from longform.export.run import ExportResult, export_model  # noqa: E402
 
 TEXTS = ["a short text", "", "it is good", "the far and the near " * 20, "x"]
 

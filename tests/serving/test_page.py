@@ -1,6 +1,6 @@
 """The page in headless Chromium: a document, a question, the passage that lights up; trouble is told in words.
 
-``apt-get install chromium chromium-driver``; without them the tests are skipped.
+``apt-get install chromium chromium-driver``; without them the tests fail.
 """
 
 import os
@@ -22,12 +22,12 @@ from longform.serving.settings import ServingSettings
 pytestmark = pytest.mark.nightly
 DRIVER, BROWSER = shutil.which("chromedriver"), shutil.which("chromium")
 SHOTS = os.environ.get("LONGFORM_SCREENSHOTS")  # a folder to leave pictures in
-if DRIVER is None or BROWSER is None:
-    pytest.skip("there is no chromium with its driver", allow_module_level=True)
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
 def browser(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if DRIVER is None or BROWSER is None:
+        pytest.fail("there is no chromium with its driver: apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = BROWSER
     for option in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1000,900"):

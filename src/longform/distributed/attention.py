@@ -15,7 +15,6 @@ from torch.nn.functional import pad
 from longform.distributed.collectives import neighbours, summed
 from longform.distributed.parts import Part, SequenceGroup
 from longform.distributed.shares import share_of_heads, share_of_hidden
-from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
@@ -34,31 +33,22 @@ class ParallelAttention(LinformerAttention):
 
     sequence: SequenceGroup
 
-    def forward(
-        self,
-        hidden_states: Tensor,
-        attention_mask: Tensor | None = None,
-        *,
-        shared_projection: SequenceProjection | None = None,
-        distance_bias: Tensor | None = None,
-        rotation: Rotation | None = None,
-        residual: Tensor | None = None,
-        readers: Tensor | None = None,
-        output_attentions: bool = False,
-    ) -> Any:
+    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None, **options: Any) -> Any:
         """hidden_states (B, m, D) of the part, whose mask ``sequence`` knows -> (B, m, D); see LinformerAttention.
 
         Texts that every process reads as a whole are attended as LinformerAttention does.
         """
         part = self.sequence.part
         if part is None:
-            return super().forward(
-                hidden_states, attention_mask, shared_projection=shared_projection, distance_bias=distance_bias,
-                rotation=rotation, residual=residual, readers=readers, output_attentions=output_attentions,
-            )  # fmt: skip
-        assert readers is None
-        assert not output_attentions
-        assert rotation is None  # of ``sequence_parallel``
+            return super().forward(hidden_states, attention_mask, **options)
+        return self._of_part(hidden_states, part, **options)
+
+    def _of_part(
+        self, hidden_states: Tensor, part: Part, *, shared_projection: SequenceProjection | None = None,
+        distance_bias: Tensor | None = None, residual: Tensor | None = None, **unused: Any,
+    ) -> Tensor:  # fmt: skip
+        """``unused``: what ``sequence_parallel`` and its model refuse, in layers None or False."""
+        assert not any(option is not None and option is not False for option in unused.values())
         self.check_distances(distance_bias)
         hidden, _ = self.checked(hidden_states, part.own_mask)
         groups = self._groups(shared_projection)

@@ -60,8 +60,6 @@ def test_a_wrong_reading_is_not_timed(bert_folder: Path, tmp_path: Path, monkeyp
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")  # of the packages that export
 def test_other_runtimes(bert_folder: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("onnxscript", "onnxruntime", "openvino"):
-        pytest.importorskip(package)
     monkeypatch.setitem(readings.LOWEST, "int8", 0.5)  # random weights take rounding worse than trained ones
     (tmp_path / "texts").mkdir()
     for place, text in enumerate(TEXTS):
