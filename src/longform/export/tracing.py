@@ -12,9 +12,9 @@ import warnings
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
+from transformers import PreTrainedModel
 
 from longform import kernels
-from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 PLAIN = {  # kernels that are torch's operations and no more
     "attention": "sdpa", "window": "formula", "linear": "torch", "feed_forward": "two_layers", "slot_means": "torch",
@@ -38,7 +38,7 @@ class OneOutput(nn.Module):
         ]
 
 
-def traced(model: LinformerPreTrainedModel, inputs: tuple[str, ...], output: str) -> ExportedProgram:
+def traced(model: PreTrainedModel, inputs: tuple[str, ...], output: str) -> ExportedProgram:
     """The graph of ``model`` from ``inputs`` (names of arguments of ``OneOutput``) to one ``output``."""
     longest = model.config.max_position_embeddings
     axes = {0: Dim("batch", min=1, max=LARGEST_BATCH), 1: Dim("length", min=1, max=longest)}

@@ -5,7 +5,7 @@ Files have the names that other programs look for: text-embeddings-inference, se
 Axes: B texts in a batch, n tokens.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +80,16 @@ def load_exported(
     return model, tokenizer
 
 
-def open_graph(path: str | Path, config: Any) -> ExportedModel:
-    """The graph of an ``.onnx`` or ``.xml`` file. Raises CheckpointError where it cannot be read."""
-    opened = _open_onnx if Path(path).suffix == ".onnx" else _open_openvino
-    infer, inputs, outputs = opened(str(path), torch.get_num_threads())
+def open_graph(path: str | Path, config: Any, *, precision: str | None = "f32") -> ExportedModel:
+    """The graph of an ``.onnx`` or ``.xml`` file. Raises CheckpointError where it cannot be read.
+
+    ``precision``: of OpenVINO's products; None: as it chooses, bfloat16 where the CPU multiplies it.
+    """
+    threads = torch.get_num_threads()
+    if Path(path).suffix == ".onnx":
+        infer, inputs, outputs = _open_onnx(str(path), threads)
+    else:
+        infer, inputs, outputs = _open_openvino(str(path), threads, precision)
     known = [name for name in outputs if name in OUTPUTS]
     if not known:
         raise CheckpointError(f'"{path}" gives {", ".join(outputs)}, and neither {" nor ".join(OUTPUTS)}: export again')
@@ -108,11 +114,13 @@ def _open_onnx(path: str, threads: int) -> tuple[Infer, tuple[str, ...], tuple[s
     return infer, names[0], names[1]
 
 
-def _open_openvino(path: str, threads: int) -> tuple[Infer, tuple[str, ...], tuple[str, ...]]:
+def _open_openvino(path: str, threads: int, precision: str | None) -> tuple[Infer, tuple[str, ...], tuple[str, ...]]:
     openvino = require("openvino", extra="openvino")
-    hints: Mapping[str, Any] = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    hints: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    if precision is not None:
+        hints["INFERENCE_PRECISION_HINT"] = precision
     try:
-        compiled = openvino.Core().compile_model(path, "CPU", {"PERFORMANCE_HINT": "LATENCY", **hints})
+        compiled = openvino.Core().compile_model(path, "CPU", hints)
     except RuntimeError as error:
         raise _unreadable(path, error) from error
 

@@ -155,7 +155,8 @@ class LinformerEncoder(nn.Module):
         ``readers``: see LinformerAttention; ``positions`` (n), (1, n) or (B, n), where they do not count from 0;
         ``overwrite``: nobody needs ``hidden`` afterwards.
         """
-        positions = torch.arange(hidden.shape[1], device=hidden.device) if positions is None else positions
+        if positions is None and self.rotary:
+            positions = torch.arange(hidden.shape[1], device=hidden.device)
         rotations = {kind: rotary(positions) for kind, rotary in self.rotary.items()}
         states, attentions = [], []
         known = all(type(layer) is LinformerLayer for layer in self.layers)

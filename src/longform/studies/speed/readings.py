@@ -11,10 +11,12 @@ import torch
 from transformers import AutoModel
 
 from longform.conversion.convert import convert
+from longform.export.formats import write, write_int8
+from longform.export.tracing import traced
 from longform.inference.encoders import Encoder
+from longform.inference.exported import FILES, HIDDEN, open_graph
 from longform.inference.weights import quiet_transformers
 from longform.studies.speed.checks import WrongOutput
-from longform.studies.speed.runtimes import int8_file, onnx_file, onnx_runtime, openvino_runtime
 
 CHUNK = 512  # tokens, special ones included
 CHUNKS = "chunks, transformers float32"  # what others are compared with
@@ -64,15 +66,11 @@ def all_readings(
     def expected(texts: Sequence[str]) -> np.ndarray:
         return plain().encode(list(texts), strategy="chunk-average")
 
-    def graph(dtype: str) -> Path:
-        path = folder / f"{dtype}.onnx"
-        if path.exists():
-            return path
-        return onnx_file(plain().model, path) if dtype == "float32" else int8_file(graph("float32"), path)
-
-    def run_by(make: Any, dtype: str, threads: int) -> Encoder:
+    def run_by(backend: str, threads: int) -> Encoder:
         encoder = plain()
-        return replace(encoder, model=make(graph(dtype), encoder.model.config, threads))
+        return replace(
+            encoder, model=open_graph(_graph(encoder, folder, backend), encoder.model.config, precision=None)
+        )
 
     chunks = partial(Reading, strategy="chunk-average", expected=expected)
     found = [
@@ -80,9 +78,9 @@ def all_readings(
         for dtype in dtypes
     ]
     found += [
-        chunks(name="chunks, ONNX Runtime float32", dtype="float32", open=partial(run_by, onnx_runtime, "float32")),
-        chunks(name="chunks, ONNX Runtime int8", dtype="int8", open=partial(run_by, onnx_runtime, "int8")),
-        chunks(name="chunks, OpenVINO", dtype=dtypes[-1], open=partial(run_by, openvino_runtime, "float32")),
+        chunks(name="chunks, ONNX Runtime float32", dtype="float32", open=partial(run_by, "onnx")),
+        chunks(name="chunks, ONNX Runtime int8", dtype="int8", open=partial(run_by, "onnx-int8")),
+        chunks(name="chunks, OpenVINO", dtype=dtypes[-1], open=partial(run_by, "openvino")),
     ]
     for name, options in CONVERSIONS.items():
         for dtype in dtypes:
@@ -91,6 +89,18 @@ def all_readings(
     for name, place in longforms.items():
         found += [_longform(f"Longform, {name}, {dtype}", dtype, lambda place=place: place) for dtype in dtypes]
     return found
+
+
+def _graph(encoder: Encoder, folder: Path, backend: str) -> Path:
+    """The encoder exported for ``backend``, made where it is not there."""
+    path = folder / Path(FILES[backend]).name
+    if path.exists():
+        return path
+    format, _, quantized = backend.partition("-")
+    if quantized:
+        return write_int8(_graph(encoder, folder, format), format)
+    program = traced(encoder.model, tuple(encoder.tokenizer.model_input_names), HIDDEN)
+    return write(program, folder, format, output=HIDDEN)
 
 
 def _converted(original: str | Path, place: Path, **options: Any) -> Path:
