@@ -54,7 +54,7 @@ def idf(texts: Iterable[str], tokenizer: Any, vocabulary: int) -> np.ndarray:
     """log((2 + N) / (1 + n)) of each token id, float64 (vocabulary,): n of N ``texts`` have it.
 
     A token that all have weighs next to nothing, and more than nothing: a text of such tokens alone has a vector too.
-    Special tokens stand in every text. With 1 more for all tokens, meetings were found less well.
+    Special tokens stand in every text.
     """
     total, having = 0, np.zeros(vocabulary, dtype=np.int64)
     for text in texts:

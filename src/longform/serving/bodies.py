@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 NonEmpty = Annotated[str, Field(min_length=1)]
+Inputs = NonEmpty | Annotated[list[NonEmpty], Field(min_length=1)]
 
 
 def _whole(value: Any) -> Any:
@@ -51,3 +52,8 @@ def answer(content: Any, *, truncated: int = 0) -> Response:
     """JSON of what may hold arrays; ``truncated``: tokens that were cut off, in a header."""
     headers = {"X-Truncated-Tokens": str(truncated)} if truncated else None
     return Response(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), 200, headers, "application/json")
+
+
+def as_list(inputs: str | list[str]) -> list[str]:
+    """Texts, where one may stand for a list of it."""
+    return [inputs] if isinstance(inputs, str) else inputs

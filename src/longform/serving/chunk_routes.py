@@ -9,11 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
-from longform.serving.bodies import Body, StrictRoute, Whole, answer
+from longform.serving.bodies import Body, Inputs, StrictRoute, Whole, answer, as_list
 from longform.serving.documented import refusals
 from longform.serving.reading import Rows, chunk_rows
 from longform.serving.service import Service
-from longform.serving.tei_routes import Inputs, as_list
 from longform.serving.vectors import changed, check_count
 
 

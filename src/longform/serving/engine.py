@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import torch
 from torch import Tensor
 from transformers import AutoConfig
 
@@ -108,8 +107,3 @@ class Engine:
             own = {name: value[at] for name, value in inputs.items()}
             rows.append(States(last[at], own, None if layers is None else tuple(each[at] for each in layers)))
         return rows
-
-
-def inference() -> Any:
-    """The context in which models run."""
-    return torch.inference_mode()

@@ -129,7 +129,7 @@ def _last_tokens(engine: Engine, text: Text) -> TokenizedText:
 
 def _is_whole(engine: Engine, ids: Sequence[int]) -> bool:
     first, last = engine.special
-    return len(ids) >= len(first) + len(last) and tuple(ids[: len(first)]) == first and (
+    return engine.special.total > 0 and len(ids) >= len(first) + len(last) and tuple(ids[: len(first)]) == first and (
         not last or tuple(ids[-len(last) :]) == last
     )  # fmt: skip
 

@@ -134,9 +134,9 @@ class Service:
         if tokens > limit:
             counted = f"{tokens:,} tokens" + (f" ({weight} for each, as its answer is larger)" if weight > 1 else "")
             raise Refusal("too_large", f"the request has {counted}, the server takes {limit:,} at a time")
-        self.metrics.truncated.inc(rows.truncated)
         held: Held = request.scope[HELD]  # the gate gives it back
         held.tokens += self.tokens.take(tokens)
+        self.metrics.truncated.inc(rows.truncated)
         work = Work(asyncio.get_running_loop().create_future(), len(rows.rows))
         pieces = [Piece(row, finish, work, place) for place, (row, finish) in enumerate(rows.rows)]
         if not self.waiting.put(pieces):

@@ -8,13 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
-from longform.serving.bodies import Body, NonEmpty, StrictRoute, Whole, answer
+from longform.serving.bodies import Body, Inputs, NonEmpty, StrictRoute, Whole, answer, as_list
 from longform.serving.documented import refusals
 from longform.serving.reading import Rows, pooled_by, text_rows, token_states
 from longform.serving.service import STATES, Service
 from longform.serving.vectors import changed, check_count, vectors_of
-
-Inputs = NonEmpty | Annotated[list[NonEmpty], Field(min_length=1)]
 
 
 class Reading(Body):
@@ -98,11 +96,6 @@ def tei_routes(service: Service) -> APIRouter:
         return answer([float(first @ other) for other in others], truncated=rows.truncated)
 
     return router
-
-
-def as_list(inputs: str | list[str]) -> list[str]:
-    """Texts, where one may stand for a list of it."""
-    return [inputs] if isinstance(inputs, str) else inputs
 
 
 def cuts(service: Service, truncate: bool | None) -> bool:

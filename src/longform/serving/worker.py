@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
-from longform.serving.engine import Engine, inference
+from longform.serving.engine import Engine
 from longform.serving.errors import Refusal
 from longform.serving.metrics import Metrics
 from longform.serving.waiting import Waiting
@@ -38,7 +39,7 @@ class Worker(threading.Thread):
         """
         started = time.monotonic()
         try:
-            with inference():
+            with torch.inference_mode():
                 rows = self.engine.run([piece.tokens for piece in pieces])
                 found = [_finite(piece.finish(row)) for piece, row in zip(pieces, rows, strict=True)]
         except Exception as error:
