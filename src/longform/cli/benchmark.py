@@ -104,7 +104,7 @@ def run(settings: Any) -> None:
 
 
 def _measure_documents(settings: Any, output: Path) -> None:
-    from longform.data.bundled import encoder_source
+    from longform.conversion.shipped import local_source
     from longform.data.text import read_documents
     from longform.runs.facts import hardware
     from longform.studies.speed.documents import RECORDS, bundled_documents, measure_documents, rows_of
@@ -118,7 +118,7 @@ def _measure_documents(settings: Any, output: Path) -> None:
     cores = hardware()["cores"] or 1
     threads = sorted({1, min(2, cores)}) if settings.threads is None else [chosen_threads(settings.threads)]
     records = measure_documents(
-        given, encoder_source(settings.original), {Path(name).name: Path(name) for name in settings.longform}, output,
+        given, local_source(settings.original), {Path(name).name: Path(name) for name in settings.longform}, output,
         threads=threads, repeats=settings.repeats, batch_tokens=settings.batch_tokens, only=settings.readings,
         also=settings.records,
     )  # fmt: skip

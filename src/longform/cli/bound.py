@@ -99,7 +99,7 @@ def _chosen(settings: Any) -> Any:
 
 def _opened_model_and_texts(name: str | None, settings: Any) -> Any:
     """The BoundSubject of a model, None where only random maps are tried."""
-    from longform.data.bundled import encoder_source
+    from longform.conversion.shipped import local_source
     from longform.data.token_store import CorpusFiles
     from longform.studies.bounds.run import BoundSubject
     from longform.studies.spectrum.run import short_name
@@ -109,7 +109,7 @@ def _opened_model_and_texts(name: str | None, settings: Any) -> Any:
     texts = [settings.text] if isinstance(settings.text, str) else settings.text
     if not texts:
         raise ConfigurationError(f"which texts is {name} to read? Give --text FILE")
-    source = encoder_source(name)
+    source = local_source(name)
     corpus = CorpusFiles(tuple(texts), settings.text_field).read_again("the next length")  # refuses standard input
     names = ", ".join(map(short_name, texts))
     return BoundSubject(short_name(name), names, eager_encoder(source, settings.device), corpus, source)

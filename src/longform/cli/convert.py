@@ -97,14 +97,20 @@ def _add_pooling(made: Any) -> None:
         help="files or folders of texts: a vector is a mean in which tokens that few of these texts have weigh more "
         "(inverse document frequency, in the field text of records)",
     )  # fmt: skip
+    made.add_argument(
+        "--adapter", type=str | None, default=None,
+        help="minilm-16k, or the folder that longform align --lora-rank wrote: the encoder that it was trained on is "
+        "converted as it was then, and the adapter becomes part of its weights",
+    )  # fmt: skip
 
 
 def run(settings: Any) -> None:
     """Convert, save, and say what was done."""
     from longform.conversion.convert import convert
+    from longform.conversion.shipped import local_source
     from longform.data.given import Files
 
-    output = Path(settings.output).expanduser()
+    output, settings.source = Path(settings.output).expanduser(), local_source(settings.source)
     with conversion_folder(output, settings.source, overwrite=settings.restart):
         pass  # what is refused in the end is better refused now
     k = read_lengths(settings.projected_length)
@@ -120,7 +126,7 @@ def run(settings: Any) -> None:
         memory_budget=settings.memory_budget, sink_tokens=settings.sink_tokens,
         projection_init=settings.projection_init, positions=settings.positions,
         task=settings.task, num_labels=settings.num_labels, classifier_pooling=settings.classifier_pooling,
-        idf=Files(tuple(settings.idf)) if settings.idf else None,
+        idf=Files(tuple(settings.idf)) if settings.idf else None, adapter=settings.adapter,
     )  # fmt: skip
     result.save_pretrained(output, overwrite=settings.restart)
     print(result.report.summary())

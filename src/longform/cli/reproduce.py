@@ -134,7 +134,7 @@ def _table2(settings: Any, output: Path) -> Done:
 
 def _figure1(settings: Any, output: Path) -> Done:
     from longform.cli.spectrum import eager_encoder
-    from longform.data.bundled import encoder_source
+    from longform.conversion.shipped import local_source
     from longform.errors import ConfigurationError
     from longform.studies.paper.figure1 import reproduce_figure1, shares
 
@@ -145,7 +145,7 @@ def _figure1(settings: Any, output: Path) -> Done:
         settings.scale, settings.text, output, max_length=(settings.lengths or [512])[0], device=device,
         text_field=settings.text_field or "text",
         models=[settings.model] if settings.model else (),
-        opener=lambda name: eager_encoder(encoder_source(name), device),
+        opener=lambda name: eager_encoder(local_source(name), device),
     )  # fmt: skip
     return shares(results), 0
 

@@ -41,7 +41,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure, and say how much the largest singular values hold."""
-    from longform.data.bundled import encoder_source
+    from longform.conversion.shipped import local_source
     from longform.studies.spectrum.run import corpora_of, run_spectrum
     from longform.studies.spectrum.settings import SpectrumSettings, SpectrumView, texts_at
 
@@ -50,7 +50,7 @@ def run(settings: Any) -> None:
     texts = count if settings.texts == "scale" else settings.texts
     how = chosen_settings(SpectrumSettings, settings, texts=texts)
     results = run_spectrum(
-        [encoder_source(name) for name in settings.models], corpora_of(settings.text, settings.text_field), how, view,
+        [local_source(name) for name in settings.models], corpora_of(settings.text, settings.text_field), how, view,
         output=Path(settings.output).expanduser(), opener=lambda name: eager_encoder(name, settings.device),
         progress=True,
     )  # fmt: skip
@@ -58,7 +58,7 @@ def run(settings: Any) -> None:
         print_table(f"{result.model} on {result.corpus}, {result.spectrum.texts:,} texts", _rows(result, view))
     print(f"saved  {settings.output}/report.html; k for longform convert: {settings.output}/projected_length/")
     k = Path(settings.output) / "projected_length" / f"{results[0].name}-per-layer.json"
-    print_next(command("convert", encoder_source(settings.models[0]), "converted", "--projected-length", k))
+    print_next(command("convert", local_source(settings.models[0]), "converted", "--projected-length", k))
 
 
 def eager_encoder(name: str, device: str) -> Any:

@@ -1,5 +1,6 @@
 """Conversion of a pretrained encoder to a Longform: its weights, a longer position table, other attention."""
 
+import inspect
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +12,7 @@ from transformers.modeling_utils import PreTrainedModel
 
 from longform.choices import EXTENSIONS
 from longform.conversion import defaults
+from longform.conversion.adapter import adapter_folder, read_adapter
 from longform.conversion.families import family_of
 from longform.conversion.family import Family
 from longform.conversion.head_plan import HeadPlan, plan_head
@@ -102,6 +104,7 @@ def convert(
     classifier_pooling: str | None = None,
     tokenizer: Any = None,
     idf: Any = None,
+    adapter: str | Path | None = None,
 ) -> ConversionResult:
     """Convert a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, MPNet, ModernBERT, EuroBERT, NomicBERT, GTE
     or Jina embeddings v3 into a Longform.
@@ -122,9 +125,14 @@ def convert(
     ``idf``: texts (names of files, or in memory) in which tokens are counted: the result is a sentence-transformers
     folder whose mean weights each token by its inverse document frequency there (``longform.conversion.idf``).
 
+    ``adapter``: the folder that ``longform align --lora-rank`` wrote, or a name of ``longform.conversion.shipped``: the
+    encoder that it was trained on is converted as it was then, and the adapter becomes part of its weights.
+
     A text within the window gives the source's own result. Weights keep the source's dtype. Raises ConversionError on
     a source that cannot be converted and ConfigurationError on options that do not go together.
     """
+    if adapter is not None:
+        return _adapted(source, adapter, dict(locals()))
     _check_options(max_length, positions, task)
     opened = open_source(source, tokenizer=tokenizer)
     attention = {
@@ -139,6 +147,14 @@ def convert(
     else:
         made = _converted(opened, chosen, attention=attention, **how)
     return made if idf is None else _with_idf(made, idf)
+
+
+def _adapted(source: Any, adapter: str | Path, given: dict[str, Any]) -> ConversionResult:
+    """``given``: all arguments of ``convert``."""
+    read = read_adapter(adapter_folder(adapter))
+    defaults_of = {name: each.default for name, each in inspect.signature(convert).parameters.items()}
+    options = {name: value for name, value in given.items() if name not in ("source", "adapter")}
+    return read.add_to(convert(source, **read.options_beside(options, defaults_of)))
 
 
 def _converted(source: Source, chosen: dict[str, Any], **how: Any) -> ConversionResult:

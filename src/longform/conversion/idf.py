@@ -18,6 +18,7 @@ from longform.data.special_tokens import content_ids
 from longform.data.text import read_documents
 from longform.errors import ConversionError, require
 
+MODULES = "sentence_transformers.sentence_transformer.modules"
 WEIGHTS, POOLING = "WordWeights", "Pooling"
 TRANSFORMER = "sentence_transformers.base.modules.transformer.Transformer"
 
@@ -28,22 +29,24 @@ def idf_pooled(
     """The modules of ``folder`` (None: a pooling alone), with a weight for each token before the pooling.
 
     ``texts``, where tokens are counted: names of files, or texts in memory, all of each. ``width``: D of hidden states;
-    ``vocabulary``: token ids of the model. Weights that ``folder`` has already are replaced. Raises ConversionError
-    without a tokenizer, and where the pooling is no mean; DataError for the texts.
+    ``vocabulary``: token ids of the model. Raises ConversionError without a tokenizer, and where the pooling is no
+    mean; DataError for the texts.
     """
-    kinds = require("sentence_transformers.sentence_transformer.modules", extra="embed")
     if tokenizer is None:
         raise ConversionError("idf counts tokens, and the source has no tokenizer: give it (tokenizer=...)")
-    folder = _one_module(kinds.Pooling(width)) if folder is None else folder
-    modules = [module for module in folder.modules if kind_of(module) != WEIGHTS]
-    place = _place_of_mean(kinds, modules, folder.files)
-    lower = bool(folder.encoder_options.get("do_lower_case"))
-    words = tokenizer.get_vocab()
-    size = max(vocabulary, 1 + max(words.values()))
+    _parted(folder, width)  # what cannot be is better refused before texts are read
+    lower = folder is not None and bool(folder.encoder_options.get("do_lower_case"))
+    size = max(vocabulary, 1 + max(tokenizer.get_vocab().values()))
     documents = (each.text.lower() if lower else each.text for each in read_documents(source_of(texts)))
-    weights = idf(documents, tokenizer, size)
-    names = {number: word for word, number in words.items()}
-    listed = [names.get(number, f"id {number}") for number in range(size)]
+    return weighted(folder, tokenizer, idf(documents, tokenizer, size), width=width)
+
+
+def weighted(folder: SentenceFolder | None, tokenizer: Any, weights: np.ndarray, *, width: int) -> SentenceFolder:
+    """The same with the ``weights`` (vocabulary,) of token ids; those that ``folder`` has already are replaced."""
+    folder, modules, place = _parted(folder, width)
+    kinds = require(MODULES, extra="embed")
+    names = {number: word for word, number in tokenizer.get_vocab().items()}
+    listed = [names.get(number, f"id {number}") for number in range(len(weights))]
     added = _one_module(kinds.WordWeights(listed, dict(zip(listed, weights.tolist(), strict=True))), place)
     modules[place:place] = added.modules[1:]
     numbered = [module | {"idx": at, "name": str(at)} for at, module in enumerate(modules)]
@@ -63,6 +66,14 @@ def idf(texts: Iterable[str], tokenizer: Any, vocabulary: int) -> np.ndarray:
         total += 1
     having[tokenizer.all_special_ids] = total
     return np.log((2 + total) / (1 + having))
+
+
+def _parted(folder: SentenceFolder | None, width: int) -> tuple[SentenceFolder, list[dict[str, Any]], int]:
+    """The folder, its modules but for weights of tokens, and the place of its mean among these."""
+    kinds = require(MODULES, extra="embed")
+    folder = _one_module(kinds.Pooling(width)) if folder is None else folder
+    modules = [module for module in folder.modules if kind_of(module) != WEIGHTS]
+    return folder, modules, _place_of_mean(kinds, modules, folder.files)
 
 
 def _one_module(module: Any, place: int = 1) -> SentenceFolder:

@@ -47,11 +47,6 @@ def bundled_encoder_folder() -> Path:
     return folder
 
 
-def encoder_source(name: str) -> str:
-    """Where an encoder is: "bundled" is all-MiniLM-L6-v2, other names stand for themselves."""
-    return str(bundled_encoder_folder()) if name == "bundled" else name
-
-
 def licence_documents() -> list[Document]:
     """Every licence text that is not empty, sorted by key, with its "category" in ``fields``."""
     folder = _package_folder("licensedcode", "licensedcode-data") / "data" / "licenses"

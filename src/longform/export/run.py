@@ -13,6 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from longform.choices import EXPORT_FORMATS
+from longform.conversion.shipped import local_source
 from longform.data.storage import atomic_folder
 from longform.errors import CheckpointError, ConfigurationError
 from longform.export.checking import Checked, check_graph
@@ -63,7 +64,7 @@ def export_model(
     Raises CheckpointError, ConfigurationError for what cannot be exported or is there already, MissingDependencyError.
     """
     _check_choice(format, int8=int8, check=check)
-    started, source = time.perf_counter(), Path(folder).expanduser()
+    started, source = time.perf_counter(), Path(local_source(folder)).expanduser()
     config = _longform_config(source)
     with _graph_folder(source, output, format, restart=restart) as (unfinished, shown):
         model, inputs, name = _opened(encoder_folder(source), config)

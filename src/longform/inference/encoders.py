@@ -17,6 +17,7 @@ from torch.nn.functional import normalize
 from transformers import AutoModel
 
 from longform.choices import POOLINGS
+from longform.conversion.shipped import local_source
 from longform.data.batching import Batch
 from longform.data.spans import Spans
 from longform.data.text import Document, Text, is_one, usable_texts
@@ -68,7 +69,7 @@ class Encoder(TextModel):
         compile: bool = False,
         backend: str = "torch",
     ) -> Self:
-        """An encoder of a folder or hub name.
+        """An encoder of a folder, a hub name, or a name of ``longform.conversion.shipped`` ("minilm-16k").
 
         What is None is as a sentence-transformers folder says: its modules pool and normalise, its default prompt comes
         before each text, its maximal length is kept. Another folder pools by the mean, without a prompt.
@@ -79,6 +80,7 @@ class Encoder(TextModel):
 
         Raises CheckpointError, ConfigurationError.
         """
+        source = local_source(source)
         folder = sentence_modules(source)
         options: Any = {
             "max_length": max_length, "dtype": dtype, "device": device, "compile": compile, "backend": backend,

@@ -15,6 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from longform.choices import STANDARD_OUTPUT
+from longform.conversion.shipped import local_source
 from longform.data.counting import count_documents
 from longform.data.given import InMemory, Source, source_of
 from longform.data.text import Document, ReadReport, read_documents, written
@@ -191,6 +192,7 @@ def embed(
     Raises the errors of ``longform.errors``.
     """
     settings, source = replace(settings or InferenceSettings(), **options), source_of(sources)
+    model = local_source(model)
     if chunk_tokens is not None and settings.strategy != "whole":
         raise ConfigurationError(
             f'chunk_tokens={chunk_tokens} gives a vector a chunk, strategy="{settings.strategy}" one of them all: '

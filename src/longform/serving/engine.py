@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from torch import Tensor
 from transformers import AutoConfig
 
+from longform.conversion.shipped import local_source
 from longform.data.batching import TokenizedText, collate
 from longform.data.special_tokens import SpecialTokens, special_tokens
 from longform.inference.classifiers import Classifier
@@ -43,11 +44,12 @@ class Engine:
 
         Raises CheckpointError, ConfigurationError.
         """
+        given, folder = folder, local_source(folder)
         with reading(f'"{folder}"', folder):
             config = AutoConfig.from_pretrained(folder)
         kind = Classifier if (config.architectures or [""])[0].endswith(CLASSIFIER) else Encoder
         how: Any = {"max_length": settings.max_length, "dtype": settings.dtype, "device": settings.device}
-        name = Path(folder).resolve().name if Path(folder).is_dir() else folder
+        name = Path(given).resolve().name if Path(given).is_dir() else given
         return cls(kind.from_pretrained(folder, **how), settings.name or name)
 
     @property

@@ -114,6 +114,7 @@ class AlignmentJob(MeasuredJob):
             finally:
                 if self.adapter is not None:
                     self.adapter.merge()
+                    self.opened.origin.round_token_weights()
 
     @property
     def is_measured(self) -> bool:
@@ -138,7 +139,8 @@ class AlignmentJob(MeasuredJob):
         """The sentence-transformers folder, its card, and the picture of how it learned."""
         super().save(run, folder)
         if self.adapter is not None:
-            self.adapter.save(folder)
+            origin = self.opened.origin
+            self.adapter.save(folder, report=origin.conversion, token_weights=origin.token_weights())
         measured = [Found(*(row[name] for name in Found._fields)) for row in run.records.of("evaluation")]
         end = run.records.last("end") or {}
         heldout = (measured[-1].queries, measured[-1].documents) if measured else (0, 0)

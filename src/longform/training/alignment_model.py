@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +12,10 @@ from safetensors.torch import save_model
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from longform.conversion.idf import WEIGHTS as WORD_WEIGHTS
 from longform.conversion.saving import OWN_FILE
 from longform.conversion.sentence_transformers_folder import REQUIREMENTS, SETTINGS_FILE
+from longform.conversion.shipped import local_source
 from longform.errors import ConfigurationError, require
 from longform.inference.encoders import Encoder
 from longform.inference.weights import quiet_transformers, reading
@@ -73,8 +76,28 @@ class SentenceOrigin:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def conversion(self) -> dict[str, Any] | None:
+        """The report of the conversion, None of what is no conversion."""
+        return None if self.report_file is None else json.loads(self.report_file)
+
+    def token_weights(self) -> Tensor | None:
+        """What tokens weigh in the mean, (vocabulary,), None where all weigh the same."""
+        weighting = next(self._weightings(), None)
+        return None if weighting is None else weighting.emb_layer.weight.detach().cpu()[:, 0]
+
+    def round_token_weights(self) -> None:
+        """To float16, as an adapter has them."""
+        for module in self._weightings():
+            module.emb_layer.weight.data = module.emb_layer.weight.data.half().float()
+
+    def _weightings(self) -> Iterator[Any]:
+        return (module for module in self.sentences if type(module).__name__ == WORD_WEIGHTS)
+
     def save_pretrained(self, folder: Path) -> None:
         """Save the folder; a Longform's says, as that of a conversion, that it needs Longform."""
+        for module in self._weightings():  # which are read from the module's settings, not from its weights
+            module.word_weights = dict(zip(module.vocab, module.emb_layer.weight[:, 0].tolist(), strict=True))
         self.sentences.save_pretrained(str(folder), create_model_card=False)
         if self.report_file is not None:
             (folder / OWN_FILE).write_bytes(self.report_file)
@@ -118,6 +141,7 @@ def open_sentence_model(model: Any, before: str | Path | None, device: torch.dev
 
 def _opened(source: str, before: str | Path | None, device: torch.device) -> OpenedModel:
     package = require("sentence_transformers", extra="embed")
+    source = local_source(source)
     encoder = Encoder.from_pretrained(source, device=device.type)
     with quiet_transformers(), reading(f'the model "{source}"', source):
         sentences = package.SentenceTransformer(source, device=device.type, model_kwargs={"dtype": torch.float32})

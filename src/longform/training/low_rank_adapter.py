@@ -4,6 +4,8 @@ The weights that are merged are those that are saved: who applies the saved adap
 """
 
 import warnings
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from longform.conversion.adapter import WEIGHTS, write_account
 from longform.errors import require
+from longform.runs.subject import model_key
 
-FOLDER, WEIGHTS = "adapter", "adapter_model.safetensors"
+FOLDER = "adapter"
 
 
 class LowRankAdapter:
@@ -26,7 +30,8 @@ class LowRankAdapter:
     def __init__(self, encoder: PreTrainedModel, rank: int, *, seed: int) -> None:
         peft = require("peft", extra="lora")
         self.learned = [name for name, parameter in encoder.named_parameters() if parameter.requires_grad]
-        self.encoder, self.state = encoder, peft.get_peft_model_state_dict
+        self.encoder, self.state = encoder, partial(peft.get_peft_model_state_dict, save_embedding_layers=False)
+        self.changes = model_key(encoder)
         layers = [
             name for name, module in encoder.named_modules()
             if isinstance(module, nn.Linear) and "pooler" not in name.split(".")
@@ -48,11 +53,13 @@ class LowRankAdapter:
         for name, parameter in self.encoder.named_parameters():
             parameter.requires_grad_(name in self.learned)
 
-    def save(self, folder: Path) -> None:
-        """PEFT's two files in a folder of their own."""
+    def save(self, folder: Path, *, report: Mapping[str, Any] | None, token_weights: Tensor | None) -> None:
+        """PEFT's two files in a folder of their own; of a conversion, with its ``report``, what ``convert`` needs."""
         place = folder / FOLDER
         place.mkdir()
         config = self.wrapped.peft_config["default"]
         config.inference_mode, config.base_model_name_or_path = True, None  # a path of this machine
         config.save_pretrained(str(place))
         save_file(self.saved, place / WEIGHTS)
+        if report is not None:
+            write_account(place, report=report, key=self.changes, token_weights=token_weights)

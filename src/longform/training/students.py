@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from longform.conversion.cross_encoder import activation_of
+from longform.conversion.shipped import local_source
 from longform.errors import ConfigurationError
 from longform.inference.sentence_modules import is_encoder_alone, settings_of
 from longform.inference.weights import load_whole, quiet_transformers, reading
@@ -62,7 +63,7 @@ def _copy_other_files(source: Path, folder: Path) -> None:
 def open_student(student: Any, tokenizer: PreTrainedTokenizerBase | None) -> Student:
     """A loaded model, a ConversionResult (model, tokenizer, save_pretrained) or a folder."""
     if isinstance(student, str | Path):
-        folder = Path(student)
+        folder = Path(local_source(student))
         if not folder.is_dir():
             raise ConfigurationError(f'the student "{student}" is not a folder; longform convert makes one')
         return Student(load_encoder(folder), tokenizer or load_tokenizer(folder), folder)
@@ -106,6 +107,7 @@ def activation_for(source: Any, labels: int) -> str | None:
     ``with_labels``.
     """
     if isinstance(source, str | Path):
+        source = local_source(source)
         with reading(f'the configuration of "{source}"', source):
             config, settings = AutoConfig.from_pretrained(source), settings_of(source)
         named = (config.architectures or [""])[0]
@@ -126,6 +128,7 @@ def with_labels(
     is no Longform.
     """
     if isinstance(source, str | Path):
+        source = local_source(source)
         tokenizer = tokenizer or load_tokenizer(source)
         if pooling is not None:
             with reading(f'the configuration of "{source}"', source):

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from longform.data.bundled import encoder_source
+from longform.conversion.shipped import local_source
 from longform.data.token_store import CorpusFiles
 from longform.errors import ConfigurationError
 from longform.runs.digest import content_key
@@ -98,7 +98,7 @@ class Table2:
             "learning_rate": scale.learning_rate, "batch_size": scale.batch_size,
             "healing_tokens": scale.healing if self.healing_text else 0,
             "healing_text": [Path(name).name for name in self.healing_text],
-            "original_key": model_identity(encoder_source(scale.model))["weights_key"],
+            "original_key": model_identity(local_source(scale.model))["weights_key"],
             "healing_key": corpus_key(self.healing_corpus) if self.healing_text else None,
         }  # fmt: skip
 
@@ -161,7 +161,7 @@ class Finetuning:
     def run(self) -> tuple[Record, Any]:
         """Heal the model if need be, fine-tune it, and measure it on the dev part."""
         request, scale = self.request, self.request.scale
-        source = encoder_source(scale.model)
+        source = local_source(scale.model)
         healed = None
         if request.healing_text and self.variant.options is not None:
             healed = heal(

@@ -1,0 +1,105 @@
+"""An adapter that a training wrote, added to a new conversion: the same encoder; shipped ones by their names."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from tiny_models import make_sentence_transformer, save_bert
+
+import longform
+from longform.cli.main import main
+from longform.conversion import adapter, shipped
+from longform.errors import ConfigurationError, ConversionError
+from longform.training.alignment_settings import AlignmentSettings
+
+TEXTS = ["the far text is bad", "the", "good or bad in it " * 5]
+WORDS = ("far", "good", "bad", "near")
+PAIRS = [f"text {word}" for word in WORDS], [f"this is the long {word} text for it. It is {word}." for word in WORDS]
+SETTINGS = AlignmentSettings(
+    max_steps=3, documents_per_step=4, learning_rate=3e-2, heldout_documents=0, keep_texts=2, dtype="float32",
+    lora_rank=2,
+)  # fmt: skip
+OPTIONS: dict[str, Any] = {"max_length": 48, "attention_window": 4, "memory_budget": None}
+
+
+@pytest.fixture(scope="module")
+def source(tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = save_bert(tmp_path_factory.mktemp("source"), tiny_tokenizer)
+    return make_sentence_transformer(folder, pooling={"pooling_mode_mean_tokens": True}, normalise=True)
+
+
+@pytest.fixture(scope="module")
+def aligned(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("aligned") / "out"
+    converted = longform.convert(source, idf=TEXTS, **OPTIONS)
+    longform.align(converted, PAIRS, SETTINGS, output=folder, progress=False)
+    return folder
+
+
+def test_a_new_conversion_with_the_adapter_is_the_trained_encoder(source: Path, aligned: Path, tmp_path: Path) -> None:
+    result = longform.convert(source, adapter=aligned / "adapter")
+    added = longform.Encoder.from_pretrained(result.save_pretrained(tmp_path / "out"))
+    trained = longform.Encoder.from_pretrained(aligned)
+    np.testing.assert_allclose(added.encode(TEXTS), trained.encode(TEXTS), rtol=0, atol=1e-6)
+    assert (added.limit, added.model.config.attention_window) == (48, 4)
+    before = longform.Encoder.from_pretrained(
+        longform.convert(source, idf=TEXTS, **OPTIONS).save_pretrained(tmp_path / "before")
+    )
+    assert np.abs(added.encode(TEXTS) - before.encode(TEXTS)).max() > 0.01
+    assert any("adapter" in note for note in result.report.notes)
+
+
+def test_weights_of_tokens_are_learned_and_saved(aligned: Path) -> None:
+    reloaded: Any = SentenceTransformer(str(aligned), device="cpu")
+    learned = load_file(aligned / "adapter" / adapter.TOKEN_WEIGHTS)["weights"].float()
+    found = next(module for module in reloaded if type(module).__name__ == "WordWeights").emb_layer.weight[:, 0]
+    assert found.tolist() == learned.tolist()
+    start = longform.conversion.idf.idf(TEXTS, reloaded.tokenizer, len(learned))
+    assert np.abs(learned.numpy() - start).max() > 0.01  # more than float16 rounds
+
+
+def test_another_encoder_and_other_options_are_refused(source: Path, aligned: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"is not for attention_window=5 \(it has 4\)"):
+        longform.convert(source, adapter=aligned / "adapter", attention_window=5)
+    with pytest.raises(ConfigurationError, match="has weights of tokens: leave idf out"):
+        longform.convert(source, adapter=aligned / "adapter", idf=TEXTS)
+    other = shutil.copytree(source, tmp_path / "other")
+    weights = load_file(other / "model.safetensors")
+    weights["embeddings.LayerNorm.bias"] += 0.01
+    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConversionError, match=f"{other} has other weights, on which it would do harm"):
+        longform.convert(other, adapter=aligned / "adapter")
+    with pytest.raises(ConversionError, match="is no adapter"):
+        longform.convert(source, adapter=aligned)
+    cut = shutil.copytree(aligned / "adapter", tmp_path / "cut")
+    (cut / adapter.WEIGHTS).write_bytes((cut / adapter.WEIGHTS).read_bytes()[:-9])
+    with pytest.raises(ConversionError, match="cannot be read as an adapter"):
+        longform.convert(source, adapter=cut)
+
+
+def test_one_that_comes_with_longform_is_known_by_its_name(
+    source: Path, aligned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(aligned / "adapter", tmp_path / "adapters" / "tiny-48")
+    monkeypatch.setattr(adapter, "SHIPPED", tmp_path / "adapters")
+    monkeypatch.setattr(shipped, "SHIPPED", tmp_path / "adapters")
+    monkeypatch.setattr(shipped, "bundled_encoder_folder", lambda: source)
+    monkeypatch.setenv("LONGFORM_CACHE", str(tmp_path / "cache"))
+    trained = longform.Encoder.from_pretrained(aligned).encode(TEXTS)
+    for _ in range(2):  # the second time from the cache
+        np.testing.assert_allclose(longform.Encoder.from_pretrained("tiny-48").encode(TEXTS), trained, atol=1e-6)
+    (made,) = (path for path in (tmp_path / "cache").iterdir() if path.is_dir())
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    monkeypatch.chdir(tmp_path)
+    main(["embed", "tiny-48", "texts.jsonl", "--output", "vectors.jsonl"])
+    found = [json.loads(line)["embedding"] for line in Path("vectors.jsonl").read_text().splitlines()]
+    np.testing.assert_allclose(found, trained, atol=1e-5)
+    main(["convert", str(source), "out", "--adapter", "tiny-48"])
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == (made / "model.safetensors").read_bytes()
+    made.rename("tiny-48")  # a folder that is called so comes first
+    assert shipped.local_source("tiny-48") == "tiny-48"
