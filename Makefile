@@ -63,14 +63,14 @@ test-peers: $(STAMP)
 	$(if $(PEER_TESTS),$(PYTEST) tests/peers,@echo "no peer tests")
 
 test-campaign: $(STAMP)
-	$(PYTEST) tests/campaign -n $(TEST_PROCESSES) --dist worksteal
+	$(PYTEST) tests/campaign -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
 
 test-device: $(STAMP)
 	LONGFORM_TEST_DEVICE=1 $(PYTEST) tests/device
 
 test-nightly: $(STAMP)
 	$(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) -m nightly
-	$(PYTEST) tests/compiled -m nightly
+	$(PYTEST) tests/compiled tests/campaign -m nightly
 	HYPOTHESIS_PROFILE=search $(PYTEST) tests/layers/test_layer_invariance.py tests/models/test_padding.py
 
 campaign: $(STAMP)

@@ -35,7 +35,7 @@ from longform.training.presets import load_preset
 from longform.training.records import Records
 from longform.training.run_folder import RunFolder
 
-INPUTS = scaled(40, 10_000)  # of each reader
+INPUTS = scaled(20, 10_000)  # of each reader
 SECONDS = 20  # of the processor, for one input
 WAITING = 300  # seconds for one input: on a busy machine most of them are waited for
 MEMORY = 3 * 2**30  # bytes that reading one may map

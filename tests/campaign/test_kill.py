@@ -18,10 +18,10 @@ from campaign.trials import Trials
 
 MOMENTS = scaled(1, 20)
 AGAIN = 0.3  # of the trials are killed once more when they are started again
-NAMES = list(LINES if FULL else QUICK)
+AT_MOMENTS, AT_CHANGES = (list(LINES), list(LINES)) if FULL else (list(QUICK)[::2], list(QUICK)[1::2])
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture
 def trials(request: pytest.FixtureRequest, given: Path, tmp_path: Path) -> Trials:
     return Trials(request.param, given, tmp_path)
 
@@ -41,6 +41,7 @@ def spread(count: int, end: float, draw: random.Random) -> Iterator[list[float]]
         yield moments
 
 
+@pytest.mark.parametrize("trials", AT_MOMENTS, indirect=True)
 def test_killed_at_random_moments_it_goes_on_to_the_same_output(trials: Trials, tally: Tally) -> None:
     whole, lost = trials.unbroken(), []
     for moments in spread(MOMENTS, whole.seconds, random.Random(trials.name)):
@@ -52,6 +53,7 @@ def test_killed_at_random_moments_it_goes_on_to_the_same_output(trials: Trials, 
     assert trials.orphans() == []
 
 
+@pytest.mark.parametrize("trials", AT_CHANGES, indirect=True)
 def test_killed_before_a_change_of_a_file_it_goes_on_to_the_same_output(trials: Trials, tally: Tally) -> None:
     whole, lost = trials.unbroken(), []
     count = min(len(whole.changes), scaled(1, 20 if trials.name in QUICK else 8))
@@ -88,6 +90,7 @@ def test_an_older_output_is_there_until_the_new_one_is(
     assert not lost, "\n".join(lost)
 
 
+@pytest.mark.nightly  # its processes import everything anew
 @pytest.mark.parametrize("name", ["embed", "finetune"] if FULL else ["embed"])
 def test_a_true_start_that_is_killed_goes_on(name: str, given: Path, tmp_path: Path, tally: Tally) -> None:
     trials, draw, lost = Trials(name, given, tmp_path), random.Random(name), []
