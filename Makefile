@@ -21,7 +21,7 @@ PEER_TESTS := $(wildcard tests/peers/test_*.py)
 .PHONY: help install demo test test-main test-compiled test-peers test-campaign test-device test-nightly campaign check docs bench bench-memory tables clean
 
 help:
-	@echo "make demo         convert, heal and fine-tune an encoder on licence texts; results in runs/demo"
+	@echo "make demo         find passages of long speeches, beside what people do today; results in runs/demo"
 	@echo "make test         every test (test-main, test-compiled, test-peers, test-campaign)"
 	@echo "make test-device  what runs on a GPU only"
 	@echo "make test-nightly what is too slow for make test: processes that import everything anew, more graphs, cases"
@@ -35,6 +35,7 @@ help:
 	@echo "                  appends to benchmarks/records; BENCH_OPTIONS: see longform benchmark --help"
 	@echo "make bench-memory peak memory of one pass against length; appends to benchmarks/records"
 	@echo "make tables       write the tables of README.md and docs from benchmarks/records"
+	@echo "make weights      train the adapter minilm-16k again (hours); DATA=FOLDER has the texts"
 	@echo "make clean        remove .venv and the caches (not runs/)"
 
 install: $(STAMP)
@@ -44,7 +45,7 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard src/longform/functional/nati
 	  || { echo "Longform needs Python 3.11 or newer; say which with: make PYTHON3=/path/to/python3 ..."; exit 1; }
 	@test -x $(PYTHON) || $(PYTHON3) -m venv $(VENV)
 	@echo "Installing Longform and what it needs into $(VENV) (once, a few minutes) ..."
-	$(PYTHON) -m pip install --disable-pip-version-check -c constraints.txt -e ".[docs,peers,compare,$(TESTED)]"
+	$(PYTHON) -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e ".[docs,peers,compare,$(TESTED)]"
 	@touch $@
 
 demo: $(STAMP)
@@ -120,6 +121,12 @@ test-oldest test-newest:
 	$(VERSIONS)/bin/python -m pip install --disable-pip-version-check uv
 	$(VERSIONS)/bin/uv pip install --python $(VERSIONS)/bin/python --upgrade --resolution $(RESOLUTION) -e ".[$(TESTED)]"
 	$(MAKE) VENV=$(VERSIONS) STAMP= PYTEST_OPTIONS="$(PYTEST_OPTIONS)" test-main
+
+# The adapter minilm-16k, trained again: DATA is the folder with the texts that benchmarks/weights.py names.
+.PHONY: weights
+DATA ?= ../shared/data
+weights: $(STAMP)
+	OMP_NUM_THREADS=1 $(PYTHON) -m benchmarks.weights --data $(DATA) --output runs/weights
 
 clean:
 	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist site src/*.egg-info

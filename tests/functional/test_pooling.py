@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from longform.choices import POOLINGS
 from longform.functional.masks import masked_mean
-from longform.functional.pooling import lead_mean, pooled, pooled_width
+from longform.functional.pooling import lead_mean, pooled, pooled_width, sublinear_weights
 from strategies import Text, generator, normal, seeds, texts
 from tolerances import assert_close
 
@@ -68,3 +68,17 @@ def test_the_first_state_stands_beside_the_mean_and_padding_is_blank(kind, mean)
     assert found.shape == (2, pooled_width(kind, 3))
     assert torch.equal(found[0], torch.cat([x[0, 0], mean(x, mask)[0]]))
     assert torch.equal(found[1], torch.zeros(6))
+
+
+@given(texts(lengths=st.integers(1, 12)), seeds)
+def test_a_repeated_token_weighs_the_root_of_its_count(text: Text, seed: int):
+    ids = torch.randint(0, 4, (text.batch, text.length), generator=generator(seed))
+    found = sublinear_weights(ids, text.valid)
+    for b in range(text.batch):
+        own = ids[b, text.valid[b]].tolist()
+        weights = [1 / math.sqrt(own.count(token)) for token in own]
+        expected = torch.zeros(text.length, dtype=torch.float64)
+        expected[text.valid[b]] = torch.tensor([len(own) * w / sum(weights) for w in weights], dtype=torch.float64)
+        assert_close(found[b], expected)
+    other = torch.where(text.valid, ids, 99)
+    assert torch.equal(sublinear_weights(other, text.valid), found)

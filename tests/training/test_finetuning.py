@@ -151,7 +151,7 @@ def _trained_steps(monkeypatch: pytest.MonkeyPatch, stop: int | None = None) -> 
         pytest.param(16, {"evaluations_per_epoch": 2}, {"checkpoint-16"}, marks=pytest.mark.nightly),
         # In the first epoch, before any evaluation.
         pytest.param(7, {}, {"checkpoint-6"}, marks=pytest.mark.nightly),
-        (5, {"save_every_steps": 2}, {"checkpoint-4"}),
+        pytest.param(5, {"save_every_steps": 2}, {"checkpoint-4"}, marks=pytest.mark.nightly),
         pytest.param(23, {"save_every_steps": 22}, {"checkpoint-22"}, marks=pytest.mark.nightly),
     ],
 )

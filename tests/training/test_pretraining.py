@@ -109,7 +109,7 @@ def test_bfloat16_polynomial_decay_and_gradient_checkpointing(texts: list[str], 
     assert result.validation_loss == pytest.approx(plain.validation_loss, rel=1e-3)
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_an_interrupted_run_ends_with_the_same_weights(
     stream: bool, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

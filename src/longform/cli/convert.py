@@ -98,6 +98,10 @@ def _add_pooling(made: Any) -> None:
         "(inverse document frequency, in the field text of records)",
     )  # fmt: skip
     made.add_argument(
+        "--sublinear-tf", type=bool, nargs="?", const=True, default=False,
+        help="a vector is a mean in which a token that a text has c times weighs sqrt(c) in all, instead of c",
+    )  # fmt: skip
+    made.add_argument(
         "--adapter", type=str | None, default=None,
         help="minilm-16k, or the folder that longform align --lora-rank wrote: the encoder that it was trained on is "
         "converted as it was then, and the adapter becomes part of its weights",
@@ -126,7 +130,8 @@ def run(settings: Any) -> None:
         memory_budget=settings.memory_budget, sink_tokens=settings.sink_tokens,
         projection_init=settings.projection_init, positions=settings.positions,
         task=settings.task, num_labels=settings.num_labels, classifier_pooling=settings.classifier_pooling,
-        idf=Files(tuple(settings.idf)) if settings.idf else None, adapter=settings.adapter,
+        idf=Files(tuple(settings.idf)) if settings.idf else None, sublinear_tf=settings.sublinear_tf,
+        adapter=settings.adapter,
     )  # fmt: skip
     result.save_pretrained(output, overwrite=settings.restart)
     print(result.report.summary())

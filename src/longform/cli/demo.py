@@ -1,18 +1,21 @@
-"""``longform demo``: conversion, distillation, fine-tuning and comparison on a bundled data set."""
+"""``longform demo``: what a long encoder finds, or learns to tell apart, beside its original, on bundled texts."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-from longform.cli.arguments import add_restart, command_parser
+from longform.choices import DEMO_TASKS
+from longform.cli.arguments import add_restart, command_parser, one_of
 
 
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
-        "demo", "Convert an encoder, distil it, fine-tune it on licence texts, compare it with the original, time it "
-        "and write a report: about 10 minutes on 2 CPU cores. Interrupted, it goes on when it is called again.",
+        "demo", "Search speeches for passages that were taken out of them, with a long encoder and with its original, "
+        "and write a report; or convert an encoder, distil it, and fine-tune it on licence texts. Minutes on 2 CPU "
+        "cores. Interrupted, it goes on when it is called again.",
     )  # fmt: skip
+    made.add_argument("--task", **one_of(DEMO_TASKS), default=DEMO_TASKS[0], help="find passages, or classify texts")
     made.add_argument("--output", type=Path, default=Path("runs/demo"), help="folder for model, report and records")
     made.add_argument("--seed", type=int, default=0, help="of the split, the order of texts, the head")
     add_restart(made, "what an earlier demo left in the folder")
@@ -24,4 +27,4 @@ def run(settings: Any) -> None:
     """Run the demo, or go on with it."""
     from longform.studies.demo.run import run_demo
 
-    run_demo(settings.output, seed=settings.seed, scale=settings.scale, restart=settings.restart)
+    run_demo(settings.output, task=settings.task, seed=settings.seed, scale=settings.scale, restart=settings.restart)

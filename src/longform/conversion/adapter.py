@@ -120,14 +120,18 @@ def read_adapter(folder: str | Path) -> Adapter:
         raise ConversionError(f"{place} cannot be read as an adapter ({error}); it may be incomplete") from error
 
 
-def write_account(folder: Path, *, report: Mapping[str, Any], key: str, token_weights: Tensor | None) -> None:
+def write_account(
+    folder: Path, *, report: Mapping[str, Any], key: str, token_weights: Tensor | None, sublinear_tf: bool
+) -> None:
     """Write what an adapter has beside PEFT's files.
 
     ``report``: the conversion's; ``key``: of the weights that the adapter changes; ``token_weights``: (vocabulary,),
-    rounded to float16.
+    rounded to float16; ``sublinear_tf``: whether its vectors are pooled so.
     """
     options = dict(report["options"]) | {name: report[name] for name in ("max_length", "positions")}
     options["sharing"] = options.pop("projection_sharing")
+    if sublinear_tf:
+        options["sublinear_tf"] = True
     if options["projection"] != "linear":
         del options["projection_init"]  # of no consequence
     source = Path(report["source"]).name if Path(report["source"]).is_dir() else report["source"]

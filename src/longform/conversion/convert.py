@@ -16,7 +16,7 @@ from longform.conversion.adapter import adapter_folder, read_adapter
 from longform.conversion.families import family_of
 from longform.conversion.family import Family
 from longform.conversion.head_plan import HeadPlan, plan_head
-from longform.conversion.idf import idf_pooled
+from longform.conversion.idf import idf_pooled, sublinear
 from longform.conversion.lengthening import lengthen, lengthened_tokenizer
 from longform.conversion.report import ConversionReport, NewTensor, TensorRecord
 from longform.conversion.saving import OWN_FILE, conversion_folder
@@ -104,6 +104,7 @@ def convert(
     classifier_pooling: str | None = None,
     tokenizer: Any = None,
     idf: Any = None,
+    sublinear_tf: bool = False,
     adapter: str | Path | None = None,
 ) -> ConversionResult:
     """Convert a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, MPNet, ModernBERT, EuroBERT, NomicBERT, GTE
@@ -125,6 +126,8 @@ def convert(
     ``idf``: texts (names of files, or in memory) in which tokens are counted: the result is a sentence-transformers
     folder whose mean weights each token by its inverse document frequency there (``longform.conversion.idf``).
 
+    ``sublinear_tf``: the mean weights a token that a text has c times as sqrt(c) tokens: of a long text, what it says
+    once is not drowned by what it says all the time. Texts without repetition keep their vectors.
     ``adapter``: the folder that ``longform align --lora-rank`` wrote, or a name of ``longform.conversion.shipped``: the
     encoder that it was trained on is converted as it was then, and the adapter becomes part of its weights.
 
@@ -146,7 +149,8 @@ def convert(
         made = _lengthened(opened, attention | chosen, **how)
     else:
         made = _converted(opened, chosen, attention=attention, **how)
-    return made if idf is None else _with_idf(made, idf)
+    made = made if idf is None else _with_idf(made, idf)
+    return _with_sublinear_tf(made) if sublinear_tf else made
 
 
 def _adapted(source: Any, adapter: str | Path, given: dict[str, Any]) -> ConversionResult:
@@ -175,6 +179,15 @@ def _with_idf(made: ConversionResult, texts: Any) -> ConversionResult:
     )
     made.report.notes.append("a text's vector is the mean of its tokens, weighted by inverse document frequency")
     return replace(made, sentence_folder=folder)
+
+
+def _with_sublinear_tf(made: ConversionResult) -> ConversionResult:
+    if made.report.task != "encoder":
+        raise ConversionError(
+            f'sublinear_tf is for task="encoder", whose vectors are pooled; here task="{made.report.task}"'
+        )
+    made.report.notes.append("in a text's vector a token that it has c times weighs sqrt(c) in all")
+    return replace(made, sentence_folder=sublinear(made.sentence_folder, width=made.model.config.hidden_size))
 
 
 def _lengthened(source: Source, options: dict[str, Any], *, max_length: int, positions: str) -> ConversionResult:

@@ -1,7 +1,8 @@
-"""Pooling by inverse document frequency: a token that few texts have weighs more in the mean.
+"""What a token weighs in a mean: more where few texts have it (inverse document frequency), less where its own text
+has it often (``sublinear_tf``).
 
-In a folder it is sentence-transformers' own module WordWeights before a pooling by the mean, so that vectors are the
-same wherever the folder is loaded.
+In a folder the first is sentence-transformers' own module WordWeights before a pooling by the mean, so that vectors are
+the same wherever the folder is loaded; the second a module of ours.
 """
 
 import tempfile
@@ -34,7 +35,7 @@ def idf_pooled(
     """
     if tokenizer is None:
         raise ConversionError("idf counts tokens, and the source has no tokenizer: give it (tokenizer=...)")
-    _parted(folder, width)  # what cannot be is better refused before texts are read
+    _parted(folder, width, WEIGHTS)  # what cannot be is better refused before texts are read
     lower = folder is not None and bool(folder.encoder_options.get("do_lower_case"))
     size = max(vocabulary, 1 + max(tokenizer.get_vocab().values()))
     documents = (each.text.lower() if lower else each.text for each in read_documents(source_of(texts)))
@@ -43,11 +44,27 @@ def idf_pooled(
 
 def weighted(folder: SentenceFolder | None, tokenizer: Any, weights: np.ndarray, *, width: int) -> SentenceFolder:
     """The same with the ``weights`` (vocabulary,) of token ids; those that ``folder`` has already are replaced."""
-    folder, modules, place = _parted(folder, width)
     kinds = require(MODULES, extra="embed")
     names = {number: word for word, number in tokenizer.get_vocab().items()}
     listed = [names.get(number, f"id {number}") for number in range(len(weights))]
-    added = _one_module(kinds.WordWeights(listed, dict(zip(listed, weights.tolist(), strict=True))), place)
+    return _inserted(folder, kinds.WordWeights(listed, dict(zip(listed, weights.tolist(), strict=True))), width)
+
+
+def sublinear(folder: SentenceFolder | None, *, width: int) -> SentenceFolder:
+    """The modules of ``folder`` (None: a pooling alone), with SublinearTF before the pooling.
+
+    Raises ConversionError where the pooling is no mean, MissingDependencyError without sentence-transformers.
+    """
+    require(MODULES, extra="embed")
+    from longform.conversion.sublinear_tf import SublinearTF
+
+    return _inserted(folder, SublinearTF(), width)
+
+
+def _inserted(folder: SentenceFolder | None, module: Any, width: int) -> SentenceFolder:
+    """The modules of ``folder`` with ``module`` before the mean, in place of one of its kind."""
+    folder, modules, place = _parted(folder, width, type(module).__name__)
+    added = _one_module(module, place)
     modules[place:place] = added.modules[1:]
     numbered = [module | {"idx": at, "name": str(at)} for at, module in enumerate(modules)]
     return replace(folder, modules=numbered, files=folder.files | added.files)
@@ -68,11 +85,11 @@ def idf(texts: Iterable[str], tokenizer: Any, vocabulary: int) -> np.ndarray:
     return np.log((2 + total) / (1 + having))
 
 
-def _parted(folder: SentenceFolder | None, width: int) -> tuple[SentenceFolder, list[dict[str, Any]], int]:
-    """The folder, its modules but for weights of tokens, and the place of its mean among these."""
+def _parted(folder: SentenceFolder | None, width: int, kind: str) -> tuple[SentenceFolder, list[dict[str, Any]], int]:
+    """The folder, its modules but for those of a ``kind``, and the place of its mean among these."""
     kinds = require(MODULES, extra="embed")
     folder = _one_module(kinds.Pooling(width)) if folder is None else folder
-    modules = [module for module in folder.modules if kind_of(module) != WEIGHTS]
+    modules = [module for module in folder.modules if kind_of(module) != kind]
     return folder, modules, _place_of_mean(kinds, modules, folder.files)
 
 

@@ -20,9 +20,11 @@ TASKS = {
 }  # fmt: skip
 KEPT = (
     "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "WeightedLayerPooling", "WordWeights", "LSTM", "CNN",
-    "SpladePooling", "SparseAutoEncoder", "MultiVectorMask", "HierarchicalTokenPooling",
+    "SpladePooling", "SparseAutoEncoder", "MultiVectorMask", "HierarchicalTokenPooling", "SublinearTF",
 )  # fmt: skip
-PACKAGES = ("sentence_transformers.", "pylate.models.")  # a MultiVectorEncoder reads the second's folders too
+SUBLINEAR_TF = "longform.conversion.sublinear_tf.SublinearTF"
+# A MultiVectorEncoder reads PyLate's folders too.
+PACKAGES = ("sentence_transformers.", "pylate.models.", "longform.conversion.")
 LENGTHS = ("max_seq_length", "document_length")  # tokens at which texts are cut
 LOADERS = {name: name for name in ("CrossEncoder", "SparseEncoder", "MultiVectorEncoder")}
 LOADERS["ColBERT"] = "MultiVectorEncoder"  # PyLate's

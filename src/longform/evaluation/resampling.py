@@ -1,5 +1,6 @@
 """Intervals of means, and of differences between two, by the bootstrap: items are drawn anew with replacement."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,3 +32,8 @@ def bootstrap(values: np.ndarray, *, seed: int = 0) -> Interval:
     ]
     low, high = np.percentile(np.concatenate(means), OUTSIDE)
     return Interval(float(values.mean()), float(low), float(high))
+
+
+def difference_of(one: Sequence[float], other: Sequence[float]) -> Interval:
+    """How much better ``one`` is than ``other``, item by item: the paired bootstrap."""
+    return bootstrap(np.array(one) - np.array(other))

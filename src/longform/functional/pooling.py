@@ -33,6 +33,19 @@ def lead_weights(mask: Tensor | None, *, batch: int, length: int, device: torch.
     return weight / weight.sum(dim=1, keepdim=True).clamp(min=torch.finfo(dtype).tiny)
 
 
+def sublinear_weights(ids: Tensor, mask: Tensor) -> Tensor:
+    """Weights float32 (B, n) of token ids (B, n): 1 / sqrt(c) of a token that its text has c times, times what makes
+    their mean over the text 1. ``mask`` bool (B, n): padding weighs nothing and is not counted.
+    """
+    weights = torch.zeros(ids.shape, dtype=torch.float32, device=ids.device)
+    for row, (own, real) in enumerate(zip(ids, mask, strict=True)):
+        _, place, counts = torch.unique(own[real], return_inverse=True, return_counts=True)
+        if len(counts):
+            share = counts[place].float().rsqrt()
+            weights[row, real] = share / share.mean()
+    return weights
+
+
 def first_state(hidden: Tensor, mask: Tensor | None) -> Tensor:
     """The state of the first token of text (CLS): hidden (B, n, D), bool mask (B, n) or None -> (B, D).
 

@@ -12,7 +12,13 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import cached_file
 
-from longform.conversion.sentence_transformers_folder import ENCODER_FILE, ENCODERS, kind_of, loader_of
+from longform.conversion.sentence_transformers_folder import (
+    ENCODER_FILE,
+    ENCODERS,
+    SUBLINEAR_TF,
+    kind_of,
+    loader_of,
+)
 from longform.errors import CheckpointError, ConfigurationError, require
 from longform.inference.weights import quiet_transformers, reading
 from longform.runs import files
@@ -95,9 +101,8 @@ def sentence_modules(source: str | Path) -> SentenceModules:
         raise CheckpointError(
             f'"{source}" gives no vectors of texts: sentence_transformers.{kind}("{source}") gives {OTHER_KINDS[kind]}'
         )
-    package = require("sentence_transformers", extra="embed")
     with quiet_transformers(), reading(f'"{source}"', source):
-        loaded = package.SentenceTransformer(str(source), device="cpu")
+        loaded = load_sentence_transformer(source, device="cpu")
     first, *rest = loaded
     if not hasattr(first, "auto_model"):
         raise CheckpointError(
@@ -113,6 +118,17 @@ def sentence_modules(source: str | Path) -> SentenceModules:
         prompt=loaded.default_prompt_name, truncate_dim=loaded.truncate_dim, max_length=loaded.max_seq_length,
         lower_case=bool(getattr(first, "do_lower_case", False)),
     )  # fmt: skip
+
+
+def load_sentence_transformer(source: str | Path, **options: Any) -> Any:
+    """The SentenceTransformer of a folder or hub name; our own module is known to it, and no other foreign code is.
+
+    Raises MissingDependencyError, and what sentence-transformers raises.
+    """
+    package = require("sentence_transformers", extra="embed")
+    from longform.conversion.sublinear_tf import SublinearTF
+
+    return package.SentenceTransformer._load_with_module_classes(str(source), {SUBLINEAR_TF: SublinearTF}, **options)
 
 
 def _check_routes(modules: Sequence[Any], source: str | Path) -> None:

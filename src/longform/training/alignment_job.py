@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from longform.data.special_tokens import special_tokens
-from longform.errors import ConfigurationError, require
+from longform.errors import ConfigurationError
 from longform.inference.loading import checked_limit
+from longform.inference.sentence_modules import load_sentence_transformer
 from longform.inference.weights import quiet_transformers, reading
 from longform.runs.digest import content_key
 from longform.runs.pictures import optional
@@ -140,7 +141,10 @@ class AlignmentJob(MeasuredJob):
         super().save(run, folder)
         if self.adapter is not None:
             origin = self.opened.origin
-            self.adapter.save(folder, report=origin.conversion, token_weights=origin.token_weights())
+            self.adapter.save(
+                folder, report=origin.conversion, token_weights=origin.token_weights(),
+                sublinear_tf=any(type(module).__name__ == "SublinearTF" for module in self.sentences),
+            )  # fmt: skip
         measured = [Found(*(row[name] for name in Found._fields)) for row in run.records.of("evaluation")]
         end = run.records.last("end") or {}
         heldout = (measured[-1].queries, measured[-1].documents) if measured else (0, 0)
@@ -153,7 +157,6 @@ class AlignmentJob(MeasuredJob):
 
     def load(self, folder: Path) -> None:
         """See Job."""
-        package = require("sentence_transformers", extra="embed")
         with quiet_transformers(), reading(f'"{folder}"', folder):
-            trained = package.SentenceTransformer(str(folder), device=self.device.type)
+            trained = load_sentence_transformer(folder, device=self.device.type)
         self.sentences.load_state_dict(trained.state_dict())

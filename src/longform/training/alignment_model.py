@@ -16,8 +16,9 @@ from longform.conversion.idf import WEIGHTS as WORD_WEIGHTS
 from longform.conversion.saving import OWN_FILE
 from longform.conversion.sentence_transformers_folder import REQUIREMENTS, SETTINGS_FILE
 from longform.conversion.shipped import local_source
-from longform.errors import ConfigurationError, require
+from longform.errors import ConfigurationError
 from longform.inference.encoders import Encoder
+from longform.inference.sentence_modules import load_sentence_transformer
 from longform.inference.weights import quiet_transformers, reading
 from longform.models.configuration_linformer import LinformerConfig
 from longform.runs.files import read_json
@@ -140,11 +141,10 @@ def open_sentence_model(model: Any, before: str | Path | None, device: torch.dev
 
 
 def _opened(source: str, before: str | Path | None, device: torch.device) -> OpenedModel:
-    package = require("sentence_transformers", extra="embed")
     source = local_source(source)
     encoder = Encoder.from_pretrained(source, device=device.type)
     with quiet_transformers(), reading(f'the model "{source}"', source):
-        sentences = package.SentenceTransformer(source, device=device.type, model_kwargs={"dtype": torch.float32})
+        sentences = load_sentence_transformer(source, device=device.type, model_kwargs={"dtype": torch.float32})
     ends_unit = type(sentences[-1]).__name__ == "Normalize"
     modules = tuple(sentences)[1 : -1 if ends_unit else None]
     own = replace(encoder, model=sentences[0].auto_model, folder=encoder.folder._replace(modules=modules))

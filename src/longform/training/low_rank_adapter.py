@@ -53,8 +53,11 @@ class LowRankAdapter:
         for name, parameter in self.encoder.named_parameters():
             parameter.requires_grad_(name in self.learned)
 
-    def save(self, folder: Path, *, report: Mapping[str, Any] | None, token_weights: Tensor | None) -> None:
-        """PEFT's two files in a folder of their own; of a conversion, with its ``report``, what ``convert`` needs."""
+    def save(self, folder: Path, *, report: Mapping[str, Any] | None, **pooling: Any) -> None:
+        """PEFT's two files in a folder of their own; of a conversion, with its ``report``, what ``convert`` needs.
+
+        ``pooling``: ``token_weights`` and ``sublinear_tf``, as ``write_account`` takes them.
+        """
         place = folder / FOLDER
         place.mkdir()
         config = self.wrapped.peft_config["default"]
@@ -62,4 +65,4 @@ class LowRankAdapter:
         config.save_pretrained(str(place))
         save_file(self.saved, place / WEIGHTS)
         if report is not None:
-            write_account(place, report=report, key=self.changes, token_weights=token_weights)
+            write_account(place, report=report, key=self.changes, **pooling)

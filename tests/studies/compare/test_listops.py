@@ -88,6 +88,7 @@ def test_impossible_shapes_are_refused(wrong):
         ListOpsShape(**wrong)
 
 
+@pytest.mark.nightly
 def test_the_baseline_knows_the_outermost_operation_and_no_more():
     task = open_task("listops", length=40, progress=False).task
     labels_after = defaultdict(Counter)

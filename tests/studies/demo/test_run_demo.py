@@ -22,7 +22,7 @@ class Interruption(BaseException):
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "demo"
     said = []
-    results = run_demo(folder, scale="tiny", say=said.append)
+    results = run_demo(folder, task="classify", scale="tiny", say=said.append)
     return folder, results, "\n".join(said)
 
 
@@ -117,7 +117,7 @@ def test_a_finished_demo_is_only_summed_up(finished, monkeypatch):
     monkeypatch.setattr(steps, "prepare", None)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     said = []
-    assert run_demo(folder, scale="tiny", say=said.append) == results
+    assert run_demo(folder, task="classify", scale="tiny", say=said.append) == results
     assert "finished" in said[0]
     assert "accuracy" in said[-1]
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
@@ -125,7 +125,7 @@ def test_a_finished_demo_is_only_summed_up(finished, monkeypatch):
 
 def test_another_seed_in_the_same_folder_is_refused(finished):
     with pytest.raises(ConfigurationError, match=r"seed: 0 there, 1 now.*--restart"):
-        run_demo(finished[0], scale="tiny", seed=1)
+        run_demo(finished[0], task="classify", scale="tiny", seed=1)
 
 
 def _interrupt(monkeypatch, callback, place):
@@ -156,6 +156,7 @@ def _beginnings(monkeypatch):
     return begun
 
 
+@pytest.mark.nightly
 def test_interrupted_anywhere_it_goes_on_to_the_same_result(finished, tmp_path, monkeypatch, no_measuring):
     folder = tmp_path / "demo"
     begun = _beginnings(monkeypatch)
@@ -163,15 +164,15 @@ def test_interrupted_anywhere_it_goes_on_to_the_same_result(finished, tmp_path, 
         with monkeypatch.context() as patched:
             _interrupt(patched, "on_step_end", place)
             with pytest.raises(Interruption):
-                run_demo(folder, scale="tiny", say=lambda _: None)
+                run_demo(folder, task="classify", scale="tiny", say=lambda _: None)
         assert (folder / "work" / at).is_dir()
         assert not (folder / "model").exists()
     with monkeypatch.context() as patched:
         patched.setattr(steps, "place_model", _raise)
         with pytest.raises(Interruption):
-            run_demo(folder, scale="tiny", say=lambda _: None)
+            run_demo(folder, task="classify", scale="tiny", say=lambda _: None)
     said = []
-    results = run_demo(folder, scale="tiny", say=said.append)
+    results = run_demo(folder, task="classify", scale="tiny", say=said.append)
     assert said[0].startswith("Going on where it was interrupted")
     assert begun == [("distilling", 0), ("distilling", 2), *[("fine-tuning", step) for step in (0, 10, 0)]]
     for name in ("test longform", "test original"):
@@ -192,12 +193,12 @@ def test_a_restart_clears_only_a_demo(tmp_path, monkeypatch):
     (folder / "mine.txt").write_text("kept")
     monkeypatch.setattr(steps, "prepare", _raise)
     with pytest.raises(ConfigurationError, match="not empty"):
-        run_demo(tmp_path, scale="tiny")
+        run_demo(tmp_path, task="classify", scale="tiny")
     with pytest.raises(ConfigurationError, match="not made by the demo"):
-        run_demo(tmp_path, scale="tiny", restart=True)
+        run_demo(tmp_path, task="classify", scale="tiny", restart=True)
     (folder / "mine.txt").rename(tmp_path / "mine.txt")
     with pytest.raises(Interruption):
-        run_demo(folder, scale="tiny", restart=True)
+        run_demo(folder, task="classify", scale="tiny", restart=True)
     assert json.loads((folder / "demo.json").read_text()) == {"seed": 0, "scale": "tiny"}
     assert not (folder / "results.json").exists()
     assert (tmp_path / "mine.txt").read_text() == "kept"
@@ -209,7 +210,7 @@ def test_a_damaged_state_says_what_to_do(tmp_path, damaged):
     (tmp_path / "results.json").write_text("{}")
     (tmp_path / damaged).write_text('{"seed": ')
     with pytest.raises(CheckpointError, match="--restart"):
-        run_demo(tmp_path, scale="tiny")
+        run_demo(tmp_path, task="classify", scale="tiny")
 
 
 def test_an_unknown_scale(tmp_path):

@@ -33,6 +33,7 @@ def source(tmp_path_factory, tiny_tokenizer):
     return str(save_bert(tmp_path_factory.mktemp("model"), tiny_tokenizer))
 
 
+@pytest.mark.nightly
 def test_models_fine_tune_on_the_same_texts_and_go_on(data, source, tmp_path, monkeypatch):
     amounts = {name: Amount(12, 6, 24) for name in ("RTE", "IMDB")}
     scale = Table2Scale(source, amounts, epochs=1, learning_rate=1e-3, batch_size=6)

@@ -76,7 +76,7 @@ def test_a_failing_profiler_loses_no_time(monkeypatch: pytest.MonkeyPatch) -> No
     assert not of(events, "missing")
 
 
-@pytest.mark.parametrize("task", ["memory", "time"])
+@pytest.mark.parametrize("task", ["memory", pytest.param("time", marks=pytest.mark.nightly)])
 def test_one_that_fails_does_not_stop_the_others(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(shape: Shape) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")

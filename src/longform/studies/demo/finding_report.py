@@ -1,0 +1,100 @@
+"""The page of the demo's first task, and what it says in one line.
+
+``rows``: the records of ``compare_retrieval``, the Longform's first.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longform.evaluation.resampling import difference_of
+from longform.runs.page import Block, Cards, Code, Heading, Picture, Table, write_page
+from longform.runs.pictures import finish, picture
+
+Rows = Sequence[Mapping[str, Any]]
+MEASURE = "ndcg@10"
+LONGFORM, OTHER = "#0b7a75", "#b8b2a7"
+
+
+def gain(rows: Rows) -> str:
+    """What the Longform finds beside the original cut at its limit, and how sure that is."""
+    longform, cut = rows[0], next(row for row in rows if row["strategy"] == "cut")
+    found = difference_of(longform["per_query"], cut["per_query"])
+    return (
+        f"{MEASURE} {longform[MEASURE]:.1f} by Longform, {cut[MEASURE]:.1f} by the original cut at its limit: "
+        f"{found.mean:+.1f} points (95 % interval {found.low:+.1f} to {found.high:+.1f})"
+    )
+
+
+def shown_scores(rows: Rows) -> str:
+    """The score of each contender."""
+    return ", ".join(f"{row['name']} {row[MEASURE]:.1f}" for row in rows)
+
+
+def write_report(
+    path: Path, results: Mapping[str, Any], examples: Sequence[tuple[str, str]], environment: Mapping[str, Any], *,
+    folder: str, pictures: Path,
+) -> None:  # fmt: skip
+    """Write the page; ``examples``: queries, and the ids of the speeches that they were taken from."""
+    speeches, passages = results["speeches"]["rows"], results["passages"]["rows"]
+    facts = results["prepare"]
+    blocks: list[Block] = [
+        f"{gain(speeches)}.",
+        Cards([
+            ("Longform", f"{speeches[0][MEASURE]:.1f}", f"{MEASURE}, one vector a speech"),
+            *((row["name"], f"{row[MEASURE]:.1f}", "the same") for row in speeches[1:4]),
+        ]),
+        f"{facts['queries']} passages were taken out of {facts['documents']} speeches ({facts['words']:,} words), none "
+        "from the beginning of one. Each is to find the speech that it comes from among all of them: the words "
+        "themselves are not there any more.",
+        *_compared("One vector a speech", speeches, pictures / "speeches.png"),
+        *_compared("The best passage of each speech", passages, pictures / "passages.png"),
+        "In chunks, a passage is read alone. The Longform reads the speech as a whole, and its passages know the rest.",
+        Heading("Passages that were asked for"),
+        *(block for query, speech in examples for block in (Heading(speech, 3), query)),
+        Heading("What to do next"),
+        "Search documents of your own in a page, or from the shell:",
+        Code(
+            f"longform serve {folder}/model --open\n\n"
+            f"longform embed {folder}/model YOUR_TEXTS --output vectors.parquet\n"
+            f"longform embed {folder}/model YOUR_TEXTS --chunk-tokens 256 --output passages.parquet\n"
+            f"longform align {folder}/model YOUR_PAIRS.jsonl --output my-encoder\n"
+            "longform demo --task classify"
+        ),
+    ]  # fmt: skip
+    foot = "; ".join(f"{name} {value}" for name, value in environment.items())
+    write_page(path, "Find what stands deep in long documents", blocks, foot=foot)
+
+
+def _compared(title: str, rows: Rows, path: Path) -> list[Block]:
+    draw_scores(rows, path)
+    shown = [
+        [row["name"], f"{row[MEASURE]:.1f}", "{:.1f} to {:.1f}".format(*row["interval"]), f"{row['recall@1']:.1f}",
+         _beside(rows[0], row), f"{row['seconds']:,.1f}"]
+        for row in rows
+    ]  # fmt: skip
+    heads = ["", MEASURE, "95 % interval", "found first, %", "Longform is better by", "seconds"]
+    return [
+        Heading(title), Table(heads, shown),
+        Picture.read(path, f"bars with intervals: {MEASURE} of {len(rows)} contenders, {title.lower()}"),
+    ]  # fmt: skip
+
+
+def _beside(longform: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    if row is longform:
+        return ""
+    found = difference_of(longform["per_query"], row["per_query"])
+    return f"{found.mean:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
+
+
+def draw_scores(rows: Rows, path: Path) -> None:
+    """A bar for each contender, best below, with its interval."""
+    ordered = sorted(rows, key=lambda row: -row[MEASURE])
+    with picture(path, 8.0, 0.8 + 0.4 * len(rows)) as axes:
+        for place, row in enumerate(ordered):
+            low, high = row["interval"]
+            axes.barh(place, row[MEASURE], color=LONGFORM if row is rows[0] else OTHER)
+            axes.plot([low, high], [place, place], color="#333333", linewidth=1.2)
+        axes.set_yticks(range(len(ordered)), [row["name"] for row in ordered])
+        axes.invert_yaxis()
+        finish(axes, "", f"{MEASURE}, with 95 % intervals", "", xlim=(0, 100))

@@ -1,0 +1,99 @@
+"""The demo that finds: what is taken out and asked for, what it writes, that it goes on."""
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import make_sentence_transformer, save_bert, save_longform
+
+import longform
+from longform.data.text import Document
+from longform.errors import ConfigurationError
+from longform.studies.demo import finding
+from longform.studies.demo.run import run_demo
+
+WORDS = ["near", "far", "good", "bad", "short", "long", "iron", "river", "fruit", "metal"]
+
+
+@pytest.fixture(scope="module")
+def speeches() -> list[Document]:
+    draw = random.Random(1)
+    sentences = [[f"The {' '.join(draw.choices(WORDS, k=7))}." for _ in range(12)] for _ in range(8)]
+    return [Document(f"speech-{place}", " ".join(each), {}) for place, each in enumerate(sentences)]
+
+
+@pytest.fixture
+def models(tiny_tokenizer: Any, tmp_path: Path, speeches: list[Document], monkeypatch: pytest.MonkeyPatch) -> None:
+    pooling = {"pooling_mode_mean_tokens": True}
+    long = make_sentence_transformer(
+        save_longform(tmp_path / "long", tiny_tokenizer, max_position_embeddings=640, attention_window=80),
+        pooling=pooling, normalise=True,
+    )  # fmt: skip
+    short = make_sentence_transformer(save_bert(tmp_path / "short", tiny_tokenizer), pooling=pooling, normalise=True)
+    monkeypatch.setattr(finding, "local_source", {finding.LONGFORM: str(long), finding.ORIGINAL: str(short)}.get)
+    monkeypatch.setattr(finding, "speeches", lambda: speeches)
+
+
+def test_passages_are_taken_out_and_from_behind_the_beginning(speeches: list[Document]) -> None:
+    scale = finding.FindingScale(speeches=4, queries=2, beginning=120, chunk_tokens=24)
+    asked = finding.passages(speeches, scale, seed=0)
+    assert [document.id for document in asked.documents] == ["speech-0", "speech-2", "speech-4", "speech-6"]
+    assert len(asked.queries) == 8
+    whole, parted = ({each.id: each.text for each in some} for some in (speeches, asked.documents))
+    for query, speech in zip(asked.queries, asked.relevant, strict=True):
+        assert query in whole[speech][100:]
+        assert query not in parted[speech]
+    for name, text in parted.items():
+        assert text[:120] == whole[name][:120]
+        lost = sum(len(query) for query, speech in zip(asked.queries, asked.relevant, strict=True) if speech == name)
+        assert abs(len(whole[name]) - lost - len(text)) <= 4  # spaces
+    assert finding.passages(speeches, scale, seed=0) == asked
+    assert finding.passages(speeches, scale, seed=1).queries != asked.queries
+
+
+@pytest.mark.usefixtures("models")
+def test_it_writes_a_report_and_a_model_and_is_then_only_summed_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, said = tmp_path / "demo", []
+    results = run_demo(folder, scale="tiny", say=said.append)
+    rows = results["speeches"]["rows"]
+    assert [row["name"] for row in rows[:4]] == [
+        "longform, whole text", "original, cut", "original, chunks averaged", "BM25"
+    ]  # fmt: skip
+    assert all(len(row["per_query"]) == 6 for row in rows + results["passages"]["rows"])
+    gain = sum(rows[0]["per_query"]) / 6 - sum(rows[1]["per_query"]) / 6
+    summary = said[-1].splitlines()
+    assert f"{gain:+.1f} points (95 % interval" in summary[0]
+    assert f"longform serve {folder}/model --open" in summary[-1]
+    page = (folder / "report.html").read_text()
+    assert f"{gain:+.1f} points" in page
+    assert page.count("data:image/png;base64,") == 2
+    assert re.search(r'(src|href|url)\s*[=(](?!"data:image/png;base64,)', page) is None
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    assert [row["record"] for row in records] == ["run"] + ["speeches"] * 7 + ["passages"] * 3
+    assert longform.Encoder.from_pretrained(folder / "model").encode(["good"]).shape == (1, 24)
+    monkeypatch.setattr(finding, "compared", None)
+    assert run_demo(folder, scale="tiny", say=said.append) == results
+    with pytest.raises(ConfigurationError, match=r'task: "?find"? there, "?classify"? now'):
+        run_demo(folder, task="classify", scale="tiny")
+
+
+@pytest.mark.usefixtures("models")
+def test_interrupted_it_does_not_repeat_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared, done = finding.compared, []
+
+    def stopping(*models: Any, score: str, chunk_tokens: int) -> Any:
+        done.append(score)
+        if done == ["document", "best-chunk"]:
+            raise KeyboardInterrupt
+        return compared(*models, score=score, chunk_tokens=chunk_tokens)
+
+    monkeypatch.setattr(finding, "compared", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(tmp_path / "demo", scale="tiny", say=lambda _: None)
+    run_demo(tmp_path / "demo", scale="tiny", say=lambda _: None)
+    assert done == ["document", "best-chunk", "best-chunk"]
