@@ -57,9 +57,7 @@ def drive(source: str, output: str, actors: int) -> dict[str, float]:
 
     settings = InferenceSettings(text_field="text", engine="ray", actors=actors, progress=False)
     with patch.object(parts_run, "RayEngine", Watched):
-        result = parts_run.run_parts(
-            partial(prepare_nothing, settings=settings), "nothing", [source], output, settings
-        )
+        result = parts_run.run_parts(partial(prepare_nothing, settings=settings), "nothing", [source], output, settings)
     return {
         "documents": result.documents, "seconds": result.seconds, "before": before, "peak": process_peak(),
         "parts": len(list(Path(output).glob("part-*"))),

@@ -1,7 +1,9 @@
 """Output in parts: the same records as in one file, once each, whatever ends the command in between."""
 
+import errno
 import gzip
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -125,6 +127,21 @@ def test_what_is_broken_off_goes_on(
     (output / "mine.txt").write_text("stays")
     assert longform.embed(longform_folder, given / "a.jsonl", output, SETTINGS, restart=True).documents == 30
     assert (len(parts(output)), (output / "mine.txt").read_text()) == (5, "stays")
+
+
+def test_a_full_disk_is_no_fault_of_a_row(
+    longform_folder: Path, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(records: Any, file: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    output = tmp_path / "out"
+    monkeypatch.setattr(part_worker, "write_parquet", full)
+    with pytest.raises(OSError, match=r"No space left on device: .*part-000000-000000\.parquet"):
+        longform.embed(longform_folder, given, output, SETTINGS, on_error="skip")
+    monkeypatch.undo()
+    assert (parts(output), manifest(output)) == ({}, [])
+    assert longform.embed(longform_folder, given, output, SETTINGS, on_error="skip").records == 90
 
 
 def test_changed_inputs_are_noticed(longform_folder: Path, given: Path, tmp_path: Path) -> None:

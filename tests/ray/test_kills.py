@@ -25,7 +25,7 @@ class Job:
 
     def __init__(self, cluster: Any, source: Path, output: Path) -> None:
         self.cluster, self.source, self.output = cluster, source, output
-        self.nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+        self.nodes = [self.new_node() for _ in range(2)]
         self.command: Any = None
 
     def start(self) -> None:
@@ -59,7 +59,16 @@ class Job:
 
     def kill_node(self) -> None:
         self.cluster.remove_node(self.nodes.pop(random.randrange(2)), allow_graceful=False)
-        self.nodes.append(self.cluster.add_node(num_cpus=1))
+        self.nodes.append(self.new_node())
+
+    def new_node(self) -> Any:
+        """One more node; where the machine is so busy that Ray gives it up after 30 seconds, once more."""
+        for _ in range(5):
+            try:
+                return self.cluster.add_node(num_cpus=1)
+            except Exception as error:  # Ray raises no other
+                print(error)
+        raise TimeoutError("no node has started")
 
 
 def _title(process: Any) -> str:

@@ -43,6 +43,7 @@ class PartWorker:
         ``alone``: one document at a time, whose number in the part is left in a file meanwhile, and without those whose
         numbers are in ``but``, which killed a worker. Raises, for a row that fails, unless rows are skipped.
         """
+        computing(self._place, part).unlink(missing_ok=True)
         report, failed = ReadReport(), _Failed(self._skip)
         reader = Reader(**self._prepared.reading, report=report)
         documents = list(part_documents(part, reader, failed.add))
