@@ -12,17 +12,17 @@ TESTED := demo,dev,mteb,bm25,serve,onnx,openvino
 BENCH_OPTIONS ?=
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(PYTHON) -m pytest $(PYTEST_OPTIONS)
 
-# torch.compile, and the packages that tests/peers compares with, have processes of their own.
-APART := compiled peers device campaign
+# torch.compile, the packages that tests/peers compares with, and Ray have processes of their own.
+APART := compiled peers device campaign ray
 COMPILED_TESTS := $(wildcard tests/compiled/test_*.py)
 PEER_TESTS := $(wildcard tests/peers/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-main test-compiled test-peers test-campaign test-device test-nightly campaign check docs bench bench-memory tables clean
+.PHONY: help install demo test test-main test-compiled test-peers test-ray test-campaign test-device test-nightly campaign check docs bench bench-memory tables clean
 
 help:
 	@echo "make demo         find passages of long speeches, beside what people do today; results in runs/demo"
-	@echo "make test         every test (test-main, test-compiled, test-peers, test-campaign)"
+	@echo "make test         every test (test-main, test-compiled, test-peers, test-ray, test-campaign)"
 	@echo "make test-device  what runs on a GPU only"
 	@echo "make test-nightly what is too slow for make test: processes that import everything anew, more graphs, cases"
 	@echo "make campaign     kills, full disks, broken files, sanitizers, for hours; a small part of it is test-campaign;"
@@ -45,13 +45,13 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard src/longform/functional/nati
 	  || { echo "Longform needs Python 3.11 or newer; say which with: make PYTHON3=/path/to/python3 ..."; exit 1; }
 	@test -x $(PYTHON) || $(PYTHON3) -m venv $(VENV)
 	@echo "Installing Longform and what it needs into $(VENV) (once, a few minutes) ..."
-	$(PYTHON) -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e ".[docs,peers,compare,$(TESTED)]"
+	$(PYTHON) -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e ".[docs,peers,compare,ray,$(TESTED)]"
 	@touch $@
 
 demo: $(STAMP)
 	$(VENV)/bin/longform demo
 
-test: test-main test-compiled test-peers test-campaign
+test: test-main test-compiled test-peers test-ray test-campaign
 
 test-main: $(STAMP)
 	$(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) \
@@ -63,6 +63,9 @@ test-compiled: $(STAMP)
 test-peers: $(STAMP)
 	$(if $(PEER_TESTS),$(PYTEST) tests/peers,@echo "no peer tests")
 
+test-ray: $(STAMP)
+	$(PYTEST) tests/ray -m "not nightly"
+
 test-campaign: $(STAMP)
 	$(PYTEST) tests/campaign -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
 
@@ -72,6 +75,7 @@ test-device: $(STAMP)
 test-nightly: $(STAMP)
 	$(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) -m nightly
 	$(PYTEST) tests/compiled tests/campaign -m nightly
+	$(PYTEST) tests/ray -m nightly
 	HYPOTHESIS_PROFILE=search $(PYTEST) tests/layers/test_layer_invariance.py tests/models/test_padding.py
 
 campaign: $(STAMP)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from longform.evaluation.run import EvaluationResult, evaluate
     from longform.inference.classifiers import Classifier
     from longform.inference.encoders import Encoder
-    from longform.inference.run import InferenceResult, InferenceSettings, embed, predict
+    from longform.inference.result import InferenceResult
+    from longform.inference.run import embed, predict
+    from longform.inference.settings import InferenceSettings
     from longform.layers.attention import LinformerAttention
     from longform.models.configuration_linformer import LinformerConfig
     from longform.models.inference import pack_weights
@@ -80,8 +82,8 @@ _MODULES = {
     "EvaluationResult": "evaluation.run",
     "FinetuningResult": "training.finetuning",
     "FinetuningSettings": "training.settings",
-    "InferenceResult": "inference.run",
-    "InferenceSettings": "inference.run",
+    "InferenceResult": "inference.result",
+    "InferenceSettings": "inference.settings",
     "LinformerAttention": "layers.attention",
     "LinformerConfig": "models.configuration_linformer",
     "LinformerForMaskedLM": "models.task_heads",

@@ -25,7 +25,9 @@ from longform.data.text import written
 from longform.errors import CheckpointError, ConfigurationError, DataError, InputError
 from longform.inference import run as inference
 from longform.inference.encoders import Encoder
-from longform.inference.run import InferenceSettings, embed, predict
+from longform.inference.prepared import most_characters
+from longform.inference.run import embed, predict
+from longform.inference.settings import InferenceSettings
 from tolerances import TOLERANCES
 
 SETTINGS = InferenceSettings(progress=False, batch_tokens=400)
@@ -77,7 +79,7 @@ def test_parquet_output_keeps_float32(longform_folder: Path, tmp_path: Path) -> 
     embed(longform_folder, source, tmp_path / "out.parquet", SETTINGS)
     embed(longform_folder, source, tmp_path / "out.jsonl", SETTINGS)
     table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
-    assert str(table.schema.field("embedding").type) == "list<element: float>"
+    assert str(table.schema.field("embedding").type) == "fixed_size_list<element: float>[24]"
     lines = np.array([record["embedding"] for record in read(tmp_path / "out.jsonl")], dtype=np.float32)
     np.testing.assert_array_equal(np.array(table["embedding"].to_pylist(), dtype=np.float32), lines)
 
@@ -305,8 +307,8 @@ def test_what_is_read_of_a_document_is_bounded(longform_folder: Path, tmp_path: 
 
 
 def test_more_is_read_of_a_document_where_more_tokens_are_taken() -> None:
-    assert inference._max_characters(SETTINGS, 1024) == 2**20
-    assert inference._max_characters(SETTINGS, 10**6) == 16 * 10**6
+    assert most_characters(SETTINGS, 1024) == 2**20
+    assert most_characters(SETTINGS, 10**6) == 16 * 10**6
 
 
 def test_a_shorter_source_is_refused(longform_folder: Path, tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ def parser() -> Any:
 def run(settings: Any) -> None:
     """Embed and print what was done."""
     from longform.data.given import Files
-    from longform.inference.run import InferenceSettings, embed
+    from longform.inference.run import embed
+    from longform.inference.settings import InferenceSettings
 
     chosen = chosen_settings(InferenceSettings, settings, progress=True)
     names = ("pooling", "normalise", "prompt_name", "prompt", "truncate_dim", "chunk_tokens", "boundaries",
@@ -58,8 +59,8 @@ def run(settings: Any) -> None:
 
 
 def _next(output: str) -> str:
-    if output.endswith(".parquet"):
-        return f"in Python: numpy.stack(pandas.read_parquet({output!r})['embedding']) has the vectors"
     if output == STANDARD_OUTPUT:
         return 'each line\'s "embedding" is the vector of its "id"'
-    return f"in Python: [json.loads(line)['embedding'] for line in open({output!r})] are the vectors"
+    if output.endswith(".jsonl"):
+        return f"in Python: [json.loads(line)['embedding'] for line in open({output!r})] are the vectors"
+    return f"in Python: numpy.stack(pandas.read_parquet({output!r})['embedding']) has the vectors"

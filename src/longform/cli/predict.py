@@ -20,7 +20,8 @@ def parser() -> Any:
 def run(settings: Any) -> None:
     """Predict and print what was done."""
     from longform.data.given import Files
-    from longform.inference.run import InferenceSettings, predict
+    from longform.inference.run import predict
+    from longform.inference.settings import InferenceSettings
 
     chosen = chosen_settings(InferenceSettings, settings, progress=True)
     sources = Files(tuple(settings.sources))

@@ -45,14 +45,21 @@ def jsonl_records(file: IO[bytes], *, name: str, max_characters: int | None = No
     Of the texts of a line with more than ``max_characters`` as many are read of each, as they stand in the file.
     """
     for number, line in enumerate(lines(file), start=1):
-        where = f"{name}, line {number}"
-        text, unread = shortened(decoded(line, "replace"), max_characters, where)
-        if not text or text.isspace():
-            continue
-        values = parsed(text, where)
-        if not isinstance(values, dict):
-            raise DataError(f"{where}: a JSON object is needed, this is {type(values).__name__}")
-        yield Record(f"{name}:{number}", values, unread)
+        record = jsonl_record(line, name=name, number=number, max_characters=max_characters)
+        if record is not None:
+            yield record
+
+
+def jsonl_record(line: Iterator[bytes], *, name: str, number: int, max_characters: int | None = None) -> Record | None:
+    """The record of one line, given in pieces; None for a blank one. Raises DataError as ``jsonl_records`` does."""
+    where = f"{name}, line {number}"
+    text, unread = shortened(decoded(line, "replace"), max_characters, where)
+    if not text or text.isspace():
+        return None
+    values = parsed(text, where)
+    if not isinstance(values, dict):
+        raise DataError(f"{where}: a JSON object is needed, this is {type(values).__name__}")
+    return Record(f"{name}:{number}", values, unread)
 
 
 def json_records(path: Path, *, max_characters: int | None = None) -> Iterator[Record]:
@@ -102,7 +109,7 @@ def parquet_records(path: Path) -> Iterator[Record]:
         row = 0
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=ROWS_AT_A_TIME):
-                for values in _rows(batch, f"{path}, rows {row:,} to {row + len(batch) - 1:,}"):
+                for values in decoded_rows(batch, f"{path}, rows {row:,} to {row + len(batch) - 1:,}"):
                     yield Record(f"{path}:{row}", values)
                     row += 1
     except DataError:
@@ -113,7 +120,8 @@ def parquet_records(path: Path) -> Iterator[Record]:
         raise DataError(f"{path}: not a readable parquet file ({error})") from error
 
 
-def _rows(batch: Any, where: str) -> list[dict[str, Any]]:
+def decoded_rows(batch: Any, where: str) -> list[dict[str, Any]]:
+    """The rows of a record batch. Raises DataError, which begins with ``where``, where a value cannot be read."""
     try:
         return batch.to_pylist()
     except (ValueError, OverflowError) as error:  # text that is not UTF-8, a date that Python does not know

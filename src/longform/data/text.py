@@ -153,7 +153,7 @@ def read_documents(
     Raises DataError at once for a source that does not exist or is of no such kind or a folder without documents;
     while reading for malformed records, missing or non-text fields, and in the end if there was no document at all.
     """
-    reader = _Reader(
+    reader = Reader(
         text_field, pair_field, id_field, stdin_format, max_characters, ReadReport() if report is None else report
     )
     if isinstance(sources, InMemory):
@@ -184,7 +184,9 @@ def source_files(source: str | Path, report: ReadReport) -> list[str | Path]:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class Reader:
+    """What reads documents, with the options of ``read_documents``; ``report`` counts what it met."""
+
     text_field: str
     pair_field: str | None
     id_field: str | None
@@ -202,15 +204,22 @@ class _Reader:
                 raise ConfigurationError(f"{name} is {value!r}; it is the name of a field")
 
     def read(self, sources: Iterable[str | Path | InMemory], *, described: str) -> Iterator[Document]:
+        """The documents of all sources; raises DataError, with what is ``described``, if there is none."""
         before = self.report.documents
         for source in sources:
-            for document in self._one_source(source):
-                self.report.documents += 1
-                self.report.empty += not document.text or document.text.isspace()
-                self.report.unread_characters += document.unread
-                yield document
+            yield from map(self._counted, self._one_source(source))
         if self.report.documents == before:
             raise DataError(f"no documents in {described}")
+
+    def document(self, record: Record) -> Document:
+        """The document of a record. Raises DataError for missing fields and what is no text in them."""
+        return self._counted(self._from_record(record))
+
+    def _counted(self, document: Document) -> Document:
+        self.report.documents += 1
+        self.report.empty += not document.text or document.text.isspace()
+        self.report.unread_characters += document.unread
+        return document
 
     def _one_source(self, source: str | Path | InMemory) -> Iterator[Document]:
         if isinstance(source, InMemory):

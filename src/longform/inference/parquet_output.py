@@ -11,17 +11,18 @@ from longform.inference.kept_fields import RESULTS
 ROWS_AT_A_TIME = 1024  # of a row group
 
 
-def write_parquet(records: Callable[[], Iterator[dict[str, Any]]], file: Any) -> None:
-    """Write all records, whose fields are those of the first.
+def write_parquet(records: Callable[[], Iterator[dict[str, Any]]], file: Any, *, kept_as_text: bool = False) -> None:
+    """Write all records, whose fields are those of the first; vectors as lists of fixed size of float32.
 
     ``records``: gives them from the beginning. Kept fields have the type that fits every value; where there is none,
-    their values are written as JSON.
+    their values are written as JSON. ``kept_as_text``: they are text already, or None.
     """
     arrow = require("pyarrow", extra="cli")
     parquet = require("pyarrow.parquet", extra="cli")
     first = next(records())
     own = {name: _own_type(arrow, name, value) for name, value in first.items() if name in RESULTS}
-    kept = _kept_types(arrow, records(), [name for name in first if name not in RESULTS])
+    others = [name for name in first if name not in RESULTS]
+    kept = dict.fromkeys(others, arrow.string()) if kept_as_text else _kept_types(arrow, records(), others)
     mixed = [name for name, kind in kept.items() if kind is None]
     schema = arrow.schema([(name, own[name] if name in own else kept[name] or arrow.string()) for name in first])
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -39,8 +40,10 @@ def _row_groups(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, An
 def _own_type(arrow: Any, name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return arrow.struct([(label, arrow.float64()) for label in value])
+    if name == "embedding":
+        return arrow.list_(arrow.float32(), len(value))
     if isinstance(value, list):
-        return arrow.list_(arrow.string() if name == "labels" else arrow.float32())
+        return arrow.list_(arrow.string())
     return {str: arrow.string(), int: arrow.int64(), float: arrow.float64()}[type(value)]
 
 

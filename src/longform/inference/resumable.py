@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from longform.choices import STANDARD_OUTPUT
 from longform.data.storage import atomic_write, flush_folder
 from longform.errors import ConfigurationError
@@ -33,7 +35,9 @@ def place_of_output(output: str | Path, *, inputs: Iterable[Any], restart: bool)
         yield Path(STANDARD_OUTPUT)
         return
     if Path(output).suffix not in OUTPUT_SUFFIXES:
-        raise ConfigurationError(f'output is "{output}"; its suffix is one of {", ".join(OUTPUT_SUFFIXES)}')
+        raise ConfigurationError(
+            f'output is "{output}"; its suffix is one of {", ".join(OUTPUT_SUFFIXES)}, or none for a folder'
+        )
     with sole_output(output, inputs=inputs, beside=BESIDE) as place:
         if place.exists() and not restart and not place.with_name(place.name + PARTIAL).exists():
             for end in BESIDE:  # left by a start that was killed when all was written
@@ -42,6 +46,15 @@ def place_of_output(output: str | Path, *, inputs: Iterable[Any], restart: bool)
                 f'"{output}" is finished already: give restart=True (--restart) to make it anew, or another output'
             )
         yield place
+
+
+def record_line(record: Mapping[str, Any]) -> bytes:
+    """A record as a line of JSON; a vector float32 as numbers of nine digits, which give it back exactly."""
+    plain = {
+        name: [float(f"{each:.9g}") for each in value.tolist()] if isinstance(value, np.ndarray) else value
+        for name, value in record.items()
+    }
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
 
 
 def count_records(records: Iterable[Mapping[str, Any]]) -> Counter[str]:
@@ -84,7 +97,7 @@ class ResumableOutput:
         self._keys.write(f"{document} {len(records)}\n".encode())
         self._keys.flush()  # first: records always have the key of their document
         for record in records:
-            self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n")
+            self._file.write(record_line(record))
         self._file.flush()
 
     def records(self) -> Iterator[dict[str, Any]]:

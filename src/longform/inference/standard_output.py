@@ -1,12 +1,11 @@
 """Records on standard output, for a pipe: with the face of a ResumableOutput, but nothing of it can be gone on with."""
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from longform.inference.resumable import count_records
+from longform.inference.resumable import count_records, record_line
 
 
 class StandardOutput:
@@ -20,8 +19,7 @@ class StandardOutput:
     def append(self, records: Sequence[Mapping[str, Any]], document: str) -> None:
         """Write the records of a document. Raises OSError where nobody reads them any more."""
         for record in records:
-            line = json.dumps(record, ensure_ascii=False, allow_nan=False)
-            sys.stdout.buffer.write(line.encode("utf-8") + b"\n")
+            sys.stdout.buffer.write(record_line(record))
         sys.stdout.buffer.flush()
         self._totals.update(count_records(records))
 

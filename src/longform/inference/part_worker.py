@@ -1,0 +1,141 @@
+"""What makes one part after another: a loaded model, on any machine that sees the inputs and the output folder."""
+
+import contextlib
+import json
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from longform.data.part_plans import Part
+from longform.data.part_reading import part_documents
+from longform.data.storage import atomic_write
+from longform.data.text import Document, Reader, ReadReport
+from longform.errors import InputError, LongformError
+from longform.inference.kept_fields import kept_fields
+from longform.inference.parquet_output import write_parquet
+from longform.inference.parts_output import PART
+from longform.inference.prepared import Prepared
+from longform.inference.resumable import count_records
+from longform.runs.digest import file_key
+
+BEING_COMPUTED = ".computing"  # how the name of a file ends that says which document is being computed
+OF_A_DOCUMENT = (LongformError, RuntimeError, IndexError, MemoryError)  # what a document may be the cause of
+
+
+class PartWorker:
+    """A model that makes parts of the folder ``place``; ``skip``: rows that fail are left out, and named.
+
+    ``prepare`` loads the model, which is there under the name ``model``.
+    """
+
+    def __init__(self, prepare: Callable[[], Prepared], model: str, place: Path, *, skip: bool) -> None:
+        self._prepared = prepare()
+        self._model, self._place, self._skip = model, place, skip
+
+    def identity(self) -> dict[str, Any]:
+        """What all workers of a run have in common, and a run that goes on with it."""
+        return self._prepared.identity(self._model)
+
+    def work(self, part: Part, *, alone: bool = False, but: Collection[int] = ()) -> dict[str, Any]:
+        """Write ``part`` in its place, and give its line of the manifest.
+
+        ``alone``: one document at a time, whose number in the part is left in a file meanwhile, and without those whose
+        numbers are in ``but``, which killed a worker. Raises, for a row that fails, unless rows are skipped.
+        """
+        computing(self._place, part).unlink(missing_ok=True)
+        report, failed = ReadReport(), _Failed(self._skip)
+        reader = Reader(**self._prepared.reading, report=report)
+        documents = list(part_documents(part, reader, failed.add))
+        records = list(self._one_by_one(documents, failed, part, but)) if alone else self._together(documents, failed)
+        path = self._place / (part.name + PART)
+        if records:
+            with atomic_write(path, "wb") as file:
+                write_parquet(lambda: iter(records), file, kept_as_text=True)
+        counts = asdict(report) | count_records(records) | {"failed": failed.rows}
+        return {
+            "part": part.name, "file": part.file.name, "first": part.first, "rows": part.rows, "input": part.digest,
+            "counts": counts, "digest": file_key(path) if records else None, "failed": failed.listed,
+        }  # fmt: skip
+
+    def _together(self, documents: list[Document], failed: "_Failed") -> list[dict[str, Any]]:
+        try:
+            return list(self._records(documents))
+        except OF_A_DOCUMENT as error:
+            if self._skip:
+                return [record for one in documents for record in self._of_one(one, failed)]
+            if isinstance(error, LongformError):
+                raise
+            raise InputError(
+                f"one of the {len(documents)} documents from {documents[0].id} to {documents[-1].id} failed: "
+                f"{_said(error)}; on_error=skip (--on-error skip) leaves it out"
+            ) from error
+
+    def _one_by_one(
+        self, documents: list[Document], failed: "_Failed", part: Part, but: Collection[int]
+    ) -> Iterator[dict[str, Any]]:
+        mark = computing(self._place, part)
+        for number, document in enumerate(documents):
+            if number in but:
+                failed.add(document.id, InputError("computing it ended the worker, several times"))
+                continue
+            mark.write_text(str(number))
+            yield from self._of_one(document, failed)
+        mark.unlink(missing_ok=True)
+
+    def _of_one(self, document: Document, failed: "_Failed") -> Iterator[dict[str, Any]]:
+        try:
+            found = list(self._records([document]))
+        except OF_A_DOCUMENT as error:
+            failed.add(document.id, error)
+        else:
+            yield from found
+
+    def _records(self, documents: list[Document]) -> Iterator[dict[str, Any]]:
+        prepared, keep = self._prepared, self._prepared.keep
+        results = prepared.results(iter(documents), _nothing)
+        for document, made in zip(documents, results, strict=True):
+            kept = kept_fields(document, keep, text_field=prepared.settings.text_field)
+            yield from prepared.records(document.id, {name: _text(value) for name, value in kept.items()}, made)
+
+
+class _Failed:
+    """Rows that failed, and why; without ``skip`` the first one raises."""
+
+    def __init__(self, skip: bool) -> None:
+        self._skip = skip
+        self.listed: list[dict[str, str]] = []
+
+    @property
+    def rows(self) -> int:
+        return len(self.listed)
+
+    def add(self, place: str, error: Exception) -> None:
+        if not self._skip:
+            raise error
+        self.listed.append({"row": place, "reason": _said(error)})
+
+
+def computing(place: Path, part: Part) -> Path:
+    """The file that says which document of a part is being computed alone."""
+    return place / f".{part.name}{BEING_COMPUTED}"
+
+
+def computed_last(place: Path, part: Part) -> int | None:
+    """The number of the document that a worker was computing when it ended, None where it says none."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(computing(place, part).read_text())
+    return None
+
+
+def _said(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+
+
+def _text(value: Any) -> str | None:
+    """A kept value as a column of texts has it: a text as it is, anything else as JSON."""
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _nothing(count: int) -> None:
+    """What is done with the number of documents that are ready: their part counts as a whole."""

@@ -1,0 +1,71 @@
+"""How documents are read and a model is run over them: the settings of prediction and embedding."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from longform.choices import ENGINES, ON_ERROR
+from longform.errors import ConfigurationError
+from longform.inference.kept_fields import kept_names
+from longform.inference.strategies import DEFAULT_BATCH_TOKENS
+
+
+@dataclass(frozen=True)
+class InferenceSettings:
+    """How documents are read and a model is run; the same for prediction and embedding.
+
+    Lengths are in tokens. ``strategy``: "whole" (up to ``max_length``; None: the model's limit) or "chunk-average" (the
+    mean over chunks that share ``overlap`` tokens). ``max_characters``: read of a document at most, what is beyond is
+    counted; None: 2^20, or 16 for each token that is taken of it where that is more, and everything where chunks use
+    all of it. ``on_long``, of texts that are longer: "truncate" (counted) or "error". ``batch_tokens``: of a batch,
+    padding included. ``compile``: by torch.compile, Longforms only; it costs tens of seconds at the start of a run.
+    ``backend``: "torch", or what runs a graph of ``longform export``: "onnx", "onnx-int8", "openvino", "openvino-int8".
+    ``restart``: begin anew instead of resuming an interrupted run or refusing a finished output. ``keep``: fields of a
+    record that its output has too, "FIELD" or "NEW=FIELD". For a classifier, None of a length or field means that of
+    its fine-tuning, where its folder says so.
+
+    Of an output that is a folder of parts (longform.inference.parts_run): ``part_rows``: rows of an input that make one
+    part, at most. ``on_error``, of a row that cannot be read or computed: "fail", or "skip" (it is in the side file).
+    ``engine``: "local", or "ray" with ``ray_address`` (None: a Ray of its own on this machine; "auto", "HOST:PORT",
+    "ray://HOST:PORT"), at most ``actors`` copies of the model (None: as many as there is room for), and ``num_cpus``
+    and ``num_gpus`` for each.
+    """
+
+    text_field: str | None = None  # "text"
+    pair_field: str | None = None
+    id_field: str | None = None  # "id", else its place
+    keep: Sequence[str] = ()
+    stdin_format: str = "lines"
+    max_length: int | None = None
+    max_characters: int | None = None
+    on_long: str = "truncate"
+    strategy: str = "whole"
+    overlap: int = 0
+    batch_tokens: int = DEFAULT_BATCH_TOKENS
+    dtype: str = "float32"
+    device: str = "auto"
+    compile: bool = False
+    backend: str = "torch"
+    restart: bool = False
+    progress: bool = True
+    engine: str = "local"
+    on_error: str = "fail"
+    part_rows: int = 4096
+    ray_address: str | None = None
+    actors: int | None = None
+    num_cpus: float = 1
+    num_gpus: float = 0
+
+    def __post_init__(self) -> None:
+        kept_names(self.keep)  # a name that cannot be is better refused now
+        for name, there in (("engine", ENGINES), ("on_error", ON_ERROR)):
+            if (value := getattr(self, name)) not in there:
+                raise ConfigurationError(f'{name} is "{value}"; it is one of {", ".join(there)}')
+        for name, least in (("part_rows", 1), ("actors", 1), ("num_cpus", 0), ("num_gpus", 0)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise ConfigurationError(f"{name} is {value}; it is at least {least}")
+
+
+def chosen(settings: InferenceSettings, *names: str) -> dict[str, Any]:
+    """Some of the settings, by name."""
+    return {name: getattr(settings, name) for name in names}
