@@ -76,6 +76,9 @@ def contenders(options: argparse.Namespace, folder: Path) -> dict[str, Callable[
         found[name] = lambda name=name, strategy=strategy: Contender(name, options.original, strategy, 512)
     for name in options.converted:
         found[name] = lambda name=name: converted(name)
+    for place in options.chunked:
+        name = f"{Path(place).name}, chunks averaged"
+        found[name] = lambda name=name, place=place: Contender(name, place, "chunk-average", 512)
     for place in options.longform:
         found[Path(place).name] = lambda place=place: Contender(Path(place).name, place, "whole", None)
     return found
@@ -109,6 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("sets", nargs="+", choices=SETS)
     parser.add_argument("--data", type=Path, required=True, help="folder of the parquet files")
     parser.add_argument("--longform", nargs="*", default=[], help="folders of Longforms; their names are the records'")
+    parser.add_argument("--chunked", nargs="*", default=[], help="folders of other encoders, run over chunks")
     parser.add_argument("--converted", nargs="*", choices=CONVERSIONS, default=[], help="converted from the original")
     parser.add_argument("--no-baselines", dest="baselines", action="store_false", help="without the original")
     parser.add_argument("--original", default=None, help="folder or hub name; all-MiniLM-L6-v2 of its package")

@@ -7,6 +7,7 @@ from benchmarks.document_tables import DOCUMENT_TABLES
 from benchmarks.exported_tables import EXPORTED_TABLES
 from benchmarks.long_documents_tables import LONG_DOCUMENTS_TABLES
 from benchmarks.long_retrieval_tables import LONG_RETRIEVAL_TABLES
+from benchmarks.pooling_tables import POOLING_TABLES
 from benchmarks.readme_tables import README_TABLES
 from benchmarks.reproduction_tables import REPRODUCTION_TABLES
 from benchmarks.spectrum_tables import SPECTRUM_TABLES
@@ -128,7 +129,7 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
     **EXPORTED_TABLES,
     **DOCUMENT_TABLES,
     **LONG_DOCUMENTS_TABLES,
-    **LONG_RETRIEVAL_TABLES,
+    **LONG_RETRIEVAL_TABLES, **POOLING_TABLES,
     **README_TABLES,
     **REPRODUCTION_TABLES,
     **SPECTRUM_TABLES,
