@@ -78,7 +78,7 @@ def contenders(options: argparse.Namespace, folder: Path) -> dict[str, Callable[
         found[name] = lambda name=name: converted(name)
     for place in options.chunked:
         name = f"{Path(place).name}, chunks averaged"
-        found[name] = lambda name=name, place=place: Contender(name, place, "chunk-average", 512)
+        found[name] = lambda name=name, place=place: Contender(name, place, "chunk-average", None)
     for place in options.longform:
         found[Path(place).name] = lambda place=place: Contender(Path(place).name, place, "whole", None)
     return found

@@ -16,7 +16,8 @@ from longform.data.token_store import corpus_of
 from longform.errors import ConfigurationError, require
 from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
 from longform.training.alignment_sources import open_source
-from longform.training.run_folder import current_process, place_of_run
+from longform.training.processes import Processes, current_process
+from longform.training.run_folder import place_of_run
 from longform.training.trainer import carry_out
 
 
@@ -84,7 +85,7 @@ def align(
     """
     began = time.perf_counter()
     settings = settings or AlignmentSettings()
-    process = current_process(settings.device)
+    process = Processes(current_process(settings.device))
     require("sentence_transformers", extra="embed")
     from longform.training.alignment_job import AlignmentJob, document_limit
     from longform.training.alignment_model import open_sentence_model

@@ -67,7 +67,7 @@ class AlignmentJob(MeasuredJob):
         reader = Reader(model.trained.sides, settings, document_limit(model, settings))
         self.heldout = Heldout(sources, reader, keep, settings.seed, self._vectors_before)
         self.source = AlignmentSteps(
-            sources, weights, reader, settings, keep, rank=process.process_index, processes=process.num_processes
+            sources, weights, reader, settings, keep, rank=process.reader, processes=process.readers
         )
         self.loss = AlignmentLoss(
             self.trained, temperature=settings.temperature, keep_weight=settings.keep_weight,

@@ -22,6 +22,8 @@ from longform.errors import CheckpointError
 from longform.inference.weights import check_weights
 from longform.runs import files
 from longform.runs.output import files_in
+from longform.training.sharded_checkpoints import is_sharded, load_model_shards
+from longform.training.sharding import is_shared_out
 
 MANIFEST = "complete.json"
 WEIGHTS = "model.safetensors"
@@ -67,7 +69,7 @@ def check_manifest(folder: Path) -> None:
         if there != size:
             state = "is missing" if there is None else f"has {there:,} bytes instead of {size:,}"
             raise CheckpointError(f'"{file}" {state}: {_way_out(folder)}')
-    if WEIGHTS not in sizes:
+    if WEIGHTS not in sizes and not is_sharded(folder):
         raise CheckpointError(f'"{folder}" has no {WEIGHTS}; weights in pickles are not read')
 
 
@@ -117,6 +119,12 @@ def keep_only(output: Path, *keep: Path | None) -> None:
 
 def load_weights(model: nn.Module, folder: Path) -> None:
     """Load ``model.safetensors`` of a checkpoint. Raises CheckpointError when it is damaged or another model's."""
+    if is_sharded(folder):
+        with reading(folder):
+            load_model_shards(model, folder)
+        return
+    if is_shared_out(model):
+        raise CheckpointError(f'"{folder}" was written without fsdp: go on without it, or begin anew (--restart)')
     with reading(folder):
         weights = folder / WEIGHTS
         if not weights.exists():  # a sentence-transformers folder may have its encoder one level down

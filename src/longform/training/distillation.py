@@ -14,7 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from longform.data.token_store import CorpusFiles, corpus_of
 from longform.training.distillation_job import Agreement, DistillationJob
-from longform.training.run_folder import current_process, place_of_run
+from longform.training.processes import processes_of
+from longform.training.run_folder import place_of_run
 from longform.training.settings import DistillationSettings
 from longform.training.students import load_encoder, open_student
 from longform.training.trainer import carry_out
@@ -96,7 +97,7 @@ def distill(
     """
     began = time.perf_counter()
     settings = settings or DistillationSettings()
-    process = current_process(settings.device)
+    process = processes_of(settings)
     documents = corpus_of(documents, text_field)
     heldout = None if heldout is None else corpus_of(heldout, text_field)
     texts = [each for each in (documents, heldout) if isinstance(each, CorpusFiles)]

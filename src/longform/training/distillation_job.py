@@ -5,7 +5,7 @@ Axes: B batch, n tokens, D hidden, m masked tokens, V vocabulary.
 
 import contextlib
 import copy
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +19,9 @@ from longform.data.batching import group_by_length
 from longform.data.special_tokens import special_tokens
 from longform.data.text import Document
 from longform.data.token_store import CorpusFiles
+from longform.distributed.pooling import pooled_texts
+from longform.distributed.token_losses import over_parts, own_places, own_tokens
 from longform.errors import ConfigurationError, DataError
-from longform.functional.masks import masked_mean
 from longform.inference.loading import position_limit
 from longform.layers.attention import LinformerAttention
 from longform.runs.digest import content_key
@@ -65,48 +66,21 @@ class Agreement(NamedTuple):
         return {"cosine": self.cosine, "layer_error": sum(self.layer_errors) / len(self.layer_errors)}
 
 
-def squared_parts(student: Tensor, teacher: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Squared error and squared size of the teacher's states (B, n, D) over valid tokens, mask bool (B, n)."""
+class Said(NamedTuple):
+    """What student and teacher say of the tokens that are here, whose bool ``mask`` is (B, n), or None."""
+
+    student: Encoded
+    teacher: Encoded
+    mask: Tensor | None
+
+
+def squared_parts(student: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
+    """Squared error and squared size of the teacher's states (B, n, D) over valid tokens, mask bool (B, n): (2,)."""
     error = student - teacher
     if mask is not None:
         error, teacher = (torch.where(mask[..., None], x, 0) for x in (error, teacher))
     norm = torch.linalg.vector_norm
-    return norm(error, dtype=torch.float32).square(), norm(teacher, dtype=torch.float32).square()
-
-
-def relative_error(student: tuple[Tensor, ...], teacher: tuple[Tensor, ...], mask: Tensor | None) -> Tensor:
-    """Mean over layers of the relative squared error."""
-    parts = [squared_parts(s, t, mask) for s, t in zip(student, teacher, strict=True)]
-    return torch.stack([error / size.clamp_min(1e-12) for error, size in parts]).mean()
-
-
-def pooled_cosine(student: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
-    """Cosine of the mean-pooled states (B, n, D), float32 (B)."""
-    return cosine_similarity(masked_mean(student.float(), mask), masked_mean(teacher.float(), mask), dim=-1)
-
-
-def divergence(student: Tensor, teacher: Tensor) -> Tensor:
-    """KL(teacher || student) in nats, mean over tokens, from logits (m, V)."""
-    return kl_div(
-        log_softmax(student.float(), -1), log_softmax(teacher.float(), -1), reduction="batchmean", log_target=True
-    )
-
-
-@torch.no_grad()
-def measure(read_both: Callable[[Crops], tuple[Encoded, Encoded]], batches: Iterable[Crops]) -> Agreement:
-    """Agreement over all batches; ``read_both`` gives what the student and the teacher say."""
-    errors: Tensor | None = None
-    cosine, documents, tokens = 0.0, 0, 0
-    for crops in batches:
-        mask = crops.mask
-        own, target = (said.states for said in read_both(crops))
-        parts = torch.tensor([squared_parts(s, t, mask) for s, t in zip(own, target, strict=True)], dtype=torch.float64)
-        errors = parts if errors is None else errors + parts
-        cosine += float(pooled_cosine(own[-1], target[-1], mask).sum())
-        documents += len(crops.lengths)
-        tokens += crops.tokens
-    assert errors is not None, "no batches"
-    return Agreement(cosine / documents, tuple((errors[:, 0] / errors[:, 1]).tolist()), documents, tokens)
+    return torch.stack([norm(x, dtype=torch.float32).square() for x in (error, teacher)])
 
 
 class DistillationJob(MeasuredJob):
@@ -136,7 +110,7 @@ class DistillationJob(MeasuredJob):
         )  # fmt: skip
         self.source = CropSource(
             documents, tokenizer, self.special, settings, heldout=0 if heldout is not None else
-            settings.heldout_documents, rank=process.process_index, processes=process.num_processes,
+            settings.heldout_documents, rank=process.reader, processes=process.readers,
             mask_id=tokenizer.mask_token_id if self.with_logits else None,
         )  # fmt: skip
         self.heldout = (
@@ -146,7 +120,7 @@ class DistillationJob(MeasuredJob):
             raise DataError("no text to measure on: the held-out documents are empty")
         self.sums: dict[str, Tensor] = {}
         self.summed = 0.0
-        opened.model.float().to(self.device)
+        opened.model.float().to(process.weights_device)
 
     @property
     def learning_rate(self) -> float:
@@ -175,8 +149,8 @@ class DistillationJob(MeasuredJob):
             finally:
                 self.tap.remove()
 
-    def _ask(self, model: nn.Module, crops: Crops) -> tuple[Encoded, Encoded]:
-        """What ``model`` (the student, perhaps wrapped) and the teacher say."""
+    def _ask(self, model: nn.Module, crops: Crops) -> Said:
+        """What ``model`` (the student, perhaps wrapped) and the teacher say; of texts shared out, of the part here."""
         ids = crops.input_ids.to(self.device)
         mask = None if crops.attention_mask is None else crops.attention_mask.to(self.device)
         chosen = None
@@ -184,7 +158,31 @@ class DistillationJob(MeasuredJob):
             chosen = (torch.zeros(1, dtype=torch.long) if crops.masked is None else crops.masked).to(self.device)
         target = self.teacher.read(ids, mask, crops.lengths, chosen)
         self.tap.positions = chosen
-        return model(input_ids=ids, attention_mask=mask, output_hidden_states=True), target
+        own = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+        logits = target.logits
+        if logits is not None and chosen is not None:
+            logits = logits[own_places(self.trained, chosen).which]
+        states = tuple(own_tokens(self.trained, layer) for layer in target.states)
+        own_mask = None if crops.mask is None else own_tokens(self.trained, crops.mask.to(self.device))
+        return Said(own, Encoded(states, logits), own_mask)
+
+    def _layer_parts(self, said: Said) -> Tensor:
+        """``squared_parts`` of each layer, of whole texts: (L, 2)."""
+        layers = zip(said.student.states, said.teacher.states, strict=True)
+        return over_parts(self.trained, torch.stack([squared_parts(*pair, said.mask) for pair in layers]))
+
+    def _cosine(self, said: Said) -> Tensor:
+        """Cosine of the mean-pooled last states of whole texts, float32 (B)."""
+        last = (encoded.states[-1].float() for encoded in (said.student, said.teacher))
+        return cosine_similarity(*(pooled_texts(self.trained, x, said.mask, kind="mean") for x in last), dim=-1)
+
+    def _divergence(self, student: Tensor, teacher: Tensor) -> Tensor:
+        """KL(teacher || student) in nats, mean over the tokens of whole texts, from logits (m, V)."""
+        own, target = (log_softmax(x.float(), -1) for x in (student, teacher))
+        own_count = torch.tensor(float(len(own)), device=own.device)
+        total = kl_div(own, target, reduction="sum", log_target=True)
+        total, count = over_parts(self.trained, torch.stack([total, own_count])).unbind()
+        return total / count
 
     def steps(self, start: int = 0) -> Iterator[list[Crops]]:
         """See Job."""
@@ -192,15 +190,15 @@ class DistillationJob(MeasuredJob):
 
     def part_loss(self, model: nn.Module, crops: Crops, share: float) -> Tensor:
         """The weighted loss of one part of a step, which holds ``share`` of its tokens."""
-        own, target = self._ask(model, crops)
-        mask = None if crops.mask is None else crops.mask.to(self.device)
+        said = self._ask(model, crops)
         chosen, losses = self.settings, {}
         if chosen.hidden_weight:
-            losses["hidden"] = relative_error(own.states, target.states, mask)
+            error, size = self._layer_parts(said).unbind(dim=1)
+            losses["hidden"] = (error / size.clamp_min(1e-12)).mean()
         if chosen.pooled_weight:
-            losses["pooled"] = 1 - pooled_cosine(own.states[-1], target.states[-1], mask).mean()
-        if own.logits is not None and target.logits is not None:
-            losses["logits"] = divergence(own.logits, target.logits)
+            losses["pooled"] = 1 - self._cosine(said).mean()
+        if said.student.logits is not None and said.teacher.logits is not None:
+            losses["logits"] = self._divergence(said.student.logits, said.teacher.logits)
         for name, loss in losses.items():
             self.sums[name] = self.sums.get(name, 0) + loss.detach() * share
         self.summed += share
@@ -234,16 +232,26 @@ class DistillationJob(MeasuredJob):
         tokens = chosen.max_tokens
         if all(getattr(chosen, name) is None for name in BUDGETS):
             tokens = DEFAULT_TOKENS
-        return () if tokens is None else (tokens / (self.source.step_tokens * self.process.num_processes),)
+        return () if tokens is None else (tokens / (self.source.step_tokens * self.process.readers),)
 
+    @torch.no_grad()
     def measure(self) -> Agreement:
         """Agreement on the held-out documents, in evaluation mode."""
         self.trained.eval()
         pad_id = self.opened.tokenizer.pad_token_id or 0
         groups = group_by_length([len(crop) for crop in self.heldout], self.settings.tokens_per_forward)
-        batches = (stack([self.heldout[place] for place in places], pad_id) for places in groups)
-        with self.autocast():
-            return measure(lambda crops: self._ask(self.trained, crops), batches)
+        errors, cosine, tokens = 0.0, 0.0, 0
+        for places in groups:
+            crops = stack([self.heldout[place] for place in places], pad_id)
+            with self.autocast():
+                said = self._ask(self.trained, crops)
+                errors = errors + self._layer_parts(said).double().cpu()
+                cosine += float(self._cosine(said).sum())
+            tokens += crops.tokens
+        assert isinstance(errors, Tensor), "no batches"
+        return Agreement(
+            cosine / len(self.heldout), tuple((errors[:, 0] / errors[:, 1]).tolist()), len(self.heldout), tokens
+        )
 
 
 def _is_longform(model: PreTrainedModel) -> bool:

@@ -24,7 +24,8 @@ from longform.training.labels import (
     learn_scheme,
     split,
 )
-from longform.training.run_folder import current_process, place_of_run
+from longform.training.processes import processes_of
+from longform.training.run_folder import place_of_run
 from longform.training.settings import FinetuningSettings
 from longform.training.students import activation_for, with_labels
 from longform.training.trainer import carry_out
@@ -93,7 +94,7 @@ def finetune(
     """
     began = time.perf_counter()
     settings = settings or FinetuningSettings()
-    process = current_process(settings.device)
+    process = processes_of(settings)
     with place_of_run(output, (model, train, validation), process) as folder:
         fields: Any = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
         labelled = examples_of(train, **fields)

@@ -113,7 +113,7 @@ class FinetuningJob(Job):
         limit = token_limit(opened.model, opened.tokenizer)
         self.max_length = checked_limit(limit, settings.max_length, name="the model")
         self.data = content_key(train, validation)
-        self.trained = opened.model.to(self.device)
+        self.trained = opened.model.to(process.weights_device)
         self.progress = progress and process.is_main_process
         self.taught = self._prepare(train, "the training part")
         self.validation = self._prepare(validation, "the validation part")
@@ -148,18 +148,18 @@ class FinetuningJob(Job):
         return len(self._order(0))
 
     def _order(self, epoch: int) -> list[list[int]]:
-        """The texts of each step of one pass, over all processes; each process gets one text of a step at least."""
+        """The texts of each step of one pass, over all processes; each reader gets one text of a step at least."""
         order = list(range(len(self.taught.texts)))
         random.Random(f"pass {epoch} {self.settings.seed}").shuffle(order)
-        together = self.settings.batch_size * self.process.num_processes
+        together = self.settings.batch_size * self.process.readers
         steps = [order[start : start + together] for start in range(0, len(order), together)]
-        if len(steps[-1]) < self.process.num_processes:
-            steps[-1] = order[-self.process.num_processes :]
+        if len(steps[-1]) < self.process.readers:
+            steps[-1] = order[-self.process.readers :]
         return steps
 
     def steps(self, start: int = 0) -> Iterator[list[LabelledBatch]]:
         """From step ``start`` on, without end."""
-        rank, processes = self.process.process_index, self.process.num_processes
+        rank, processes = self.process.reader, self.process.readers
         every = (places for epoch in count() for places in self._order(epoch))
         for places in islice(every, start, None):
             yield list(self._batches(self.taught, places[rank::processes]))
@@ -192,20 +192,20 @@ class FinetuningJob(Job):
     def predict(self) -> np.ndarray:
         """Logits float32 (N, L) of the validation part; the processes share the work."""
         self.trained.eval()
-        rank, processes = self.process.process_index, self.process.num_processes
-        mine = range(rank, len(self.validation.texts), processes)
+        mine = range(self.process.reader, len(self.validation.texts), self.process.readers)
         rows: list[tuple[int, np.ndarray]] = []
         with tqdm(total=len(mine), desc="validation", unit="text", leave=False, disable=not self.progress) as bar:
-            for batch in self._batches(self.validation, mine):
+            for batch, counts in self.process.level(list(self._batches(self.validation, mine or range(1)))):
                 with self.autocast():
                     logits = self._logits(self.trained, batch).cpu().numpy()
                 rows += zip(batch.places, logits, strict=True)
-                bar.update(len(logits))
-        if processes > 1:
+                bar.update(len(logits) if counts else 0)
+        if self.process.num_processes > 1:
             from accelerate.utils import gather_object
 
             rows = gather_object(rows)
-        return np.stack([row for _, row in sorted(rows, key=lambda pair: pair[0])])
+        found = dict(rows)  # several processes may have read one text
+        return np.stack([found[place] for place in sorted(found)])
 
     def scores(self) -> dict[str, Any]:
         """Metrics on the validation part, with ``confusion`` and ``labels`` for single labels."""

@@ -17,11 +17,13 @@ from tqdm import tqdm
 
 from longform.training.checkpoints import load_weights
 from longform.training.kept_memory import kept_memory
+from longform.training.processes import Processes
 from longform.training.run_folder import RunFolder
 from longform.training.settings import autocast, compute_dtype
 from longform.training.students import Student
 
 TIMED_STEPS = 5
+ELSEWHERE = ("device", "fsdp", "fsdp_dtype", "sequence_parallel")  # settings that may be others when it goes on
 
 
 class Part(Protocol):
@@ -34,14 +36,14 @@ class Part(Protocol):
 class Job(ABC):
     """``opened``: the model with its tokenizer; ``trained``: what of it learns.
 
-    ``settings``: those of its kind of training; ``process``: this one of those that train together (accelerate's).
+    ``settings``: those of its kind of training; ``process``: this one of those that train together.
     """
 
     kind: ClassVar[str]
     opened: Student
     trained: Any  # a PreTrainedModel, or a module that saves itself as one does (``save_pretrained``)
 
-    def __init__(self, settings: Any, process: Any) -> None:
+    def __init__(self, settings: Any, process: Processes) -> None:
         self.settings, self.process = settings, process
         self.device, self.dtype = process.device, compute_dtype(settings.dtype, process.device)
 
@@ -71,10 +73,8 @@ class Job(ABC):
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for an interrupted run to go on."""
-        settings = {
-            name: value for name, value in vars(self.settings).items() if name != "device"
-        }  # may go on elsewhere
-        return {"kind": self.kind, "settings": settings, **self.subject(), "processes": self.process.num_processes}
+        settings = {name: value for name, value in vars(self.settings).items() if name not in ELSEWHERE}
+        return {"kind": self.kind, "settings": settings, **self.subject(), "processes": self.process.readers}
 
     @property
     def learning_rate(self) -> float:
@@ -112,7 +112,7 @@ def _seconds_of_a_step(job: Job, *, shown: bool) -> float:
         for _ in tqdm(range(TIMED_STEPS + 1), desc="timing steps", leave=False, disable=not shown):
             parts = next(batches)
             began = time.perf_counter()
-            for part in parts:
+            for part, _ in job.process.level(parts):
                 with job.autocast():
                     loss = job.part_loss(model, part, 1.0)
                 loss.backward()

@@ -24,18 +24,18 @@ class MuonAdamW(Optimizer):
     """
 
     def __init__(self, matrices: Iterable[Tensor], others: Iterable[Tensor], *, lr: float, weight_decay: float) -> None:
-        self._parts: list[Optimizer] = []
+        self.parts: list[Optimizer] = []
         matrices, others = list(matrices), list(others)
         super().__init__([{"params": [*matrices, *others]}], {"lr": lr})
         if matrices:
-            self._parts.append(Muon(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"))
+            self.parts.append(Muon(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"))
         if others:
-            self._parts.append(AdamW(others, lr=lr, weight_decay=0.0, fused=True))
-        self._link()
+            self.parts.append(AdamW(others, lr=lr, weight_decay=0.0, fused=True))
+        self.link()
 
-    def _link(self) -> None:
-        """The schedule writes rates into the groups of the parts."""
-        self.param_groups = [group for part in self._parts for group in part.param_groups]
+    def link(self) -> None:
+        """To be called when a part has other groups: the schedule writes rates into the groups of the parts."""
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # ty: ignore[incompatible-method-override]
         """One update. Returns what ``closure`` returns."""
@@ -43,19 +43,19 @@ class MuonAdamW(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for part in self._parts:
+        for part in self.parts:
             part.step()
         return loss
 
     def state_dict(self) -> dict[str, Any]:
         """The states of both parts."""
-        return {"parts": [part.state_dict() for part in self._parts]}
+        return {"parts": [part.state_dict() for part in self.parts]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up states that ``state_dict`` gave."""
-        for part, state in zip(self._parts, state_dict["parts"], strict=True):
+        for part, state in zip(self.parts, state_dict["parts"], strict=True):
             part.load_state_dict(state)
-        self._link()
+        self.link()
 
 
 def muon_adamw(model: nn.Module, *, lr: float, weight_decay: float) -> MuonAdamW:

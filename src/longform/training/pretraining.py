@@ -25,8 +25,9 @@ from longform.training.pretraining_model import HiddenTokensLoss, config_for, de
 from longform.training.pretraining_report import write_report
 from longform.training.pretraining_settings import PretrainingSettings
 from longform.training.pretraining_sources import CorpusReader, Tokenizers
+from longform.training.processes import processes_of
 from longform.training.records import RecordingCallback
-from longform.training.run_folder import CACHE, RunFolder, current_process, place_of_run
+from longform.training.run_folder import CACHE, RunFolder, place_of_run
 from longform.training.students import Student, learning
 from longform.training.trainer import (
     NumberedStepsTrainer,
@@ -91,7 +92,7 @@ def pretrain(
     began = time.perf_counter()
     settings = settings or PretrainingSettings()
     require("matplotlib", extra="train")  # now rather than when the learning curve is drawn
-    process = current_process(settings.device)
+    process = processes_of(settings)
     texts, held = corpus_of(corpus, text_field), None if validation is None else corpus_of(validation, text_field)
     inputs = (tokenizer, *(each for each in (texts, held) if isinstance(each, CorpusFiles)))
     with place_of_run(output, inputs, process) as folder:
@@ -134,7 +135,7 @@ class PretrainingJob(Job):
                 "takes (max_position_embeddings)"
             )
         reader.tokenizer.model_max_length = self.config.max_position_embeddings
-        self.model = self.trained = new_model(self.config, settings.seed)
+        self.model = self.trained = new_model(self.config, settings.seed).to(process.weights_device)
         self.opened = Student(self.model, reader.tokenizer)
 
     def subject(self) -> dict[str, Any]:
@@ -143,6 +144,11 @@ class PretrainingJob(Job):
         if self.held is not None:
             data["validation"] = corpus_key(self.held)
         return {"model": described(self.config), "data": data}
+
+    def identity(self) -> dict[str, Any]:
+        """See Job; the steps are the same in any number of processes that divides their blocks."""
+        blocks, readers = self.settings.tokens_per_step // self.length, self.process.readers
+        return super().identity() | {"processes": readers if blocks % readers else 1}
 
     def steps(self, start: int = 0) -> Iterator[list[MaskedBlocks]]:
         """See Job."""
@@ -168,9 +174,8 @@ class PretrainingJob(Job):
         self.data = PretrainingData(
             self.reader.corpus if self.settings.stream else self.reader.tokens(), self.reader.tokenizer,
             self.settings, length=self.length, validation=None if self.held is None else self.reader.tokens(self.held),
-            rank=self.process.process_index, processes=self.process.num_processes,
+            rank=self.process.reader, processes=self.process.readers,
         )  # fmt: skip
-        self.model.to(self.device)
         with learning(self.model, recompute=self.settings.gradient_checkpointing):
             self.loss = HiddenTokensLoss(self.model)
             try:

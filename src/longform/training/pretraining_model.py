@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from longform.distributed.token_losses import over_parts, own_places
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
 from longform.training.masking import MaskedBlocks
@@ -67,20 +68,22 @@ class HiddenTokensLoss:
     """
 
     def __init__(self, model: LinformerForMaskedLM) -> None:
-        self.places: Tensor | None = None
+        self.model, self.places = model, torch.zeros(0, dtype=torch.long)
+        self.own = own_places(model, self.places)
         self._handle = model.lm_head.register_forward_pre_hook(self._gather)
 
     def _gather(self, _module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
-        """(B, n, D) -> (1, m, D)."""
-        assert self.places is not None
-        return (inputs[0].flatten(0, 1).index_select(0, self.places)[None],)
+        """(B, n, D) -> (1, m, D); where the model shares texts out, of the part that is here."""
+        self.own = own_places(self.model, self.places)
+        return (inputs[0].flatten(0, 1).index_select(0, self.own.places)[None],)
 
     def __call__(self, model: nn.Module, part: MaskedBlocks, device: torch.device) -> Tensor:
         """A scalar in nats: ``model`` (perhaps wrapped) on the part's blocks (B, n)."""
         self.places = part.places.to(device)
         mask = None if part.attention_mask is None else part.attention_mask.to(device)
         logits = model(input_ids=part.input_ids.to(device), attention_mask=mask).logits
-        return cross_entropy(logits[0].float(), part.labels.to(device))
+        labels = part.labels.to(device)[self.own.which]
+        return over_parts(self.model, cross_entropy(logits[0].float(), labels, reduction="sum")) / len(part.labels)
 
     def remove(self) -> None:
         """Give the model its own head back."""

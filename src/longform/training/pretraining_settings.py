@@ -48,6 +48,10 @@ class PretrainingSettings:
         dtype: of the matrix products: "auto" (bfloat16 where CPU or GPU has it natively), "bfloat16" or "float32".
         device: where it is trained: "auto" (the first GPU of CUDA, else the CPU), "cpu", "cuda", "mps", "xpu"; an
             interrupted run may go on elsewhere.
+        fsdp: under torchrun: share weights, gradients and what the optimizer keeps out among the processes (FSDP2); an
+            interrupted run may go on in another number of them.
+        fsdp_dtype: in which a layer's weights are gathered; gradients are summed in float32.
+        sequence_parallel: processes of torchrun that compute each text together, a part of it each; a divisor of all.
 
     Raises ConfigurationError for a value that cannot be.
     """
@@ -81,6 +85,9 @@ class PretrainingSettings:
     seed: int = 0
     dtype: str = one_of(DTYPES, "auto")
     device: str = "auto"
+    fsdp: bool = False
+    fsdp_dtype: str = one_of(("float32", "bfloat16"), "float32")
+    sequence_parallel: int = 1
 
     def __post_init__(self) -> None:
         check_training(self)
@@ -89,7 +96,7 @@ class PretrainingSettings:
             "mask_fraction", "validation_tokens",
         )  # fmt: skip
         check_between(self, 0, 1, "beta1", "beta2", "mask_fraction", "mask_share", "random_share")
-        check_least(self, evaluations=0)
+        check_least(self, evaluations=0, sequence_parallel=1)
         if self.mask_share + self.random_share > 1:
             raise ConfigurationError(
                 f"mask_share={self.mask_share} and random_share={self.random_share} together are more than 1"

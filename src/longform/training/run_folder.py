@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.data.storage import clear_leftovers, flush_files, flush_folder
-from longform.errors import CheckpointError, ConfigurationError, MissingDependencyError, require
-from longform.inference.loading import pick_device
+from longform.errors import CheckpointError, ConfigurationError, MissingDependencyError
 from longform.runs.files import write_json
 from longform.runs.folder import RunFile, check_same, differences
 from longform.runs.output import check_names, entries, files_in, sole_output, some
@@ -39,25 +38,6 @@ def place_of_run(output: str | Path | None, inputs: Iterable[Any], process: Any)
             yield folder
     else:
         yield Path(output).expanduser()
-
-
-def current_process(device: str = "auto") -> Any:
-    """This process among those of ``torchrun`` or ``accelerate launch``, on ``device``: accelerate's PartialState.
-
-    Raises ConfigurationError for a device that is not there (``pick_device``), and for a number of one.
-    """
-    chosen = pick_device(device)
-    if chosen.index:
-        raise ConfigurationError(
-            f'device="{device}": a training takes the first one; CUDA_VISIBLE_DEVICES={chosen.index} makes it that one'
-        )
-    states = require("accelerate.state", extra="train")
-    cpu = chosen.type == "cpu"
-    process = states.PartialState(cpu=cpu)
-    if process.device.type != chosen.type:  # an earlier training of this process was elsewhere
-        states.AcceleratorState._reset_state(reset_partial_state=True)
-        process = states.PartialState(cpu=cpu)
-    return process
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:

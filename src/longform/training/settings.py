@@ -110,6 +110,10 @@ class DistillationSettings:
         dtype: of the matrix products: "auto" (bfloat16 where CPU or GPU has it natively), "bfloat16" or "float32".
         device: where it is trained: "auto" (the first GPU of CUDA, else the CPU), "cpu", "cuda", "mps", "xpu"; an
             interrupted run may go on elsewhere.
+        fsdp: under torchrun: share weights, gradients and what the optimizer keeps out among the processes (FSDP2); an
+            interrupted run may go on in another number of them.
+        fsdp_dtype: in which a layer's weights are gathered; gradients are summed in float32.
+        sequence_parallel: processes of torchrun that compute each text together, a part of it each; a divisor of all.
 
     Raises ConfigurationError for a value that cannot be.
     """
@@ -143,6 +147,9 @@ class DistillationSettings:
     seed: int = 0
     dtype: str = one_of(DTYPES, "auto")
     device: str = "auto"
+    fsdp: bool = False
+    fsdp_dtype: str = one_of(("float32", "bfloat16"), "float32")
+    sequence_parallel: int = 1
 
     def __post_init__(self) -> None:
         check_training(self)
@@ -151,7 +158,7 @@ class DistillationSettings:
             "heldout_documents",
         )  # fmt: skip
         check_between(self, 0, 1, "mask_fraction", "dropout")
-        check_least(self, evaluations=0)
+        check_least(self, evaluations=0, sequence_parallel=1)
         if self.length is not None and self.min_length > self.length:
             raise ConfigurationError(f"min_length={self.min_length} is more than length={self.length}")
         weights = {name: getattr(self, name) for name in ("hidden_weight", "pooled_weight", "logits_weight")}
@@ -203,6 +210,10 @@ class FinetuningSettings:
         dtype: of the matrix products: "auto" (bfloat16 where CPU or GPU has it natively), "bfloat16" or "float32".
         device: where it is trained: "auto" (the first GPU of CUDA, else the CPU), "cpu", "cuda", "mps", "xpu"; an
             interrupted run may go on elsewhere.
+        fsdp: under torchrun: share weights, gradients and what the optimizer keeps out among the processes (FSDP2); an
+            interrupted run may go on in another number of them.
+        fsdp_dtype: in which a layer's weights are gathered; gradients are summed in float32.
+        sequence_parallel: processes of torchrun that compute each text together, a part of it each; a divisor of all.
 
     Raises ConfigurationError for a value that cannot be.
     """
@@ -231,6 +242,9 @@ class FinetuningSettings:
     seed: int = 0
     dtype: str = one_of(DTYPES, "auto")
     device: str = "auto"
+    fsdp: bool = False
+    fsdp_dtype: str = one_of(("float32", "bfloat16"), "float32")
+    sequence_parallel: int = 1
 
     def __post_init__(self) -> None:
         check_training(self)
@@ -238,6 +252,7 @@ class FinetuningSettings:
             self, "max_length", "epochs", "batch_size", "head_learning_rate", "evaluations_per_epoch", "early_stopping"
         )
         check_between(self, 0, 0.9, "validation_fraction", "label_smoothing")
+        check_least(self, sequence_parallel=1)
 
 
 def compute_dtype(name: str, device: "torch.device") -> "torch.dtype":

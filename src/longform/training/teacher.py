@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from longform.data.batching import padded
 from longform.data.special_tokens import SpecialTokens
+from longform.distributed.token_losses import own_places
 from longform.errors import ConfigurationError
 
 PARALLEL_TOKENS = 16_384  # of teacher windows that are read at once
@@ -30,11 +31,11 @@ class EncoderTap:
     """Makes a Hugging Face encoder return Encoded, so that distributed wrappers see what the loss is made of.
 
     ``positions``: indices into the flattened (B * n) tokens whose logits are wanted; only then does a masked-language
-    head run, and on these tokens alone.
+    head run, and on these tokens alone. A model that shares texts out says what is of its part.
     """
 
     def __init__(self, model: Any, *, with_logits: bool) -> None:
-        self.with_logits = with_logits
+        self.model, self.with_logits = model, with_logits
         self.positions: Tensor | None = None
         self._handles = [model.register_forward_hook(self._shape_output)]
         if with_logits:
@@ -42,7 +43,8 @@ class EncoderTap:
 
     def _gather(self, _module: nn.Module, _inputs: Any, output: Any) -> Any:
         assert self.positions is not None
-        output.last_hidden_state = output.last_hidden_state.flatten(0, 1).index_select(0, self.positions)[None]
+        here = own_places(self.model, self.positions).places
+        output.last_hidden_state = output.last_hidden_state.flatten(0, 1).index_select(0, here)[None]
         return output
 
     def _shape_output(self, _module: nn.Module, _inputs: Any, output: Any) -> Encoded:

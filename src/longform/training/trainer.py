@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
@@ -19,9 +20,13 @@ from longform.training.finiteness import check_end, check_start, check_step
 from longform.training.job import Job, Part
 from longform.training.kept_memory import kept_memory
 from longform.training.pretraining_settings import PretrainingSettings
+from longform.training.processes import is_lost, stopping_together
 from longform.training.run_folder import RunFolder
 from longform.training.settings import DistillationSettings
+from longform.training.sharded_checkpoints import is_sharded, load_optimizer_shards, save_shards
+from longform.training.sharding import is_shared_out
 
+SCHEDULER = "scheduler.pt"  # its file in a checkpoint, as the Trainer calls it
 LOGS = 100  # how many records of the loss a run writes at least
 
 
@@ -73,9 +78,11 @@ class NumberedStepsTrainer(Trainer):
     ) -> None:  # fmt: skip
         model = job.trained
         had_cache = hasattr(model.config, "use_cache")
+        shared_out = is_shared_out(model)
         nothing: Any = []  # measure() has its own; the Trainer insists on some
         super().__init__(model=model, args=args, eval_dataset=nothing, callbacks=callbacks)
         self.network, self.output = model, Path(str(args.output_dir))
+        self.is_distributed_loading_by_transformers = shared_out  # the Trainer is to wrap it in nothing more
         if not had_cache and hasattr(model.config, "use_cache"):
             del model.config.use_cache  # set by the Trainer; not an encoder's business
         self.callback_handler.callbacks = [c for c in self.callback_handler.callbacks if not _prints(c)]
@@ -115,11 +122,12 @@ class NumberedStepsTrainer(Trainer):
         model.train()
         total = torch.zeros((), device=self.args.device)
         whole = self._weight_of_step(inputs)
-        for number, part in enumerate(inputs):
-            last = number == len(inputs) - 1
+        parts = list(self.job.process.level(inputs))
+        for number, (part, counts) in enumerate(parts):
+            last = number == len(parts) - 1
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
                 with self.job.autocast():
-                    loss = self.job.part_loss(model, part, part.weight / whole)
+                    loss = self.job.part_loss(model, part, part.weight / whole if counts else 0.0)
                 self.accelerator.backward(loss)
             total += loss.detach()
         self.step_loss = total
@@ -128,6 +136,7 @@ class NumberedStepsTrainer(Trainer):
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         """The norm of the step's gradient, once; nothing has been learned from the step yet."""
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         check_step(
             self.network, loss=float(self.step_loss), gradient=float(norm), step=self.state.global_step + 1,
             learning_rate=self.args.learning_rate,
@@ -175,6 +184,8 @@ class NumberedStepsTrainer(Trainer):
         try:
             self._write_checkpoint(incomplete, final)
         except Exception as error:
+            if is_lost(error):
+                raise
             remove(incomplete)
             raise CheckpointError(
                 f'"{final}" could not be saved: {error}. Earlier checkpoints are whole: '
@@ -188,8 +199,14 @@ class NumberedStepsTrainer(Trainer):
         self.accelerator.wait_for_everyone()
 
     def _write_checkpoint(self, incomplete: Path, final: Path) -> None:
-        self.save_model(str(incomplete), _internal_call=True)
-        self._save_optimizer_and_scheduler(str(incomplete))
+        if is_shared_out(self.network):
+            save_shards(self.network, self.optimizer, incomplete)
+            if self.args.should_save:
+                scheduler: Any = self.lr_scheduler
+                torch.save(scheduler.state_dict(), incomplete / SCHEDULER)
+        else:
+            self.save_model(str(incomplete), _internal_call=True)
+            self._save_optimizer_and_scheduler(str(incomplete))
         self._save_scaler(str(incomplete))
         self._save_rng_state(str(incomplete))
         if self.state.best_global_step == self.state.global_step:
@@ -201,10 +218,7 @@ class NumberedStepsTrainer(Trainer):
             self.state.save_to_json(str(incomplete / "trainer_state.json"))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        if self.is_fsdp_enabled:
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-        else:
-            load_weights(self.network, Path(resume_from_checkpoint))
+        load_weights(self.network, Path(resume_from_checkpoint))
 
     def _init_training_state(self, *args: Any, **options: Any) -> tuple[int, int]:
         with reading(self.output):
@@ -215,17 +229,19 @@ class NumberedStepsTrainer(Trainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         with reading(checkpoint or self.output):
-            super()._load_optimizer_and_scheduler(checkpoint)
+            if checkpoint is None or not is_sharded(Path(checkpoint)):
+                super()._load_optimizer_and_scheduler(checkpoint)
+                return
+            scheduler: Any = self.lr_scheduler
+            scheduler.load_state_dict(torch.load(Path(checkpoint, SCHEDULER), weights_only=True))
+            load_optimizer_shards(self.network, self.optimizer, scheduler, Path(checkpoint))
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         with reading(checkpoint or self.output):
             super()._load_rng_state(checkpoint)
 
     def _load_best_model(self) -> None:
-        if self.is_fsdp_enabled:
-            super()._load_best_model()
-        else:
-            load_weights(self.network, self._best())
+        load_weights(self.network, self._best())
 
 
 def _prints(callback: TrainerCallback) -> bool:
@@ -244,7 +260,9 @@ def carry_out(job: Job, folder: Path, *, kept: bool, restart: bool, shown: bool)
     if run.complete:
         job.load(folder)
     else:
-        job.train(run, shown=shown and process.is_main_process)
+        with stopping_together(process), process.sharing(job.trained):
+            job.train(run, shown=shown and process.is_main_process)
+        job.opened.model.tie_weights()  # with what of it was not trained
         check_end(job.opened.model, learning_rate=job.learning_rate)
         with quiet_transformers():
             run.finish(lambda place: job.save(run, place), wait=process.wait_for_everyone)

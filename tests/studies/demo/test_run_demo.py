@@ -199,14 +199,14 @@ def test_a_restart_clears_only_a_demo(tmp_path, monkeypatch):
     (folder / "mine.txt").rename(tmp_path / "mine.txt")
     with pytest.raises(Interruption):
         run_demo(folder, task="classify", scale="tiny", restart=True)
-    assert json.loads((folder / "demo.json").read_text()) == {"seed": 0, "scale": "tiny"}
+    assert json.loads((folder / "demo.json").read_text()) == {"task": "classify", "seed": 0, "scale": "tiny"}
     assert not (folder / "results.json").exists()
     assert (tmp_path / "mine.txt").read_text() == "kept"
 
 
 @pytest.mark.parametrize("damaged", ["demo.json", "results.json"])
 def test_a_damaged_state_says_what_to_do(tmp_path, damaged):
-    (tmp_path / "demo.json").write_text('{"seed": 0, "scale": "tiny"}')
+    (tmp_path / "demo.json").write_text('{"task": "classify", "seed": 0, "scale": "tiny"}')
     (tmp_path / "results.json").write_text("{}")
     (tmp_path / damaged).write_text('{"seed": ')
     with pytest.raises(CheckpointError, match="--restart"):

@@ -17,7 +17,8 @@ from longform.studies.paper.parts import LOCKS, Finished, Part, work_through
 from longform.studies.paper.reproduce import refuse_process_groups
 from longform.training.pretraining import pretrain
 from longform.training.pretraining_sources import CorpusReader
-from longform.training.run_folder import current_process, read_run
+from longform.training.processes import current_process
+from longform.training.run_folder import read_run
 
 NAME = "pretraining"  # of the records
 UNITS = {"loss": "nats", "unigram_loss": "nats", "seconds": "s"}

@@ -1,0 +1,111 @@
+"""Trainings of tiny models in forked processes that stand for those of torchrun."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from accelerate.state import AcceleratorState
+from torch import Tensor
+from transformers import BertForMaskedLM
+
+from longform.data.tokenizer_training import TokenizerSettings
+from longform.training.distillation import distill
+from longform.training.finetuning import finetune
+from longform.training.pretraining import pretrain
+from longform.training.pretraining_settings import PretrainingSettings
+from longform.training.settings import DistillationSettings, FinetuningSettings
+from longform.training.trainer import NumberedStepsTrainer
+
+MODEL = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
+    "max_position_embeddings": 32, "projection": "linear", "projected_length": 4, "projection_sharing": "layerwise",
+    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+}  # fmt: skip
+
+
+class Trained(NamedTuple):
+    """``losses`` of the steps, what was measured in the end, and the ``weights`` of the model."""
+
+    losses: list[float]
+    measured: float
+    weights: dict[str, Tensor]
+
+    def difference(self, other: "Trained") -> tuple[float, float, float]:
+        """The largest of losses, of the measurement and of weights."""
+        losses = max(abs(a - b) for a, b in zip(self.losses, other.losses, strict=True))
+        weights = max(float((self.weights[name] - other.weights[name]).abs().max()) for name in other.weights)
+        return losses, abs(self.measured - other.measured), weights
+
+
+def _as_of_torchrun() -> None:
+    """What torchrun and a new interpreter would have: environment variables, and no state of earlier trainings."""
+    if dist.is_initialized():
+        AcceleratorState._reset_state(reset_partial_state=True)
+        rank, count = dist.get_rank(), dist.get_world_size()
+        names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+        os.environ |= {name: str(value) for name, value in names.items()}
+
+
+def _trained(model: Any, records: list[dict[str, Any]], measured: float) -> Trained:
+    losses = [row["loss"] for row in records if row["event"] == "train"]
+    assert type(model).__name__.startswith(("Linformer", "Bert")), type(model)
+    return Trained(losses, measured, {name: tensor.clone() for name, tensor in model.state_dict().items()})
+
+
+def pretrained(texts: list[str], output: Path, *, stopped_at: int | None = None, **more: Any) -> Trained | None:
+    """Twenty steps of a pre-training, or as many of them until it is stopped: then None."""
+    _as_of_torchrun()
+    chosen: dict[str, Any] = {
+        "tokens_per_step": 128, "tokens_per_forward": 64, "max_steps": 20, "learning_rate": 3e-3, "evaluations": 0,
+        "validation_tokens": 150, "dtype": "float32", "packing": "documents", "save_every_steps": 8,
+    }  # fmt: skip
+    step = NumberedStepsTrainer.training_step
+
+    def stopping(self: Any, *given: Any) -> Tensor:
+        if self.state.global_step == stopped_at:
+            raise KeyboardInterrupt
+        return step(self, *given)
+
+    with patch.object(NumberedStepsTrainer, "training_step", stopping), suppress(KeyboardInterrupt):
+        result = pretrain(
+            texts, PretrainingSettings(**chosen | more), config=MODEL, tokenizer=TokenizerSettings("wordpiece", 60),
+            output=output, cache=output.with_name("cache"), progress=False,
+        )  # fmt: skip
+    if stopped_at is not None:
+        assert (output / f"checkpoint-{stopped_at // 8 * 8}" / "shards").is_dir()
+        return None
+    return _trained(result.model, result.records, result.validation_loss)
+
+
+def distilled(
+    folders: tuple[Path, Path], texts: list[str], output: Path, *, tokens_per_step: int, **more: Any
+) -> Trained:
+    """Six steps of a distillation with its logits, of the folders of student and teacher."""
+    _as_of_torchrun()
+    chosen: dict[str, Any] = {
+        "length": 48, "min_length": 12, "max_steps": 6, "learning_rate": 3e-3, "heldout_documents": 6,
+        "evaluations": 0, "dtype": "float32", "save_every_steps": 2, "dropout": 0.0, "tokens_per_forward": 100,
+    }  # fmt: skip
+    student, teacher = folders
+    settings = DistillationSettings(tokens_per_step=tokens_per_step, **chosen | more)
+    taught = BertForMaskedLM.from_pretrained(teacher)
+    result = distill(student, taught, texts, settings, output=output, progress=False)
+    return _trained(result.student, result.records, result.after.cosine)
+
+
+def finetuned(folder: Path, texts: list[str], output: Path, *, batch_size: int, **more: Any) -> Trained:
+    """Two passes over labelled texts, the best of which is kept."""
+    _as_of_torchrun()
+    labels = ["good" if text.split().count("good") > 1 else "bad" for text in texts]
+    chosen: dict[str, Any] = {
+        "epochs": 2, "tokens_per_forward": 100, "learning_rate": 1e-2, "dtype": "float32", "warmup": 0.0,
+        "metric": "loss",
+    }  # fmt: skip
+    settings = FinetuningSettings(batch_size=batch_size, **chosen | more)
+    torch.manual_seed(0)
+    result = finetune(folder, (texts, labels), settings, output=output, progress=False)
+    return _trained(result.model, result.records, result.metrics["loss"])
