@@ -41,7 +41,7 @@ class FindingScale(NamedTuple):
     chunk_tokens: int
 
 
-SCALES = {"full": FindingScale(60, 4, 3000, 256), "tiny": FindingScale(6, 1, 20, 24)}
+SCALES = {"full": FindingScale(32, 6, 3000, 256), "tiny": FindingScale(6, 1, 20, 24)}
 
 
 class Asked(NamedTuple):
