@@ -63,7 +63,7 @@ KINDS = {
     "window over everything": {"projection": "mean", "attention_window": 16},
 }
 
-AT_EVERY_RUN = ("linear", "convolution", "mean-window", "mean-window-distances")  # of what is compiled or exported
+AT_EVERY_RUN = ("linear", "mean-window", "mean-window-distances")  # of what is compiled or exported
 
 
 def compiled_kinds(kinds: Iterable[str]) -> list[Any]:
