@@ -18,7 +18,7 @@ from campaign.trials import Trials
 
 MOMENTS = scaled(1, 20)
 AGAIN = 0.3  # of the trials are killed once more when they are started again
-AT_MOMENTS, AT_CHANGES = (list(LINES), list(LINES)) if FULL else (list(QUICK)[::2], list(QUICK)[1::2])
+AT_MOMENTS, AT_CHANGES = (list(LINES), list(LINES)) if FULL else (list(QUICK)[::3], list(QUICK)[1::3])
 
 
 @pytest.fixture
