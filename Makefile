@@ -35,7 +35,7 @@ help:
 	@echo "                  appends to benchmarks/records; BENCH_OPTIONS: see longform benchmark --help"
 	@echo "make bench-memory peak memory of one pass against length; appends to benchmarks/records"
 	@echo "make tables       write the tables of README.md and docs from benchmarks/records"
-	@echo "make weights      train the adapter minilm-16k again (hours); DATA=FOLDER has the texts"
+	@echo "make weights      train the adapter minilm-16k again (an hour); DATA=FOLDER has the texts"
 	@echo "make clean        remove .venv and the caches (not runs/)"
 
 install: $(STAMP)

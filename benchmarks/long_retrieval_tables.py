@@ -41,7 +41,7 @@ def difference(values: np.ndarray, others: np.ndarray | None) -> str:
     """The mean difference, and its interval."""
     if others is None:
         return ""
-    return "{:+.1f} ({:+.1f} to {:+.1f})".format(*bootstrap(values - others))
+    return bootstrap(values - others).signed
 
 
 LONG_RETRIEVAL_TABLES = {

@@ -24,12 +24,8 @@ def poolings(rows: Rows) -> tuple[list[str], list[list[str]]]:
     for way, found in values.items():
         cells = []
         for name in models:
-            less = (
-                ""
-                if way == PLAIN
-                else " ({:+.1f}: {:+.1f} to {:+.1f})".format(*bootstrap(found[name] - values[PLAIN][name]))
-            )
-            cells.append(f"{found[name].mean():.1f}{less}")
+            more = "" if way == PLAIN else f", {bootstrap(found[name] - values[PLAIN][name]).signed}"
+            cells.append(f"{found[name].mean():.1f}{more}")
         body.append([*way, *cells])
     return ["tokens", "repeated", *models], body
 

@@ -157,6 +157,16 @@ def retrieval(options: argparse.Namespace) -> None:
         keep("retrieval", {"data": options.set, "model": label, "strategy": strategy}, metrics)
 
 
+def sts(options: argparse.Namespace) -> None:
+    """STS-B dev of the original and of other encoders, as their folders pool."""
+    pairs = pd.read_parquet(options.data / "stsb_dev.parquet")
+    for name in (bundled_encoder_folder(), *options.models):
+        encoder = Encoder.from_pretrained(name)
+        first, second = (encoder.encode(column.tolist()) for column in (pairs.sentence1, pairs.sentence2))
+        label = "original" if name == bundled_encoder_folder() else Path(name).name
+        keep("sts", {"model": label}, {"sts_spearman": 100 * similarity_spearman(first, second, pairs.score)})
+
+
 def retrieval_set(name: str, data: Path) -> tuple[list[str], list[str], list[set[int]]]:
     """Queries, documents and the places of the right ones."""
     if name == "scisummnet":
@@ -189,7 +199,7 @@ def _number(text: str) -> int | float | str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one measurement."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__.splitlines()[0])
-    commands = {"zero-shot": zero_shot, "heal": heal, "retrieval": retrieval}
+    commands = {"zero-shot": zero_shot, "heal": heal, "retrieval": retrieval, "sts": sts}
     parser.add_argument("command", choices=commands)
     parser.add_argument("--data", type=Path, required=True, help="folder of parquet files")
     parser.add_argument("--convert", nargs="*", default=[], help="options of longform.convert, name=value")
@@ -203,6 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--spent-tokens", type=int, default=0, help="tokens that it has been trained on so far")
     parser.add_argument("--plain", action="store_true", help="take the source's tokenizer as it is")
     parser.add_argument("--model", help="folder of a healed Longform")
+    parser.add_argument("--models", nargs="*", default=[], help="of sts: folders, and names that Longform knows")
     parser.add_argument("--label", default="Longform, whole text")
     parser.add_argument("--baselines", action="store_true", help="measure the original too, beside --model")
     parser.add_argument("--set", default="qmsum", choices=("qmsum", "scisummnet"))

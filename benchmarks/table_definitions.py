@@ -94,6 +94,12 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
         ),
         order=("settings.data",),
     ),
+    "sts": TableDefinition(
+        columns=(
+            Column(header="model", value="settings.model"),
+            Column(header="STS-B dev, Spearman x 100", value="metrics.sts_spearman", form=".1f"),
+        ),
+    ),
     "memory": TableDefinition(
         columns=(
             Column(header="tokens", value="settings.length", form=",d"),

@@ -2,9 +2,9 @@
 
     python -m benchmarks.weights --data ../shared/data --output runs/weights
 
-Some hours on one CPU core; interrupted, the same command goes on. It ends by saying whether
-the tensors are those that are shipped, and copies nothing: ``runs/weights/aligned/adapter`` is the result. On the same
-machine with the same versions it is the same bit for bit. No meeting is among the texts, so that QMSum stays a test.
+About an hour on one CPU core; interrupted, the same command goes on. It ends by saying whether the tensors are those
+that are shipped, or how far each is from them, and copies nothing: ``runs/weights/aligned/adapter`` is the result. No
+meeting is among the texts, so that QMSum stays a test.
 """
 
 import argparse

@@ -18,6 +18,7 @@ from campaign.trials import Trials
 
 MOMENTS = scaled(1, 20)
 AGAIN = 0.3  # of the trials are killed once more when they are started again
+# Of the quick commands, make test kills a third at random moments, and another third before changes of files.
 AT_MOMENTS, AT_CHANGES = (list(LINES), list(LINES)) if FULL else (list(QUICK)[::3], list(QUICK)[1::3])
 
 

@@ -108,8 +108,8 @@ def add_input_options(parser: Any) -> None:
         "--output",
         type=str,
         required=True,
-        help=".jsonl or .parquet file to write; -: standard output; "
-        "without suffix: a folder of parquet parts, of .jsonl and .parquet files, folders, globs, s3://...",
+        help=".jsonl or .parquet file to write; -: standard output; a name without suffix: a folder of parquet parts, "
+        "for which sources are .jsonl or .parquet files, folders, globs or URIs (s3://...)",
     )
     parser.add_argument("--text-field", type=str | None, default=None,
                         help=f'field of a record that holds its text; {REMEMBERED}, else "text"')  # fmt: skip

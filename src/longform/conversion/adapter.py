@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from longform.conversion.idf import weighted
+from longform.conversion.pooling_modules import with_token_weights
 from longform.conversion.sentence_transformers_folder import read_json
 from longform.errors import ConfigurationError, ConversionError
 from longform.runs.subject import model_key
@@ -48,6 +48,11 @@ class Adapter:
 
         Raises ConfigurationError where another value than the adapter's or the default one is given.
         """
+        if unknown := sorted(self.options.keys() - given.keys()):
+            raise ConversionError(
+                f'the adapter "{self.name}" has options that this version of Longform does not know '
+                f"({', '.join(unknown)}): update Longform"
+            )
         other = {
             name: given[name] for name, value in self.options.items() if given[name] not in (value, defaults[name])
         }
@@ -73,7 +78,7 @@ class Adapter:
         made.report.notes.append(f"the adapter {self.name} is part of the weights")
         if self.token_weights is None:
             return made
-        folder = weighted(made.sentence_folder, made.tokenizer, self.token_weights.numpy(),
+        folder = with_token_weights(made.sentence_folder, made.tokenizer, self.token_weights.numpy(),
                           width=made.model.config.hidden_size)  # fmt: skip
         return replace(made, sentence_folder=folder)
 

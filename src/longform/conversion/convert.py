@@ -16,8 +16,9 @@ from longform.conversion.adapter import adapter_folder, read_adapter
 from longform.conversion.families import family_of
 from longform.conversion.family import Family
 from longform.conversion.head_plan import HeadPlan, plan_head
-from longform.conversion.idf import idf_pooled, sublinear
+from longform.conversion.idf import idf_pooled
 from longform.conversion.lengthening import lengthen, lengthened_tokenizer
+from longform.conversion.pooling_modules import with_sublinear_tf
 from longform.conversion.report import ConversionReport, NewTensor, TensorRecord
 from longform.conversion.saving import OWN_FILE, conversion_folder
 from longform.conversion.sentence_transformers_folder import SentenceFolder, loader_of
@@ -187,7 +188,7 @@ def _with_sublinear_tf(made: ConversionResult) -> ConversionResult:
             f'sublinear_tf is for task="encoder", whose vectors are pooled; here task="{made.report.task}"'
         )
     made.report.notes.append("in a text's vector a token that it has c times weighs sqrt(c) in all")
-    return replace(made, sentence_folder=sublinear(made.sentence_folder, width=made.model.config.hidden_size))
+    return replace(made, sentence_folder=with_sublinear_tf(made.sentence_folder, width=made.model.config.hidden_size))
 
 
 def _lengthened(source: Source, options: dict[str, Any], *, max_length: int, positions: str) -> ConversionResult:

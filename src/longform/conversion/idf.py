@@ -1,27 +1,16 @@
-"""What a token weighs in a mean: more where few texts have it (inverse document frequency), less where its own text
-has it often (``sublinear_tf``).
+"""Inverse document frequency as weights of tokens: one that few texts have weighs more in a mean."""
 
-In a folder the first is sentence-transformers' own module WordWeights before a pooling by the mean, so that vectors are
-the same wherever the folder is loaded; the second a module of ours.
-"""
-
-import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from longform.conversion.sentence_transformers_folder import SentenceFolder, kind_of
+from longform.conversion.pooling_modules import before_mean, with_token_weights
+from longform.conversion.sentence_transformers_folder import SentenceFolder
 from longform.data.given import source_of
 from longform.data.special_tokens import content_ids
 from longform.data.text import read_documents
-from longform.errors import ConversionError, require
-
-MODULES = "sentence_transformers.sentence_transformer.modules"
-WEIGHTS, POOLING = "WordWeights", "Pooling"
-TRANSFORMER = "sentence_transformers.base.modules.transformer.Transformer"
+from longform.errors import ConversionError
 
 
 def idf_pooled(
@@ -35,39 +24,11 @@ def idf_pooled(
     """
     if tokenizer is None:
         raise ConversionError("idf counts tokens, and the source has no tokenizer: give it (tokenizer=...)")
-    _parted(folder, width, WEIGHTS)  # what cannot be is better refused before texts are read
+    before_mean(folder, width, asked="idf")  # what cannot be is better refused before texts are read
     lower = folder is not None and bool(folder.encoder_options.get("do_lower_case"))
     size = max(vocabulary, 1 + max(tokenizer.get_vocab().values()))
     documents = (each.text.lower() if lower else each.text for each in read_documents(source_of(texts)))
-    return weighted(folder, tokenizer, idf(documents, tokenizer, size), width=width)
-
-
-def weighted(folder: SentenceFolder | None, tokenizer: Any, weights: np.ndarray, *, width: int) -> SentenceFolder:
-    """The same with the ``weights`` (vocabulary,) of token ids; those that ``folder`` has already are replaced."""
-    kinds = require(MODULES, extra="embed")
-    names = {number: word for word, number in tokenizer.get_vocab().items()}
-    listed = [names.get(number, f"id {number}") for number in range(len(weights))]
-    return _inserted(folder, kinds.WordWeights(listed, dict(zip(listed, weights.tolist(), strict=True))), width)
-
-
-def sublinear(folder: SentenceFolder | None, *, width: int) -> SentenceFolder:
-    """The modules of ``folder`` (None: a pooling alone), with SublinearTF before the pooling.
-
-    Raises ConversionError where the pooling is no mean, MissingDependencyError without sentence-transformers.
-    """
-    require(MODULES, extra="embed")
-    from longform.conversion.sublinear_tf import SublinearTF
-
-    return _inserted(folder, SublinearTF(), width)
-
-
-def _inserted(folder: SentenceFolder | None, module: Any, width: int) -> SentenceFolder:
-    """The modules of ``folder`` with ``module`` before the mean, in place of one of its kind."""
-    folder, modules, place = _parted(folder, width, type(module).__name__)
-    added = _one_module(module, place)
-    modules[place:place] = added.modules[1:]
-    numbered = [module | {"idx": at, "name": str(at)} for at, module in enumerate(modules)]
-    return replace(folder, modules=numbered, files=folder.files | added.files)
+    return with_token_weights(folder, tokenizer, idf(documents, tokenizer, size), width=width)
 
 
 def idf(texts: Iterable[str], tokenizer: Any, vocabulary: int) -> np.ndarray:
@@ -83,45 +44,3 @@ def idf(texts: Iterable[str], tokenizer: Any, vocabulary: int) -> np.ndarray:
         total += 1
     having[tokenizer.all_special_ids] = total
     return np.log((2 + total) / (1 + having))
-
-
-def _parted(folder: SentenceFolder | None, width: int, kind: str) -> tuple[SentenceFolder, list[dict[str, Any]], int]:
-    """The folder, its modules but for those of a ``kind``, and the place of its mean among these."""
-    kinds = require(MODULES, extra="embed")
-    folder = _one_module(kinds.Pooling(width)) if folder is None else folder
-    modules = [module for module in folder.modules if kind_of(module) != kind]
-    return folder, modules, _place_of_mean(kinds, modules, folder.files)
-
-
-def _one_module(module: Any, place: int = 1) -> SentenceFolder:
-    """A folder of an encoder and one of sentence-transformers' modules, in the folder that it would call it."""
-    kind, path = type(module), f"{place}_{type(module).__name__}"
-    with tempfile.TemporaryDirectory(prefix="longform-") as folder:
-        module.save(folder)
-        files = {f"{path}/{file.name}": file.read_bytes() for file in sorted(Path(folder).iterdir())}
-    encoder = {"idx": 0, "name": "0", "path": "", "type": TRANSFORMER}
-    modules = [encoder, {"idx": 1, "name": "1", "path": path, "type": f"{kind.__module__}.{kind.__name__}"}]
-    return SentenceFolder(modules, "", {}, {}, files)
-
-
-def _place_of_mean(kinds: Any, modules: list[dict[str, Any]], files: Mapping[str, bytes]) -> int:
-    """Where among ``modules`` the pooling by the mean is."""
-    for place, module in enumerate(modules):
-        if kind_of(module) == POOLING:
-            mode = _pooling_mode(kinds, files.get(f"{module['path']}/config.json", b""))
-            if mode == "mean":
-                return place
-            raise ConversionError(
-                f"idf weights tokens of a mean, and the source pools by {mode}: convert it without idf"
-            )
-    there = " -> ".join(map(kind_of, modules))
-    raise ConversionError(f"idf weights tokens of a mean, and the source has no Pooling (its modules: {there})")
-
-
-def _pooling_mode(kinds: Any, config: bytes) -> Any:
-    with tempfile.TemporaryDirectory(prefix="longform-") as folder:
-        (Path(folder) / "config.json").write_bytes(config)
-        try:
-            return kinds.Pooling.load(folder).pooling_mode
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ConversionError(f"the configuration of the source's pooling cannot be read: {error}") from error

@@ -17,6 +17,11 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    @property
+    def signed(self) -> str:
+        """As a difference is written: "+1.2 (-0.3 to +2.6)"."""
+        return f"{self.mean:+.1f} ({self.low:+.1f} to {self.high:+.1f})"
+
 
 def bootstrap(values: np.ndarray, *, seed: int = 0) -> Interval:
     """The mean of ``values`` (N,) and its 95 % interval, by 10,000 draws of N items (percentiles).

@@ -30,12 +30,13 @@ def page_routes() -> APIRouter:
     async def page_in_browser() -> HTMLResponse:
         return HTMLResponse(page, headers={"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"})
 
+    # Reading them takes a moment: not in the event loop, but in a thread, where FastAPI runs what is not async.
     @router.get("/ui/examples", include_in_schema=False)
-    async def example_names() -> list[str]:
+    def example_names() -> list[str]:
         return list(examples())
 
     @router.get("/ui/examples/{name}", include_in_schema=False)
-    async def example(name: str) -> dict[str, str]:
+    def example(name: str) -> dict[str, str]:
         if name not in examples():
             raise Refusal("not_found", "there is no example of this name")
         return {"text": examples()[name]}

@@ -141,10 +141,7 @@ class AlignmentJob(MeasuredJob):
         super().save(run, folder)
         if self.adapter is not None:
             origin = self.opened.origin
-            self.adapter.save(
-                folder, report=origin.conversion, token_weights=origin.token_weights(),
-                sublinear_tf=any(type(module).__name__ == "SublinearTF" for module in self.sentences),
-            )  # fmt: skip
+            self.adapter.save(folder, report=origin.conversion, **origin.pooling())
         measured = [Found(*(row[name] for name in Found._fields)) for row in run.records.of("evaluation")]
         end = run.records.last("end") or {}
         heldout = (measured[-1].queries, measured[-1].documents) if measured else (0, 0)

@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from safetensors.torch import save_model
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from longform.conversion.idf import WEIGHTS as WORD_WEIGHTS
+from longform.conversion.pooling_modules import SUBLINEAR_TF, WORD_WEIGHTS
 from longform.conversion.saving import OWN_FILE
 from longform.conversion.sentence_transformers_folder import REQUIREMENTS, SETTINGS_FILE
 from longform.conversion.shipped import local_source
@@ -82,22 +81,22 @@ class SentenceOrigin:
         """The report of the conversion, None of what is no conversion."""
         return None if self.report_file is None else json.loads(self.report_file)
 
-    def token_weights(self) -> Tensor | None:
-        """What tokens weigh in the mean, (vocabulary,), None where all weigh the same."""
-        weighting = next(self._weightings(), None)
-        return None if weighting is None else weighting.emb_layer.weight.detach().cpu()[:, 0]
+    def pooling(self) -> dict[str, Any]:
+        """What tokens weigh in the mean, as ``longform.conversion.adapter.write_account`` takes it."""
+        weights = [module.emb_layer.weight.detach().cpu()[:, 0] for module in self._of_kind(WORD_WEIGHTS)]
+        return {"token_weights": next(iter(weights), None), "sublinear_tf": bool(self._of_kind(SUBLINEAR_TF))}
 
     def round_token_weights(self) -> None:
         """To float16, as an adapter has them."""
-        for module in self._weightings():
+        for module in self._of_kind(WORD_WEIGHTS):
             module.emb_layer.weight.data = module.emb_layer.weight.data.half().float()
 
-    def _weightings(self) -> Iterator[Any]:
-        return (module for module in self.sentences if type(module).__name__ == WORD_WEIGHTS)
+    def _of_kind(self, name: str) -> list[Any]:
+        return [module for module in self.sentences if type(module).__name__ == name]
 
     def save_pretrained(self, folder: Path) -> None:
         """Save the folder; a Longform's says, as that of a conversion, that it needs Longform."""
-        for module in self._weightings():  # which are read from the module's settings, not from its weights
+        for module in self._of_kind(WORD_WEIGHTS):  # whose weights are read from its settings, not from its tensors
             module.word_weights = dict(zip(module.vocab, module.emb_layer.weight[:, 0].tolist(), strict=True))
         self.sentences.save_pretrained(str(folder), create_model_card=False)
         if self.report_file is not None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from longform.conversion.shipped import local_source
 from longform.data.bundled import speeches
+from longform.data.storage import atomic_folder
 from longform.data.text import Document
 from longform.errors import ConfigurationError
 from longform.evaluation.comparison import RunSettings, contenders
@@ -70,8 +71,8 @@ def run_finding(pipeline: Pipeline, scale: str, seed: int, say: Callable[[str], 
         rows = pipeline.step(name, lambda score=score: {"rows": compared(
             asked, longform, original, score=score, chunk_tokens=chosen.chunk_tokens)})["rows"]  # fmt: skip
         say(shown_scores(rows))
-    if not (folder / "model").is_dir():
-        shutil.copytree(longform, folder / "model")
+    with atomic_folder(folder / "model") as unfinished:
+        shutil.copytree(longform, unfinished, dirs_exist_ok=True)
     made_on = environment()
     examples = [(asked.queries[at], asked.relevant[at]) for at in range(0, len(asked.queries), chosen.queries)]
     write_report(folder / "report.html", pipeline.results, examples[:EXAMPLES], made_on, folder=folder.as_posix(),

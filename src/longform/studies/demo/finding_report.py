@@ -83,8 +83,7 @@ def _compared(title: str, rows: Rows, path: Path) -> list[Block]:
 def _beside(longform: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     if row is longform:
         return ""
-    found = difference_of(longform["per_query"], row["per_query"])
-    return f"{found.mean:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
+    return difference_of(longform["per_query"], row["per_query"]).signed
 
 
 def draw_scores(rows: Rows, path: Path) -> None:
