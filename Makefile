@@ -18,7 +18,7 @@ COMPILED_TESTS := $(wildcard tests/compiled/test_*.py)
 PEER_TESTS := $(wildcard tests/peers/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-main test-compiled test-peers test-ray test-campaign test-device test-nightly campaign check docs bench bench-memory tables clean
+.PHONY: help install demo test test-main test-compiled test-peers test-ray test-campaign test-device test-nightly campaign check lint docs bench bench-memory tables clean
 
 help:
 	@echo "make demo         find passages of long speeches, beside what people do today; results in runs/demo"
@@ -40,18 +40,22 @@ help:
 
 install: $(STAMP)
 
+# torch by pip, which knows where a machine has its build; the rest by uv, which takes half the time.
 $(STAMP): pyproject.toml constraints.txt $(wildcard src/longform/functional/native/csrc/*)
 	@$(PYTHON3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Longform needs Python 3.11 or newer; say which with: make PYTHON3=/path/to/python3 ..."; exit 1; }
 	@test -x $(PYTHON) || $(PYTHON3) -m venv $(VENV)
 	@echo "Installing Longform and what it needs into $(VENV) (once, a few minutes) ..."
-	$(PYTHON) -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e ".[docs,peers,compare,ray,$(TESTED)]"
+	$(PYTHON) -m pip install --disable-pip-version-check --no-compile -c constraints.txt torch uv
+	$(VENV)/bin/uv pip install --python $(PYTHON) -c constraints.txt -e ".[docs,peers,compare,ray,$(TESTED)]"
 	@touch $@
 
 demo: $(STAMP)
 	$(VENV)/bin/longform demo
 
-test: test-main test-compiled test-peers test-ray test-campaign
+# The last two take one process each.
+test: test-main test-compiled test-campaign
+	$(MAKE) -j 2 --output-sync test-peers test-ray
 
 test-main: $(STAMP)
 	$(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) \
@@ -83,13 +87,14 @@ campaign: $(STAMP)
 	  $(PYTEST) tests/campaign -n $(TEST_PROCESSES) --dist worksteal
 	$(MAKE) tables
 
-check: $(STAMP)
+check: lint docs
+	$(PYTEST) -q tests/surface
+
+lint: $(STAMP)
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ty check
 	$(VENV)/bin/lint-imports
-	$(PYTEST) -q tests/surface
-	$(MAKE) docs
 
 # The variable silences an advertisement; -q would let broken links pass.
 docs: $(STAMP)

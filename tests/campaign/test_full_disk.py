@@ -18,7 +18,7 @@ from campaign.trials import Trials, complaint
 
 ROOM = 1.3  # of what an unbroken run leaves: while it works it needs more
 PAGE = os.sysconf("SC_PAGE_SIZE")
-NAMES = [*QUICK, "reproduce figure1", "benchmark"] if FULL else ["embed", "finetune"]
+NAMES = [*QUICK, "reproduce figure1", "benchmark"] if FULL else ["finetune"]
 
 
 @contextmanager

@@ -93,6 +93,7 @@ def test_kernels_keep_to_their_memory_and_to_their_part(
     tally.inputs += cases
 
 
+@pytest.mark.nightly  # it builds the kernels once more
 @pytest.mark.parametrize("fault", scaled(["a race"], list(PLANTED)))
 def test_a_planted_fault_is_found(tmp_path: Path, fault: str, tally: Tally) -> None:
     """Otherwise silence would say nothing."""

@@ -51,7 +51,9 @@ def test_one_graph_for_padding_on_either_side(kind, family):
     assert counter.frame_count == 1
 
 
-@pytest.mark.parametrize(("kind", "backend"), [("linear", "aot_eager"), ("mean-window", "eager")])
+@pytest.mark.parametrize(("kind", "backend"), [
+    pytest.param("linear", "aot_eager", marks=pytest.mark.nightly), ("mean-window", "eager")
+])  # fmt: skip
 def test_training_compiles_too(kind, backend):
     """Forward and backward through one graph, gradients as in eager."""
     made, counter = model(kind, LinformerForMaskedLM, **ONE_LAYER).train(), CompileCounterWithBackend(backend)

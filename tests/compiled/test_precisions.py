@@ -33,9 +33,8 @@ def test_bfloat16_is_one_graph_and_near_the_twin(kind):
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch's own
-@pytest.mark.parametrize(("kind", "dtype"), [
-    pytest.param("linear", torch.float32, marks=pytest.mark.nightly), ("mean-window", torch.bfloat16)
-])  # fmt: skip
+@pytest.mark.parametrize(("kind", "dtype"), [("linear", torch.float32), ("mean-window", torch.bfloat16)])
+@pytest.mark.nightly
 @torch.no_grad()
 def test_inductor_is_near_the_twin(kind, dtype):
     """A whole model, so that what lies between the layers is fused too. Two of four: each costs 20 seconds of C++."""

@@ -49,11 +49,10 @@ def test_every_public_name_loads_late_and_is_listed() -> None:
 import longform
 assert not set(longform.__all__) & set(vars(longform)), "loaded before it was asked for"
 assert set(longform.__all__) <= set(dir(longform))
-from longform import *
-for name in longform.__all__:
-    assert globals()[name] is vars(longform)[name], name
 """
     run(program)
+    for name in longform.__all__:
+        assert getattr(longform, name) is vars(longform)[name], name
 
 
 def test_a_name_that_is_not_there() -> None:

@@ -228,7 +228,9 @@ def test_a_manifest_of_names_that_no_file_has(
         _run(student_folder, teacher, texts, output=interrupted)
 
 
-@pytest.mark.parametrize("name", ["optimizer.pt", "rng_state.pth", "scheduler.pt"])
+@pytest.mark.parametrize("name", [
+    "optimizer.pt", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("rng_state.pth", "scheduler.pt"))
+])  # fmt: skip
 def test_a_pickle_is_not_run(
     name: str, interrupted: Path, student_folder: Path, teacher: BertModel, texts: list[str], tmp_path: Path
 ) -> None:

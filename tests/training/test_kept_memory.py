@@ -59,6 +59,7 @@ def _found(device: str = "cpu", library: str = "present", **variables: str) -> d
     return {name: value - found["before"] for name, value in found.items()}
 
 
+@pytest.mark.nightly  # a process that imports torch
 def test_memory_is_kept_inside_and_given_back_at_the_end():
     found = _found()
     assert (found["inside"] > 0.9) == (_glibc() is not None)

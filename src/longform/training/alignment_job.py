@@ -78,7 +78,8 @@ class AlignmentJob(MeasuredJob):
         self.summed = 0
 
     def _vectors_before(self, texts: list[str]) -> np.ndarray:
-        return self.before.collect(texts).values
+        with torch.autocast(self.device.type, enabled=False):  # the encoder reads in its own dtype, as at the start
+            return self.before.collect(texts).values
 
     def subject(self) -> dict[str, Any]:
         """The model, what short texts keep, and the pairs."""

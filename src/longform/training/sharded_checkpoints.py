@@ -4,6 +4,7 @@ torch.distributed.checkpoint knows which file has which part of a tensor. What i
 saved: settings and schedule have it.
 """
 
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,7 +79,8 @@ def _parts(optimizer: Any) -> list[Optimizer]:
 
 
 def _read(state: dict[str, Any], checkpoint: Path) -> None:
-    with _failing_as_oserror():
+    with _failing_as_oserror(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)  # of one process, as is meant
         dcp.load(state, storage_reader=HuggingFaceStorageReader(str(checkpoint / SHARDS)))
 
 

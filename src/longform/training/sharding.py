@@ -26,7 +26,9 @@ def share_weights_out(model: nn.Module, device: str, *, dtype: torch.dtype) -> N
     for module in list(model.modules()):
         if isinstance(module, GradientCheckpointingLayer):  # Hugging Face's layers, and ours
             fully_shard(module, mesh=mesh, mp_policy=policy)
-    whole = fully_shard(model, mesh=mesh, mp_policy=policy)
+    # Outside a pass all parameters are then the parts that the optimizer knows: torch would keep the model's own ones
+    # gathered after a forward pass without a backward one, as an evaluation before a checkpoint is.
+    whole = fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
     whole.set_reduce_scatter_unused_params(True)  # a text within the window does not use the memory's parameters
 
 

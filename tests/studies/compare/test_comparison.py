@@ -226,7 +226,7 @@ def test_impossible_budgets_are_refused(wrong):
         LearningSettings(**wrong)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
 def test_every_architecture_is_trained_and_tested_in_both_dtypes(name, dtype, task, sizes, tmp_path):
     settings = replace(LEARNING, dtype=dtype)

@@ -28,6 +28,7 @@ def of(events: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
     return {event["name"]: event for event in events if event["event"] == kind}
 
 
+@pytest.mark.nightly  # processes that import torch
 def test_memory_and_time_of_each_competitor() -> None:
     memory = of(run("memory", ["ours-linear", "sdpa"]), "memory")
     assert list(memory) == ["ours-linear", "sdpa"]
