@@ -39,6 +39,8 @@ def parser() -> Any:
     made.add_argument("--seeds", type=int, nargs="+", default=[], help="figure 3, table2: all models of "
                       "the first seed come first; null: 0 1, and 0 1 2 for table2")  # fmt: skip
     made.add_argument("--steps", type=int | None, default=None, help="figure 3: optimiser steps; null: the preset's")
+    made.add_argument("--from-twin", type=int | None, default=None, help="figure 3: optimiser steps that full "
+                      "attention learns first; all models go on with its weights; null: all begin anew")  # fmt: skip
     made.add_argument("--preset", type=str | None, default=None, help="figure 3: model and training, a name or YAML "
                       "file of longform pretrain; null: the scale's")  # fmt: skip
     made.add_argument("--also", type=str, nargs="+", default=[], help="figure 3: more models: window, "
@@ -101,7 +103,9 @@ def _figure3(settings: Any, output: Path) -> Done:
     from longform.studies.paper.figure3_report import HEADS, final_values
 
     preset = preset_of(settings.scale, settings.preset)
-    plan = planned(settings.subject, preset, also=settings.also, steps=settings.steps)
+    plan = planned(
+        settings.subject, preset, also=settings.also, steps=settings.steps, from_twin=settings.from_twin
+    )  # fmt: skip
     finished, lacking = reproduce_figure3(
         plan, settings.text, output, seeds=settings.seeds or FIGURE3_SEEDS, shared=settings.shared,
         text_field=settings.text_field or "text", keep_models=settings.keep_models,

@@ -1,6 +1,7 @@
 """The files that a part of Figure 3 writes: records, curves, the picture, the table and the page."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,9 +40,17 @@ def report_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finished
         "set of hidden tokens in held-out documents.",
         f"{len(finished)} of {len(plan.curves) * len(seeds)} trainings are finished.",
     ]
+    if plan.twin is not None:
+        begun = (
+            f"All begin with the weights of full attention of n = {plan.curves[0].length:,} that had learned for "
+            f"{plan.twin.max_steps:,} steps; its positions are tiled for longer texts, E and F are block means. Step 0 "
+            "is what that is worth before any training."
+        )
+        lead.insert(1, begun)
     pictures = [(PICTURE, "validation perplexity against updates, a line a model, and final losses of every seed")]
     title = f"{plan.figure.capitalize()}: {FIGURES[plan.figure]}"
-    write_report(output, Report(title, lead, table, pictures, notes(rows)), records)
+    quarters = ("Where in the text: loss in each quarter of a block, nats a hidden token", Table(*by_quarter(rows)))
+    write_report(output, Report(title, lead, table, pictures, notes(rows), [quarters]), records)
 
 
 def with_curve(one: Finished) -> Record:
@@ -63,8 +72,10 @@ def ratios_to_twin(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     curves = by_curve(rows)
     found: dict[str, list[float]] = {}
     for curve, seeds in curves.items():
-        ending = f"n{next(iter(seeds.values()))['settings']['n']}-full"  # of its key, which may name the step too
-        twin = next((full for key, full in curves.items() if key.endswith(ending)), {})
+        length = next(iter(seeds.values()))["settings"]["n"]
+        twin = curves.get(
+            re.sub(r"\bn\d+-.*$", f"n{length}-full", curve), {}
+        )  # what stands before n names the training
         found[curve] = [
             row["metrics"]["loss"] / twin[seed]["metrics"]["loss"] for seed, row in seeds.items() if seed in twin
         ]
@@ -89,6 +100,17 @@ def final_values(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
             ]
         )  # fmt: skip
     return cells
+
+
+def by_quarter(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Heads and cells, a row a curve: the mean over seeds of the loss in each quarter of the text."""
+    cells = []
+    for seeds in by_curve(rows).values():
+        every = [row["metrics"]["quarters"] for row in seeds.values() if "quarters" in row["metrics"]]
+        if every:
+            settings = next(iter(seeds.values()))["settings"]
+            cells.append([settings["label"], *(f"{sum(one) / len(one):.4f}" for one in zip(*every, strict=True))])
+    return ["model", "first", "second", "third", "last"], cells
 
 
 def _shown(ratios: Sequence[float], *, of_itself: bool) -> str:

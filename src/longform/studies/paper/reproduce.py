@@ -17,7 +17,7 @@ class Subject:
     takes: tuple[str, ...] = ()
 
 
-_FIGURE3 = ("text_field", "seeds", "steps", "preset", "also", "shared", "keep_models")
+_FIGURE3 = ("text_field", "seeds", "steps", "from_twin", "preset", "also", "shared", "keep_models")
 _GRID = ("lengths", "sizes", "slots", "dtype", "threads", "device")
 SUBJECTS = {
     "figure1": Subject(
