@@ -20,7 +20,7 @@ FIGURES = {
 }
 CLOSERS = ("window", "convolution", "mean")
 SHARINGS = ("none", "headwise", "key_value", "layerwise")
-PRESETS = {"small": "figure3-small", "paper": "base"}
+PRESETS = {"tiny": "figure3-tiny", "small": "figure3-small", "paper": "base"}
 
 
 @dataclass(frozen=True)

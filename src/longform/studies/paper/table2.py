@@ -53,6 +53,10 @@ class Table2Scale:
 
 EVERYTHING = 10**9
 SCALES = {
+    "tiny": Table2Scale(
+        "bundled", {name: Amount(24, 12, 32) for name in TASKS}, epochs=1, learning_rate=2e-4, batch_size=8,
+        healing=4_096,
+    ),
     "small": Table2Scale(
         "bundled",
         {"SST-2": Amount(2_000, 1_000, 64), "IMDB": Amount(400, 400, 256), "QNLI": Amount(1_200, 892, 128),
