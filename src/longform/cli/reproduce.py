@@ -55,6 +55,8 @@ def parser() -> Any:
     )
     made.add_argument("--tasks", type=str, nargs="+", default=[], help="table2: some of SST-2 IMDB QNLI "
                       "MRPC RTE; null: all")  # fmt: skip
+    made.add_argument("--fit-length", type=bool, default=False, help="table2: resize E and F of pure Linformers to the "
+                      "length that a task's texts are cut to, in place of 512")  # fmt: skip
     made.add_argument("--models", type=str, nargs="+", default=[], help="table2: original, window, "
                       "linear-K-SHARING; null: all")  # fmt: skip
     made.add_argument("--model", type=str | None, default=None, help="figure1, table2: folder or hub name of the "
@@ -162,7 +164,8 @@ def _table2(settings: Any, output: Path) -> Done:
         Table2(
             scale, settings.data, output, seeds=tuple(settings.seeds or TABLE2_SEEDS),
             tasks=tuple(settings.tasks or TASKS), models=tuple(settings.models or variants()),
-            healing_text=tuple(settings.text or ()), text_field=settings.text_field or "text",
+            fit_length=settings.fit_length, healing_text=tuple(settings.text or ()),
+            text_field=settings.text_field or "text",
         )
     )  # fmt: skip
     rows = [one.row for one in finished]

@@ -13,7 +13,8 @@ from longform.errors import ConfigurationError
 from longform.studies.paper import figure3 as module
 from longform.studies.paper.figure3 import reproduce_figure3
 from longform.studies.paper.figure3_plan import planned, preset_of
-from longform.studies.paper.figure3_report import final_values, ratios_to_twin
+from longform.studies.paper.figure3_report import claims, final_values, ratios_to_twin
+from longform.studies.paper.report import Claim
 from longform.training.presets import Preset
 from longform.training.pretraining_settings import PretrainingSettings
 
@@ -171,8 +172,8 @@ def test_processes_of_torchrun_are_refused(corpus, tmp_path, monkeypatch):
         reproduce_figure3(planned("figure3a", PRESET), [corpus], tmp_path, seeds=[0], progress=False)
 
 
-def _row(curve, seed, loss, n=16):
-    settings = {"curve": curve, "label": curve, "seed": seed, "n": n, "k": None}
+def _row(curve, seed, loss, n=16, **others):
+    settings = {"curve": curve, "label": curve, "seed": seed, "n": n, "k": None, **others}
     return {
         "settings": settings,
         "metrics": {"loss": loss, "unigram_loss": 6.0, "parameters": 9, "seconds": 60.0},
@@ -197,6 +198,23 @@ def test_ratios_are_seed_by_seed():
     assert cells[1][4] == "4.7000 ± 0.4243"
     assert cells[1][6:8] == ["1.00", "1.0500 ± 0.0707"]
     assert cells[2][7] == "–"
+
+
+def test_what_the_paper_says_beside_what_was_found():
+    def row(n, k, loss, sharing="headwise"):
+        return _row(f"n{n}-k{k}-{sharing}", 0, loss, n=n, k=k, projection="linear", sharing=sharing)
+
+    rows = [_row("n16-full", 0, 4.0), row(16, 4, 4.4), row(16, 8, 4.1)]
+    assert claims("figure3a", rows) == [
+        Claim("n = 512, k = 128: nearly on par with full attention", "n = 16, k = 4: 1.100 of its loss", False)
+    ]  # fmt: skip
+    assert claims("figure3c", [row(16, 4, 4.0, "none"), row(16, 4, 4.04, "layerwise")]) == [
+        Claim("layerwise sharing almost matches no sharing", "1.010 of its loss", True)
+    ]  # fmt: skip
+    assert claims("figure3d", [row(16, 8, 4.0), row(32, 8, 4.2)]) == [
+        Claim("at one k the final value is about the same for every n", "losses 4.000 (n = 16), 4.200 (n = 32)", False)
+    ]  # fmt: skip
+    assert claims("figure3c", rows) == claims("figure3d", rows[:1]) == []
 
 
 def test_one_process_holds_a_claim(tmp_path):

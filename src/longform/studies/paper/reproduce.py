@@ -40,7 +40,7 @@ SUBJECTS = {
     "table2": Subject(
         "accuracy after fine-tuning", "6 hours of one core, measured beside other work; half in two processes",
         ("data",),
-        ("text", "text_field", "seeds", "tasks", "models", "model", "lengths"),
+        ("text", "text_field", "seeds", "tasks", "models", "model", "lengths", "fit_length"),
     ),
     "table3": Subject(
         "time and largest batch against full attention", "20 minutes at most, reckoned from timed passes", (), _GRID

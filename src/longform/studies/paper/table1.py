@@ -122,7 +122,7 @@ def _others(cells: Sequence[Cell], scale: str, output: Path, progress: bool) -> 
 
     parts = [
         Part(f"{name}-{cell.length}", cell.settings(name), partial(work, name, cell), again=may_have_passed)
-        for name in BUILDERS
+        for name in (("recurrent",) if scale == "tiny" else BUILDERS)
         for cell in cells
     ]
     finished, _ = work_through(parts, output, lambda done: None, described="table1", progress=progress)

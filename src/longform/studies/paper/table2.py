@@ -74,7 +74,8 @@ SCALES = {
 class Table2:
     """What is asked for.
 
-    ``data``: folder of the tasks' files, or "hf". ``healing_text``: files to heal converted models on before
+    ``data``: folder of the tasks' files, or "hf". ``fit_length``: pure Linformers get E and F of the length that a
+    task's texts are cut to, in place of 512. ``healing_text``: files to heal converted models on before
     fine-tuning; empty: they are fine-tuned as converted.
     """
 
@@ -86,6 +87,7 @@ class Table2:
     models: tuple[str, ...] = tuple(variants())
     healing_text: tuple[str, ...] = ()
     text_field: str = "text"
+    fit_length: bool = False
     progress: bool = True
 
     @property
@@ -102,7 +104,7 @@ class Table2:
             "learning_rate": scale.learning_rate, "batch_size": scale.batch_size,
             "healing_tokens": scale.healing if self.healing_text else 0,
             "healing_text": [Path(name).name for name in self.healing_text],
-            "original_key": model_identity(local_source(scale.model))["weights_key"],
+            "fit_length": self.fit_length, "original_key": model_identity(local_source(scale.model))["weights_key"],
             "healing_key": corpus_key(self.healing_corpus) if self.healing_text else None,
         }  # fmt: skip
 
@@ -172,7 +174,10 @@ class Finetuning:
                 source, self.variant, request.healing_corpus, scale.healing, request.output / HEALED,
                 progress=request.progress,
             )  # fmt: skip
-        model, tokenizer = with_new_head(source, self.variant, len(set(self.train.labels)), self.seed, healed)
+        length = scale.amounts[self.task.name].max_length if request.fit_length else LENGTH
+        model, tokenizer = with_new_head(
+            source, self.variant, len(set(self.train.labels)), self.seed, healed, length=length
+        )
         settings = FinetuningSettings(
             task="single-label", max_length=scale.amounts[self.task.name].max_length, epochs=scale.epochs,
             batch_size=scale.batch_size, tokens_per_forward=scale.tokens_per_forward,
@@ -195,7 +200,8 @@ class Finetuning:
         }  # fmt: skip
         options = dict(self.variant.options or {})
         settings = {
-            **self.identity(), "label": self.variant.label, "n": LENGTH, "k": options.get("projected_length"),
+            **self.identity(), "label": self.variant.label, "n": model.config.max_position_embeddings,
+            "k": options.get("projected_length"),
             "sharing": options.get("sharing"),
         }  # fmt: skip
         return Record(name=NAME, metrics=metrics, settings=settings, units={"seconds": "s"}), None

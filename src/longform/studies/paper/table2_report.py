@@ -134,6 +134,12 @@ def _lead(settings: Mapping[str, Any]) -> str:
         f"{settings['epochs']:g} passes, learning rate {settings['learning_rate']:g}, the same texts, order and "
         "head for every model. "
         + (
+            "E and F of pure Linformers have the length that a task's texts are cut to; with as many slots they are "
+            "the identity, and the model is full attention. "
+            if settings.get("fit_length")
+            else ""
+        )
+        + (
             f"Converted models were healed on {healed:,} tokens of unlabelled text first."
             if healed
             else "Converted models were fine-tuned as converted, without healing: their attention has learned nothing "
