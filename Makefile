@@ -36,6 +36,8 @@ help:
 	@echo "make bench-memory peak memory of one pass against length; appends to benchmarks/records"
 	@echo "make tables       write the tables of README.md and docs from benchmarks/records"
 	@echo "make weights      train the adapter minilm-16k again (an hour); DATA=FOLDER has the texts"
+	@echo "make paper        the paper's tables and figures, measured here, and one page of them beside the paper's; goes on"
+	@echo "                  where it was; DATA=FOLDER has the texts; hours: see docs/lab/reproduction.md"
 	@echo "make clean        remove .venv and the caches (not runs/)"
 
 install: $(STAMP)
@@ -130,6 +132,13 @@ test-oldest test-newest:
 	$(VERSIONS)/bin/python -m pip install --disable-pip-version-check uv
 	$(VERSIONS)/bin/uv pip install --python $(VERSIONS)/bin/python --upgrade --resolution $(RESOLUTION) -e ".[$(TESTED)]"
 	$(MAKE) VENV=$(VERSIONS) STAMP= PYTEST_OPTIONS="$(PYTEST_OPTIONS)" test-main
+
+# The paper's tables and figures, measured here: PAPER_OPTIONS="--scale tiny" shows in minutes that all of it runs.
+.PHONY: paper
+PAPER_OPTIONS ?=
+paper: $(STAMP)
+	OMP_NUM_THREADS=1 $(VENV)/bin/longform reproduce all --text $(DATA)/wikipedia_long.parquet --data $(DATA) \
+	  --output runs/paper $(PAPER_OPTIONS)
 
 # The adapter minilm-16k, trained again: DATA is the folder with the texts that benchmarks/weights.py names.
 .PHONY: weights

@@ -44,6 +44,7 @@ def finetunings(rows: Rows) -> Table:
         name = row["settings"]["original"]
         usual = row["settings"]["max_length"] == USUAL[row["settings"]["task"]].max_length
         cut = "" if usual else f", cut at {row['settings']['max_length']} tokens"
+        cut += ", E and F resized to the task" if row["settings"].get("fit_length") else ""
         return f"{TITLES.get(name, name)}, {f'healed on {healed:,} tokens' if healed else 'not healed'}{cut}"
 
     tasks = dict.fromkeys(row["settings"]["task"] for row in rows)

@@ -1,16 +1,24 @@
+from typing import Any
+
 from benchmarks import figure3_pictures
 from longform.runs.records import Record
 
 
-def trained(curve: str, seed: int, *, date: str = "2026-01-01") -> Record:
-    settings = {"curve": curve, "label": curve, "seed": seed, "n": 64}
+SIZES = {"hidden_size": 192, "vocabulary": 1024}  # of the small scale
+
+
+def trained(curve: str, seed: int, *, date: str = "2026-01-01", **others: Any) -> Record:
+    settings = {"curve": curve, "label": curve, "seed": seed, "n": 128, **SIZES, **others}
     metrics = {"loss": 1.5, "unigram_loss": 3.0, "curve": [[0, 5.0], [10, 2.0], [20, 1.5]]}
     return Record(name="pretraining", metrics=metrics, settings=settings, date=date)
 
 
 def test_parts_of_which_there_are_trainings_are_drawn(tmp_path):
-    records = [trained("n64-full", 0), trained("n64-full", 0, date="2026-01-02"), trained("n64-k16-window", 1)]
+    records = [trained("n128-full", 0), trained("n128-full", 0, date="2026-01-02"), trained("n128-k32-window", 1)]
+    records += [trained(f"twin9-n128-{key}", 0, twin_steps=9) for key in ("full", "k32-headwise")]
+    records += [trained("n128-k32-none", 0, hidden_size=64)]  # of another scale
     made = figure3_pictures.draw(records, tmp_path)
-    assert [path.name for path in made] == ["figure3a.png"]  # of the others there is the twin at most
+    names = ["figure3a.png", "figure3a-from-twin.png", "figure3c-from-twin.png"]
+    assert [path.name for path in made] == names  # of the others there is the twin at most
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in made)
     assert figure3_pictures.draw([], tmp_path / "none") == []

@@ -60,8 +60,14 @@ def parser() -> Any:
     )  # fmt: skip
     add_restart(made)
     made.add_argument(
-        "--tokenizer", type=str | None, default=None, help="folder or hub name of a tokenizer; null: train one"
-    )
+        "--start", type=str | None, default=None,
+        help="folder of an earlier pre-training whose model it goes on with; options of the model below give it other "
+        "attention, k or n, and of the preset the training alone counts; null: new weights",
+    )  # fmt: skip
+    made.add_argument(
+        "--tokenizer", type=str | None, default=None,
+        help="folder or hub name of a tokenizer; null: train one, or that of --start",
+    )  # fmt: skip
     add_settings(made, TokenizerSettings, prefix="tokenizer-", preset=True)
     made.add_argument("--attention", **one_of(("linformer", "full")), default="linformer", help="full: the same model "
                       "without projection (options of projection and window then say nothing)")  # fmt: skip
@@ -90,15 +96,16 @@ def run(settings: Any) -> None:
     given = _chosen(preset.training, settings)
     if any(name in given for name in BUDGETS):
         given = {**dict.fromkeys(BUDGETS), **given}  # one budget on the command line replaces the preset's
-    model = {**preset.model, **_model_options(settings)}
-    tokenizer = _chosen(preset.tokenizer, settings, "tokenizer_")
-    if settings.tokenizer and tokenizer:
+    model = {**_before_options(settings, preset), **_model_options(settings)}
+    tokenizer, trained = _chosen(preset.tokenizer, settings, "tokenizer_"), settings.tokenizer or settings.start
+    if trained and tokenizer:
         given = ", ".join(option(f"tokenizer-{name}") for name in tokenizer)
-        raise ConfigurationError(f"--tokenizer is trained already: leave out {given}")
+        which = "--tokenizer" if settings.tokenizer else "the tokenizer of --start"
+        raise ConfigurationError(f"{which} is trained already: leave out {given}")
     result = pretrain(
         _files(settings.texts, settings.text_field), replace(preset.training, **given),
         config=full_attention_twin(model) if settings.attention == "full" else model,
-        tokenizer=settings.tokenizer or replace(preset.tokenizer, **tokenizer),
+        tokenizer=trained or replace(preset.tokenizer, **tokenizer), start=settings.start,
         output=settings.output, validation=_files(settings.validation, settings.text_field), cache=settings.cache,
         restart=settings.restart,
     )  # fmt: skip
@@ -116,6 +123,18 @@ def _files(names: Any, text_field: str) -> Any:
     if not names:
         return None
     return CorpusFiles((names,) if isinstance(names, str) else tuple(names), text_field)
+
+
+def _before_options(settings: Any, preset: Any) -> dict[str, Any]:
+    """The preset's model, or that of ``--start``: without its window and memory where ``--projection`` is said."""
+    from longform.training.pretraining_model import with_attention
+    from longform.training.starting_weights import Start
+
+    if settings.start is None:
+        return preset.model
+    model = Start(settings.start).described()
+    kept = {name: model[name] for name in ("projected_length", "projection_sharing", "projection_init")}
+    return model if settings.projection is None else with_attention(model, **kept)
 
 
 def _model_options(settings: Any) -> dict[str, Any]:

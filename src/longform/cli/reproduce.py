@@ -3,19 +3,21 @@
 from pathlib import Path
 from typing import Any
 
-from longform.choices import SCALES
 from longform.cli.arguments import command_parser, one_of
 from longform.cli.printing import print_next, print_table
 from longform.errors import require
-from longform.runs.page import Table
 
 FIGURE3_SEEDS, TABLE2_SEEDS = [0, 1], [0, 1, 2]
-Done = tuple[list[tuple[str, Table]], int]  # titles and tables; how many parts another process is at
+GIVEN: dict[str, Any] = {  # what "all" takes, and a subject's value where it makes no use of it
+    "text": [], "data": None, "text_field": None, "from_twin": None, "seeds": [], "device": None
+}  # fmt: skip
+TINY = 64  # tokens of figure 1's texts at that scale
+Done = tuple[Any, int]  # a Report, or None where nothing is finished; how many parts another process is at
 
 
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
-    from longform.studies.paper.reproduce import SUBJECTS
+    from longform.studies.paper.reproduce import SCALES, SUBJECTS
 
     subjects = "; ".join(f"{name}: {subject.shows} ({subject.small})" for name, subject in SUBJECTS.items())
     made = command_parser(
@@ -28,8 +30,9 @@ def parser() -> Any:
     made.add_argument("subject", **one_of(tuple(SUBJECTS)), help="what is measured")
     made.add_argument("--output", type=Path | None, default=None, help="folder to write; null: runs/SUBJECT")
     made.add_argument(
-        "--scale", **one_of(SCALES), default="small", help="small: two CPU cores; paper: the paper's sizes"
-    )
+        "--scale", **one_of(SCALES), default="small",
+        help="tiny: minutes, to see that all of it runs; small: two CPU cores; paper: the paper's sizes",
+    )  # fmt: skip
     made.add_argument("--text", type=str, nargs="+", default=[], help="figures 1 and 3: text, .jsonl "
                       "or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT to measure or train on; table2: to heal "
                       "converted models on before fine-tuning")  # fmt: skip
@@ -39,6 +42,8 @@ def parser() -> Any:
     made.add_argument("--seeds", type=int, nargs="+", default=[], help="figure 3, table2: all models of "
                       "the first seed come first; null: 0 1, and 0 1 2 for table2")  # fmt: skip
     made.add_argument("--steps", type=int | None, default=None, help="figure 3: optimiser steps; null: the preset's")
+    made.add_argument("--from-twin", type=int | None, default=None, help="figure 3: optimiser steps that full "
+                      "attention learns first; all models go on with its weights; null: all begin anew")  # fmt: skip
     made.add_argument("--preset", type=str | None, default=None, help="figure 3: model and training, a name or YAML "
                       "file of longform pretrain; null: the scale's")  # fmt: skip
     made.add_argument("--also", type=str, nargs="+", default=[], help="figure 3: more models: window, "
@@ -50,6 +55,8 @@ def parser() -> Any:
     )
     made.add_argument("--tasks", type=str, nargs="+", default=[], help="table2: some of SST-2 IMDB QNLI "
                       "MRPC RTE; null: all")  # fmt: skip
+    made.add_argument("--fit-length", type=bool, default=False, help="table2: resize E and F of pure Linformers to the "
+                      "length that a task's texts are cut to, in place of 512")  # fmt: skip
     made.add_argument("--models", type=str, nargs="+", default=[], help="table2: original, window, "
                       "linear-K-SHARING; null: all")  # fmt: skip
     made.add_argument("--model", type=str | None, default=None, help="figure1, table2: folder or hub name of the "
@@ -83,30 +90,61 @@ def run(settings: Any) -> None:
     output = settings.output or Path("runs") / settings.subject
     for place in filter(None, (settings.shared, output)):
         output = check_output(place, inputs=(settings.text, settings.data, settings.model), folder=True)
-    if settings.subject != "figure1":  # whose folder is that of longform spectrum
+    if settings.subject not in ("figure1", "all"):  # whose folders are that of longform spectrum, and none of its own
         check_begun(output, "reproduce.json", what=settings.subject)
-    tables, lacking = DOERS[settings.subject.rstrip("abcd")](settings, output)
-    for title, table in tables:
-        if table.rows:
-            print_table(title, [dict(zip(table.heads, row, strict=True)) for row in table.rows])
+    report, lacking = DOERS[settings.subject.rstrip("abcd")](settings, output)
+    if report is not None:
+        _print(report)
     if lacking:
         print(f"{lacking} parts are not finished: another process is at them; call again when it has ended")
     print(f"saved  {output} (report.html, table.md, records.jsonl, pictures)")
     print_next("call the same again" if lacking else f"open {output}/report.html")
 
 
+def _print(report: Any) -> None:
+    for title, table in [(report.title, report.table), *report.others]:
+        if table.rows:
+            print_table(title, [dict(zip(table.heads, row, strict=True)) for row in table.rows])
+
+
+def _everything(settings: Any, output: Path) -> Done:
+    from longform.studies.paper.everything import write_everything
+    from longform.studies.paper.report import Report
+    from longform.studies.paper.reproduce import STAGES, SUBJECTS
+
+    reports, lacking, table = {}, 0, None
+    for number, name in enumerate(STAGES, start=1):
+        print(f"[{number}/{len(STAGES)}] {name}: {SUBJECTS[name].shows}")
+        one, subject = settings.clone(), SUBJECTS[name]
+        for option in set(GIVEN) - {*subject.needs, *subject.takes}:
+            one[option] = GIVEN[option]
+        one.subject, one.lengths = name, [TINY] if (name, settings.scale) == ("figure1", "tiny") else []
+        one.shared = output / "figure3" if name.startswith("figure3") else None
+        report, missing = DOERS[name.rstrip("abcd")](one, output / name)
+        lacking += missing
+        if report is not None:
+            reports[name] = report
+            table = write_everything(output, reports, lacking=lacking)
+    if table is None:
+        return None, lacking
+    return Report("What the paper says, and what was found", [], table, []), lacking
+
+
 def _figure3(settings: Any, output: Path) -> Done:
     from longform.studies.paper.figure3 import reproduce_figure3
     from longform.studies.paper.figure3_plan import planned, preset_of
-    from longform.studies.paper.figure3_report import HEADS, final_values
+    from longform.studies.paper.figure3_report import page_of_figure3
 
     preset = preset_of(settings.scale, settings.preset)
-    plan = planned(settings.subject, preset, also=settings.also, steps=settings.steps)
+    plan = planned(
+        settings.subject, preset, also=settings.also, steps=settings.steps, from_twin=settings.from_twin
+    )  # fmt: skip
+    seeds = settings.seeds or FIGURE3_SEEDS
     finished, lacking = reproduce_figure3(
-        plan, settings.text, output, seeds=settings.seeds or FIGURE3_SEEDS, shared=settings.shared,
+        plan, settings.text, output, seeds=seeds, shared=settings.shared,
         text_field=settings.text_field or "text", keep_models=settings.keep_models,
     )  # fmt: skip
-    return [(settings.subject, Table(HEADS, final_values([one.row for one in finished])))], lacking
+    return page_of_figure3(plan, seeds, finished) if finished else None, lacking
 
 
 def _table2(settings: Any, output: Path) -> Done:
@@ -114,7 +152,7 @@ def _table2(settings: Any, output: Path) -> Done:
 
     from longform.studies.paper.table2 import SCALES, Table2, reproduce_table2
     from longform.studies.paper.table2_models import variants
-    from longform.studies.paper.table2_report import accuracy_table
+    from longform.studies.paper.table2_report import page_of_table2
     from longform.studies.paper.table2_tasks import TASKS
 
     scale = SCALES[settings.scale]
@@ -126,17 +164,19 @@ def _table2(settings: Any, output: Path) -> Done:
         Table2(
             scale, settings.data, output, seeds=tuple(settings.seeds or TABLE2_SEEDS),
             tasks=tuple(settings.tasks or TASKS), models=tuple(settings.models or variants()),
-            healing_text=tuple(settings.text or ()), text_field=settings.text_field or "text",
+            fit_length=settings.fit_length, healing_text=tuple(settings.text or ()),
+            text_field=settings.text_field or "text",
         )
     )  # fmt: skip
-    return [("table2", Table(*accuracy_table([one.row for one in finished])))], lacking
+    rows = [one.row for one in finished]
+    return page_of_table2(rows, asked=len(rows) + lacking) if rows else None, lacking
 
 
 def _figure1(settings: Any, output: Path) -> Done:
     from longform.cli.spectrum import eager_encoder
     from longform.conversion.shipped import local_source
     from longform.errors import ConfigurationError
-    from longform.studies.paper.figure1 import reproduce_figure1, shares
+    from longform.studies.paper.figure1 import page_of_figure1, reproduce_figure1
 
     device = settings.device or "auto"
     if len(settings.lengths) > 1:
@@ -147,7 +187,7 @@ def _figure1(settings: Any, output: Path) -> Done:
         models=[settings.model] if settings.model else (),
         opener=lambda name: eager_encoder(local_source(name), device),
     )  # fmt: skip
-    return shares(results), 0
+    return page_of_figure1(results, output), 0
 
 
 def _grid_choices(settings: Any) -> dict[str, Any]:
@@ -158,7 +198,7 @@ def _grid_choices(settings: Any) -> dict[str, Any]:
 def _table1(settings: Any, output: Path) -> Done:
     from longform.studies.paper.table1 import reproduce_table1
 
-    return [("table1", reproduce_table1(settings.scale, output, **_grid_choices(settings)))], 0
+    return reproduce_table1(settings.scale, output, **_grid_choices(settings)), 0
 
 
 def _table3(settings: Any, output: Path) -> Done:
@@ -168,6 +208,6 @@ def _table3(settings: Any, output: Path) -> Done:
 
 
 DOERS = {
-    "figure1": _figure1, "figure2": _table3, "figure3": _figure3, "table1": _table1, "table2": _table2,
-    "table3": _table3,
+    "all": _everything, "figure1": _figure1, "figure2": _table3, "figure3": _figure3, "table1": _table1,
+    "table2": _table2, "table3": _table3,
 }  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 from longform.errors import DataError
 from longform.runs.facts import commit, hardware, now, versions
 
-Value = float | int | str | bool | list[list[float]] | None
+Value = float | int | str | bool | list[float] | list[list[float]] | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from longform.training.pretraining_sources import CorpusReader, Tokenizers
 from longform.training.processes import processes_of
 from longform.training.records import RecordingCallback
 from longform.training.run_folder import CACHE, RunFolder, place_of_run
+from longform.training.starting_weights import Start
 from longform.training.students import Student, learning
 from longform.training.trainer import (
     NumberedStepsTrainer,
@@ -37,13 +38,16 @@ from longform.training.trainer import (
     training_arguments,
 )
 
+QUARTERS = 4
+
 
 @dataclass(frozen=True)
 class PretrainingResult:
     """What came of it: the model after its last step, and how well it fills in the fixed masked validation set.
 
     ``validation_loss``: nats a hidden token, ``perplexity`` its exponential; ``unigram_loss``: what predicting
-    frequencies alone would lose on the same tokens. ``curve``: rows with step, tokens, loss, perplexity and seconds.
+    frequencies alone would lose on the same tokens. ``curve``: rows with step, tokens, loss, perplexity, quarters (the
+    loss in each quarter of a block) and seconds.
     ``steps``: optimiser steps, ``tokens``: of text over all processes, ``seconds``: wall-clock time of this call.
     """
 
@@ -70,10 +74,11 @@ def pretrain(
     validation: Any = None,
     text_field: str = "text",
     cache: str | Path | None = None,
+    start: str | Path | None = None,
     restart: bool = False,
     progress: bool = True,
 ) -> PretrainingResult:
-    """Train a new masked-language model on ``corpus``.
+    """Train a new masked-language model on ``corpus``, or go on with one (``start``).
 
     ``corpus``: text, .jsonl and .parquet files, folders, "hf:NAME[:CONFIG]:SPLIT", or texts and Documents that can be
     iterated over again. ``config``: a LinformerConfig or its fields; vocabulary and special tokens become the
@@ -83,6 +88,9 @@ def pretrain(
     ``cache``: folder for trained tokenizers and token files, which several runs may share; default: inside ``output``
     while the run lasts. ``output``: folder for checkpoints, records, the finished model, its card and report; called
     again with it, an interrupted run goes on from its newest checkpoint, to the same weights (``restart``: anew).
+    ``start``: folder of an earlier pre-training whose weights it begins with, in place of new ones. ``config`` and
+    ``tokenizer`` are its own by default; another ``config`` may have other attention, k and n: what both models have is
+    copied, positions of a longer one are tiled, and projections that the earlier one lacks begin as in a new model.
 
     Initial weights, order of blocks and masks depend on ``settings.seed`` alone, not on the kind of attention.
 
@@ -94,13 +102,15 @@ def pretrain(
     require("matplotlib", extra="train")  # now rather than when the learning curve is drawn
     process = processes_of(settings)
     texts, held = corpus_of(corpus, text_field), None if validation is None else corpus_of(validation, text_field)
-    inputs = (tokenizer, *(each for each in (texts, held) if isinstance(each, CorpusFiles)))
+    begun = None if start is None else Start(start)
+    tokenizer = tokenizer if begun is None or tokenizer is not None else begun.folder
+    inputs = (tokenizer, start, *(each for each in (texts, held) if isinstance(each, CorpusFiles)))
     with place_of_run(output, inputs, process) as folder:
         reader = CorpusReader(
             texts, tokenizer, folder / CACHE if cache is None else Path(cache),
             limit=settings.max_documents, process=process, progress=progress,
         )  # fmt: skip
-        job = PretrainingJob(reader, config, settings, held, process)
+        job = PretrainingJob(reader, config, settings, held, process, begun)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
         if cache is None and process.is_main_process:
             for tokens in (folder / CACHE).glob(
@@ -123,11 +133,13 @@ class PretrainingJob(Job):
 
     def __init__(
         self, reader: CorpusReader, config: LinformerConfig | Mapping[str, Any] | None, settings: PretrainingSettings,
-        held: Corpus | None, process: Any,
+        held: Corpus | None, process: Any, start: Start | None = None,
     ) -> None:  # fmt: skip
         super().__init__(settings, process)
-        self.reader, self.held = reader, held
-        self.config = config_for(config, reader.tokenizer)
+        self.reader, self.held, self.start_key = reader, held, None if start is None else start.key
+        self.config = config_for(
+            start.described() if start is not None and config is None else config, reader.tokenizer
+        )
         self.length = settings.length or self.config.max_position_embeddings
         if self.length > self.config.max_position_embeddings:
             raise ConfigurationError(
@@ -135,7 +147,10 @@ class PretrainingJob(Job):
                 "takes (max_position_embeddings)"
             )
         reader.tokenizer.model_max_length = self.config.max_position_embeddings
-        self.model = self.trained = new_model(self.config, settings.seed).to(process.weights_device)
+        model = new_model(self.config, settings.seed)
+        if start is not None:
+            start.begin(model)
+        self.model = self.trained = model.to(process.weights_device)
         self.opened = Student(self.model, reader.tokenizer)
 
     def subject(self) -> dict[str, Any]:
@@ -143,7 +158,7 @@ class PretrainingJob(Job):
         data = {"corpus": self.reader.key, "tokenizer": self.reader.tokenizer_key}
         if self.held is not None:
             data["validation"] = corpus_key(self.held)
-        return {"model": described(self.config), "data": data}
+        return {"model": described(self.config), "data": data, "start": self.start_key}
 
     def identity(self) -> dict[str, Any]:
         """See Job; the steps are the same in any number of processes that divides their blocks."""
@@ -159,15 +174,19 @@ class PretrainingJob(Job):
         return share * self.loss(model, part, self.device)
 
     @torch.no_grad()
-    def measure(self) -> dict[str, float]:
-        """Loss in nats and perplexity on the validation set."""
+    def measure(self) -> dict[str, Any]:
+        """Loss in nats and perplexity on the validation set; ``quarters``: the loss in each quarter of a block."""
         self.model.eval()
-        total = 0.0
+        totals, counts = (torch.zeros(QUARTERS, dtype=torch.float64) for _ in range(2))
         for part in self.data.validation:
             with self.autocast():
-                total += float(self.loss(self.model, part, self.device)) * part.weight
-        loss = total / sum(part.weight for part in self.data.validation)
-        return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+                losses = self.loss.each(self.model, part, self.device)
+            quarter = part.places % self.length * QUARTERS // self.length
+            totals.index_add_(0, quarter, losses.double().cpu())
+            counts += quarter.bincount(minlength=QUARTERS)
+        loss = float(totals.sum() / counts.sum())
+        quarters = [round(value, 4) for value in (totals / counts.clamp(min=1)).tolist()]
+        return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "quarters": quarters}
 
     def train(self, run: RunFolder, *, shown: bool) -> None:
         """See Job; the corpus is tokenised once before, or as it comes."""
@@ -204,7 +223,7 @@ class PretrainingJob(Job):
         def measured() -> dict[str, float]:
             found, step = self.measure(), trainer.state.global_step
             records.add("validation", step, **found, tokens=step * data.step_tokens, seconds=spent())
-            return found
+            return {name: value for name, value in found.items() if isinstance(value, float)}
 
         polynomial = {"lr_scheduler_kwargs": {"power": settings.power, "lr_end": 0.0}}
         arguments = training_arguments(

@@ -28,6 +28,15 @@ def full_attention_twin(model: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "projection": "mean", "projected_length": length, "attention_window": length}
 
 
+def with_attention(model: Mapping[str, Any], **attention: Any) -> dict[str, Any]:
+    """The same fields of a LinformerConfig, but for its attention: what is not said of that is as by default."""
+    dropped = (
+        "projection", "projection_sharing", "projection_init", "freeze_projection", "attention_window",
+        "memory_budget", "projected_length", "sink_tokens",
+    )  # fmt: skip
+    return {**{name: value for name, value in model.items() if name not in dropped}, **attention}
+
+
 def config_for(model: LinformerConfig | Mapping[str, Any] | None, tokenizer: Any) -> LinformerConfig:
     """The configuration with the tokenizer's vocabulary and special tokens, whatever it says about them."""
     given: dict[str, Any] = model.to_dict() if isinstance(model, LinformerConfig) else dict(model or {})
@@ -62,7 +71,7 @@ def new_model(config: LinformerConfig, seed: int) -> LinformerForMaskedLM:
 
 
 class HiddenTokensLoss:
-    """The mean cross-entropy at hidden tokens; only these pass through the masked-language head.
+    """Cross-entropy at hidden tokens; only these pass through the masked-language head.
 
     The head is hooked rather than called, so that distributed wrappers see a whole forward pass.
     """
@@ -79,11 +88,15 @@ class HiddenTokensLoss:
 
     def __call__(self, model: nn.Module, part: MaskedBlocks, device: torch.device) -> Tensor:
         """A scalar in nats: ``model`` (perhaps wrapped) on the part's blocks (B, n)."""
+        return self.each(model, part, device).mean()
+
+    def each(self, model: nn.Module, part: MaskedBlocks, device: torch.device) -> Tensor:
+        """The cross-entropy in nats at each hidden token, float32 (m,)."""
         self.places = part.places.to(device)
         mask = None if part.attention_mask is None else part.attention_mask.to(device)
         logits = model(input_ids=part.input_ids.to(device), attention_mask=mask).logits
-        labels = part.labels.to(device)[self.own.which]
-        return over_parts(self.model, cross_entropy(logits[0].float(), labels, reduction="sum")) / len(part.labels)
+        losses = cross_entropy(logits[0].float(), part.labels.to(device)[self.own.which], reduction="none")
+        return over_parts(self.model, losses.new_zeros(len(part.labels)).index_copy(0, self.own.which, losses))
 
     def remove(self) -> None:
         """Give the model its own head back."""

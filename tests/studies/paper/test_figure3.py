@@ -13,7 +13,8 @@ from longform.errors import ConfigurationError
 from longform.studies.paper import figure3 as module
 from longform.studies.paper.figure3 import reproduce_figure3
 from longform.studies.paper.figure3_plan import planned, preset_of
-from longform.studies.paper.figure3_report import final_values, ratios_to_twin
+from longform.studies.paper.figure3_report import claims, final_values, ratios_to_twin
+from longform.studies.paper.report import Claim
 from longform.training.presets import Preset
 from longform.training.pretraining_settings import PretrainingSettings
 
@@ -56,12 +57,12 @@ def test_the_lines_of_each_figure():
     assert [(curve.length, curve.model["projected_length"]) for curve in lengths[2:]] == [
         (512, 256), (1024, 256), (2048, 256), (4096, 256)
     ]  # fmt: skip
-    small = planned("figure3d", preset_of("small"))
-    assert small.curves[-1].length == small.preset.training.tokens_per_step == 2_048
-    assert small.preset.training.max_steps == 8_000  # of twice the tokens
-    windows = planned("figure3d", preset_of("small"), also=["window"]).curves[-4:]
+    longest = planned("figure3d", PRESET)
+    assert longest.curves[-1].length == longest.preset.training.tokens_per_step == 128
+    assert longest.preset.training.max_steps == 1  # of four times the tokens
+    windows = planned("figure3d", PRESET, also=["window"]).curves[-4:]
     assert [(curve.length, curve.model["projected_length"], curve.model["attention_window"]) for curve in windows] == [
-        (256, 128, 8), (512, 128, 8), (1_024, 128, 8), (2_048, 128, 16)
+        (16, 8, 2), (32, 8, 4), (64, 8, 8), (128, 8, 16)
     ]  # fmt: skip
     assert planned("figure3a", PRESET, steps=7).preset.training.max_steps == 7
 
@@ -128,6 +129,29 @@ def test_weights_that_one_figure_keeps_no_other_removes(corpus, tmp_path):
     assert run("second", keep=False) == ["n16-full-seed0"]
 
 
+def test_lines_that_go_on_from_a_twin(corpus, tmp_path):
+    plan = planned("figure3d", PRESET, from_twin=3)
+    assert [curve.key for curve in plan.curves][-2:] == [
+        "twin3-step256-n128-k8-headwise",
+        "twin3-step256-n256-k8-headwise",
+    ]
+    plan = replace(planned("figure3a", PRESET, from_twin=3), curves=planned("figure3a", PRESET, from_twin=3).curves[:2])
+    done, _ = reproduce_figure3(plan, [corpus], tmp_path, seeds=[0], progress=False)
+    trainings = sorted(path.name for path in (tmp_path / "trainings").iterdir())
+    assert trainings == ["twin3-n16-full-seed0", "twin3-n16-k2-headwise-seed0", "twin3-seed0"]
+    rows = [
+        json.loads(line) for line in (tmp_path / "trainings" / "twin3-seed0" / "records.jsonl").read_text().splitlines()
+    ]
+    ended = [row["loss"] for row in rows if row["event"] == "validation"][-1]
+    assert done[0].kept[0]["loss"] == pytest.approx(ended, abs=1e-6)  # at step 0
+    assert done[1].kept[0]["loss"] != done[0].kept[0]["loss"]
+    assert done[1].record.settings["twin_steps"] == 3
+    assert len(done[1].record.metrics["quarters"]) == 4
+    assert "had learned for 3 steps" in (tmp_path / "report.html").read_text()
+    with pytest.raises(ConfigurationError, match="twin_steps: 3 there, None now"):
+        reproduce_figure3(planned("figure3a", PRESET), [corpus], tmp_path, seeds=[0], progress=False)
+
+
 def test_another_corpus_or_field_is_refused(corpus, tmp_path, monkeypatch):
     plan = planned("figure3a", PRESET)
     monkeypatch.setattr(module, "work_through", lambda parts, *_, **__: (parts, 0))
@@ -148,8 +172,8 @@ def test_processes_of_torchrun_are_refused(corpus, tmp_path, monkeypatch):
         reproduce_figure3(planned("figure3a", PRESET), [corpus], tmp_path, seeds=[0], progress=False)
 
 
-def _row(curve, seed, loss, n=16):
-    settings = {"curve": curve, "label": curve, "seed": seed, "n": n, "k": None}
+def _row(curve, seed, loss, n=16, **others):
+    settings = {"curve": curve, "label": curve, "seed": seed, "n": n, "k": None, **others}
     return {
         "settings": settings,
         "metrics": {"loss": loss, "unigram_loss": 6.0, "parameters": 9, "seconds": 60.0},
@@ -160,18 +184,37 @@ def test_ratios_are_seed_by_seed():
     rows = [
         _row("n16-full", 0, 4.0),
         _row("n16-full", 1, 5.0),
-        _row("x", 0, 4.4),
-        _row("x", 1, 5.0),
-        _row("y", 0, 1, 8),
+        _row("n16-x", 0, 4.4),
+        _row("n16-x", 1, 5.0),
+        _row("n8-y", 0, 1, 8),
     ]
     ratios = ratios_to_twin(rows)
-    assert ratios == {"n16-full": [1.0, 1.0], "x": [pytest.approx(1.1), 1.0], "y": []}
+    assert ratios == {"n16-full": [1.0, 1.0], "n16-x": [pytest.approx(1.1), 1.0], "n8-y": []}
     longer = [_row("step64-n16-full", 0, 4.0), _row("step64-n16-k4-headwise", 0, 4.4)]  # as in figure3d
     assert ratios_to_twin(longer)["step64-n16-k4-headwise"] == [pytest.approx(1.1)]
+    mixed = [*rows, _row("twin9-n16-full", 0, 3.0), _row("twin9-n16-x", 0, 3.3)]  # each beside those of its kind
+    assert ratios_to_twin(mixed) == {**ratios, "twin9-n16-full": [1.0], "twin9-n16-x": [pytest.approx(1.1)]}
     cells = final_values(rows)
     assert cells[1][4] == "4.7000 ± 0.4243"
     assert cells[1][6:8] == ["1.00", "1.0500 ± 0.0707"]
     assert cells[2][7] == "–"
+
+
+def test_what_the_paper_says_beside_what_was_found():
+    def row(n, k, loss, sharing="headwise"):
+        return _row(f"n{n}-k{k}-{sharing}", 0, loss, n=n, k=k, projection="linear", sharing=sharing)
+
+    rows = [_row("n16-full", 0, 4.0), row(16, 4, 4.4), row(16, 8, 4.1)]
+    assert claims("figure3a", rows) == [
+        Claim("n = 512, k = 128: nearly on par with full attention", "n = 16, k = 4: 1.100 of its loss", False)
+    ]  # fmt: skip
+    assert claims("figure3c", [row(16, 4, 4.0, "none"), row(16, 4, 4.04, "layerwise")]) == [
+        Claim("layerwise sharing almost matches no sharing", "1.010 of its loss", True)
+    ]  # fmt: skip
+    assert claims("figure3d", [row(16, 8, 4.0), row(32, 8, 4.2)]) == [
+        Claim("at one k the final value is about the same for every n", "losses 4.000 (n = 16), 4.200 (n = 32)", False)
+    ]  # fmt: skip
+    assert claims("figure3c", rows) == claims("figure3d", rows[:1]) == []
 
 
 def test_one_process_holds_a_claim(tmp_path):

@@ -10,6 +10,7 @@ from longform.runs.facts import hardware, versions
 from longform.runs.records import Record
 from longform.studies.paper import growth, table1, table3
 from longform.studies.paper.growth import measured, measured_apart, reported
+from longform.studies.paper.report import Claim
 from longform.studies.speed import children
 from longform.studies.speed.shapes import Cell
 
@@ -49,8 +50,11 @@ def test_table_1(tmp_path, monkeypatch):
         [{"seconds": [1.0, 3.0, 2.0], "growth": 2**20}, *({"missing": "stopped after 9 s"} for _ in range(20))]
     )
     monkeypatch.setattr(table1, "measured_apart", lambda *_: next(apart))
-    table = table1.reproduce_table1("small", tmp_path, lengths=[512, 1024, 2048], slots=[64], progress=False)
-    rows = {row[0]: row for row in table.rows}
+    report = table1.reproduce_table1("small", tmp_path, lengths=[512, 1024, 2048], slots=[64], progress=False)
+    rows = {row[0]: row for row in report.table.rows}
+    assert report.claims == [
+        Claim("Transformer: O(n²)", "time ~ n^2.00", True), Claim("Linformer: O(n)", "time ~ n^1.00", True)
+    ]  # fmt: skip
     assert rows["BERT, unfused attention"][3:6] == ["2.00", "1.00", "1,024"]
     assert rows["Longform, linear, layerwise"][1:6] == ["O(n)", "O(1)", "1.00", "1.00", "2,048"]
     assert rows["recurrent (LSTM, both directions)"][3:] == ["–", "–", "512", "2,000", "1"]
@@ -58,7 +62,7 @@ def test_table_1(tmp_path, monkeypatch):
     assert "n = 2,048: out of memory" in page
     assert "stopped after 9 s" in page
     assert "data:image/png;base64," in page
-    assert len((tmp_path / "records.jsonl").read_text().splitlines()) == len(table.rows)
+    assert len((tmp_path / "records.jsonl").read_text().splitlines()) == len(report.table.rows)
     with pytest.raises(ConfigurationError, match="two lengths"):
         table1.reproduce_table1("small", tmp_path, lengths=[512], progress=False)
     for other in ({"dtype": "float32" if "bfloat16" in page else "bfloat16"}, {"slots": [32]}):
@@ -70,13 +74,16 @@ def test_table_1(tmp_path, monkeypatch):
 
 def test_table_3(tmp_path, monkeypatch):
     monkeypatch.setattr(table3, "measured_cells", made_up)
-    tables = dict(table3.reproduce_table3("small", tmp_path, lengths=[512, 2048], slots=[128, 512]))
-    time = tables["Time, against unfused attention, the paper's baseline"]
+    report = table3.reproduce_table3("small", tmp_path, lengths=[512, 2048], slots=[128, 512])
+    time, tables = report.table, dict(report.others)
     assert time.heads == ["n", "k = 128", "k = 512"]
     assert time.rows[0] == ["512", "40.0x (1.5x)", "k above n/2"]  # not the k below, which nobody asked for
     memory = tables["Largest batch, against unfused attention, the paper's baseline"]
     assert memory.rows[0][1] == "1.00x (1.7x)"
     assert memory.rows[1][1] == "– (6.1x)"
+    assert [claim.here for claim in report.claims] == [
+        "40.0 to 160.0; 3 of 3 cells reach the paper's", "1.0 to 1.0; 0 of 1 cells reach the paper's"
+    ]  # fmt: skip
     page = (tmp_path / "report.html").read_text()
     assert "n = 2,048, k = 128, unfused: out of memory." in page
     assert "k above n/2 is not measured" in page
@@ -138,7 +145,7 @@ def test_table_1_tries_again_what_lacked_a_package(tmp_path, monkeypatch):
 
     monkeypatch.setattr(table1, "measured_apart", apart)
     for _ in range(3):
-        table = table1.reproduce_table1("small", tmp_path, lengths=[512, 1024], slots=[64], progress=False)
+        table = table1.reproduce_table1("small", tmp_path, lengths=[512, 1024], slots=[64], progress=False).table
     assert tried == ["recurrent"] * 2 + ["reformer"] * 2 + ["performer"] * 4
     assert [row[6] for row in table.rows if row[0] == "Performer"] == ["1,000"]
 

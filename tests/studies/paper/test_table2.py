@@ -75,7 +75,12 @@ def test_converted_models_are_healed_first(data, source, tmp_path, monkeypatch):
     )  # fmt: skip
     given = []
     real = module.with_new_head
-    monkeypatch.setattr(module, "with_new_head", lambda *every: given.append((every[1].key, every[4])) or real(*every))
+
+    def watched(*every, **named):
+        given.append((every[1].key, every[4]))
+        return real(*every, **named)
+
+    monkeypatch.setattr(module, "with_new_head", watched)
     finished, lacking = reproduce_table2(asked)
     place = tmp_path / "out" / "healed" / "linear-128-layerwise"
     assert lacking == 0
@@ -110,6 +115,22 @@ def test_every_model_begins_with_the_same_head(source):
     ids = torch.randint(5, 40, (2, 20))
     with torch.no_grad():
         torch.testing.assert_close(original.eval()(input_ids=ids).logits, window.eval()(input_ids=ids).logits)
+
+
+def test_projections_of_a_tasks_length(source):
+    """Texts of as many tokens as slots lose nothing."""
+    variant = variants()["linear-128-headwise"]
+    original, _ = with_new_head(source, variants()["original"], 2, 3, None)
+    fitted, _ = with_new_head(source, variant, 2, 3, None, length=24)
+    assert (fitted.config.max_position_embeddings, fitted.config.projected_length) == (24, 24)
+    whole, _ = with_new_head(source, variant, 2, 3, None)
+    ids = torch.randint(5, 40, (2, 24))
+    with torch.no_grad():
+        expected, near, far = (model.eval()(input_ids=ids).logits for model in (original, fitted, whole))
+    torch.testing.assert_close(near, expected, rtol=1e-5, atol=1e-6)
+    assert (far - expected).abs().max() > 1e-5
+    window, _ = with_new_head(source, variants()["window"], 2, 3, None, length=24)
+    assert window.config.max_position_embeddings == 512
 
 
 def _row(model, task, seed, accuracy):

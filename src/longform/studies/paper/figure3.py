@@ -24,6 +24,7 @@ NAME = "pretraining"  # of the records
 UNITS = {"loss": "nats", "unigram_loss": "nats", "seconds": "s"}
 TRAININGS, CACHE, IDENTITY = "trainings", "cache", "reproduce.json"
 WEIGHTS = "model.safetensors"
+GOES_ON = 1000  # added to the seed of what goes on from a twin, which has seen the batches of the seed itself
 
 
 def reproduce_figure3(
@@ -48,6 +49,8 @@ def reproduce_figure3(
     if not (output / IDENTITY).exists() and next(iter(corpus), None) is None:  # before anything is written
         raise DataError(f"no text to train on in {', '.join(text)}")
     identity = _identity(plan, corpus)
+    if plan.twin is not None:
+        identity |= {"twin_steps": plan.twin.max_steps}
     open_run_folder(output, IDENTITY, {"figure": plan.figure, **identity}, what="trainings")
     _prepare(plan, corpus, place / CACHE, place / LOCKS, progress)
     parts = []
@@ -97,20 +100,35 @@ class Training:
         """Of its folder and result."""
         return f"{self.curve.key}-seed{self.seed}"
 
+    def start(self) -> Path | None:
+        """The folder of the twin of this seed, trained; another process may be at it. None where lines begin anew."""
+        training = self.plan.twin
+        if training is None:
+            return None
+        name = f"twin{training.max_steps}-seed{self.seed}"
+        folder = self.place / TRAININGS / name
+        with locked(self.place / LOCKS / name, wait=True):
+            pretrain(
+                self.corpus, replace(training, seed=self.seed), config=self.plan.twin_model,
+                tokenizer=self.plan.preset.tokenizer, output=folder, cache=self.place / CACHE, progress=self.progress,
+            )  # fmt: skip
+        return folder
+
     def run(self) -> tuple[Record, Any]:
         """Train; the record has the last values, and the curve is kept beside it."""
+        start = self.start()
         folder = self.place / TRAININGS / self.name
         run = read_run(folder)
         cleaned = run is not None and run.get("status") == "complete" and not (folder / WEIGHTS).exists()
         done = pretrain(
-            self.corpus, replace(self.plan.preset.training, seed=self.seed), config=self.curve.model,
-            tokenizer=self.plan.preset.tokenizer, output=folder, cache=self.place / CACHE,
-            restart=cleaned, progress=self.progress,
+            self.corpus, replace(self.plan.preset.training, seed=self.seed if start is None else GOES_ON + self.seed),
+            config=self.curve.model, tokenizer=self.plan.preset.tokenizer, output=folder, cache=self.place / CACHE,
+            start=start, restart=cleaned, progress=self.progress,
         )  # fmt: skip
         metrics = {
             "loss": done.validation_loss, "perplexity": done.perplexity, "unigram_loss": done.unigram_loss,
             "parameters": done.model.num_parameters(), "tokens": done.tokens, "steps": done.steps,
-            "seconds": done.curve[-1]["seconds"],
+            "seconds": done.curve[-1]["seconds"], "quarters": done.curve[-1]["quarters"],
         }  # fmt: skip
         return Record(name=NAME, metrics=metrics, settings=self._settings(), units=UNITS), done.curve
 
@@ -132,5 +150,7 @@ class Training:
             "sharing": model.get("projection_sharing"),
             "window": None if self.curve.is_full else model.get("attention_window"), **base,
             "vocabulary": self.plan.preset.tokenizer.vocab_size, "tokens_per_step": training.tokens_per_step,
-            "learning_rate": training.learning_rate, "text": [Path(name).name for name in self.corpus.sources],
+            "learning_rate": training.learning_rate, "steps": training.max_steps,
+            "twin_steps": self.plan.twin and self.plan.twin.max_steps,
+            "text": [Path(name).name for name in self.corpus.sources],
         }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 from longform.errors import ConfigurationError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.training.presets import Preset, load_preset
-from longform.training.pretraining_model import full_attention_twin
+from longform.training.pretraining_model import full_attention_twin, with_attention
 from longform.training.pretraining_settings import PretrainingSettings
 from longform.training.settings import BUDGETS
 
@@ -20,8 +20,7 @@ FIGURES = {
 }
 CLOSERS = ("window", "convolution", "mean")
 SHARINGS = ("none", "headwise", "key_value", "layerwise")
-PRESETS = {"small": "figure3-small", "paper": "base"}
-SHORTEST = 256  # tokens: the shortest texts of figure3d, where the preset's are shorter
+PRESETS = {"tiny": "figure3-tiny", "small": "figure3-small", "paper": "base"}
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,20 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plan:
-    """The lines of a figure, all trained with ``preset``."""
+    """The lines of a figure, all trained with ``preset``.
+
+    ``twin``: the training of full attention of the preset's n, whose weights all of them begin with; None: new weights.
+    """
 
     figure: str
     curves: list[Curve]
     preset: Preset
+    twin: PretrainingSettings | None = None
+
+    @property
+    def twin_model(self) -> dict[str, Any]:
+        """Fields of the LinformerConfig of ``twin``."""
+        return full_attention_twin(self.preset.model)
 
 
 def preset_of(scale: str, name: str | None = None) -> Preset:
@@ -62,14 +70,17 @@ def preset_of(scale: str, name: str | None = None) -> Preset:
     return load_preset(name or PRESETS[scale])
 
 
-def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int | None = None) -> Plan:
+def planned(
+    figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int | None = None, from_twin: int | None = None
+) -> Plan:
     """The lines of ``figure`` and of ``also`` (window, convolution, mean).
 
     ``also``: at k = n / 4 of the figure's first n, with a window of n / 8; in figure3d at each of its n, with its k and
     a window of an eighth of the preset's n, or of a slot where that is longer.
     ``steps``: optimiser steps in place of the preset's budget. A step has as many tokens at every length: those of the
     preset, or of the longest text where that is more (and then the preset's steps are fewer, for as many tokens in
-    all). Raises ConfigurationError for what there is not.
+    all). ``from_twin``: all lines go on with the weights of full attention, which has learned for so many steps of the
+    preset's n. Raises ConfigurationError for what there is not.
     """
     unknown = [name for name in also if name not in CLOSERS]
     if unknown:
@@ -77,14 +88,17 @@ def planned(figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int
     n = preset.model.get("max_position_embeddings", 512)
     if n < 8:
         raise ConfigurationError(f"max_position_embeddings={n}: k of an eighth of it needs 8 tokens or more")
-    curves = _curves(figure, preset.model, n)
+    curves = _curves(figure, preset.model, n, longest=8 if from_twin is None else 16)
     curves += [_closer(preset.model, name, *size) for name in also for size in _closer_sizes(figure, curves, n)]
     for curve in curves:
         LinformerConfig(**curve.model)  # refuses here what would stop the figure at its last training
-    longest = max(curve.length for curve in curves)
+    longest, twin = max(curve.length for curve in curves), None
     if preset.training.tokens_per_step < longest:
         curves = [replace(curve, key=f"step{longest}-{curve.key}") for curve in curves]  # a folder may be shared
-    return Plan(figure, curves, replace(preset, training=_with_room(preset.training, longest, steps)))
+    if from_twin is not None:
+        twin = replace(preset.training, **{**dict.fromkeys(BUDGETS), "max_steps": from_twin})
+        curves = [replace(curve, key=f"twin{from_twin}-{curve.key}") for curve in curves]
+    return Plan(figure, curves, replace(preset, training=_with_room(preset.training, longest, steps)), twin)
 
 
 def _with_room(training: PretrainingSettings, longest: int, steps: int | None) -> PretrainingSettings:
@@ -105,7 +119,7 @@ def _closer_sizes(figure: str, curves: Sequence[Curve], n: int) -> list[tuple[in
     return [(one.length, slots, max(n // 8, ceil(one.length / slots))) for one in curves if not one.is_full]
 
 
-def _curves(figure: str, model: Mapping[str, Any], n: int) -> list[Curve]:
+def _curves(figure: str, model: Mapping[str, Any], n: int, *, longest: int) -> list[Curve]:
     if figure == "figure3a":
         return [_full(model, n), *(_linear(model, n, k) for k in (n // 8, n // 4, n // 2))]
     if figure == "figure3b":
@@ -113,9 +127,8 @@ def _curves(figure: str, model: Mapping[str, Any], n: int) -> list[Curve]:
     if figure == "figure3c":
         return [_full(model, n), *(_linear(model, n, n // 4, sharing) for sharing in SHARINGS)]
     if figure == "figure3d":
-        shortest = max(n, SHORTEST) if n >= 64 else n
-        twins = [_full(model, shortest * times) for times in (1, 2)]  # of the longer ones they take too long
-        return [*twins, *(_linear(model, shortest * times, shortest // 2) for times in (1, 2, 4, 8))]
+        twins = [_full(model, n * times) for times in (1, 2)]  # of the longer ones they take too long
+        return [*twins, *(_linear(model, n * 2**doubled, n // 2) for doubled in range(longest.bit_length()))]
     raise ConfigurationError(f'there is no "{figure}"; there are {", ".join(FIGURES)}')
 
 
@@ -140,9 +153,4 @@ def _closer(model: Mapping[str, Any], name: str, n: int, k: int, window: int) ->
 
 def _shortened(model: Mapping[str, Any], n: int, k: int, **attention: Any) -> dict[str, Any]:
     """The model's fields with other attention than the preset's."""
-    dropped = (
-        "projection", "projection_sharing", "projection_init", "freeze_projection", "attention_window",
-        "memory_budget", "projected_length", "sink_tokens",
-    )  # fmt: skip
-    kept = {name: value for name, value in model.items() if name not in dropped}
-    return {**kept, **attention, "projected_length": k, "max_position_embeddings": n}
+    return {**with_attention(model, **attention), "projected_length": k, "max_position_embeddings": n}

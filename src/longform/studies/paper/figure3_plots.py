@@ -26,7 +26,7 @@ def draw_figure3(plan: Plan, finished: Sequence[Finished], path: Path) -> None:
                 colour = COLOURS[place % len(COLOURS)]
                 _line(left, group, colour, curve.label)
                 _marks(right, group, colour, place)
-        _finish_curves(left, finished)
+        _finish_curves(left, finished, from_twin=plan.twin is not None)
         _finish_marks(right, groups)
 
 
@@ -48,11 +48,11 @@ def _marks(axes: Any, group: Sequence[Finished], colour: str, place: int) -> Non
     )
 
 
-def _finish_curves(axes: Any, finished: Sequence[Finished]) -> None:
+def _finish_curves(axes: Any, finished: Sequence[Finished], *, from_twin: bool) -> None:
     unigram = max(one.row["metrics"]["unigram_loss"] for one in finished)
     level = math.exp(unigram)
     axes.axhline(level, color="tab:gray", linestyle="--", label=f"predicting frequencies ({level:,.0f})")
-    later = [row["perplexity"] for one in finished for row in one.kept if row["step"] > 0]
+    later = [row["perplexity"] for one in finished for row in one.kept if row["step"] > 0 or from_twin]
     counts = Counter(one.record.settings["curve"] for one in finished).values()
     several = f"mean of {'up to ' * (len(set(counts)) > 1)}{max(counts)} seeds, range shaded"
     limits = min(level, *later) * 0.93, max(level, max(later)) * 1.1

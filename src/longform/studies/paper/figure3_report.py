@@ -1,6 +1,7 @@
 """The files that a part of Figure 3 writes: records, curves, the picture, the table and the page."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,10 @@ from longform.runs.records import Record
 from longform.studies.paper.figure3_plan import FIGURES, Plan
 from longform.studies.paper.figure3_plots import draw_figure3
 from longform.studies.paper.parts import Finished
-from longform.studies.paper.report import Report, mean_and_spread, write_report
+from longform.studies.paper.report import Claim, Report, mean_and_spread, write_report
 
 CURVES, PICTURE = "curves.jsonl", "figure3.png"
+NEARLY, ALIKE = 1.05, 1.02  # how much larger a loss may be
 HEADS = [
     "model", "n", "k", "parameters", "validation loss, nats", "perplexity", "below frequencies, nats", "loss / twin's",
     "seeds", "minutes",
@@ -26,9 +28,12 @@ def report_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finished
     named = [({name: one.record.settings[name] for name in ("curve", "seed")}, one.kept) for one in finished]
     write_lines(output / CURVES, ({**name, **row} for name, rows in named for row in rows))
     draw_figure3(plan, finished, output / PICTURE)
-    records = [with_curve(one) for one in finished]
+    write_report(output, page_of_figure3(plan, seeds, finished), [with_curve(one) for one in finished])
+
+
+def page_of_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finished]) -> Report:
+    """The page, of the trainings that are finished."""
     rows = [one.row for one in finished]
-    table = Table(HEADS, final_values(rows))
     training, tokenizer = plan.preset.training, plan.preset.tokenizer
     size = {name: plan.preset.model.get(name, "?") for name in ("num_hidden_layers", "hidden_size")}
     lead = [
@@ -39,9 +44,53 @@ def report_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finished
         "set of hidden tokens in held-out documents.",
         f"{len(finished)} of {len(plan.curves) * len(seeds)} trainings are finished.",
     ]
-    pictures = [(PICTURE, "validation perplexity against updates, a line a model, and final losses of every seed")]
-    title = f"{plan.figure.capitalize()}: {FIGURES[plan.figure]}"
-    write_report(output, Report(title, lead, table, pictures, notes(rows)), records)
+    if plan.twin is not None:
+        begun = (
+            f"All begin with the weights of full attention of n = {plan.curves[0].length:,} that had learned for "
+            f"{plan.twin.max_steps:,} steps; its positions are tiled for longer texts, E and F are block means. Step 0 "
+            "is what that is worth before any training."
+        )
+        lead.insert(1, begun)
+    return Report(
+        f"{plan.figure.capitalize()}: {FIGURES[plan.figure]}", lead, Table(HEADS, final_values(rows)),
+        [(PICTURE, "validation perplexity against updates, a line a model, and final losses of every seed")],
+        notes(rows), [("Where in the text: loss in each quarter of a block, nats", Table(*by_quarter(rows)))],
+        claims(plan.figure, rows),
+    )  # fmt: skip
+
+
+def claims(figure: str, rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
+    """What the paper says of its figure, beside what ``rows`` have of it."""
+    mean = {curve: _mean([row["metrics"]["loss"] for row in seeds.values()]) for curve, seeds in by_curve(rows).items()}
+    settings = {curve: next(iter(seeds.values()))["settings"] for curve, seeds in by_curve(rows).items()}
+    linear = {curve: found for curve, found in settings.items() if found.get("projection") == "linear"}
+    if figure in ("figure3a", "figure3b"):
+        said = "n = 512, k = 128" if figure == "figure3a" else "n = 1,024, k = 256"
+        return [
+            Claim(
+                f"{said}: nearly on par with full attention",
+                f"n = {found['n']:,}, k = {found['k']:,}: {_mean(ratios):.3f} of its loss",
+                _mean(ratios) <= NEARLY,
+            )
+            for curve, found in linear.items()
+            if 4 * found["k"] == found["n"] and (ratios := ratios_to_twin(rows)[curve])
+        ]
+    if figure == "figure3c":
+        shared = {found["sharing"]: mean[curve] for curve, found in linear.items()}
+        if not {"none", "layerwise"} <= shared.keys():
+            return []
+        ratio = shared["layerwise"] / shared["none"]
+        return [Claim("layerwise sharing almost matches no sharing", f"{ratio:.3f} of its loss", ratio <= ALIKE)]
+    losses = {found["n"]: mean[curve] for curve, found in linear.items()}
+    if len(losses) < 2:
+        return []
+    apart = max(losses.values()) / min(losses.values())
+    here = ", ".join(f"{loss:.3f} (n = {n:,})" for n, loss in sorted(losses.items()))
+    return [Claim("at one k the final value is about the same for every n", f"losses {here}", apart <= ALIKE)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def with_curve(one: Finished) -> Record:
@@ -63,8 +112,10 @@ def ratios_to_twin(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     curves = by_curve(rows)
     found: dict[str, list[float]] = {}
     for curve, seeds in curves.items():
-        ending = f"n{next(iter(seeds.values()))['settings']['n']}-full"  # of its key, which may name the step too
-        twin = next((full for key, full in curves.items() if key.endswith(ending)), {})
+        length = next(iter(seeds.values()))["settings"]["n"]
+        twin = curves.get(
+            re.sub(r"\bn\d+-.*$", f"n{length}-full", curve), {}
+        )  # what stands before n names the training
         found[curve] = [
             row["metrics"]["loss"] / twin[seed]["metrics"]["loss"] for seed, row in seeds.items() if seed in twin
         ]
@@ -89,6 +140,17 @@ def final_values(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
             ]
         )  # fmt: skip
     return cells
+
+
+def by_quarter(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Heads and cells, a row a curve: the mean over seeds of the loss in each quarter of the text."""
+    cells = []
+    for seeds in by_curve(rows).values():
+        every = [row["metrics"]["quarters"] for row in seeds.values() if "quarters" in row["metrics"]]
+        if every:
+            settings = next(iter(seeds.values()))["settings"]
+            cells.append([settings["label"], *(f"{sum(one) / len(one):.4f}" for one in zip(*every, strict=True))])
+    return ["model", "first", "second", "third", "last"], cells
 
 
 def _shown(ratios: Sequence[float], *, of_itself: bool) -> str:

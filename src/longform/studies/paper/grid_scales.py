@@ -21,12 +21,18 @@ ARCHITECTURES = ("unfused", "sdpa", "longformer", "bigbird", "nystromformer", "o
 PAPER_LENGTHS = (512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536)
 PAPER_SLOTS = (128, 256, 512, 1_024, 2_048)
 SELECTIONS = {
+    ("table3", "tiny"): Selection(lengths=(128, 256), slots=(64,), competitors=RIVALS),
+    ("table1", "tiny"): Selection(lengths=(128, 256), slots=(64,), competitors=RIVALS),
     ("table3", "small"): Selection(lengths=PAPER_LENGTHS[:4], sizes=("base",), slots=PAPER_SLOTS, competitors=RIVALS),
     ("table3", "paper"): Selection(lengths=PAPER_LENGTHS, sizes=("base",), slots=PAPER_SLOTS, competitors=RIVALS),
     ("table1", "small"): Selection(lengths=PAPER_LENGTHS[:5], competitors=ARCHITECTURES),
     ("table1", "paper"): Selection(lengths=PAPER_LENGTHS, sizes=("base",), competitors=ARCHITECTURES),
 }
-EFFORTS = {"small": Effort(repeats=3, cell_seconds=60.0, floors="none"), "paper": Effort(floors="none")}
+EFFORTS = {
+    "tiny": Effort(repeats=1, cell_seconds=5.0, floors="none"),
+    "small": Effort(repeats=3, cell_seconds=60.0, floors="none"),
+    "paper": Effort(floors="none"),
+}
 
 
 def chosen_cells(

@@ -4,12 +4,21 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from longform.runs.files import write_text
-from longform.runs.page import Bullets, Heading, Picture, Table, markdown, write_page
+from longform.runs.page import Block, Bullets, Heading, Picture, Table, markdown, write_page
 from longform.runs.records import Record, provenance
 
 RECORDS, TABLE, REPORT = "records.jsonl", "table.md", "report.html"
+
+
+class Claim(NamedTuple):
+    """What the paper says, what was found here, and whether the two agree."""
+
+    paper: str
+    here: str
+    agrees: bool
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,22 @@ class Report:
     pictures: list[tuple[str, str]]
     notes: list[str] = field(default_factory=list)
     others: list[tuple[str, Table]] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+
+    def blocks(self, folder: Path, level: int = 2) -> list[Block]:
+        """What the page says below its title; ``folder`` has the pictures, headings are of ``level``."""
+        beside = [Heading("Beside the paper", level), claims_table(self.claims)] if self.claims else []
+        others = [block for title, table in self.others for block in (Heading(title, level), table)]
+        return [
+            *self.lead, *(Picture.read(folder / name, said) for name, said in self.pictures),
+            Heading("Results", level), self.table, *others, *beside, Heading("Notes", level), Bullets(self.notes),
+        ]  # fmt: skip
+
+
+def claims_table(claims: Sequence[Claim]) -> Table:
+    """A row a claim."""
+    rows = [[claim.paper, claim.here, "yes" if claim.agrees else "no"] for claim in claims]
+    return Table(["the paper", "here", "agrees"], rows, words=3)
 
 
 def write_report(output: Path, report: Report, records: Sequence[Record]) -> None:
@@ -29,17 +54,7 @@ def write_report(output: Path, report: Report, records: Sequence[Record]) -> Non
     write_text(output / RECORDS, "".join(f"{record.to_line()}\n" for record in records))
     others = [block for title, table in report.others for block in (Heading(title), table)]
     write_text(output / TABLE, markdown([report.table, *others]))
-    pictures = [Picture.read(output / name, said) for name, said in report.pictures]
-    blocks = [
-        *report.lead,
-        *pictures,
-        Heading("Results"),
-        report.table,
-        *others,
-        Heading("Notes"),
-        Bullets(report.notes),
-    ]
-    write_page(output / REPORT, report.title, blocks, foot=provenance(records))
+    write_page(output / REPORT, report.title, report.blocks(output), foot=provenance(records))
 
 
 def mean_and_spread(values: Sequence[float], form: str) -> str:

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from longform.choices import SCALES
+from longform.choices import SCALES as CHOICES
 from longform.errors import ConfigurationError
 
 
@@ -17,7 +17,8 @@ class Subject:
     takes: tuple[str, ...] = ()
 
 
-_FIGURE3 = ("text_field", "seeds", "steps", "preset", "also", "shared", "keep_models")
+SCALES = ("tiny", *CHOICES)
+_FIGURE3 = ("text_field", "seeds", "steps", "from_twin", "preset", "also", "shared", "keep_models")
 _GRID = ("lengths", "sizes", "slots", "dtype", "threads", "device")
 SUBJECTS = {
     "figure1": Subject(
@@ -39,12 +40,17 @@ SUBJECTS = {
     "table2": Subject(
         "accuracy after fine-tuning", "6 hours of one core, measured beside other work; half in two processes",
         ("data",),
-        ("text", "text_field", "seeds", "tasks", "models", "model", "lengths"),
+        ("text", "text_field", "seeds", "tasks", "models", "model", "lengths", "fit_length"),
     ),
     "table3": Subject(
         "time and largest batch against full attention", "20 minutes at most, reckoned from timed passes", (), _GRID
     ),
+    "all": Subject(
+        "all of these, and one page of them", "the sum", ("text", "data"),
+        ("text_field", "from_twin", "seeds", "device"),
+    ),
 }  # fmt: skip
+STAGES = ("figure1", "table1", "table3", "figure3a", "figure3c", "figure3b", "figure3d", "table2")  # of "all"
 
 
 def refuse_process_groups() -> None:

@@ -53,6 +53,10 @@ class Table2Scale:
 
 EVERYTHING = 10**9
 SCALES = {
+    "tiny": Table2Scale(
+        "bundled", {name: Amount(24, 12, 32) for name in TASKS}, epochs=1, learning_rate=2e-4, batch_size=8,
+        healing=4_096,
+    ),
     "small": Table2Scale(
         "bundled",
         {"SST-2": Amount(2_000, 1_000, 64), "IMDB": Amount(400, 400, 256), "QNLI": Amount(1_200, 892, 128),
@@ -70,7 +74,8 @@ SCALES = {
 class Table2:
     """What is asked for.
 
-    ``data``: folder of the tasks' files, or "hf". ``healing_text``: files to heal converted models on before
+    ``data``: folder of the tasks' files, or "hf". ``fit_length``: pure Linformers get E and F of the length that a
+    task's texts are cut to, in place of 512. ``healing_text``: files to heal converted models on before
     fine-tuning; empty: they are fine-tuned as converted.
     """
 
@@ -82,6 +87,7 @@ class Table2:
     models: tuple[str, ...] = tuple(variants())
     healing_text: tuple[str, ...] = ()
     text_field: str = "text"
+    fit_length: bool = False
     progress: bool = True
 
     @property
@@ -98,7 +104,7 @@ class Table2:
             "learning_rate": scale.learning_rate, "batch_size": scale.batch_size,
             "healing_tokens": scale.healing if self.healing_text else 0,
             "healing_text": [Path(name).name for name in self.healing_text],
-            "original_key": model_identity(local_source(scale.model))["weights_key"],
+            "fit_length": self.fit_length, "original_key": model_identity(local_source(scale.model))["weights_key"],
             "healing_key": corpus_key(self.healing_corpus) if self.healing_text else None,
         }  # fmt: skip
 
@@ -168,7 +174,10 @@ class Finetuning:
                 source, self.variant, request.healing_corpus, scale.healing, request.output / HEALED,
                 progress=request.progress,
             )  # fmt: skip
-        model, tokenizer = with_new_head(source, self.variant, len(set(self.train.labels)), self.seed, healed)
+        length = scale.amounts[self.task.name].max_length if request.fit_length else LENGTH
+        model, tokenizer = with_new_head(
+            source, self.variant, len(set(self.train.labels)), self.seed, healed, length=length
+        )
         settings = FinetuningSettings(
             task="single-label", max_length=scale.amounts[self.task.name].max_length, epochs=scale.epochs,
             batch_size=scale.batch_size, tokens_per_forward=scale.tokens_per_forward,
@@ -191,7 +200,8 @@ class Finetuning:
         }  # fmt: skip
         options = dict(self.variant.options or {})
         settings = {
-            **self.identity(), "label": self.variant.label, "n": LENGTH, "k": options.get("projected_length"),
+            **self.identity(), "label": self.variant.label, "n": model.config.max_position_embeddings,
+            "k": options.get("projected_length"),
             "sharing": options.get("sharing"),
         }  # fmt: skip
         return Record(name=NAME, metrics=metrics, settings=settings, units={"seconds": "s"}), None

@@ -15,6 +15,7 @@ from longform.training.settings import DistillationSettings
 from longform.training.students import load_encoder, with_labels
 
 LENGTH = 512  # n, as in the paper
+SHORTEST = 64  # tokens of a crop to heal on: the tasks' texts are as short
 SHARINGS = {"headwise": "", "key_value": ", shared kv", "layerwise": ", shared kv, layer"}
 
 
@@ -46,16 +47,19 @@ def converted(source: Any, variant: Variant, tokenizer: Any = None) -> Conversio
 def heal(source: str, variant: Variant, text: CorpusFiles, tokens: int, folder: Path, *, progress: bool) -> Path:
     """Teach the converted encoder, without head, what the original says of ``tokens`` tokens of ``text``; resumable."""
     place = folder / variant.key
-    settings = DistillationSettings(length=LENGTH, max_tokens=tokens, evaluations=0)
+    settings = DistillationSettings(length=LENGTH, min_length=SHORTEST, max_tokens=tokens, evaluations=0)
     with locked(folder / f".{variant.key}", wait=True):
         distill(converted(source, variant), source, text, settings, output=place, progress=progress)
     return place
 
 
 def with_new_head(
-    source: str, variant: Variant, labels: int, seed: int, healed: Path | None
+    source: str, variant: Variant, labels: int, seed: int, healed: Path | None, *, length: int = LENGTH
 ) -> tuple[PreTrainedModel, Any]:
-    """The model with a classification head and its tokenizer; every variant's head of a seed has the same weights."""
+    """The model with a classification head and its tokenizer; every variant's head of a seed has the same weights.
+
+    ``length``: n of a Linformer, whose E and F are resized to it; with as many slots they are the identity.
+    """
     set_seed(seed)
     original = with_labels(source, labels, None)
     if variant.options is None:
@@ -64,4 +68,6 @@ def with_new_head(
     if healed is not None:
         missing = made.model.base_model.load_state_dict(load_encoder(healed).base_model.state_dict(), strict=False)
         assert not missing.missing_keys
+    if length < LENGTH and "projected_length" in variant.options:
+        made.model.resize_sequence_length(length, projected_length=min(length, variant.options["projected_length"]))
     return made.model, made.tokenizer

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from longform.runs.page import Table
 from longform.runs.pictures import picture
 from longform.runs.records import Record
 from longform.studies.paper.grid_scales import (
@@ -15,7 +16,7 @@ from longform.studies.paper.grid_scales import (
     open_grid,
     plot_by_length,
 )
-from longform.studies.paper.report import Report, Table, write_report
+from longform.studies.paper.report import Claim, Report, write_report
 from longform.studies.speed.paper_table import MEMORY, TIME, published
 from longform.studies.speed.shapes import Cell
 
@@ -26,8 +27,8 @@ TURNS = "A time is the median over rounds in which all models of a cell take tur
 Point = tuple[int, int]  # n, k
 
 
-def reproduce_table3(scale: str, output: Path, **choices: Any) -> list[tuple[str, Table]]:
-    """Measure what is lacking, write records, the pictures and the report; its tables with their titles.
+def reproduce_table3(scale: str, output: Path, **choices: Any) -> Report:
+    """Measure what is lacking, and write records, the pictures and the report, which is returned.
 
     ``choices``: lengths, sizes, slots, dtype, device, threads, in place of the scale's.
     """
@@ -50,10 +51,25 @@ def reproduce_table3(scale: str, output: Path, **choices: Any) -> list[tuple[str
         "Table 3 and Figure 2: time and memory of inference", lead, tables[0][1],
         [(PICTURE, "seconds of a pass against tokens of a text, a line for each k and for full attention")],
         ["k above n/2 is not measured: such cells say so.", *missing_cells(records), TURNS],
-        [(title, table) for title, table in tables[1:]],
+        [(title, table) for title, table in tables[1:]], claims(records),
     )  # fmt: skip
     write_report(output, report, records)
-    return tables
+    return report
+
+
+def claims(records: Sequence[Record]) -> list[Claim]:
+    """How many of the paper's values are reached, of those that were measured."""
+    points = sorted({(record.settings["length"], record.settings["slots"]) for record in records})
+    found = []
+    for what, said, published_values in (("time", "times as fast", TIME), ("memory", "times the batch", MEMORY)):
+        pairs = [(ratio(records, point, what, "unfused"), published(published_values, *point)) for point in points]
+        both = [(here, paper) for here, paper in pairs if here is not None and paper is not None]
+        if both:
+            met = sum(here >= paper for here, paper in both)
+            paper = f"{min(paper for _, paper in both):g} to {max(paper for _, paper in both):g} {said}"
+            here = f"{min(here for here, _ in both):.1f} to {max(here for here, _ in both):.1f}"
+            found.append(Claim(paper, f"{here}; {met} of {len(both)} cells reach the paper's", met == len(both)))
+    return found
 
 
 def ratio(records: Sequence[Record], point: Point, what: str, baseline: str) -> float | None:
