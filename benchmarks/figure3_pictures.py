@@ -15,33 +15,34 @@ from longform.studies.paper.figure3_plots import draw_figure3
 from longform.studies.paper.parts import Finished
 
 PICTURES = ROOT / "docs" / "pictures"
+SETTINGS = {"figure3-small": "", "figure3-bytes": "-bytes"}  # a picture's name ends so
 ALSO = {"figure3a": CLOSERS, "figure3d": ("window",)}
 
 
 def draw(records: Sequence[Record], folder: Path) -> list[Path]:
-    """A picture for each part of the figure of which two models are trained, and one of those that go on from a twin.
-
-    Records of the small scale's model count, the latest of each training.
-    """
-    preset, made = preset_of("small"), []
-    sizes = {"hidden_size": preset.model["hidden_size"], "vocabulary": preset.tokenizer.vocab_size}
-    latest = {
-        (record.settings["curve"], record.settings["seed"]): record
-        for record in sorted(records, key=lambda record: record.date)
-        if sizes.items() <= record.settings.items()
-    }
-    starts = {record.settings.get("twin_steps") for record in latest.values()}
-    for figure in FIGURES:
-        for twin_steps in sorted(starts, key=lambda steps: steps or 0):
-            plan = planned(figure, preset, also=ALSO.get(figure, ()), from_twin=twin_steps)
-            finished = [
-                Finished(latest[key], _kept(latest[key]))
-                for key in sorted(latest)
-                if key[0] in {curve.key for curve in plan.curves}
-            ]
-            if len({one.record.settings["curve"] for one in finished}) > 1:
-                made.append(folder / f"{figure}{'' if twin_steps is None else '-from-twin'}.png")
-                draw_figure3(plan, finished, made[-1])
+    """A picture for each part of the figure that has two trained models, and one of those that go on from a twin."""
+    made = []
+    for name, suffix in SETTINGS.items():
+        preset = preset_of("small", name)
+        sizes = {"hidden_size": preset.model["hidden_size"], "vocabulary": preset.tokenizer.vocab_size}
+        latest = {
+            (record.settings["curve"], record.settings["seed"]): record
+            for record in sorted(records, key=lambda record: record.date)
+            if sizes.items() <= record.settings.items()
+        }
+        starts = {record.settings.get("twin_steps") for record in latest.values()}
+        for figure in FIGURES:
+            for twin_steps in sorted(starts, key=lambda steps: steps or 0):
+                plan = planned(figure, preset, also=ALSO.get(figure, ()), from_twin=twin_steps)
+                finished = [
+                    Finished(latest[key], _kept(latest[key]))
+                    for key in sorted(latest)
+                    if key[0] in {curve.key for curve in plan.curves}
+                ]
+                if len({one.record.settings["curve"] for one in finished}) > 1:
+                    twin = "" if twin_steps is None else "-from-twin"
+                    made.append(folder / f"{figure}{twin}{suffix}.png")
+                    draw_figure3(plan, finished, made[-1])
     return made
 
 
