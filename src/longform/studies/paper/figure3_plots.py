@@ -18,14 +18,14 @@ COLOURS = (
 
 def draw_figure3(plan: Plan, finished: Sequence[Finished], path: Path) -> None:
     """Left: mean over seeds with the range between the lowest and the highest. Right: a mark a seed."""
-    groups = [(curve, [one for one in finished if one.record.settings["curve"] == curve.key]) for curve in plan.curves]
+    every = [(curve, [one for one in finished if one.record.settings["curve"] == curve.key]) for curve in plan.curves]
+    groups = [(curve, group) for curve, group in every if group]
     with picture(path, 13.0, 5.4, 1, 2, width_ratios=(1.5, 1.0)) as (left, right):
         left.figure.suptitle(FIGURES[plan.figure][0].upper() + FIGURES[plan.figure][1:])
         for place, (curve, group) in enumerate(groups):
-            if group:
-                colour = COLOURS[place % len(COLOURS)]
-                _line(left, group, colour, curve.label)
-                _marks(right, group, colour, place)
+            colour = COLOURS[place % len(COLOURS)]
+            _line(left, group, colour, curve.label)
+            _marks(right, group, colour, place)
         _finish_curves(left, finished, from_twin=plan.twin is not None)
         _finish_marks(right, groups)
 
