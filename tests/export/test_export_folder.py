@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from tiny_models import make_sentence_transformer, save_bert, save_longform
@@ -54,6 +55,12 @@ def test_inputs_and_the_output_have_the_names_and_axes_that_others_expect(folder
     assert output.name == "last_hidden_state"
     assert output.shape[2] == 24
     assert all(isinstance(axis, str) for axis in (*output.shape[:2], *session.get_inputs()[0].shape))
+
+
+def test_in_8_bits_the_second_product_of_a_feed_forward_layer_stays_in_float32(folder: Path) -> None:
+    graph = onnx.load(folder / "onnx/model_quantized.onnx").graph
+    whole = [tuple(each.dims) for each in graph.initializer if each.data_type == onnx.TensorProto.FLOAT]
+    assert [shape for shape in whole if len(shape) == 2 and 24 in shape] == [(40, 24)]
 
 
 def test_a_graph_does_not_say_where_it_was_made(folder: Path) -> None:

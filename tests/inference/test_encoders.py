@@ -129,7 +129,7 @@ def test_sentence_transformers_folder_gives_pooling_and_normalisation(
     sentence_transformer_folder: Path, tiny_tokenizer: Any
 ) -> None:
     encoder = Encoder.from_pretrained(sentence_transformer_folder)
-    assert (encoder.pooling, encoder.normalise) == (None, True)
+    assert (encoder.pooling, encoder.normalise) == ("cls", True)
     (vector,) = encoder.encode(["the near text"])
     first = plain_states(sentence_transformer_folder, tiny_tokenizer, tiny_tokenizer("the near text")["input_ids"])[0]
     assert_near(vector, first / np.linalg.norm(first))
@@ -143,6 +143,7 @@ FOLDERS: dict[str, dict[str, Any]] = {
     "prompt of a name that any folder has": {"config_sentence_transformers": {"default_prompt_name": "document"}},
     "lower case": {"sentence_bert_config": {"do_lower_case": True, "max_seq_length": None}},
     "shorter": {"sentence_bert_config": {"max_seq_length": 9}},
+    "shorter, in an older folder": {"sentence_distilbert_config": {"max_seq_length": 9}},
     "longer than the tokenizer": {"sentence_bert_config": {"max_seq_length": 30}},
     "all": {
         "config_sentence_transformers": {"prompts": {"passage": "BAD "}, "default_prompt_name": "passage"},
@@ -245,8 +246,9 @@ def test_a_broken_list_of_modules_is_refused(copy: Path, content: str) -> None:
 @pytest.mark.parametrize("content", ["[{", "[3]"])
 def test_broken_settings_of_the_pooling_are_refused(copy: Path, content: str) -> None:
     make_sentence_transformer(copy, pooling={}, normalise=False)
-    (copy / "1_Pooling" / "config.json").write_text(content)
-    with pytest.raises(CheckpointError, match=f'"{copy}" cannot be loaded'):
+    settings = copy / "1_Pooling" / "config.json"
+    settings.write_text(content)
+    with pytest.raises(CheckpointError, match=f'"{settings}" is damaged'):
         Encoder.from_pretrained(copy)
 
 

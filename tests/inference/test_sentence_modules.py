@@ -16,6 +16,7 @@ from transformers import AutoConfig
 
 from longform import convert
 from longform.errors import CheckpointError, ConfigurationError, ConversionError
+from longform.inference import sentence_modules
 from longform.inference.encoders import Encoder
 
 TEXTS = ["the near text", "", "x", "good bad " * 4, "of " * 9]
@@ -66,6 +67,25 @@ def test_modules_after_the_encoder_are_run(name: str, save: Any, tiny_tokenizer:
         convert(folder, max_length=64).save_pretrained(tmp_path / "long")
         _near(Encoder.from_pretrained(tmp_path / "long").encode(TEXTS), theirs.encode(TEXTS))
         _near(SentenceTransformer(str(tmp_path / "long"), device="cpu").encode(TEXTS), theirs.encode(TEXTS))
+
+
+def test_a_pooling_of_ours_does_without_the_other_package(
+    tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = save_longform(tmp_path / "encoder", tiny_tokenizer)
+    folder, theirs = _folder(tmp_path / "folder", encoder, [kinds.Pooling(WIDTH), kinds.Normalize()])
+    monkeypatch.setattr(sentence_modules, "require", lambda *_, **__: pytest.fail("it was asked for"))
+    found = Encoder.from_pretrained(folder)
+    assert (found.pooling, found.normalise) == ("mean", True)
+    _near(found.encode(TEXTS), theirs.encode(TEXTS))
+
+
+def test_dimensions_of_the_modules_are_whole_where_the_folder_keeps_some(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    encoder = save_longform(tmp_path / "encoder", tiny_tokenizer)
+    folder, _ = _folder(tmp_path / "folder", encoder, STACKS["dense"]([]), truncate_dim=3)
+    found = Encoder.from_pretrained(folder)
+    assert (found.whole, found.features) == (7, 3)
+    assert found.encode_chunks("the near text " * 5, chunk_tokens=4).vectors.shape[1] == 3
 
 
 def test_prompts_dimensions_and_conventions(tiny_tokenizer: Any, tmp_path: Path) -> None:
@@ -127,6 +147,11 @@ def test_what_cannot_be_used_is_said(tiny_tokenizer: Any, tmp_path: Path) -> Non
     (folder / "modules.json").write_text(json.dumps([modules[0] | {"type": "elsewhere.Encoder"}, *modules[1:]]))
     with pytest.raises(CheckpointError, match="elsewhere"):
         Encoder.from_pretrained(folder)
+    settings.unlink()
+    for change in ({"type": "elsewhere.Pooling"}, {"path": "../elsewhere"}):
+        (folder / "modules.json").write_text(json.dumps([modules[0], modules[1] | change]))
+        with pytest.raises(CheckpointError, match="elsewhere"):
+            Encoder.from_pretrained(folder)
 
 
 def test_a_router_is_refused_with_what_to_do(tiny_tokenizer: Any, tmp_path: Path) -> None:

@@ -76,9 +76,21 @@ def write_int8(path: Path, format: str) -> Path:
 def _write_onnx_int8(path: Path, made: Path) -> None:
     quantization = require("onnxruntime.quantization", extra="onnx")
     large = path.with_name(f"{path.name}_data").exists()
-    # Unsigned: sums of signed weights overflow on CPUs without VNNI.
-    kind = quantization.QuantType.QUInt8
-    quantization.quantize_dynamic(path, made, weight_type=kind, per_channel=True, use_external_data_format=large)
+    quantization.quantize_dynamic(
+        path, made, per_channel=True, use_external_data_format=large, nodes_to_exclude=_narrowing_products(path),
+        weight_type=quantization.QuantType.QUInt8,  # sums of signed weights overflow on CPUs without VNNI
+    )  # fmt: skip
+
+
+def _narrowing_products(path: Path) -> list[str]:
+    """The products by a matrix that has more rows than columns, by name: the second ones of feed-forward layers.
+
+    One scale for all activations of a call does not fit those behind GELU: with these in 8 bits too, the lowest cosine
+    of a converted MiniLM to float32 was 0.987, without them it is above 0.99; the file is 10 MiB larger, no slower.
+    """
+    graph = require("onnx", extra="onnx").load(path, load_external_data=False).graph
+    narrowing = {each.name for each in graph.initializer if len(each.dims) == 2 and each.dims[0] > each.dims[1]}
+    return [node.name for node in graph.node if node.op_type == "MatMul" and node.input[1] in narrowing]
 
 
 def _write_openvino_int8(path: Path, made: Path) -> None:

@@ -91,7 +91,7 @@ class Encoder(TextModel):
         if folder.lower_case:
             _lower_case(tokenizer)
         if pooling is None and not folder.modules:
-            pooling = "mean"
+            pooling = folder.pooling or "mean"
         said = folder.prompt_for(prompt_name, prompt, source)
         return cls(
             model, tokenizer, limit, pooling, folder.normalise if normalise is None else normalise,

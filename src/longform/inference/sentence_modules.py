@@ -1,9 +1,12 @@
 """Sentence-transformers folders: the modules after the encoder are run by that package itself, on our hidden states.
 
+A pooling that ``Encoder`` has is left to it: importing that package takes longer than importing torch.
+
 Axes: B texts in a batch, n tokens, D embedding size.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +27,9 @@ from longform.inference.weights import quiet_transformers, reading
 from longform.runs import files
 
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
+FAMILIES = ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+ENCODER_FILES = (ENCODER_FILE, *(f"sentence_{family}_config.json" for family in FAMILIES))  # others are older
+OURS = ("cls", "max", "mean")  # poolings that Encoder has under the same names
 OTHER_KINDS = {  # of sentence-transformers, with what a text gets from each
     "CrossEncoder": "scores of pairs of texts: .predict(pairs), or longform predict",
     "SparseEncoder": "a sparse vector: .encode(texts)",
@@ -34,12 +40,14 @@ OTHER_KINDS = {  # of sentence-transformers, with what a text gets from each
 class SentenceModules(NamedTuple):
     """What a sentence-transformers folder has beside its encoder.
 
-    ``modules``: those between the encoder and a ``Normalize`` at the end, for which ``normalise`` stands.
-    ``dimensions``: D. ``encoder``: the encoder's own folder, where it is not the folder itself. ``prompts`` by name,
-    ``prompt``: the default one's name. ``max_length``: tokens that are taken of a text.
+    ``modules``: those between the encoder and a ``Normalize`` at the end, for which ``normalise`` stands; none where
+    they are a ``pooling`` that ``Encoder`` has. ``dimensions``: D that they give. ``encoder``: the encoder's own
+    folder, where it is not the folder itself. ``prompts`` by name, ``prompt``: the default one's name. ``max_length``:
+    tokens that are taken of a text.
     """
 
     modules: Sequence[nn.Module] = ()
+    pooling: str | None = None
     normalise: bool = False
     dimensions: int = 0
     encoder: Path | None = None
@@ -101,23 +109,76 @@ def sentence_modules(source: str | Path) -> SentenceModules:
         raise CheckpointError(
             f'"{source}" gives no vectors of texts: sentence_transformers.{kind}("{source}") gives {OTHER_KINDS[kind]}'
         )
-    with quiet_transformers(), reading(f'"{source}"', source):
-        loaded = load_sentence_transformer(source, device="cpu")
-    first, *rest = loaded
-    if not hasattr(first, "auto_model"):
+    first, *rest = listed
+    if kind_of(first) not in ENCODERS:
         raise CheckpointError(
-            f'"{source}" begins with {type(first).__name__}, not with a transformer: its vectors come from '
+            f'"{source}" begins with {kind_of(first)}, not with a transformer: its vectors come from '
             f'sentence-transformers, SentenceTransformer("{source}").encode(texts)'
         )
-    _check_routes(rest, source)
-    _check_default(loaded, source)
-    ends_unit = bool(rest) and type(rest[-1]).__name__ == "Normalize"
+    settings, options = settings_of(source), _encoder_options(source, first["path"])
+    with reading(f'"{source}"', source):
+        given = dict(settings.get("prompts", {}))
+    prompts = {"query": "", "document": ""} | {name: said or "" for name, said in given.items()}
+    default = settings.get("default_prompt_name")
+    _check_default(default, prompts, source)
+    ends_unit = bool(rest) and kind_of(rest[-1]) == "Normalize"
+    between = rest[:-1] if ends_unit else rest
+    pooling = _own_pooling(source, between)
+    modules = [] if pooling else _loaded(source, between)
     return SentenceModules(
-        modules=tuple(rest[:-1] if ends_unit else rest), normalise=ends_unit,
-        dimensions=loaded.get_embedding_dimension(), encoder=_encoder(source, listed), prompts=dict(loaded.prompts),
-        prompt=loaded.default_prompt_name, truncate_dim=loaded.truncate_dim, max_length=loaded.max_seq_length,
-        lower_case=bool(getattr(first, "do_lower_case", False)),
+        modules=modules, pooling=pooling, normalise=ends_unit, dimensions=_dimensions(modules),
+        encoder=_encoder(source, listed), prompts=prompts, prompt=default, truncate_dim=settings.get("truncate_dim"),
+        max_length=_most_tokens(options), lower_case=bool(options.get("do_lower_case")),
     )  # fmt: skip
+
+
+def _own_pooling(source: str | Path, between: Sequence[Mapping[str, Any]]) -> str | None:
+    """The one of ``Encoder``'s poolings that the modules are, if they are one."""
+    if [kind_of(module) for module in between] != ["Pooling"]:
+        return None
+    found = _file(source, (Path(between[0]["path"]) / "config.json").as_posix())
+    options = {} if found is None else files.read_json(found, way_out="save the model again")
+    older = [key for key, on in options.items() if on and key.startswith("pooling_mode_")]
+    asked = options.get("pooling_mode", [re.sub("^pooling_mode_|_tokens?$", "", key) for key in older] or "mean")
+    modes = [asked] if isinstance(asked, str) else asked
+    ours = len(modes) == 1 and modes[0] in OURS and options.get("include_prompt", True)
+    return modes[0] if ours else None
+
+
+def _loaded(source: str | Path, listed: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The modules that a folder lists, from sentence-transformers or ours. Raises CheckpointError for any other."""
+    package = require("sentence_transformers.util", extra="embed")
+    from longform.conversion.sublinear_tf import SublinearTF
+
+    modules: list[Any] = []
+    for each in listed:
+        kind = each["type"]
+        if kind != SUBLINEAR_TF and not kind.startswith("sentence_transformers."):
+            raise CheckpointError(f'"{source}" has the module {kind}, which is not of sentence-transformers')
+        with quiet_transformers(), reading(f'"{source}"', source):
+            loader = SublinearTF if kind == SUBLINEAR_TF else package.import_from_string(kind)
+            modules.append(loader.load(str(source), subfolder=each["path"]))
+    _check_routes(modules, source)
+    return modules
+
+
+def _dimensions(modules: Sequence[Any]) -> int:
+    """D of what modules give, as the last that knows says; 0 where none does."""
+    known = (each.get_embedding_dimension() for each in reversed(modules) if hasattr(each, "get_embedding_dimension"))
+    return next((width for width in known if width is not None), 0)
+
+
+def _encoder_options(source: str | Path, path: str) -> dict[str, Any]:
+    """How sentence-transformers loads the encoder, {} where the folder does not say."""
+    found = (_file(source, (Path(path) / name).as_posix()) for name in ENCODER_FILES)
+    there = next((file for file in found if file is not None), None)
+    return {} if there is None else files.read_json(there, way_out="save the model again")
+
+
+def _most_tokens(options: Mapping[str, Any]) -> int | None:
+    """Tokens that are taken of a text, None where the encoder's options do not say."""
+    processor = options.get("processor_kwargs") or options.get("tokenizer_args") or {}
+    return processor.get("model_max_length", options.get("max_seq_length"))
 
 
 def load_sentence_transformer(source: str | Path, **options: Any) -> Any:
@@ -150,10 +211,9 @@ def encoder_folder(source: str | Path) -> Path:
     return (None if listed is None else _encoder(source, listed)) or Path(source)
 
 
-def _check_default(loaded: Any, source: str | Path) -> None:
-    name = loaded.default_prompt_name
-    if name is not None and name not in loaded.prompts:
-        there = ", ".join(loaded.prompts) or "none"
+def _check_default(name: str | None, prompts: Mapping[str, str], source: str | Path) -> None:
+    if name is not None and name not in prompts:
+        there = ", ".join(prompts) or "none"
         raise CheckpointError(f'"{source}" has no prompt "{name}", its default_prompt_name; its prompts: {there}')
 
 
@@ -175,8 +235,7 @@ def is_encoder_alone(source: str | Path) -> bool:
     listed = _listed(source)
     if listed is None:
         return False
-    found = _file(source, (Path(listed[0]["path"]) / ENCODER_FILE).as_posix())
-    options = {} if found is None else files.read_json(found, way_out="save the model again")
+    options = _encoder_options(source, listed[0]["path"])
     return options.get("transformer_task", ENCODERS.get(kind_of(listed[0]))) == "feature-extraction"
 
 
@@ -197,7 +256,13 @@ def _listed(source: str | Path) -> list[dict[str, Any]] | None:
             isinstance(module["type"], str) and isinstance(module["path"], str) for module in listed
         ):
             raise ValueError("it does not list modules, each with a type and a path")
+        if outside := [module["path"] for module in listed if not _is_inside(module["path"])]:
+            raise ValueError(f"it names a module outside the folder: {outside[0]!r}")
     return listed
+
+
+def _is_inside(path: str) -> bool:
+    return not Path(path).is_absolute() and ".." not in Path(path).parts and "\0" not in path
 
 
 def _file(source: str | Path, name: str) -> Path | None:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from longform import __version__
 from longform.errors import LongformError
+from longform.serving.attention_routes import attention_routes
 from longform.serving.chunk_routes import chunk_routes
 from longform.serving.engine import Engine
 from longform.serving.errors import STATUS_KINDS, Refusal, of_validation, refused
@@ -40,7 +41,7 @@ def create_app(settings: ServingSettings, load: Callable[[], Engine]) -> Gate:
         title="Longform", version=__version__, lifespan=lifespan,
         description="Vectors, labels and chunks of long documents, over one model.",
     )  # fmt: skip
-    for routes in (openai_routes, tei_routes, score_routes, chunk_routes, state_routes):
+    for routes in (openai_routes, tei_routes, score_routes, chunk_routes, attention_routes, state_routes):
         app.include_router(routes(service))
     app.include_router(page_routes())
     _add_handlers(app)

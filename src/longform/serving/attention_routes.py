@@ -1,0 +1,138 @@
+"""Our own route for looking: what a word of a text draws on, near and far, in each layer (effective maps).
+
+Axes: L layers, h heads, n tokens, m words.
+"""
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from longform.data.batching import TokenizedText
+from longform.data.text import clean_text
+from longform.models.effective_maps import effective_maps
+from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.serving.bodies import Body, NonEmpty, StrictRoute, Whole, answer
+from longform.serving.documented import refusals
+from longform.serving.engine import Engine
+from longform.serving.errors import Refusal
+from longform.serving.reading import Rows
+from longform.serving.service import Service
+
+MOST_TOKENS = 512  # the maps of all layers and heads are n x n: of MiniLM 75 MB, and as much again while they are made
+WITHOUT_MAP = ("max", "convolution")
+
+
+class AttentionBody(Body):
+    """What ``/attention`` takes."""
+
+    inputs: NonEmpty = Field(description=f"a text, of which the first {MOST_TOKENS} tokens are read")
+    word: Annotated[Whole, Field(ge=0, le=MOST_TOKENS)] | None = Field(
+        None, description="the number of the word that is looked at; null: the words alone"
+    )
+
+
+class Word(BaseModel):
+    """A word's characters from-to (Unicode code points)."""
+
+    start: int
+    end: int
+
+
+class Attention(BaseModel):
+    """What the tokens of one word draw on, the mean of heads. A layer's ``weights`` and ``special`` sum to 1."""
+
+    model: str
+    words: list[Word]
+    tokens: int = Field(description="that were read, special ones included")
+    truncated: bool = Field(description="the text goes on after the last word")
+    near: tuple[int, int] | None = Field(description="the first and last word that it sees exactly; null: no window")
+    weights: list[list[float]] | None = Field(description="of each layer, for each word")
+    special: list[float] | None = Field(description="of each layer, for all special tokens together")
+
+
+class Read(NamedTuple):
+    """A text's ids; ``words``: characters from-to; ``homes`` int (n,): each token's word, m of a special one."""
+
+    ids: list[int]
+    words: list[tuple[int, int]]
+    homes: np.ndarray
+    truncated: bool
+
+
+def attention_routes(service: Service) -> APIRouter:
+    """The routes over a service."""
+    router = APIRouter(route_class=StrictRoute, tags=["attention"])
+
+    @router.post("/attention", responses={200: {"model": Attention}, **refusals("tei")})
+    async def attention(body: AttentionBody, request: Request) -> Response:
+        """The words of a text, and what one of them draws on in each layer; of Longforms whose attention has a map."""
+        model = _with_map(service.engine)
+        read = await service.read(len(body.inputs), lambda engine: read_words(engine, body.inputs))
+        found = near = None
+        if body.word is not None:
+            if body.word >= len(read.words):
+                raise Refusal("invalid", f"word: {body.word} of {len(read.words)} words that were read, the first is 0")
+            at = np.flatnonzero(read.homes == body.word)
+            row = (TokenizedText(read.ids), lambda _: drawn(model, read, at))
+            near = _near(read, at, model.config.attention_window)
+            (found,) = await service.results(request, Rows([row]))
+        return answer({
+            "model": service.engine.name, "words": [{"start": start, "end": end} for start, end in read.words],
+            "tokens": len(read.ids), "truncated": read.truncated, "near": near,
+            "weights": None if found is None else np.ascontiguousarray(found[:, :-1]),
+            "special": None if found is None else np.ascontiguousarray(found[:, -1]),
+        })  # fmt: skip
+
+    return router
+
+
+def _with_map(engine: Engine) -> LinformerPreTrainedModel:
+    """The model; raises Refusal where its attention has no map."""
+    model: Any = engine.runner.model
+    if not isinstance(model, LinformerPreTrainedModel):
+        raise Refusal("wrong_model", f"{engine.name} is no Longform: its attention is not looked at here")
+    if model.config.projection in WITHOUT_MAP:
+        raise Refusal("wrong_model", f'{engine.name} has the projection "{model.config.projection}", which has no map')
+    return model
+
+
+def read_words(engine: Engine, text: str) -> Read:
+    """The words of a text's first tokens, as its tokenizer parts them."""
+    tokenizer, limit = engine.runner.tokenizer, min(engine.runner.limit, MOST_TOKENS)
+    text = clean_text(text)[0]
+    made = tokenizer(text, truncation=True, max_length=limit, return_offsets_mapping=True, verbose=False)
+    words: list[tuple[int, int]] = []
+    homes, last = [], None
+    for home, (start, end) in zip(made.word_ids(), made["offset_mapping"], strict=True):
+        if home is not None and home == last:
+            words[-1] = (words[-1][0], end)
+        elif home is not None:
+            words.append((start, end))
+        last = home
+        homes.append(-1 if home is None else len(words) - 1)
+    places = np.array(homes, dtype=np.int64)
+    rest = text[words[-1][1] :] if words else ""
+    return Read(made["input_ids"], words, np.where(places < 0, len(words), places), bool(rest.strip()))
+
+
+def _near(read: Read, at: np.ndarray, window: int | None) -> tuple[int, int] | None:
+    """The first and last word of which the tokens ``at`` see a token exactly."""
+    if window is None:
+        return None
+    homes = read.homes[max(0, at[0] - window) : at[-1] + window + 1]
+    homes = homes[homes < len(read.words)]
+    return int(homes.min()), int(homes.max())
+
+
+def drawn(model: LinformerPreTrainedModel, read: Read, at: np.ndarray) -> np.ndarray:
+    """What the tokens ``at`` draw on, the mean of them and of heads: float32 (L, m + 1), special tokens last."""
+    ids = torch.tensor([read.ids], device=model.device)
+    maps = effective_maps(model, input_ids=ids, attention_mask=torch.ones_like(ids))
+    rows = torch.stack([each[0, :, at].float().mean(dim=(0, 1)) for each in maps]).cpu()
+    found = torch.zeros(len(rows), len(read.words) + 1)
+    return found.index_add_(1, torch.from_numpy(read.homes), rows).numpy()
