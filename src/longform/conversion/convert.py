@@ -16,6 +16,7 @@ from longform.conversion.adapter import adapter_folder, read_adapter
 from longform.conversion.families import family_of
 from longform.conversion.family import Family
 from longform.conversion.head_plan import HeadPlan, plan_head
+from longform.conversion.heads import kept_heads, leave_out_heads
 from longform.conversion.idf import idf_pooled
 from longform.conversion.lengthening import lengthen, lengthened_tokenizer
 from longform.conversion.pooling_modules import with_sublinear_tf
@@ -107,6 +108,7 @@ def convert(
     idf: Any = None,
     sublinear_tf: bool = False,
     adapter: str | Path | None = None,
+    heads: list[list[int]] | None = None,
 ) -> ConversionResult:
     """Convert a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, MPNet, ModernBERT, EuroBERT, NomicBERT, GTE
     or Jina embeddings v3 into a Longform.
@@ -131,11 +133,16 @@ def convert(
     once is not drowned by what it says all the time. Texts without repetition keep their vectors.
     ``adapter``: the folder that ``longform align --lora-rank`` wrote, or a name of ``longform.conversion.shipped``: the
     encoder that it was trained on is converted as it was then, and the adapter becomes part of its weights.
+    ``heads``: a list per layer of the source's attention heads that stay, counted from 0, as many in each layer; None
+    for all. The result is smaller and faster, and has to be healed (``longform spectrum`` finds which heads are alike).
 
-    A text within the window gives the source's own result. Weights keep the source's dtype. Raises ConversionError on
-    a source that cannot be converted and ConfigurationError on options that do not go together.
+    A text within the window gives the source's own result, where all heads stay. Weights keep the source's dtype.
+    Raises ConversionError on a source that cannot be converted and ConfigurationError on options that do not go
+    together.
     """
     if adapter is not None:
+        if heads is not None:
+            raise ConfigurationError("an adapter is for all heads of the encoder: leave heads out, or the adapter")
         return _adapted(source, adapter, dict(locals()))
     _check_options(max_length, positions, task)
     opened = open_source(source, tokenizer=tokenizer)
@@ -147,9 +154,13 @@ def convert(
     chosen = {"task": task, "num_labels": num_labels, "id2label": id2label, "classifier_pooling": classifier_pooling}
     how: Any = {"max_length": max_length, "positions": positions}
     if opened.config.model_type == "linformer":
+        if heads is not None:
+            raise ConfigurationError(
+                "heads are left out where the original is converted, not of a Longform: convert that"
+            )
         made = _lengthened(opened, attention | chosen, **how)
     else:
-        made = _converted(opened, chosen, attention=attention, **how)
+        made = _converted(opened, chosen, attention=attention, heads=heads, **how)
     made = made if idf is None else _with_idf(made, idf)
     return _with_sublinear_tf(made) if sublinear_tf else made
 
@@ -211,9 +222,12 @@ def _check_options(max_length: int, positions: str, task: str | None) -> None:
 
 def _build(
     source: Source, family: Family, placement: Placement, head: HeadPlan, *, max_length: int, positions: str,
-    attention: dict[str, Any],
+    attention: dict[str, Any], heads: list[list[int]] | None,
 ) -> ConversionResult:  # fmt: skip
     options = family.options(source.config)
+    kept = None if heads is None else kept_heads(heads, options)
+    if kept is not None:
+        leave_out_heads(placement, options, kept)
     _check_head_activation(family, head.task, options["hidden_act"])
     known, dtype = _known_length(source, options, placement)
     options |= head.options | _attention_options(attention, options, max_length=max_length, known=known)
@@ -232,6 +246,7 @@ def _build(
     model.tie_weights()
     result = _result(source, model, family.name, head, known, positions, records, new)
     result.report.notes += dropped
+    result.report.heads_left_out = None if kept is None else kept.left_out()
     return result
 
 

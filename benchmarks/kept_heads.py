@@ -1,0 +1,162 @@
+"""Smaller models: MiniLM converted with some of each layer's heads, before and after healing, and the time of a pass.
+
+    longform spectrum bundled --text wikipedia_long.parquet --texts 16 --min-tokens 512 --output runs/spectrum
+    python -m benchmarks.kept_heads score 8 --data FOLDER --spectrum runs/spectrum --output runs/kept_heads
+    python -m benchmarks.kept_heads time 12 10 8 6 4 --spectrum runs/spectrum
+
+``score``: STS-B dev and the cosine to the original, as converted, and with ``--tokens`` healed on Wikipedia articles;
+``--random SEED`` keeps any heads instead of those that the spectrum says. ``time``: milliseconds of a text in one
+thread, packed as for a user, the models in turn; each must give what it gives unpacked, in float32. Each appends
+records to benchmarks/records/.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers import AutoModel
+
+import longform
+from benchmarks.quality import HELD_OUT, articles, encoder_of, fidelity
+from benchmarks.records import RECORDS, Record, append_record
+from longform.conversion.convert import ConversionResult
+from longform.data.bundled import bundled_encoder_folder
+from longform.inference.loading import pick_dtype
+from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.training.distillation import distill
+from longform.training.settings import DistillationSettings
+
+LENGTHS = {128: 60, 512: 24, 4_096: 8}  # tokens -> passes of each model
+DOCUMENTS = 50  # held out, for the cosine
+CLOSE = 0.05  # of the norm of the last hidden states
+
+
+def heads_of(kept: int, spectrum: Path, seed: int | None) -> list[list[int]] | None:
+    """The heads that stay: as a spectrum says, or any."""
+    files = sorted((spectrum / "heads").glob("*.json"))
+    found = {len(content["heads"][0]): content for content in (json.loads(file.read_text()) for file in files)}
+    layers, had = len(found[1]["heads"]), found[1]["of"]
+    if kept == had:
+        return None
+    if seed is None:
+        return found[kept]["heads"]
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randperm(had, generator=generator)[:kept].tolist() for _ in range(layers)]
+
+
+def converted(kept: int, options: argparse.Namespace) -> ConversionResult:
+    """MiniLM for 4,096 tokens, as ``longform convert`` makes it."""
+    heads = heads_of(kept, options.spectrum, getattr(options, "random", None))
+    return longform.convert(bundled_encoder_folder(), heads=heads)
+
+
+def score(options: argparse.Namespace) -> None:
+    """A record as converted, and one when healed."""
+    for kept in options.heads:
+        made = converted(kept, options)
+        choice = "most alike left out" if options.random is None else f"any left out, seed {options.random}"
+        settings: dict[str, Any] = {"kept": kept, "choice": choice, "healed_tokens": 0, "max_length": 4_096}
+        keep("kept_heads", settings, scores(made, made.model, options.data))
+        if options.tokens:
+            how = DistillationSettings(
+                max_tokens=options.tokens, length=options.length, learning_rate=options.rate, evaluations=2
+            )
+            texts, began = articles(options.data)[:-HELD_OUT], time.process_time()
+            folder = options.output / f"{kept}-{options.random}-{options.rate}"
+            done = distill(made, bundled_encoder_folder(), texts, how, output=folder)
+            minutes = (time.process_time() - began) / 60
+            settings |= {"healed_tokens": options.tokens, "crops": options.length, "learning_rate": options.rate}
+            keep("kept_heads", settings, {**scores(made, done.student, options.data), "minutes": minutes})
+
+
+def scores(made: ConversionResult, model: Any, data: Path) -> dict[str, float]:
+    """STS-B dev (Spearman x 100), the cosine to the original, and the parameters, in all and in attention."""
+    found = fidelity(encoder_of(model.float(), made.tokenizer), data, DOCUMENTS)
+    attention = sum(p.numel() for name, p in model.named_parameters() if ".attention." in name)
+    return {
+        "sts_spearman": 100 * found["sts_spearman"], "sts_teacher": 100 * found["sts_teacher"],
+        "cosine": found["cosine"], "parameters": model.num_parameters(), "attention_parameters": attention,
+    }  # fmt: skip
+
+
+def keep(name: str, settings: dict[str, Any], metrics: dict[str, Any]) -> None:
+    """Append a record and print it."""
+    append_record(RECORDS / f"{name}.jsonl", Record(name=name, settings=settings, metrics=metrics))
+    print(name, settings, metrics, flush=True)
+
+
+def packed_for_inference(made: ConversionResult, folder: Path) -> LinformerPreTrainedModel:
+    """The model as a command of inference loads it with ``--dtype auto``."""
+    made.model.save_pretrained(folder)
+    dtype = pick_dtype("auto", torch.device("cpu"))
+    return longform.pack_weights(AutoModel.from_pretrained(folder, dtype=dtype).eval())
+
+
+@torch.inference_mode()
+def check(packed: Any, plain: Any, ids: torch.Tensor) -> float:
+    """The relative difference of last hidden states. Raises AssertionError where they are not the same."""
+    found, expected = (model(input_ids=ids).last_hidden_state.float() for model in (packed, plain))
+    difference = float((found - expected).norm() / expected.norm())
+    assert difference < CLOSE, f"packed, it differs by {difference:.3f}: nothing is timed"
+    return difference
+
+
+@torch.inference_mode()
+def milliseconds(models: dict[int, Any], ids: torch.Tensor, passes: int) -> dict[int, float]:
+    """The median of a pass of each model, in turn."""
+    taken: dict[int, list[float]] = {kept: [] for kept in models}
+    for number in tqdm(range(passes + 2), desc=f"{ids.shape[1]:,} tokens"):
+        for kept, model in models.items():
+            began = time.perf_counter()
+            model(input_ids=ids)
+            if number >= 2:  # warm
+                taken[kept].append(1_000 * (time.perf_counter() - began))
+    return {kept: statistics.median(each) for kept, each in taken.items()}
+
+
+def timed(options: argparse.Namespace) -> None:
+    """A record for each model and length."""
+    torch.set_num_threads(1)
+    made = {kept: converted(kept, options) for kept in options.heads}
+    ids = torch.randint(1_000, 20_000, (1, max(LENGTHS)), generator=torch.Generator().manual_seed(0))
+    models = {kept: packed_for_inference(each, options.output / str(kept)) for kept, each in made.items()}
+    differences = {
+        (kept, length): check(models[kept], made[kept].model, ids[:, :length]) for kept in models for length in LENGTHS
+    }
+    for length, passes in LENGTHS.items():
+        for kept, median in milliseconds(models, ids[:, :length], passes).items():
+            settings = {"kept": kept, "tokens": length, "passes": passes, "dtype": str(models[kept].dtype)}
+            metrics = {"milliseconds": median, "difference": differences[kept, length]}
+            keep("kept_heads_time", settings, metrics)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one measurement."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kept_heads", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(required=True)
+    for name, run in (("score", score), ("time", timed)):
+        command = commands.add_parser(name)
+        command.add_argument("heads", type=int, nargs="+", help="heads that each layer keeps")
+        command.add_argument("--spectrum", type=Path, required=True, help="folder of longform spectrum")
+        command.add_argument("--output", type=Path, default=Path("runs/kept_heads"))
+        command.set_defaults(run=run)
+        if name == "score":
+            command.add_argument("--data", type=Path, required=True, help="folder of the parquet files")
+            command.add_argument("--tokens", type=int, default=0, help="to heal on; 0: as converted alone")
+            command.add_argument("--length", type=int, default=512, help="tokens of the longest crop")
+            command.add_argument("--rate", type=float, default=None, help="learning rate; default: that of distill")
+            command.add_argument("--random", type=int, default=None, metavar="SEED")
+    options = parser.parse_args(arguments)
+    options.run(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
