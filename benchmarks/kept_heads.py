@@ -1,17 +1,15 @@
 """Smaller models: MiniLM converted with some of each layer's heads, before and after healing, and the time of a pass.
 
-    longform spectrum bundled --text wikipedia_long.parquet --texts 16 --min-tokens 512 --output runs/spectrum
-    python -m benchmarks.kept_heads score 8 --data FOLDER --spectrum runs/spectrum --output runs/kept_heads
-    python -m benchmarks.kept_heads time 12 10 8 6 4 --spectrum runs/spectrum
+    python -m benchmarks.kept_heads score 8 --data FOLDER --output runs/kept_heads --tokens 1000000
+    python -m benchmarks.kept_heads time 12 10 8 6 4 --data FOLDER
 
-``score``: STS-B dev and the cosine to the original, as converted, and with ``--tokens`` healed on Wikipedia articles;
-``--random SEED`` keeps any heads instead of those that the spectrum says. ``time``: CPU milliseconds of a text in
-one thread, packed as for a user, the models in turn; each must give what it gives unpacked, in float32. Each appends
-records to benchmarks/records/.
+``score``: STS-B dev and the cosine to the original, as converted, and with ``--tokens`` healed on Wikipedia articles.
+``--left-out``: what ``longform convert`` chooses, or for comparison any heads, or those whose maps are the most alike,
+by ``--spectrum``, a folder of longform spectrum. ``time``: CPU milliseconds of a text in one thread, packed as for a
+user, the models in turn; each must give what it gives unpacked, in float32. Each appends records.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -34,38 +32,56 @@ from longform.evaluation.embeddings import agreement, similarity_spearman
 from longform.inference.encoders import Encoder
 from longform.inference.loading import pick_dtype
 from longform.models.modeling_linformer import LinformerPreTrainedModel
+from longform.studies.spectrum.heads import followers
+from longform.studies.spectrum.results import read_result
 from longform.training.distillation import distill
 from longform.training.settings import DistillationSettings
 
+LAYERS, HEADS, TEXTS = 6, 12, 16
 LENGTHS = {128: 60, 512: 24, 4_096: 8}  # tokens -> passes of each model
 DOCUMENTS = 30  # held out, for the cosine
 CLOSE = 0.05  # of the norm of the last hidden states
 
 
-def heads_of(kept: int, spectrum: Path, seed: int | None) -> list[list[int]] | None:
-    """The heads that stay: as a spectrum says, or any."""
-    files = sorted((spectrum / "heads").glob("*.json"))
-    found = {len(content["heads"][0]): content for content in (json.loads(file.read_text()) for file in files)}
-    layers, had = len(found[1]["heads"]), found[1]["of"]
-    if kept == had:
-        return None
-    if seed is None:
-        return found[kept]["heads"]
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randperm(had, generator=generator)[:kept].tolist() for _ in range(layers)]
+def heads_of(kept: int, choice: str, spectrum: Path | None, data: Path) -> dict[str, Any]:
+    """Options of ``longform.convert``: ``kept`` heads of each layer, chosen as ``choice`` says."""
+    if choice == "the least needed":
+        return {"heads": kept, "head_texts": articles(data)[:TEXTS]}
+    if choice == "the most alike":
+        assert spectrum is not None, "--spectrum says which heads are alike"
+        compared = read_result(next((spectrum / "runs").glob("*.jsonl"))).heads
+        assert compared is not None
+        pairs = followers(compared.similarity, HEADS, across=False)
+        return {"heads": heads_that_stay(pairs, layers=LAYERS, heads=HEADS, keep=kept)}
+    generator = torch.Generator().manual_seed(int(choice.removeprefix("any (seed ").removesuffix(")")))
+    return {"heads": [torch.randperm(HEADS, generator=generator)[:kept].tolist() for _ in range(LAYERS)]}
 
 
-def converted(kept: int, options: argparse.Namespace) -> ConversionResult:
+def heads_that_stay(pairs: Sequence[tuple[int, int]], *, layers: int, heads: int, keep: int) -> list[list[int]]:
+    """Of each layer's ``heads`` the ``keep`` that are left when those that follow first in ``pairs`` are taken out.
+
+    ``pairs``: of heads of one layer (``followers``); what comes back counts heads of each layer from 0.
+    """
+    out: list[list[int]] = [[] for _ in range(layers)]
+    for follower, _ in pairs:
+        layer, head = divmod(follower, heads)
+        if len(out[layer]) < heads - keep:
+            out[layer].append(head)
+    return [[head for head in range(heads) if head not in gone] for gone in out]
+
+
+def converted(kept: int, choice: str, options: argparse.Namespace) -> ConversionResult:
     """MiniLM for 4,096 tokens, as ``longform convert`` makes it."""
-    heads = heads_of(kept, options.spectrum, getattr(options, "random", None))
-    return longform.convert(bundled_encoder_folder(), heads=heads)
+    heads = {} if kept == HEADS else heads_of(kept, choice, options.spectrum, options.data)
+    return longform.convert(bundled_encoder_folder(), **heads)
 
 
 def score(options: argparse.Namespace) -> None:
     """A record as converted, and one when healed."""
     for kept in options.heads:
-        made = converted(kept, options)
-        settings: dict[str, Any] = {"kept": kept, "left_out": which(made, options.random), "healed_tokens": 0}
+        made = converted(kept, options.left_out, options)
+        choice = "none" if made.report.heads_left_out is None else options.left_out
+        settings: dict[str, Any] = {"kept": kept, "left_out": choice, "healed_tokens": 0}
         settings |= {"max_length": made.report.max_length}
         keep("kept_heads", settings, scores(made, made.model, options.data))
         if options.tokens:
@@ -73,18 +89,11 @@ def score(options: argparse.Namespace) -> None:
                 max_tokens=options.tokens, length=options.length, learning_rate=options.rate, evaluations=2
             )
             texts, began = articles(options.data)[:-HELD_OUT], time.process_time()
-            folder = options.output / f"{kept}-{options.random}-{options.rate}"
+            folder = options.output / f"{kept}-{choice}-{options.tokens}".replace(" ", "-")
             done = distill(made, bundled_encoder_folder(), texts, how, output=folder)
             minutes = (time.process_time() - began) / 60
             settings |= {"healed_tokens": options.tokens, "crops": options.length, "learning_rate": options.rate}
             keep("kept_heads", settings, {**scores(made, done.student, options.data), "minutes": minutes})
-
-
-def which(made: ConversionResult, seed: int | None) -> str:
-    """How the heads that are left out were chosen."""
-    if made.report.heads_left_out is None:
-        return "none"
-    return "the most alike" if seed is None else f"any (seed {seed})"
 
 
 def scores(made: ConversionResult, model: Any, data: Path) -> dict[str, float]:
@@ -146,7 +155,7 @@ def milliseconds(models: dict[int, Any], ids: torch.Tensor, passes: int) -> dict
 def timed(options: argparse.Namespace) -> None:
     """A record for each model and length."""
     torch.set_num_threads(1)
-    made = {kept: converted(kept, options) for kept in options.heads}
+    made = {kept: converted(kept, "any (seed 0)", options) for kept in options.heads}
     ids = torch.randint(1_000, 20_000, (1, max(LENGTHS)), generator=torch.Generator().manual_seed(0))
     models = {kept: packed_for_inference(each, options.output / str(kept)) for kept, each in made.items()}
     differences = {
@@ -166,15 +175,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, run in (("score", score), ("time", timed)):
         command = commands.add_parser(name)
         command.add_argument("heads", type=int, nargs="+", help="heads that each layer keeps")
-        command.add_argument("--spectrum", type=Path, required=True, help="folder of longform spectrum")
+        command.add_argument("--spectrum", type=Path, default=None, help="folder of longform spectrum")
+        command.add_argument("--data", type=Path, required=True, help="folder of the parquet files")
         command.add_argument("--output", type=Path, default=Path("runs/kept_heads"))
         command.set_defaults(run=run)
         if name == "score":
-            command.add_argument("--data", type=Path, required=True, help="folder of the parquet files")
             command.add_argument("--tokens", type=int, default=0, help="to heal on; 0: as converted alone")
             command.add_argument("--length", type=int, default=512, help="tokens of the longest crop")
             command.add_argument("--rate", type=float, default=None, help="learning rate; default: that of distill")
-            command.add_argument("--random", type=int, default=None, metavar="SEED")
+            command.add_argument("--left-out", default="the least needed", help='or "the most alike", "any (seed 0)"')
     options = parser.parse_args(arguments)
     options.run(options)
     return 0

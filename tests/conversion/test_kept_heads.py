@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 import longform
 from longform.cli.main import main
+from longform.conversion.head_choice import needed_heads
 from longform.errors import ConfigurationError
 
 SHORT = {"max_length": 96, "projected_length": 24, "attention_window": 12}  # texts of 24 tokens are seen as wholes
@@ -93,13 +94,15 @@ def test_all_heads_are_no_change(make_source: Any) -> None:
 @pytest.mark.parametrize(
     ("heads", "message"),
     [
-        ([[0, 1]], "heads lists 1 layers, the source has 2; longform spectrum writes such lists"),
+        ([[0, 1]], "heads lists 1 layers, the source has 2"),
         ([[0], [0, 1]], "heads lists 1 heads for one layer and 2 for another"),
         ([[], []], r"heads of layer 0 \(the first is 0\) are \[\]: they must be from 1 to 3 different"),
         ([[0, 1], [0, 3]], r"heads of layer 1 .* are \[0, 3\]: .* from 0 to 2"),
         ([[0, 1], [1, 1]], "different whole numbers"),
         ([[0, True], [0, 1]], "different whole numbers"),
-        (2, "heads=2 must be a list a layer of the heads that stay"),
+        ("all", "heads='all' must be a number of heads, or a list a layer"),
+        (2, "heads=2 needs head_texts"),
+        (4, "heads=4 must be from 1 to the source's 3"),
     ],
 )
 def test_lists_that_cannot_be_are_refused(make_source: Any, heads: Any, message: str) -> None:
@@ -118,13 +121,46 @@ def test_models_that_cannot_be_cut_are_refused(make_source: Any) -> None:
         longform.convert(make_source("Bert"), heads=heads, adapter="minilm-16k")
 
 
-def test_the_command_takes_lists_or_a_file(bert_folder: Path, tmp_path: Path, capsys: Any) -> None:
-    file, options = tmp_path / "2.json", ["--max-length", "96"]
-    file.write_text('{"heads": [[0, 2], [1, 2]], "of": 3}')
-    for place, given in (("file", str(file)), ("lists", "[[0,2],[1,2]]")):
-        assert not main(["convert", str(bert_folder), str(tmp_path / place), "--heads", given, *options])
-        made = longform.LinformerModel.from_pretrained(tmp_path / place)
-        assert made.config.num_attention_heads == 2
-    file.write_text('{"kept": 2}')
-    assert main(["convert", str(bert_folder), str(tmp_path / "none"), "--heads", str(file), *options])
-    assert "has no heads, a list per layer" in capsys.readouterr().err
+def test_the_command_takes_lists_or_a_number_and_texts(bert_folder: Path, tmp_path: Path, capsys: Any) -> None:
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": "a b c a"}\n{"text": "c c b"}\n')
+    options = ["--max-length", "96"]
+    for place, given in (
+        ("number", ["2", "--head-texts", str(texts)]),
+        ("lists", ["[[0,2],[1,2]]"]),
+    ):
+        assert not main(["convert", str(bert_folder), str(tmp_path / place), "--heads", *given, *options])
+        assert longform.LinformerModel.from_pretrained(tmp_path / place).config.num_attention_heads == 2
+    assert main(["convert", str(bert_folder), str(tmp_path / "none"), "--heads", "2", *options])
+    assert "--head-texts" in capsys.readouterr().err
+
+
+@torch.no_grad()
+def test_the_head_that_matters_least_goes(bert_folder: Path) -> None:
+    """The twin takes out one head after another and looks at the layer's output, token by token."""
+    texts = ["a b c a", "c c b a c b"]
+    made = longform.convert(bert_folder, heads=1, head_texts=texts, max_length=40)
+    whole = longform.convert(bert_folder, max_length=40)
+    seen: list[list[Tensor]] = [[], []]
+    for layer, found in zip(whole.model.encoder.layers, seen, strict=True):
+        layer.attention.output.register_forward_pre_hook(lambda _layer, given, found=found: found.append(given[0][0]))
+    for text in texts:
+        whole.model(**whole.tokenizer(text, return_tensors="pt"))
+    expected = []
+    for layer, found in zip(whole.model.encoder.layers, seen, strict=True):
+        contexts, weight = torch.cat(found).double(), layer.attention.output.weight.double()
+        parts = [contexts[:, 8 * head : 8 * head + 8] @ weight[:, 8 * head : 8 * head + 8].T for head in range(3)]
+        parts, gone = [part - part.mean(0) for part in parts], []
+        for _ in range(2):
+            left = [head for head in range(3) if head not in gone]
+            gone.append(min(left, key=lambda head: sum(parts[i] for i in [*gone, head]).square().sum()))
+        expected.append(sorted(gone))
+    assert made.report.heads_left_out == expected
+
+
+def test_heads_that_share_keys_go_together() -> None:
+    products = torch.diag(torch.tensor([1.0, 9.0, 2.0, 2.0, 5.0, 6.0]))
+    assert needed_heads(products, 3) == [1, 4, 5]
+    assert needed_heads(products, 4, together=2) == [0, 1, 4, 5]
+    products[2, 3] = products[3, 2] = 5.0  # both of them say the same
+    assert needed_heads(products, 4) == [1, 3, 4, 5]

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from longform.choices import EXTENSIONS, POOLED, POOLINGS, PROJECTION_INITS, PROJECTIONS, SHARINGS, TASKS
 from longform.cli.arguments import add_restart, command_parser, one_of
-from longform.cli.lengths_file import read_heads, read_lengths
+from longform.cli.lengths_file import read_lengths
 from longform.cli.printing import command, print_next
 from longform.conversion import defaults
 from longform.conversion.saving import conversion_folder
@@ -65,9 +65,13 @@ def _add_attention(made: Any) -> None:
         f"projections {', '.join(POOLED)}, else null",
     )  # fmt: skip
     made.add_argument(
-        "--heads", type=list[list[int]] | str | None, default=None,
-        help="attention heads that stay: lists per layer of their numbers from 0, as many in each layer, or a JSON or "
-        "YAML file with such lists as its heads (longform spectrum writes one for each number of heads); null: all",
+        "--heads", type=int | list[list[int]] | None, default=None,
+        help="attention heads of each layer that stay: how many, those that matter most to --head-texts, or lists per "
+        "layer of their numbers from 0; null: all",
+    )  # fmt: skip
+    made.add_argument(
+        "--head-texts", nargs="+", default=[], metavar="TEXTS",
+        help="files or folders of sample texts, of which the first 16 are read to find which heads matter",
     )  # fmt: skip
     made.add_argument(
         "--memory-budget", type=float | Literal["auto"] | None, default="auto",
@@ -136,7 +140,8 @@ def run(settings: Any) -> None:
         projection_init=settings.projection_init, positions=settings.positions,
         task=settings.task, num_labels=settings.num_labels, classifier_pooling=settings.classifier_pooling,
         idf=Files(tuple(settings.idf)) if settings.idf else None, sublinear_tf=settings.sublinear_tf,
-        adapter=settings.adapter, heads=read_heads(settings.heads),
+        adapter=settings.adapter, heads=settings.heads,
+        head_texts=Files(tuple(settings.head_texts)) if settings.head_texts else None,
     )  # fmt: skip
     result.save_pretrained(output, overwrite=settings.restart)
     print(result.report.summary())

@@ -1,4 +1,4 @@
-"""The projected length k, or the heads that stay, from a JSON or YAML file, such as ``longform spectrum`` writes."""
+"""The projected length k from a JSON or YAML file, such as ``longform spectrum`` writes."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from longform.conversion.defaults import slots_that_fit
 from longform.errors import DataError, require
 
-NAME, SHARING, HEADS = "projected_length", "projection_sharing", "heads"
+NAME, SHARING = "projected_length", "projection_sharing"
 
 
 class GivenLengths(NamedTuple):
@@ -51,7 +51,7 @@ def read_lengths(given: Any) -> GivenLengths:
     """
     if not isinstance(given, str) or given == "auto":
         return GivenLengths(given)
-    content = file_content(given, NAME)
+    content = _content(given)
     fields = content if isinstance(content, dict) else {NAME: content}
     if not _is_lengths(fields.get(NAME)):
         raise DataError(
@@ -60,27 +60,15 @@ def read_lengths(given: Any) -> GivenLengths:
     return GivenLengths(fields[NAME], given, fields.get(SHARING), fields.get("max_length"))
 
 
-def file_content(name: str, option: str) -> Any:
-    """What the JSON or YAML file ``name``, given as ``option``, holds. Raises DataError where it cannot be read."""
+def _content(name: str) -> Any:
     path = Path(name).expanduser()
     if not path.is_file():
-        raise DataError(f'{option}="{name}" is neither a number, a list nor a file that exists')
+        raise DataError(f'{NAME}="{name}" is neither a number, a list nor a file that exists')
     yaml = require("yaml", extra="cli")
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: of a date, of digits
         raise DataError(f'"{path}" is neither JSON nor YAML: {error}') from error
-
-
-def read_heads(given: list[list[int]] | str | None) -> Any:
-    """``given`` as it is, or what stands in the file of that name, alone or as ``heads``. Raises DataError."""
-    if not isinstance(given, str):
-        return given
-    content = file_content(given, HEADS)
-    found = content.get(HEADS) if isinstance(content, dict) else content
-    if not isinstance(found, list):
-        raise DataError(f'"{given}" has no {HEADS}, a list per layer of lists of the heads that stay')
-    return found
 
 
 def _is_lengths(value: Any, *, deep: int = 2) -> bool:

@@ -57,8 +57,6 @@ def run(settings: Any) -> None:
     for result in results:
         print_table(f"{result.model} on {result.corpus}, {result.spectrum.texts:,} texts", _rows(result, view))
     print(f"saved  {settings.output}/report.html; k for longform convert: {settings.output}/projected_length/")
-    if any(result.heads is not None for result in results):
-        print(f"       heads that stay, for longform convert --heads: {settings.output}/heads/")
     k = Path(settings.output) / "projected_length" / f"{results[0].name}-per-layer.json"
     print_next(command("convert", local_source(settings.models[0]), "converted", "--projected-length", k))
 

@@ -15,6 +15,7 @@ from longform.conversion import defaults
 from longform.conversion.adapter import adapter_folder, read_adapter
 from longform.conversion.families import family_of
 from longform.conversion.family import Family
+from longform.conversion.head_choice import choose_heads
 from longform.conversion.head_plan import HeadPlan, plan_head
 from longform.conversion.heads import kept_heads, leave_out_heads
 from longform.conversion.idf import idf_pooled
@@ -108,7 +109,8 @@ def convert(
     idf: Any = None,
     sublinear_tf: bool = False,
     adapter: str | Path | None = None,
-    heads: list[list[int]] | None = None,
+    heads: int | list[list[int]] | None = None,
+    head_texts: Any = None,
 ) -> ConversionResult:
     """Convert a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, MPNet, ModernBERT, EuroBERT, NomicBERT, GTE
     or Jina embeddings v3 into a Longform.
@@ -133,8 +135,9 @@ def convert(
     once is not drowned by what it says all the time. Texts without repetition keep their vectors.
     ``adapter``: the folder that ``longform align --lora-rank`` wrote, or a name of ``longform.conversion.shipped``: the
     encoder that it was trained on is converted as it was then, and the adapter becomes part of its weights.
-    ``heads``: a list per layer of the source's attention heads that stay, counted from 0, as many in each layer; None
-    for all. The result is smaller and faster, and has to be healed (``longform spectrum`` finds which heads are alike).
+    ``heads``: how many attention heads of each layer stay, those that ``head_texts`` (names of files, or texts in
+    memory; the first 16 are read) need most, or a list per layer of their numbers from 0; None for all. The result is
+    smaller and faster, and has to be healed.
 
     A text within the window gives the source's own result, where all heads stay. Weights keep the source's dtype.
     Raises ConversionError on a source that cannot be converted and ConfigurationError on options that do not go
@@ -160,7 +163,12 @@ def convert(
             )
         made = _lengthened(opened, attention | chosen, **how)
     else:
-        made = _converted(opened, chosen, attention=attention, heads=heads, **how)
+        how["attention"] = attention
+        if isinstance(heads, int):
+            whole = _converted(opened, chosen, heads=None, **how)
+            length = min(max_length, whole.report.source_length)
+            heads = choose_heads(whole.model, whole.tokenizer, head_texts, keep=heads, max_length=length)
+        made = _converted(opened, chosen, heads=heads, **how)
     made = made if idf is None else _with_idf(made, idf)
     return _with_sublinear_tf(made) if sublinear_tf else made
 

@@ -18,7 +18,6 @@ from longform.errors import ConfigurationError
 from longform.layers.geometry import head_size
 
 LAYER = re.compile(r"(.*encoder\.layers\.(\d+)\.attention\.)query\.weight")
-FROM_WHERE = "longform spectrum writes such lists (heads/)"
 
 
 @dataclass(frozen=True)
@@ -70,9 +69,9 @@ def kept_heads(heads: Sequence[Sequence[int]], options: dict[str, Any]) -> KeptH
 
 def _check(heads: Sequence[Sequence[int]], layers: int, had: int) -> None:
     if not isinstance(heads, list | tuple) or not all(isinstance(kept, list | tuple) for kept in heads):
-        raise ConfigurationError(f"heads={heads!r} must be a list a layer of the heads that stay; {FROM_WHERE}")
+        raise ConfigurationError(f"heads={heads!r} must be a number of heads, or a list a layer of those that stay")
     if len(heads) != layers:
-        raise ConfigurationError(f"heads lists {len(heads)} layers, the source has {layers}; {FROM_WHERE}")
+        raise ConfigurationError(f"heads lists {len(heads)} layers, the source has {layers}")
     for number, kept in enumerate(heads):
         known = all(isinstance(head, int) and not isinstance(head, bool) and 0 <= head < had for head in kept)
         if not kept or not known or len(set(kept)) != len(kept):

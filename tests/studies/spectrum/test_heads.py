@@ -8,14 +8,7 @@ from transformers import AutoConfig, AutoModel
 
 from longform import LinformerConfig
 from longform.errors import ConfigurationError, InputError
-from longform.studies.spectrum.heads import (
-    followers,
-    head_similarity,
-    heads_that_stay,
-    inside_and_across,
-    leaders_of,
-    random_followers,
-)
+from longform.studies.spectrum.heads import followers, head_similarity, inside_and_across, leaders_of, random_followers
 from longform.studies.spectrum.run import compare_heads
 from longform.studies.spectrum.settings import OpenedModel
 from longform.studies.spectrum.shared_maps import last_states, shared_maps, sharing_fidelity
@@ -49,12 +42,6 @@ def test_the_most_alike_follow_first_and_leaders_stand_earlier():
     inside = random_followers(6, 3, seed=1)
     assert len(inside) == 4
     assert all(follower // 3 == leader // 3 and leader < follower for follower, leader in inside)
-
-
-def test_each_layer_keeps_as_many_and_the_most_alike_go_first():
-    pairs = [(5, 3), (1, 0), (4, 3), (2, 0)]
-    assert heads_that_stay(pairs, layers=2, heads=3, keep=2) == [[0, 2], [0, 1]]
-    assert heads_that_stay(pairs, layers=2, heads=3, keep=1) == [[0], [0]]
 
 
 def test_sharing_is_what_a_loop_does(opened):

@@ -63,19 +63,6 @@ def followers(similarity: Tensor, heads: int, *, across: bool) -> list[tuple[int
     return found
 
 
-def heads_that_stay(pairs: Sequence[tuple[int, int]], *, layers: int, heads: int, keep: int) -> list[list[int]]:
-    """Of each layer's ``heads`` the ``keep`` that are left when those that follow first in ``pairs`` are taken out.
-
-    ``pairs``: of heads of one layer (``followers``); what comes back counts heads of each layer from 0.
-    """
-    out: list[list[int]] = [[] for _ in range(layers)]
-    for follower, _ in pairs:
-        layer, head = divmod(follower, heads)
-        if len(out[layer]) < heads - keep:
-            out[layer].append(head)
-    return [[head for head in range(heads) if head not in gone] for gone in out]
-
-
 def random_followers(count: int, heads: int, *, seed: int) -> list[tuple[int, int]]:
     """The control: pairs inside layers in an order that nothing decides; ``count`` H heads, ``heads`` h a layer."""
     generator = torch.Generator().manual_seed(seed)

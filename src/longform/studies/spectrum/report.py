@@ -106,10 +106,6 @@ def _heads(result: RunResult, compared: HeadComparison, output: Path) -> list[Bl
         f"{across:.2f} ({compared.compared} texts).",
         _picture(output, result, "similarity", "cosine of every two heads' maps"),
     ]
-    blocks.append(
-        f"heads/{result.name}-N.json has the N heads of each layer that stay where the most redundant go, for longform "
-        "convert --heads."
-    )
     if compared.fidelity:
         blocks += [
             "The most redundant heads use the map of the head they resemble, so their queries and keys are not "

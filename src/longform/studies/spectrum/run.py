@@ -26,7 +26,7 @@ from longform.studies.spectrum.results import HeadComparison, RunResult, read_re
 from longform.studies.spectrum.running_sums import SumsFile
 from longform.studies.spectrum.settings import OpenedModel, Opener, SpectrumSettings, SpectrumView
 from longform.studies.spectrum.shared_maps import last_states, sharing_fidelity
-from longform.studies.spectrum.views import draw, write_chosen, write_heads, write_records
+from longform.studies.spectrum.views import draw, write_chosen, write_records
 
 IDENTITY, RUNS, UNFINISHED = "spectrum.json", "runs", "unfinished"
 SHARED = (0.125, 0.25, 0.375, 0.5, 0.75)  # of all heads
@@ -71,7 +71,6 @@ def _run(
     for result in results:
         draw(result, view, output)
         write_chosen(result, view, output)
-        write_heads(result, output)
     write_records(results, view, asdict(settings), output)
     write_report(results, view, output, asdict(settings))
     return results

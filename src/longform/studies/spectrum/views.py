@@ -12,7 +12,6 @@ from longform.studies.spectrum.choose import (
     kept_share,
     smallest_slots,
 )
-from longform.studies.spectrum.heads import followers, heads_that_stay
 from longform.studies.spectrum.plots import (
     plot_curves,
     plot_heat_map,
@@ -23,7 +22,7 @@ from longform.studies.spectrum.plots import (
 from longform.studies.spectrum.results import RunResult
 from longform.studies.spectrum.settings import SpectrumView
 
-PLOTS, CHOSEN, HEADS, RECORDS = "plots", "projected_length", "heads", "records.jsonl"
+PLOTS, CHOSEN, RECORDS = "plots", "projected_length", "records.jsonl"
 SHARES = (0.5, 0.75, 0.9, 0.95)  # of the sum, in the picture of k
 
 
@@ -74,18 +73,6 @@ def write_chosen(result: RunResult, view: SpectrumView, output: Path) -> None:
         about = {"max_length": cumulative.shape[-1], "pooled": view.pooled, "model": result.model}
         about |= {"corpus": result.corpus, "texts": result.spectrum.texts}
         write_json(output / CHOSEN / f"{result.name}-{kind}.json", {**content, **about})
-
-
-def write_heads(result: RunResult, output: Path) -> None:
-    """The files that ``longform convert --heads FILE`` takes, one for each number of heads that a layer may keep."""
-    if result.heads is None:
-        return
-    layers, heads, _ = result.spectrum.cumulative.shape
-    pairs = followers(result.heads.similarity, heads, across=False)
-    about = {"model": result.model, "corpus": result.corpus, "texts": result.heads.compared}
-    for keep in range(1, heads):
-        stay = heads_that_stay(pairs, layers=layers, heads=heads, keep=keep)
-        write_json(output / HEADS / f"{result.name}-{keep}.json", {"heads": stay, "of": heads, **about})
 
 
 def write_records(results: Sequence[RunResult], view: SpectrumView, settings: Mapping[str, Any], output: Path) -> None:
