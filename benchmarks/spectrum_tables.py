@@ -63,6 +63,28 @@ def sharing(rows: Rows) -> tuple[list[str], list[list[str]]]:
     return ["heads that use another's map", *PAIRS.values()], body
 
 
+def kept(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """Smaller models: a row a number of heads and way to choose them."""
+    times = [row for row in rows if "milliseconds" in row["metrics"]]
+    stages = pivot(
+        [row for row in rows if "sts_spearman" in row["metrics"]], columns=(False, True),
+        across=lambda row: row["settings"]["healed_tokens"] > 0,
+        down=lambda row: (-row["settings"]["kept"], row["settings"]["left_out"], row["metrics"]["parameters"]),
+        cell=lambda row: f"{row['metrics']['sts_spearman']:.1f} ({row['metrics']['cosine']:.3f})",
+    )  # fmt: skip
+    lengths = sorted({row["settings"]["tokens"] for row in times})
+    taken = pivot(
+        times, across=lambda row: row["settings"]["tokens"], columns=lengths,
+        down=lambda row: -row["settings"]["kept"], cell=lambda row: f"{row['metrics']['milliseconds']:.1f}",
+    )  # fmt: skip
+    body = [
+        [str(-heads), left_out, f"{parameters / 1e6:.2f} M", *scores, *dict(taken).get(heads, [MISSING] * len(lengths))]
+        for (heads, left_out, parameters), scores in stages
+    ]
+    return ["heads a layer", "left out", "parameters", "STS-B dev as converted (cosine to the original)", "healed",
+            *(f"CPU ms, {length:,} tokens" for length in lengths)], body  # fmt: skip
+
+
 def trials(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """How often a bound below 1 was kept: a row a kind of failure and of maps."""
     body = []
@@ -120,6 +142,7 @@ SPECTRUM_TABLES: dict[str, TableDefinition | ComputedTable] = {
     ),
     "spectrum_k": ComputedTable(make=choices, records="spectrum_k"),
     "head_sharing": ComputedTable(make=sharing, records="head_sharing"),
+    "kept_heads": ComputedTable(make=kept, records=("kept_heads", "kept_heads_time"), row=("name", "settings")),
     "bound_trials": ComputedTable(make=trials, records="bound_trials"),
     "bound_map_errors": ComputedTable(make=partial(errors, metric="map_error"), records="bound_errors"),
     "bound_output_errors": ComputedTable(make=partial(errors, metric="output_error"), records="bound_errors"),

@@ -31,6 +31,7 @@ class Kind:
     slots: tuple[int, ...] = (4, 4)
     longest: int = 8
     sinks: int = 0
+    hidden: int | None = None  # None: what the heads have together
 
     @property
     def heads(self) -> int:
@@ -39,11 +40,13 @@ class Kind:
     @property
     def width(self) -> int:
         """Hidden size D."""
-        return self.heads * DIM
+        return self.hidden or self.heads * DIM
 
     def __str__(self) -> str:
         return "-".join(
-            str(x) for x in (self.projection, self.sharing, self.window, *self.slots, f"sinks{self.sinks}") if x
+            str(x)
+            for x in (self.projection, self.sharing, self.window, *self.slots, f"sinks{self.sinks}", self.hidden)
+            if x
         )
 
 
@@ -62,7 +65,12 @@ SPECIAL = [  # k of each head its own; a window that reaches across everything
     Kind("mean", "headwise", 6, longest=12),
     *(Kind(p, "headwise", window, 3.0 if window else None, sinks=3) for p in POOLED for window in (None, 2)),
 ]
-KINDS = [*PAPER, *WINDOWED, *SPECIAL]
+NARROW_AND_WIDE = [  # heads that together have fewer features than the hidden states, or more
+    *(Kind(p, s, hidden=width) for width in (7, 4) for p in ("linear", "convolution") for s in ("none", "layerwise")),
+    *(Kind("mean", "headwise", window, 3.0 if window else None, sinks=1, hidden=7) for window in (None, 2)),
+    Kind("mean", "none", 4, None, (6, 3, 6), 12, hidden=5),
+]
+KINDS = [*PAPER, *WINDOWED, *SPECIAL, *NARROW_AND_WIDE]
 
 
 class Layer:
@@ -72,6 +80,7 @@ class Layer:
         self.kind, source = kind, generator(seed)
         options = {"max_length": kind.longest, "projection": kind.projection, "sharing": kind.sharing}
         options |= {"attention_window": kind.window, "memory_budget": kind.budget, "sink_tokens": kind.sinks}
+        options |= {"head_dim": DIM if kind.hidden else None}
         self.layer = LinformerAttention(kind.width, kind.heads, projected_length=list(kind.slots), **options).to(dtype)
         self.shared = None
         if kind.sharing == "layerwise":

@@ -60,6 +60,15 @@ KINDS = {
         "prediction_head": "modernbert",
         "classifier_bias": False,
     },
+    "narrow heads": {
+        "projection": "mean",
+        "attention_window": 8,
+        "memory_budget": 6.0,
+        "sink_tokens": 2,
+        "head_dim": 2,
+    },
+    "wide heads": {"projection": "linear", "head_dim": 6},
+    "wide rotary heads": {"projection": "mean", "attention_window": 8, "head_dim": 6, "rope_theta": 50.0},
     "window over everything": {"projection": "mean", "attention_window": 16},
 }
 

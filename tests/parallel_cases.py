@@ -16,7 +16,7 @@ from longform import (
 )
 from longform.distributed import average_gradients, gather_tokens, sequence_parallel
 
-REFUSED = ("window over everything", "rotary", "rotary-window", "rotary-local")
+REFUSED = ("window over everything", "rotary", "rotary-window", "rotary-local", "wide rotary heads")
 KINDS = [kind for kind in model_kinds.KINDS if kind not in REFUSED]
 OF_TEXTS = (LinformerModel, LinformerForSequenceClassification)
 CLASSES = (*OF_TEXTS, LinformerForMaskedLM, LinformerForTokenClassification)

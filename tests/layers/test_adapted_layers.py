@@ -21,7 +21,8 @@ class LowRank(nn.Module):
     def __init__(self, base: nn.Linear, seed: int) -> None:
         super().__init__()
         self.base = base
-        self.down, self.up = (nn.Parameter(normal(generator(seed + i), base.in_features, 2)) for i in (0, 1))
+        sizes = enumerate((base.in_features, base.out_features))
+        self.down, self.up = (nn.Parameter(normal(generator(seed + i), size, 2)) for i, size in sizes)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.base(x) + x @ self.down @ self.up.T

@@ -302,14 +302,14 @@ def reference_layer(
     Only rows of valid tokens are defined; rows of padding may hold anything.
     """
     batch, length, width = hidden.shape
-    heads = len(memories)
+    heads, features = len(memories), len(query.weight)
     valid = reference_valid(mask, batch, length)
     rows = []
     for b in range(batch):
         tokens = [hidden[b, t].double() if valid[b][t] else torch.zeros(width).double() for t in range(length)]
         by_head: list[list[Tensor]] = []
         for i in range(heads):
-            part = slice(i * width // heads, (i + 1) * width // heads)
+            part = slice(i * features // heads, (i + 1) * features // heads)
             q, k, v = ([linear(token)[part] for token in tokens] for linear in (query, key, value))
             slot_keys = reference_memory(k, valid[b], memories[i], "key", sinks=sinks)
             slot_values = reference_memory(v, valid[b], memories[i], "value", sinks=sinks)

@@ -65,6 +65,15 @@ def _add_attention(made: Any) -> None:
         f"projections {', '.join(POOLED)}, else null",
     )  # fmt: skip
     made.add_argument(
+        "--heads", type=int | list[list[int]] | None, default=None,
+        help="attention heads of each layer that stay: how many, those that matter most to --head-texts, or lists per "
+        "layer of their numbers from 0; null: all",
+    )  # fmt: skip
+    made.add_argument(
+        "--head-texts", nargs="+", default=[], metavar="TEXTS",
+        help="files or folders of sample texts, of which the first 16 are read to find which heads matter",
+    )  # fmt: skip
+    made.add_argument(
         "--memory-budget", type=float | Literal["auto"] | None, default="auto",
         help="tokens that all slots together stand for at most; null: no limit; auto: the source's own length",
     )  # fmt: skip
@@ -131,7 +140,8 @@ def run(settings: Any) -> None:
         projection_init=settings.projection_init, positions=settings.positions,
         task=settings.task, num_labels=settings.num_labels, classifier_pooling=settings.classifier_pooling,
         idf=Files(tuple(settings.idf)) if settings.idf else None, sublinear_tf=settings.sublinear_tf,
-        adapter=settings.adapter,
+        adapter=settings.adapter, heads=settings.heads,
+        head_texts=Files(tuple(settings.head_texts)) if settings.head_texts else None,
     )  # fmt: skip
     result.save_pretrained(output, overwrite=settings.restart)
     print(result.report.summary())

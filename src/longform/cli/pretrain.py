@@ -19,6 +19,7 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {  # a type, or the names that there
     "hidden_size": (int, "features of a token"),
     "num_hidden_layers": (int, "layers"),
     "num_attention_heads": (int, "attention heads"),
+    "head_dim": (int, "features of a head, where not hidden_size / num_attention_heads"),
     "intermediate_size": (int, "features inside the feed-forward part"),
     "num_key_value_heads": (int, "heads of keys and values, each for several attention heads"),
     "is_gated_act": (bool, "true: a gated feed-forward part (GeGLU, SwiGLU)"),

@@ -5,7 +5,7 @@ from typing import Any
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.conversion.bert import LAYER
-from longform.conversion.family import Family, check_head_size, shared_options
+from longform.conversion.family import Family, shared_options
 from longform.conversion.key_rules import Rule
 
 SOURCE_LAYER = "{base}layers.{layer}."
@@ -39,15 +39,14 @@ HEADS = {
     "multiple-choice": (),
 }
 SAME = (
-    "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size", "hidden_act",
-    "attention_bias", "mlp_bias",
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim", "num_key_value_heads", "intermediate_size",
+    "hidden_act", "attention_bias", "mlp_bias",
 )  # fmt: skip
 POOLINGS = {"bos": "cls", "mean": "mean", "late": "late"}
 
 
 def options(config: PreTrainedConfig) -> dict[str, Any]:
     """LinformerConfig's arguments for a EuroBertConfig."""
-    check_head_size(config)
     return shared_options(config) | {name: getattr(config, name) for name in SAME} | {
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": config.attention_dropout,

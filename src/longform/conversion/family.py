@@ -93,18 +93,9 @@ def bert_like_options(config: PreTrainedConfig) -> dict[str, Any]:
     check_absolute_positions(config)
     options = {name: getattr(config, name) for name in names}
     options["type_vocab_size"] = getattr(config, "type_vocab_size", 0)
+    options["head_dim"] = getattr(config, "head_dim", None)
     options["classifier_dropout"] = getattr(config, "classifier_dropout", None)
     return shared_options(config) | options
-
-
-def check_head_size(config: PreTrainedConfig) -> None:
-    """Raise ConversionError where a head has another size than the hidden features divided by the heads."""
-    size = getattr(config, "head_dim", None)
-    if size not in (None, config.hidden_size // config.num_attention_heads):
-        raise ConversionError(
-            f"the source has head_dim={size}, and a Longform's heads have hidden_size={config.hidden_size} / "
-            f"num_attention_heads={config.num_attention_heads} features each: it cannot be converted"
-        )
 
 
 def check_absolute_positions(config: PreTrainedConfig) -> None:

@@ -36,7 +36,10 @@ class NewTensor:
 
 @dataclass
 class ConversionReport:
-    """The account of a conversion. Lengths are in tokens; ``parameters`` counts each shared tensor once."""
+    """The account of a conversion. Lengths are in tokens; ``parameters`` counts each shared tensor once.
+
+    ``heads_left_out``: of each layer the source's heads, from 0, that the result lacks; None where it has all.
+    """
 
     source: str
     family: str
@@ -51,6 +54,7 @@ class ConversionReport:
     tensors: list[TensorRecord] = field(default_factory=list)
     new: list[NewTensor] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    heads_left_out: list[list[int]] | None = None
 
     def __str__(self) -> str:
         return self.summary()
@@ -70,6 +74,9 @@ class ConversionReport:
             f"  tensors     {counts} of {len(self.tensors)}",
             f"  parameters  {self.parameters:,} ({self.dtype})",
         ]
+        if self.heads_left_out is not None:
+            some = "; ".join(", ".join(map(str, heads)) for heads in self.heads_left_out)
+            lines.append(f"  heads       {len(self.heads_left_out[0])} a layer left out (from 0): {some}")
         dropped = ((record.note, record.source) for record in self.tensors if record.action == DROPPED)
         lines += [f"  dropped     {said}" for said in _by_reason(dropped)]
         lines += [f"  new         {said}" for said in _by_reason((tensor.reason, tensor.name) for tensor in self.new)]
@@ -88,6 +95,8 @@ class ConversionReport:
         name = self.source if model_card.is_hub_name(self.source) else Path(self.source).name
         window = config["attention_window"]
         same = "" if window is None else f" Texts of up to {window:,} tokens get the source's own result."
+        if self.heads_left_out is not None:
+            same = f" {len(self.heads_left_out[0])} attention heads of each layer were left out."
         blocks: list[Block] = [
             f"`{name}`, converted with Longform: its weights, positions for {self.max_length:,} tokens instead of "
             f"{self.source_length:,}, and attention that takes time linear in the length of a text.{same} "

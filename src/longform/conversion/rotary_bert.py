@@ -8,7 +8,7 @@ from typing import Any
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.conversion.bert import EMBEDDINGS, LAYER, PLAIN_HEADS, POOLED_CLASSIFIER, POOLER
-from longform.conversion.family import Family, bert_like_options, check_head_size
+from longform.conversion.family import Family, bert_like_options
 from longform.conversion.key_rules import Rule
 from longform.conversion.roberta import HEADS as ROBERTA_HEADS
 
@@ -68,7 +68,6 @@ GTE_HEADS = NOMIC_HEADS | {
 
 def options(config: PreTrainedConfig) -> dict[str, Any]:
     """LinformerConfig's arguments for a configuration like BERT's with rope_parameters."""
-    check_head_size(config)
     rope = dict(config.rope_parameters)
     return bert_like_options(config) | {"classifier_activation": "tanh", "rope_parameters": rope}
 

@@ -93,7 +93,7 @@ def project_first_is_cheaper(*, n: int, k: int, hidden: int, heads: int, per_hea
 
 
 def keys_come_last(rows: Rows, *, hidden: int, heads: int, shared: bool = False) -> bool:
-    """Whether (E X) W is cheaper than E (X W); a compiled graph decides for the full length, once.
+    """Whether (E X) W is cheaper than E (X W), where W is square; a compiled graph decides for the full length, once.
 
     ``shared``: keys and values have one E.
     """

@@ -32,8 +32,9 @@ from longform.layers.sequence_projection import SequenceProjection, make_project
 class LinformerAttention(SelfAttention):
     """Multi-head self-attention in O(n k): softmax(Q (E K)ᵀ / sqrt(d)) (F V) (paper §4, equation 7).
 
-    ``hidden_size`` D and ``num_heads`` h; ``max_length`` N, the most tokens; ``projected_length`` k, or one k a head
-    (a list of h; sharing "none"). ``projection``: "linear" (learned E, F), "mean", "max", "convolution", "random".
+    ``hidden_size`` D and ``num_heads`` h of ``head_dim`` d (None: D / h); ``max_length`` N, the most tokens;
+    ``projected_length`` k, or one k a head (a list of h; sharing "none"). ``projection``: "linear" (learned E, F),
+    "mean", "max", "convolution", "random".
     ``projection_sharing`` (or ``sharing``): "none" (an E and F a head), "headwise" (one each for all heads),
     "key_value" (E = F), "layerwise" (E = F given to ``forward`` by their owner, see ``shared_projection``).
     ``attention_window``: None for the paper's attention, or tokens seen exactly on each side, in blocks of that size,
@@ -64,18 +65,20 @@ class LinformerAttention(SelfAttention):
         dropout: float = 0.0,
         bias: bool = True,
         sharing: str | None = None,
+        head_dim: int | None = None,
         num_key_value_heads: int | None = None,
     ) -> None:
         sharing = projection_sharing if sharing is None else sharing
         lengths = (projected_length,) * num_heads if isinstance(projected_length, int) else tuple(projected_length)
         check_attention(
-            hidden_size=hidden_size, num_heads=num_heads, max_length=max_length, head_slots=lengths,
-            projection=projection, sharing=sharing, projection_init=projection_init,
+            hidden_size=hidden_size, num_heads=num_heads, head_dim=head_dim, max_length=max_length,
+            head_slots=lengths, projection=projection, sharing=sharing, projection_init=projection_init,
             attention_window=attention_window, memory_budget=memory_budget, sink_tokens=sink_tokens,
         )  # fmt: skip
         super().__init__(
-            hidden_size, num_heads, num_key_value_heads=num_key_value_heads, max_length=max_length, bias=bias
-        )
+            hidden_size, num_heads, head_dim=head_dim, num_key_value_heads=num_key_value_heads, max_length=max_length,
+            bias=bias,
+        )  # fmt: skip
         self.sinks = sink_tokens if projection in POOLED else 0
         self.window, self.memory_budget, self.dropout = attention_window, memory_budget, dropout
         self.projection_sharing = sharing
@@ -88,7 +91,7 @@ class LinformerAttention(SelfAttention):
         if sharing != "layerwise" and not self.covers_all:
             self.groups.extend(
                 make_projection(
-                    projection, heads=len(heads), head_dim=hidden_size // num_heads, max_length=max_length,
+                    projection, heads=len(heads), head_dim=self.head_dim, max_length=max_length,
                     slots=lengths[heads[0]], sharing=sharing, initialisation=projection_init, frozen=freeze_projection,
                     sinks=sink_tokens,
                 )

@@ -23,6 +23,7 @@ def check_attention(
     *,
     hidden_size: int,
     num_heads: int,
+    head_dim: int | None = None,
     max_length: int,
     head_slots: tuple[int, ...],
     projection: str,
@@ -40,7 +41,7 @@ def check_attention(
     check_choice("projection", projection, PROJECTIONS)
     check_choice("projection_sharing", sharing, SHARINGS)
     check_choice("projection_init", projection_init, PROJECTION_INITS)
-    check_heads(hidden_size, num_heads)
+    head_size(hidden_size, num_heads, head_dim)
     _check_slots(head_slots, num_heads, max_length, sharing)
     if projection in PARAMETERLESS and sharing in ("key_value", "layerwise"):
         raise ConfigurationError(
@@ -55,16 +56,20 @@ def check_attention(
     _check_window(attention_window, memory_budget, projection, model_slots or head_slots, max_length)
 
 
-def check_heads(hidden_size: int, num_heads: int) -> None:
-    """Raise ConfigurationError unless the features divide among the heads."""
-    for name, size in (("hidden_size", hidden_size), ("num_attention_heads", num_heads)):
-        if size < 1:
+def head_size(hidden_size: int, num_heads: int, head_dim: int | None = None) -> int:
+    """Features of each of ``num_heads`` heads: ``head_dim``, or None for an even part of ``hidden_size``.
+
+    Raises ConfigurationError where there is no such part.
+    """
+    for name, size in (("hidden_size", hidden_size), ("num_attention_heads", num_heads), ("head_dim", head_dim)):
+        if size is not None and size < 1:
             raise ConfigurationError(f"{name}={size} must be at least 1")
-    if hidden_size % num_heads:
+    if head_dim is None and hidden_size % num_heads:
         raise ConfigurationError(
             f"hidden_size={hidden_size} is not a multiple of num_attention_heads={num_heads}; "
-            "each head takes hidden_size / num_attention_heads features"
+            "each head takes hidden_size / num_attention_heads features, unless head_dim says how many"
         )
+    return head_dim or hidden_size // num_heads
 
 
 def check_key_value_heads(num_heads: int, key_value_heads: int | None) -> None:
@@ -109,9 +114,9 @@ def check_rotary(
         features = head_dim * parameters.get("partial_rotary_factor", 1.0)
         if not 2 <= features <= head_dim or features % 2:
             raise ConfigurationError(
-                f"rotary positions turn pairs of features, and a head of {head_dim} features (hidden_size / "
-                f"num_attention_heads) with partial_rotary_factor={parameters.get('partial_rotary_factor', 1.0)} gives "
-                f"{features:g} to turn: make them an even number"
+                f"rotary positions turn pairs of features, and a head of {head_dim} features (head_dim, or hidden_size "
+                f"/ num_attention_heads) with partial_rotary_factor={parameters.get('partial_rotary_factor', 1.0)} "
+                f"gives {features:g} to turn: make them an even number"
             )
 
 

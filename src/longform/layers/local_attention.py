@@ -7,7 +7,7 @@ from torch import Tensor
 
 from longform.functional.positions.rotary import Rotation
 from longform.functional.window.local import local_attention, local_context, local_weights
-from longform.layers.geometry import check_heads, check_reach_of_local
+from longform.layers.geometry import check_reach_of_local
 from longform.layers.linear import apply_linear
 from longform.layers.self_attention import SelfAttention
 
@@ -15,9 +15,9 @@ from longform.layers.self_attention import SelfAttention
 class LocalAttention(SelfAttention):
     """Multi-head self-attention to the tokens at most ``reach`` w away on each side, in O(n w).
 
-    ``hidden_size`` D and ``num_heads`` h; ``num_key_value_heads``: heads of keys and values, None for h of them;
-    ``max_length``: the most tokens; ``dropout`` on attention weights. Weights that ``forward`` returns are
-    (B, h, n, 3 w), of the query's block of w tokens and of both neighbours.
+    ``hidden_size`` D and ``num_heads`` h; ``head_dim`` d, None for D / h; ``num_key_value_heads``: heads of keys and
+    values, None for h of them; ``max_length``: the most tokens; ``dropout`` on attention weights. Weights that
+    ``forward`` returns are (B, h, n, 3 w), of the query's block of w tokens and of both neighbours.
     Raises ConfigurationError for sizes that do not go together.
     """
 
@@ -30,15 +30,16 @@ class LocalAttention(SelfAttention):
         *,
         max_length: int,
         reach: int,
+        head_dim: int | None = None,
         num_key_value_heads: int | None = None,
         dropout: float = 0.0,
         bias: bool = True,
     ) -> None:
-        check_heads(hidden_size, num_heads)
         check_reach_of_local(reach)
         super().__init__(
-            hidden_size, num_heads, num_key_value_heads=num_key_value_heads, max_length=max_length, bias=bias
-        )
+            hidden_size, num_heads, head_dim=head_dim, num_key_value_heads=num_key_value_heads, max_length=max_length,
+            bias=bias,
+        )  # fmt: skip
         self.reach, self.dropout = reach, dropout
 
     def forward(

@@ -11,31 +11,34 @@ from torch import Tensor, nn
 from longform.errors import InputError
 from longform.functional.masks import blank_padding, checked_mask
 from longform.functional.positions.rotary import Rotation, rotated
-from longform.layers.geometry import check_key_value_heads
+from longform.layers.geometry import check_key_value_heads, head_size
 from longform.layers.linear import Linear, is_affine
 from longform.layers.memory import by_head
 
 
 class SelfAttention(nn.Module, ABC):
-    """``hidden_size`` D and ``num_heads`` h; ``num_key_value_heads`` g <= h of keys and values, each for h / g heads of
-    queries; ``bias``: of the four projections; ``max_length``: the most tokens.
+    """``hidden_size`` D and ``num_heads`` h; ``head_dim`` d, None for D / h: together the heads may be narrower or
+    wider than D; ``num_key_value_heads`` g <= h of keys and values, each for h / g heads of queries; ``bias``: of the
+    four projections; ``max_length``: the most tokens.
 
-    Raises ConfigurationError where g does not divide h.
+    Raises ConfigurationError where g does not divide h, and without ``head_dim`` where h does not divide D.
     """
 
     adds_residual = True  # ``forward`` takes ``residual``
 
     def __init__(
-        self, hidden_size: int, num_heads: int, *, num_key_value_heads: int | None, max_length: int, bias: bool
-    ) -> None:
+        self, hidden_size: int, num_heads: int, *, head_dim: int | None, num_key_value_heads: int | None,
+        max_length: int, bias: bool,
+    ) -> None:  # fmt: skip
         super().__init__()
         check_key_value_heads(num_heads, num_key_value_heads)
         self.hidden_size, self.num_heads, self.max_length = hidden_size, num_heads, max_length
         self.num_key_value_heads = num_key_value_heads or num_heads
-        narrow = hidden_size // num_heads * self.num_key_value_heads
-        self.query = Linear(hidden_size, hidden_size, bias=bias)
+        self.head_dim = head_size(hidden_size, num_heads, head_dim)
+        width, narrow = (self.head_dim * heads for heads in (num_heads, self.num_key_value_heads))
+        self.query = Linear(hidden_size, width, bias=bias)
         self.key, self.value = (Linear(hidden_size, narrow, bias=bias) for _ in range(2))
-        self.output = Linear(hidden_size, hidden_size, bias=bias)
+        self.output = Linear(width, hidden_size, bias=bias)
 
     def checked(self, hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Hidden states (B, n, D) with padding blanked, rounded once where products under autocast would, and a bool

@@ -202,7 +202,7 @@ def _windowed(
     rotation: Rotation | None,
 ) -> Iterator[OutputPart]:
     """The output for hidden (B, n, D), plus ``residual``; ``lengths``: tokens of text in each document."""
-    blank = attention.output(hidden.new_zeros(1, 1, hidden.shape[2]))
+    blank = attention.output(hidden.new_zeros(1, 1, attention.num_heads * attention.head_dim))
     options = {"sinks": attention.sinks, "bias": attention.memory_bias, "budget": attention.memory_budget}
     options["distance_bias"] = distance_bias
     for b, n in enumerate(lengths):

@@ -18,13 +18,15 @@ from longform.layers.geometry import (
     check_reach_of_local,
     check_relative_positions,
     check_rotary,
+    head_size,
     layer_slots,
 )
 
 LEAST = {
     "vocab_size": 1, "hidden_size": 1, "num_hidden_layers": 0, "num_attention_heads": 1, "intermediate_size": 1,
-    "embedding_size": 1, "max_position_embeddings": 1, "position_offset": 0, "type_vocab_size": 0,
+    "head_dim": 1, "embedding_size": 1, "max_position_embeddings": 1, "position_offset": 0, "type_vocab_size": 0,
 }  # fmt: skip
+INSTEAD = {"embedding_size": "hidden_size", "head_dim": "hidden_size / num_attention_heads"}  # of None
 PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 
 
@@ -53,6 +55,8 @@ class LinformerConfig(PreTrainedConfig):
     ``rope_theta`` alone is short for the first.
     ``layer_types``: a list per layer of "full_attention" (window and slots, the default) and "sliding_attention", which
     sees ``sliding_window`` tokens on each side and no slots.
+    ``head_dim``: features of a head, or None for hidden_size / num_attention_heads: all heads together may be narrower
+    (as where some were taken out) or wider than ``hidden_size``.
     ``num_key_value_heads``: heads of keys and values, each for as many heads of queries; None: one for each.
     ``is_gated_act``: the feed-forward part multiplies what ``hidden_act`` gives with a second product (GeGLU, SwiGLU).
     ``attention_bias``, ``mlp_bias``, ``norm_bias``: of projections, feed-forward layers, norms.
@@ -100,6 +104,7 @@ class LinformerConfig(PreTrainedConfig):
     attention_bias: bool = True
     mlp_bias: bool = True
     is_gated_act: bool = False
+    head_dim: int | None = None
     num_key_value_heads: int | None = None
     rope_parameters: dict | None = None
     layer_types: list[str] | None = None
@@ -162,7 +167,7 @@ class LinformerConfig(PreTrainedConfig):
         every = self.head_slots()
         for head_slots in dict.fromkeys(every):
             check_attention(
-                hidden_size=self.hidden_size, num_heads=self.num_attention_heads,
+                hidden_size=self.hidden_size, num_heads=self.num_attention_heads, head_dim=self.head_dim,
                 max_length=self.max_position_embeddings, head_slots=head_slots, projection=self.projection,
                 sharing=self.projection_sharing, projection_init=self.projection_init,
                 attention_window=self.attention_window, memory_budget=self.memory_budget,
@@ -174,7 +179,7 @@ class LinformerConfig(PreTrainedConfig):
         for name, low in LEAST.items():
             value = getattr(self, name)
             if value is not None and value < low:
-                instead = ", or None for hidden_size" if name == "embedding_size" else ""
+                instead = f", or None for {INSTEAD[name]}" if name in INSTEAD else ""
                 raise ConfigurationError(f"{name}={value} must be at least {low}{instead}")
         for name in PROBABILITIES:
             value = getattr(self, name)
@@ -199,7 +204,7 @@ class LinformerConfig(PreTrainedConfig):
             check_reach_of_local(self.sliding_window)
         check_key_value_heads(self.num_attention_heads, self.num_key_value_heads)
         check_rotary(
-            self.rope_parameters, kinds, head_dim=self.hidden_size // self.num_attention_heads,
+            self.rope_parameters, kinds, head_dim=self.head_size,
             distances=self.relative_attention_num_buckets is not None,
         )  # fmt: skip
 
@@ -218,6 +223,11 @@ class LinformerConfig(PreTrainedConfig):
             self.projected_length, num_layers=self.num_hidden_layers, num_heads=self.num_attention_heads,
             sharing=self.projection_sharing,
         )  # fmt: skip
+
+    @property
+    def head_size(self) -> int:
+        """Features of a head: ``head_dim``, or an even part of ``hidden_size``."""
+        return head_size(self.hidden_size, self.num_attention_heads, self.head_dim)
 
     @property
     def word_embedding_size(self) -> int:

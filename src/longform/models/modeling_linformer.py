@@ -43,8 +43,9 @@ def make_attention(
 ) -> LinformerAttention | LocalAttention:
     """The attention of one layer, with k of each of its heads; "sliding_attention" has a window and no slots."""
     shared: Any = {
-        "max_length": config.max_position_embeddings, "num_key_value_heads": config.num_key_value_heads,
-        "dropout": config.attention_probs_dropout_prob, "bias": config.attention_bias,
+        "max_length": config.max_position_embeddings, "head_dim": config.head_dim,
+        "num_key_value_heads": config.num_key_value_heads, "dropout": config.attention_probs_dropout_prob,
+        "bias": config.attention_bias,
     }  # fmt: skip
     if layer_type == "sliding_attention":
         assert config.sliding_window is not None
@@ -124,8 +125,7 @@ class LinformerEncoder(nn.Module):
         self.shared_projection = None
         if config.projection_sharing == "layerwise" and reach < config.max_position_embeddings and head_slots:
             self.shared_projection = make_projection(
-                config.projection, heads=config.num_attention_heads,
-                head_dim=config.hidden_size // config.num_attention_heads,
+                config.projection, heads=config.num_attention_heads, head_dim=config.head_size,
                 max_length=config.max_position_embeddings, slots=head_slots[0][0], sharing="layerwise",
                 initialisation=config.projection_init, frozen=config.freeze_projection,
                 sinks=config.sink_tokens,

@@ -20,6 +20,6 @@ def rotary_positions(config: PreTrainedConfig, layer_type: str) -> RotaryPositio
         make = ROPE_INIT_FUNCTIONS[parameters["rope_type"]]
         frequencies, scaling = make(config, torch.device("cpu"), layer_type=layer_type if nested else None)
         return RotaryPositions(tuple(frequencies.tolist()), scaling=scaling)
-    features = int(config.hidden_size // config.num_attention_heads * parameters.get("partial_rotary_factor", 1.0))
+    features = int(config.head_size * parameters.get("partial_rotary_factor", 1.0))
     exponents = torch.arange(0, features, 2, dtype=torch.float32, device="cpu") / features
     return RotaryPositions(tuple((1.0 / parameters["rope_theta"] ** exponents).tolist()))
