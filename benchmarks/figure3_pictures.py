@@ -8,6 +8,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.records import RECORDS, ROOT, Record, read_records
 from longform.studies.paper.figure3_plan import CLOSERS, FIGURES, planned, preset_of
@@ -47,8 +48,7 @@ def draw(records: Sequence[Record], folder: Path) -> list[Path]:
 
 
 def _kept(record: Record) -> list[dict[str, float]]:
-    curve = record.metrics["curve"]
-    assert isinstance(curve, list)
+    curve: Any = record.metrics["curve"]
     return [{"step": step, "loss": loss, "perplexity": math.exp(loss)} for step, loss in curve]
 
 
