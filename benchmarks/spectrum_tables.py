@@ -83,7 +83,8 @@ def kept(rows: Rows) -> tuple[list[str], list[list[str]]]:
         for (heads, left_out, parameters), scores in stages
     ]
     return ["heads a layer", "left out", "parameters", "STS-B dev as converted (cosine to the original)",
-            *(f"healed on {tokens:,} tokens" for tokens in healed), *(f"CPU ms, {length:,} tokens" for length in lengths)], body  # fmt: skip
+            *(f"healed on {tokens:,} tokens" for tokens in healed),
+            *(f"CPU ms, {length:,} tokens" for length in lengths)], body  # fmt: skip
 
 
 def trials(rows: Rows) -> tuple[list[str], list[list[str]]]:
