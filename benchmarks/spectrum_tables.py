@@ -66,9 +66,10 @@ def sharing(rows: Rows) -> tuple[list[str], list[list[str]]]:
 def kept(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """Smaller models: a row a number of heads and way to choose them."""
     times = [row for row in rows if "milliseconds" in row["metrics"]]
+    scored = [row for row in rows if "sts_spearman" in row["metrics"]]
+    healed = sorted({row["settings"]["healed_tokens"] for row in scored} - {0})
     stages = pivot(
-        [row for row in rows if "sts_spearman" in row["metrics"]], columns=(False, True),
-        across=lambda row: row["settings"]["healed_tokens"] > 0,
+        scored, across=lambda row: row["settings"]["healed_tokens"], columns=[0, *healed],
         down=lambda row: (-row["settings"]["kept"], row["settings"]["left_out"], row["metrics"]["parameters"]),
         cell=lambda row: f"{row['metrics']['sts_spearman']:.1f} ({row['metrics']['cosine']:.3f})",
     )  # fmt: skip
@@ -81,7 +82,8 @@ def kept(rows: Rows) -> tuple[list[str], list[list[str]]]:
         [str(-heads), left_out, f"{parameters / 1e6:.2f} M", *scores, *dict(taken).get(heads, [MISSING] * len(lengths))]
         for (heads, left_out, parameters), scores in stages
     ]
-    return ["heads a layer", "left out", "parameters", "STS-B dev as converted (cosine to the original)", "healed",
+    return ["heads a layer", "left out", "parameters", "STS-B dev as converted (cosine to the original)",
+            *(f"healed on {tokens:,} tokens" for tokens in healed),
             *(f"CPU ms, {length:,} tokens" for length in lengths)], body  # fmt: skip
 
 
