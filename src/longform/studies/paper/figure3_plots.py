@@ -20,7 +20,7 @@ def draw_figure3(plan: Plan, finished: Sequence[Finished], path: Path) -> None:
     """Left: mean over seeds with the range between the lowest and the highest. Right: a mark a seed."""
     every = [(curve, [one for one in finished if one.record.settings["curve"] == curve.key]) for curve in plan.curves]
     groups = [(curve, group) for curve, group in every if group]
-    with picture(path, 13.0, 5.4, 1, 2, width_ratios=(1.5, 1.0)) as (left, right):
+    with picture(path, 13.0, 6.6, 1, 2, width_ratios=(1.5, 1.0)) as (left, right):
         left.figure.suptitle(FIGURES[plan.figure][0].upper() + FIGURES[plan.figure][1:])
         for place, (curve, group) in enumerate(groups):
             colour = COLOURS[place % len(COLOURS)]
@@ -57,7 +57,8 @@ def _finish_curves(axes: Any, finished: Sequence[Finished], *, from_twin: bool) 
     several = f"mean of {'up to ' * (len(set(counts)) > 1)}{max(counts)} seeds, range shaded"
     limits = min(level, *later) * 0.93, max(level, max(later)) * 1.1
     title, across = several if max(counts) > 1 else "one seed", "updates (optimiser steps)"
-    finish(axes, title, across, "validation perplexity (logarithmic)", yscale="log", ylim=limits)
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "ncols": 2, "frameon": False, "fontsize": 9}
+    finish(axes, title, across, "validation perplexity (logarithmic)", legend=below, yscale="log", ylim=limits)
 
 
 def _finish_marks(axes: Any, groups: Sequence[Any]) -> None:
