@@ -214,6 +214,9 @@ def test_what_the_paper_says_beside_what_was_found():
     assert claims("figure3d", [row(16, 8, 4.0), row(32, 8, 4.2)]) == [
         Claim("at one k the final value is about the same for every n", "losses 4.000 (n = 16), 4.200 (n = 32)", False)
     ]  # fmt: skip
+    (untold,) = claims("figure3d", [row(16, 8, 5.5), row(32, 8, 5.5)])
+    assert not untold.agrees
+    assert untold.here.endswith("; too near predicting frequencies to tell")
     assert claims("figure3c", rows) == claims("figure3d", rows[:1]) == []
 
 

@@ -17,6 +17,7 @@ from longform.studies.paper.report import Claim, Report, mean_and_spread, write_
 
 CURVES, PICTURE = "curves.jsonl", "figure3.png"
 NEARLY, ALIKE = 1.05, 1.02  # how much larger a loss may be
+LEARNED = 1.0  # nats below predicting frequencies, from which on attention has had something to do
 HEADS = [
     "model", "n", "k", "parameters", "validation loss, nats", "perplexity", "below frequencies, nats", "loss / twin's",
     "seeds", "minutes",
@@ -60,7 +61,23 @@ def page_of_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finishe
 
 
 def claims(figure: str, rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
-    """What the paper says of its figure, beside what ``rows`` have of it."""
+    """What the paper says of its figure, beside what ``rows`` have of it.
+
+    Models of which one ends near predicting frequencies agree with nothing: there was nothing to lose.
+    """
+    found = _claims(figure, rows)
+    if _least_gap(rows) >= LEARNED:
+        return found
+    said = "; too near predicting frequencies to tell"
+    return [claim._replace(here=claim.here + said, agrees=False) for claim in found]
+
+
+def _least_gap(rows: Sequence[Mapping[str, Any]]) -> float:
+    """How far the worst training ends below predicting frequencies, nats."""
+    return min(row["metrics"]["unigram_loss"] - row["metrics"]["loss"] for row in rows)
+
+
+def _claims(figure: str, rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
     mean = {curve: _mean([row["metrics"]["loss"] for row in seeds.values()]) for curve, seeds in by_curve(rows).items()}
     settings = {curve: next(iter(seeds.values()))["settings"] for curve, seeds in by_curve(rows).items()}
     linear = {curve: found for curve, found in settings.items() if found.get("projection") == "linear"}
@@ -159,11 +176,11 @@ def _shown(ratios: Sequence[float], *, of_itself: bool) -> str:
 
 def notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the numbers say."""
-    gap = min(row["metrics"]["unigram_loss"] - row["metrics"]["loss"] for row in rows)
+    gap = _least_gap(rows)
     said = [
         "Below frequencies: how far the worst seed ends below predicting token frequencies alone. The least of all "
         f"trainings is {gap:.2f} nats: "
-        + ("attention has had something to do." if gap >= 1 else "too little to tell kinds of attention apart."),
+        + ("attention has had something to do." if gap >= LEARNED else "too little to tell kinds of attention apart."),
         "± is the sample standard deviation over seeds. Loss / twin's compares with full attention of the same n and "
         "seed, training by training.",
         "Minutes: wall-clock, of one training, with its measurements.",

@@ -39,7 +39,8 @@ class Report:
         others = [block for title, table in self.others for block in (Heading(title, level), table)]
         return [
             *self.lead, *(Picture.read(folder / name, said) for name, said in self.pictures),
-            Heading("Results", level), self.table, *others, *beside, Heading("Notes", level), Bullets(self.notes),
+            Heading("Results", level), self.table, *others, *beside,
+            *([Heading("Notes", level), Bullets(self.notes)] if self.notes else []),
         ]  # fmt: skip
 
 
