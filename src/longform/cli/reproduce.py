@@ -97,7 +97,8 @@ def run(settings: Any) -> None:
         _print(report)
     if lacking:
         print(f"{lacking} parts are not finished: another process is at them; call again when it has ended")
-    print(f"saved  {output} (report.html, table.md, records.jsonl, pictures)")
+    parts = "a folder for each subject" if settings.subject == "all" else "table.md, records.jsonl, pictures"
+    print(f"saved  {output} (report.html, {parts})")
     print_next("call the same again" if lacking else f"open {output}/report.html")
 
 

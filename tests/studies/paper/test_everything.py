@@ -52,7 +52,7 @@ def test_the_page_has_each_part_and_its_claims(tmp_path: Path) -> None:
         assert part in page
 
 
-@pytest.mark.nightly  # two minutes
+@pytest.mark.nightly  # about nine minutes
 def test_everything_at_the_tiny_scale(
     texts: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
