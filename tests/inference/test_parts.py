@@ -85,6 +85,20 @@ def test_the_parts_are_the_records_of_one_file(longform_folder: Path, given: Pat
     assert {f"{line['part']}.parquet": line["digest"] for line in lines} == parts(tmp_path / "out")
 
 
+def test_vectors_in_half_the_size(longform_folder: Path, given: Path, tmp_path: Path) -> None:
+    wanted = longform.embed(longform_folder, given / "a.jsonl", progress=False).vectors.astype(np.float16)
+    outputs = [tmp_path / name for name in ("out", "out.parquet", "out.jsonl")]
+    for output in outputs:
+        longform.embed(longform_folder, given / "a.jsonl", output, SETTINGS, vector_dtype="float16")
+    for path in (outputs[0] / "part-000000-000000.parquet", outputs[1]):
+        kind = pyarrow.parquet.read_schema(path).field("embedding").type
+        assert kind == pyarrow.list_(pyarrow.float16(), 24)
+    lines = [json.loads(line)["embedding"] for line in outputs[2].read_text().splitlines()]
+    for found in (*map(vectors, outputs[:2]), np.array(lines, dtype=np.float16)):
+        np.testing.assert_allclose(found, wanted, atol=1e-3)  # batches differ
+    np.testing.assert_array_equal(vectors(outputs[1]), np.array(lines, dtype=np.float16))
+
+
 def test_labels_and_chunks_in_parts(
     classifier_folder: Path, longform_folder: Path, given: Path, tmp_path: Path
 ) -> None:
@@ -230,6 +244,7 @@ def test_two_jobs_do_not_share_a_folder(longform_folder: Path, given: Path, tmp_
         ("out.parquet", {"on_error": "skip"}, "engine=local and on_error=skip are of an output in parts"),
         ("out", {"engine": "spark"}, 'engine is "spark"; it is one of local, ray'),
         ("out", {"on_error": "stop"}, 'on_error is "stop"; it is one of fail, skip'),
+        ("out", {"vector_dtype": "int8"}, 'vector_dtype is "int8"; it is one of float32, float16'),
         ("out", {"part_rows": 0}, "part_rows is 0; it is at least 1"),
         ("out", {"actors": 0}, "actors is 0; it is at least 1"),
     ],

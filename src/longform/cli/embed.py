@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from longform.choices import BOUNDARIES, POOLINGS, STANDARD_OUTPUT
+from longform.choices import BOUNDARIES, POOLINGS, STANDARD_OUTPUT, VECTOR_DTYPES
 from longform.cli.arguments import add_input_options, add_model_options, command_parser, one_of, output_stream
 from longform.cli.printing import print_next, print_summary
 from longform.cli.settings_options import chosen_settings
@@ -30,6 +30,8 @@ def parser() -> Any:
     )
     made.add_argument("--prompt", type=str | None, default=None, help="text before each document")
     made.add_argument("--truncate-dim", type=int | None, default=None, help="first dimensions that are kept; null: all")
+    made.add_argument("--vector-dtype", **one_of(VECTOR_DTYPES), default="float32",
+                      help="of the vectors that are written; float16: half the size, three digits")  # fmt: skip
     made.add_argument("--chunk-tokens", type=int | None, default=None,
                       help="tokens of a chunk: one record a chunk, each of which knows its whole document")  # fmt: skip
     made.add_argument("--boundaries", **one_of(BOUNDARIES), default="tokens", help="where a chunk may begin")

@@ -11,8 +11,11 @@ from longform.inference.kept_fields import RESULTS
 ROWS_AT_A_TIME = 1024  # of a row group
 
 
-def write_parquet(records: Callable[[], Iterator[dict[str, Any]]], file: Any, *, kept_as_text: bool = False) -> None:
-    """Write all records, whose fields are those of the first; vectors as lists of fixed size of float32.
+def write_parquet(
+    records: Callable[[], Iterator[dict[str, Any]]], file: Any, *, vector_dtype: str = "float32",
+    kept_as_text: bool = False,
+) -> None:  # fmt: skip
+    """Write all records, whose fields are those of the first; vectors as lists of fixed size of ``vector_dtype``.
 
     ``records``: gives them from the beginning. Kept fields have the type that fits every value; where there is none,
     their values are written as JSON. ``kept_as_text``: they are text already, or None.
@@ -20,7 +23,7 @@ def write_parquet(records: Callable[[], Iterator[dict[str, Any]]], file: Any, *,
     arrow = require("pyarrow", extra="cli")
     parquet = require("pyarrow.parquet", extra="cli")
     first = next(records())
-    own = {name: _own_type(arrow, name, value) for name, value in first.items() if name in RESULTS}
+    own = {name: _own_type(arrow, name, value, vector_dtype) for name, value in first.items() if name in RESULTS}
     others = [name for name in first if name not in RESULTS]
     kept = dict.fromkeys(others, arrow.string()) if kept_as_text else _kept_types(arrow, records(), others)
     mixed = [name for name, kind in kept.items() if kind is None]
@@ -37,11 +40,11 @@ def _row_groups(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, An
         yield rows
 
 
-def _own_type(arrow: Any, name: str, value: Any) -> Any:
+def _own_type(arrow: Any, name: str, value: Any, vector_dtype: str) -> Any:
     if isinstance(value, Mapping):
         return arrow.struct([(label, arrow.float64()) for label in value])
     if name == "embedding":
-        return arrow.list_(arrow.float32(), len(value))
+        return arrow.list_(arrow.type_for_alias(vector_dtype), len(value))
     if isinstance(value, list):
         return arrow.list_(arrow.string())
     return {str: arrow.string(), int: arrow.int64(), float: arrow.float64()}[type(value)]

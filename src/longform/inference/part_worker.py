@@ -51,7 +51,9 @@ class PartWorker:
         path = self._place / (part.name + PART)
         if records:
             with atomic_write(path, "wb") as file:
-                write_parquet(lambda: iter(records), file, kept_as_text=True)
+                write_parquet(
+                    lambda: iter(records), file, vector_dtype=self._prepared.settings.vector_dtype, kept_as_text=True
+                )
         counts = asdict(report) | count_records(records) | {"failed": failed.rows}
         return {
             "part": part.name, "file": part.file.name, "first": part.first, "rows": part.rows, "input": part.digest,

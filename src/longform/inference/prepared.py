@@ -4,6 +4,7 @@ whichever the engine, in this process or on other machines.
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,14 +109,15 @@ def prepare_embedding(
         "command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise, "prompt": encoder.prompt,
         "truncate_dim": encoder.dimensions, **chunked,
     }  # fmt: skip
+    vector = partial(_vector, dtype=settings.vector_dtype)
     if chunked["chunk_tokens"] is None:
-        return Prepared(_of_documents(encoder, settings), _vector, encoder.limit, settings, about)
+        return Prepared(_of_documents(encoder, settings), vector, encoder.limit, settings, about)
     settings = replace(settings, strategy=CHUNKS)
-    return Prepared(_of_chunks(encoder, settings, **chunked), _vector, encoder.limit, settings, about)
+    return Prepared(_of_chunks(encoder, settings, **chunked), vector, encoder.limit, settings, about)
 
 
-def _vector(vector: np.ndarray) -> dict[str, Any]:
-    return {"embedding": vector}
+def _vector(vector: np.ndarray, dtype: str) -> dict[str, Any]:
+    return {"embedding": vector.astype(dtype, copy=False)}
 
 
 def _of_documents(runner: TextModel, settings: InferenceSettings) -> Results:

@@ -38,7 +38,7 @@ class InferenceResult:
 
     @property
     def vectors(self) -> np.ndarray:
-        """The embeddings float32 (records, D). Raises ConfigurationError where there are none in memory."""
+        """The embeddings (records, D). Raises ConfigurationError where there are none in memory."""
         if self.results is None or "embedding" not in self.results[0]:
             where = f'the results are in "{self.output}"' if self.results is None else "labels were predicted"
             raise ConfigurationError(f"no vectors in memory: {where}; embed without an output has them")

@@ -20,6 +20,7 @@ from longform.runs.folder import RunFile
 from longform.runs.output import sole_output
 
 PARTIAL, SETTINGS, DOCUMENTS = BESIDE = (".partial", ".settings", ".documents")  # while it is not finished
+DIGITS = {"float32": 9, "float16": 5}  # that tell the numbers of a dtype apart
 OUTPUT_SUFFIXES = (".jsonl", ".parquet")
 _WHOLE_KEY = re.compile(rb"\S+ (\d{1,9})\n")
 
@@ -49,9 +50,11 @@ def place_of_output(output: str | Path, *, inputs: Iterable[Any], restart: bool)
 
 
 def record_line(record: Mapping[str, Any]) -> bytes:
-    """A record as a line of JSON; a vector float32 as numbers of nine digits, which give it back exactly."""
+    """A record as a line of JSON; of vectors as many digits as give their numbers back exactly."""
     plain = {
-        name: [float(f"{each:.9g}") for each in value.tolist()] if isinstance(value, np.ndarray) else value
+        name: [float(f"{each:.{DIGITS[value.dtype.name]}g}") for each in value.tolist()]
+        if isinstance(value, np.ndarray)
+        else value
         for name, value in record.items()
     }
     return json.dumps(plain, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
@@ -71,15 +74,17 @@ class ResumableOutput:
 
     Beside ``output`` stand, until it is finished, ``output.partial`` (one record a line), ``output.documents`` (the key
     of each document and its number of records, one a line) and ``output.settings``, the run's identity
-    (longform.runs.folder). ``done``: documents all of whose records an earlier start left. Raises
+    (longform.runs.folder). ``vector_dtype``: of vectors in a .parquet. ``done``: documents all of whose records an earlier start left. Raises
     ConfigurationError that names what changed; ``restart`` discards what was there.
     """
 
-    def __init__(self, output: str | Path, settings: Mapping[str, Any], *, restart: bool = False) -> None:
+    def __init__(
+        self, output: str | Path, settings: Mapping[str, Any], *, vector_dtype: str = "float32", restart: bool = False
+    ) -> None:
         self.output = Path(output)
         self.partial = self.output.with_name(self.output.name + PARTIAL)
         self._settings = self.output.with_name(self.output.name + SETTINGS)
-        self.done = 0
+        self.done, self._vector_dtype = 0, vector_dtype
         if restart:
             self.partial.unlink(missing_ok=True)
         run = RunFile(self._settings, self.partial, "run", "restart=True (--restart) to begin anew")
@@ -120,7 +125,7 @@ class ResumableOutput:
         self._file.close()
         if self.output.suffix == ".parquet":
             with atomic_write(self.output, "wb") as file:
-                write_parquet(self.records, file)
+                write_parquet(self.records, file, vector_dtype=self._vector_dtype)
             self.partial.unlink()
         else:
             self.partial.replace(self.output)

@@ -93,8 +93,8 @@ def embed(
     """Embed the documents of ``sources``; ``output``: jsonl, parquet, a folder, "-" (standard output), None to keep the
     vectors.
 
-    ``sources``, ``output`` and ``options`` are those of ``predict``. A record has ``id``, ``embedding`` (D float32
-    values), ``tokens`` and ``truncated`` (tokens cut off).
+    ``sources``, ``output`` and ``options`` are those of ``predict``. A record has ``id``, ``embedding`` (D values
+    of ``vector_dtype``), ``tokens`` and ``truncated`` (tokens cut off).
     ``pooling``, ``normalise``, prompts and ``truncate_dim`` as in ``Encoder.from_pretrained``.
 
     With ``chunk_tokens`` there is a record for every chunk of a document, which is read as a whole whatever its length:
@@ -163,10 +163,12 @@ def _place(
         yield place
 
 
-def _opened(place: Path | None, identity: Callable[[], dict[str, Any]], *, restart: bool) -> Output:
+def _opened(place: Path | None, identity: Callable[[], dict[str, Any]], settings: InferenceSettings) -> Output:
     if place is None:
         return MemoryOutput()
-    return StandardOutput() if str(place) == STANDARD_OUTPUT else ResumableOutput(place, identity(), restart=restart)
+    if str(place) == STANDARD_OUTPUT:
+        return StandardOutput()
+    return ResumableOutput(place, identity(), vector_dtype=settings.vector_dtype, restart=settings.restart)
 
 
 def _run(prepared: Prepared, model: str | Path, source: Source, output: Path | None) -> InferenceResult:
@@ -174,7 +176,7 @@ def _run(prepared: Prepared, model: str | Path, source: Source, output: Path | N
     settings, report = prepared.settings, ReadReport()
     documents = read_documents(source, **prepared.reading, report=report)
     named = [str(source)] if isinstance(source, InMemory) else list(map(str, source))
-    result = _opened(output, lambda: prepared.identity(model) | {"sources": named}, restart=settings.restart)
+    result = _opened(output, lambda: prepared.identity(model) | {"sources": named}, settings)
     started, resumed, tokens_now = time.perf_counter(), result.done, 0
     total = count_documents(source) if settings.progress else None
     waiting = _waiting(documents, prepared.keep, settings.text_field)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from longform.choices import ENGINES, ON_ERROR
+from longform.choices import ENGINES, ON_ERROR, VECTOR_DTYPES
 from longform.errors import ConfigurationError
 from longform.inference.kept_fields import kept_names
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS
@@ -20,6 +20,7 @@ class InferenceSettings:
     all of it. ``on_long``, of texts that are longer: "truncate" (counted) or "error". ``batch_tokens``: of a batch,
     padding included. ``compile``: by torch.compile, Longforms only; it costs tens of seconds at the start of a run.
     ``backend``: "torch", or what runs a graph of ``longform export``: "onnx", "onnx-int8", "openvino", "openvino-int8".
+    ``vector_dtype``: of the vectors that are written, "float32" or "float16" (half the size, three digits).
     ``restart``: begin anew instead of resuming an interrupted run or refusing a finished output. ``keep``: fields of a
     record that its output has too, "FIELD" or "NEW=FIELD". For a classifier, None of a length or field means that of
     its fine-tuning, where its folder says so.
@@ -46,6 +47,7 @@ class InferenceSettings:
     device: str = "auto"
     compile: bool = False
     backend: str = "torch"
+    vector_dtype: str = "float32"
     restart: bool = False
     progress: bool = True
     engine: str = "local"
@@ -58,7 +60,7 @@ class InferenceSettings:
 
     def __post_init__(self) -> None:
         kept_names(self.keep)  # a name that cannot be is better refused now
-        for name, there in (("engine", ENGINES), ("on_error", ON_ERROR)):
+        for name, there in (("engine", ENGINES), ("on_error", ON_ERROR), ("vector_dtype", VECTOR_DTYPES)):
             if (value := getattr(self, name)) not in there:
                 raise ConfigurationError(f'{name} is "{value}"; it is one of {", ".join(there)}')
         for name, least in (("part_rows", 1), ("actors", 1), ("num_cpus", 0), ("num_gpus", 0)):
