@@ -25,6 +25,9 @@ AT_ONCE = (
     "doctor",
 )  # write all in the end: interrupted, nothing is there to go on with
 
+# What oneDNN and torch's own layer above it keep prepared of each shape, for 1,024 shapes unless told otherwise: batches
+# of texts have ever new ones, and that was hundreds of megabytes. torch reads these names when it is imported.
+PREPARED, SHAPES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), "64"
 
 COMMANDS = {  # what each does
     "convert": "turn a pretrained encoder into a Longform, a model for long documents",
@@ -68,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(name: str, arguments: list[str]) -> int:
     settings = None
+    for name in PREPARED:
+        os.environ.setdefault(name, SHAPES)
     try:
         module = import_module(f"longform.cli.{name}")
         settings = parse(module.parser(), arguments)
