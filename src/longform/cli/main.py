@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(name: str, arguments: list[str]) -> int:
     settings = None
-    for name in PREPARED:
-        os.environ.setdefault(name, SHAPES)
+    for variable in PREPARED:
+        os.environ.setdefault(variable, SHAPES)
     try:
         module = import_module(f"longform.cli.{name}")
         settings = parse(module.parser(), arguments)
