@@ -25,9 +25,9 @@ AT_ONCE = (
     "doctor",
 )  # write all in the end: interrupted, nothing is there to go on with
 
-# What oneDNN and torch's own layer above it keep prepared of each shape, for 1,024 shapes unless told otherwise: batches
-# of texts have ever new ones, and that was hundreds of megabytes. torch reads these names when it is imported.
-PREPARED, SHAPES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), "64"
+# Shapes for which oneDNN and the layer above it in torch keep what they prepared, instead of 1,024: batches of texts have
+# ever new ones, which came to hundreds of megabytes. torch reads these names when it is imported.
+KEPT_SHAPES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}
 
 COMMANDS = {  # what each does
     "convert": "turn a pretrained encoder into a Longform, a model for long documents",
@@ -66,13 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         near = did_you_mean(name, [*COMMANDS, "--help", "--version"])
         return _fail(f'there is no command "{name}"; there are: {", ".join(COMMANDS)}{near}')
+    for variable, shapes in KEPT_SHAPES.items():
+        os.environ.setdefault(variable, shapes)
     return _run(name, rest)
 
 
 def _run(name: str, arguments: list[str]) -> int:
     settings = None
-    for variable in PREPARED:
-        os.environ.setdefault(variable, SHAPES)
     try:
         module = import_module(f"longform.cli.{name}")
         settings = parse(module.parser(), arguments)

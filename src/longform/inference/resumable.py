@@ -74,8 +74,8 @@ class ResumableOutput:
 
     Beside ``output`` stand, until it is finished, ``output.partial`` (one record a line), ``output.documents`` (the key
     of each document and its number of records, one a line) and ``output.settings``, the run's identity
-    (longform.runs.folder). ``vector_dtype``: of vectors in a .parquet. ``done``: documents all of whose records an earlier start left. Raises
-    ConfigurationError that names what changed; ``restart`` discards what was there.
+    (longform.runs.folder). ``vector_dtype``: of vectors in a .parquet. ``done``: documents all of whose records an
+    earlier start left. Raises ConfigurationError that names what changed; ``restart`` discards what was there.
     """
 
     def __init__(

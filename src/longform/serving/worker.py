@@ -15,8 +15,10 @@ from longform.serving.errors import Refusal
 from longform.serving.metrics import Metrics
 from longform.serving.waiting import Waiting
 from longform.serving.work import Piece
+from longform.training.kept_memory import give_back
 
 log = logging.getLogger("longform.serving")
+BETWEEN = 1.0  # seconds after which free memory goes back to the system; else thousands of batches doubled it
 FAILED = "the model failed on this input"
 
 
@@ -29,8 +31,12 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         """Run batches until there are no more to come."""
+        given_back = time.monotonic()
         while (pieces := self.waiting.take()) is not None:
             self._deliver(pieces, self.results(pieces))
+            if time.monotonic() > given_back + BETWEEN:
+                give_back()
+                given_back = time.monotonic()
 
     def results(self, pieces: Sequence[Piece]) -> list[Any]:
         """The result of each piece, or the Refusal in its place.

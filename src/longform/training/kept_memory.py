@@ -40,6 +40,12 @@ def kept_memory(device: torch.device) -> Generator[None]:
         _count(library, -1)
 
 
+def give_back() -> None:
+    """Free memory back to the system, of which glibc keeps what lies between pieces in use; nothing elsewhere."""
+    if (library := _glibc()) is not None:
+        library.malloc_trim(0)
+
+
 def _count(library: ctypes.CDLL, change: int) -> None:
     """One more, or one less, is inside: the first sets the process's allocation, the last sets it back."""
     global _inside
