@@ -25,8 +25,8 @@ AT_ONCE = (
     "doctor",
 )  # write all in the end: interrupted, nothing is there to go on with
 
-# Shapes for which oneDNN and the layer above it in torch keep what they prepared, instead of 1,024: batches of texts have
-# ever new ones, which came to hundreds of megabytes. torch reads these names when it is imported.
+# Shapes for which oneDNN and the layer above it in torch keep what they prepared, instead of 1,024: batches of texts
+# have ever new ones, which came to hundreds of megabytes. torch reads these names when it is imported.
 KEPT_SHAPES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}
 
 COMMANDS = {  # what each does
