@@ -3,6 +3,7 @@
 import copy
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import model_kinds
 import torch
@@ -15,6 +16,7 @@ from longform import (
     LinformerModel,
 )
 from longform.distributed import average_gradients, gather_tokens, sequence_parallel
+from longform.layers import streaming
 
 REFUSED = ("window over everything", "rotary", "rotary-window", "rotary-local", "wide rotary heads")
 KINDS = [kind for kind in model_kinds.KINDS if kind not in REFUSED]
@@ -60,6 +62,9 @@ class Case:
         alone, given = self.model(), self.given()
         together = sequence_parallel(copy.deepcopy(alone))
         found = [self._outcome(model, given) | self._read(model, given) for model in (alone, together)]
+        with patch.object(streaming, "LONG", 1), patch.object(streaming, "CPU_ROWS", 3):
+            streamed = self._read(together, given)["read"]
+        found = [found[0] | {"streamed": found[0]["read"]}, found[1] | {"streamed": streamed}]
         return {name: max(map(_difference, found[0][name], found[1][name]), default=0.0) for name in found[0]}
 
     @torch.no_grad()

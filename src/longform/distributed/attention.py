@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 from longform.distributed.collectives import neighbours, summed
 from longform.distributed.parts import Part, SequenceGroup
 from longform.distributed.shares import share_of_heads, share_of_hidden
+from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
@@ -41,9 +42,32 @@ class ParallelAttention(LinformerAttention):
         part = self.sequence.part
         if part is None:
             return super().forward(hidden_states, attention_mask, **options)
-        return self._of_part(hidden_states, part, **options)
+        if self.window is None:
+            return super().forward(hidden_states, part.own_mask, **options)
+        return self._near_and_far(hidden_states, part, **options)
 
-    def _of_part(
+    def streams(self, length: int) -> bool:
+        """Whether ``memories`` is all that a token asks of the others; with a window it is not."""
+        return self.window is None
+
+    def memories(
+        self, hidden: Tensor, mask: Tensor | None, shared_projection: SequenceProjection | None = None,
+        rotation: Rotation | None = None,
+    ) -> list[tuple[list[int], Memory]]:  # fmt: skip
+        """Heads of one k and the memory of the whole texts, from hidden (B, m, D) of the part."""
+        part = self.sequence.part
+        if part is None:
+            return super().memories(hidden, mask, shared_projection, rotation)
+        assert rotation is None
+        hidden, groups = self.checked(hidden, part.own_mask)[0], self._groups(shared_projection)
+        if self._slots_come_from_hidden(groups):
+            shares = [self._share_of_hidden(hidden, heads, projection, part) for heads, projection in groups]
+        else:
+            key, value = self.keys_and_values(hidden, part.own_mask)
+            shares = [self._share_of_heads(key, value, *group, part) for group in groups]
+        return [(heads, memory) for (heads, _), memory in zip(groups, self._summed(shares), strict=True)]
+
+    def _near_and_far(
         self, hidden_states: Tensor, part: Part, *, shared_projection: SequenceProjection | None = None,
         distance_bias: Tensor | None = None, residual: Tensor | None = None, **unused: Any,
     ) -> Tensor:  # fmt: skip
@@ -51,21 +75,8 @@ class ParallelAttention(LinformerAttention):
         assert not any(option is not None and option is not False for option in unused.values())
         self.check_distances(distance_bias)
         hidden, _ = self.checked(hidden_states, part.own_mask)
-        groups = self._groups(shared_projection)
-        if self.window is None:
-            context, _ = self.attended(self.queries(hidden).transpose(1, 2), self._whole_memories(hidden, groups, part))
-        else:
-            context = self._windowed_part(hidden, groups, part, distance_bias)
+        context = self._windowed_part(hidden, self._groups(shared_projection), part, distance_bias)
         return apply_linear(self.output, context.transpose(1, 2).flatten(2), residual=residual)
-
-    def _whole_memories(self, hidden: Tensor, groups: list[Group], part: Part) -> list[tuple[list[int], Memory]]:
-        """Heads of one k and the memory of the whole texts, from hidden (B, m, D) of the part."""
-        if self._slots_come_from_hidden(groups):
-            shares = [self._share_of_hidden(hidden, heads, projection, part) for heads, projection in groups]
-        else:
-            key, value = self.keys_and_values(hidden, part.own_mask)
-            shares = [self._share_of_heads(key, value, *group, part) for group in groups]
-        return [(heads, memory) for (heads, _), memory in zip(groups, self._summed(shares), strict=True)]
 
     def _slots_come_from_hidden(self, groups: list[Group]) -> bool:
         """Whether means of hidden states make the slots, at the cost of a mean."""

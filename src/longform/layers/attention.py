@@ -174,6 +174,10 @@ class LinformerAttention(SelfAttention):
         if distance_bias is not None:
             check_reach(distance_bias.shape[1] // 2, window=self.window, max_length=self.max_length)
 
+    def streams(self, length: int) -> bool:
+        """Whether a text of ``length`` tokens may be attended some tokens at a time, from slots and neighbours."""
+        return type(self) is LinformerAttention and not self.reaches_all(length)
+
     def reaches_all(self, length: int, *, output_attentions: bool = False) -> bool:
         """Whether every query sees every token of ``length`` exactly, so that there is no memory."""
         if self.covers_all:

@@ -150,7 +150,7 @@ def attention_in_parts(
     ``hidden`` and ``residual`` may have been overwritten. Texts of 4,096 tokens and more, on a CPU without gradients;
     with a window where padding is on the right and the slots are means of the hidden states.
     """
-    if not is_long(hidden) or type(attention) is not LinformerAttention or attention.reaches_all(hidden.shape[1]):
+    if not is_long(hidden) or not isinstance(attention, LinformerAttention) or not attention.streams(hidden.shape[1]):
         return None
     attention.check_distances(distance_bias)
     hidden, mask = attention.checked(hidden, mask)
