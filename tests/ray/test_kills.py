@@ -30,8 +30,8 @@ class Job:
 
     def start(self) -> None:
         line = [sys.executable, "-m", "ray_tasks", str(self.source), str(self.output), self.cluster.address]
-        self.log = self.output.with_name("log.txt").open("a")
-        self.command = subprocess.Popen([*line, str(PAUSE)], stdout=self.log, stderr=self.log)
+        with self.output.with_name("log.txt").open("a") as log:
+            self.command = subprocess.Popen([*line, str(PAUSE)], stdout=log, stderr=log)
 
     def parts(self) -> int:
         path = self.output / "_manifest.jsonl"
