@@ -83,7 +83,8 @@ def test_a_shorter_text_is_rescaled_to_the_norm_of_the_row(length: int, seed: in
     matrix = normal(generator(seed), 1, SLOTS, LONGEST)
     rows = select_rows(matrix, None, length=length)
     effective = dense_project(torch.eye(length).double()[None], rows)[0, 0]
-    assert_close(effective.norm(dim=1), matrix[0].norm(dim=1))
+    used = in_use(rows, Text(1, length, None), 1)[0, 0]
+    assert_close(effective[used].norm(dim=1), matrix[0, used].norm(dim=1))
     assert_close(rows.total[0, 0], effective.sum(dim=1))
 
 
@@ -97,6 +98,21 @@ def test_rows_without_mass_on_the_text_are_empty(length: int, seed: int):
     short = dense_project(normal(generator(seed), 1, length, 4), rows)
     assert torch.isfinite(short).all()
     assert (short[0, 0, [not used for used in expected]] == 0).all()
+
+
+@given(st.integers(1, 3 * SLOTS - 1), seeds)
+def test_a_little_training_does_not_fill_empty_rows(length: int, seed: int):
+    longest = 3 * SLOTS
+    begun = block_mean_matrix(SLOTS, longest).double()[None]
+    matrix = begun + 1e-3 * normal(generator(seed), *begun.shape)
+    before, after = (
+        in_use(select_rows(each, None, length=length), Text(1, length, None), 1) for each in (begun, matrix)
+    )
+    assert torch.equal(before, after)
+    x = normal(generator(seed), 1, length, 4)
+    used = before[0, 0]
+    near, wanted = (dense_project(x, select_rows(each, None, length=length))[0, 0, used] for each in (matrix, begun))
+    torch.testing.assert_close(near, wanted, rtol=0, atol=0.1)
 
 
 @pytest.mark.parametrize("kept", [[1, 1, 1, 1, 1, 0, 0], [1, 0, 1, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0, 0]])

@@ -91,16 +91,21 @@ def reference_slot_size(length: int, *, base_size: int, slots: int) -> int:
     raise ValueError(f"{length} tokens do not fit {slots} slots of {base_size}")
 
 
+def _norm(row: Tensor) -> float:
+    return math.sqrt(sum(float(value) ** 2 for value in row))
+
+
 def reference_dense_projection(tokens: Sequence[Tensor], valid: Sequence[bool], matrix: Tensor) -> list[Tensor | None]:
     """E X (equation 7) of one text over its valid tokens: k entries (d,).
 
     tokens: n entries (d,); matrix (k, N), n <= N. Slot j is s_j sum_t E_jt x_t with
-    s_j = ||E_j over all N|| / ||E_j over the valid t||; None where the row is zero on every valid token.
+    s_j = ||E_j over all N|| / ||E_j over the valid t||; None where 1 / s_j is 0, or below a fifth of the greatest.
     """
     slots: list[Tensor | None] = []
-    for row in matrix.double():
-        used = [t for t in range(len(tokens)) if valid[t]]
-        if all(float(row[t].detach()) == 0.0 for t in used):
+    used = [t for t in range(len(tokens)) if valid[t]]
+    shares = [_norm(row[used]) / (_norm(row) or 1.0) for row in matrix.double().detach()]
+    for row, share in zip(matrix.double(), shares, strict=True):
+        if share == 0.0 or share < 0.2 * max(shares):
             slots.append(None)
             continue
         scale = row.square().sum().sqrt() / torch.stack([row[t] ** 2 for t in used]).sum().sqrt()

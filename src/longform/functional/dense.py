@@ -2,7 +2,9 @@
 
 A document of n < N tokens uses the first n columns. Each row is rescaled by its Euclidean norm over all N columns
 divided by its norm over the valid ones, so that keys keep their size whatever the length; at full length without
-padding the factor is 1 and the formula is the paper's. E (X W) and (E X) W are the same number up to rounding; which
+padding the factor is 1 and the formula is the paper's. Rows that a text hardly meets are left out of it (``FAINT``): E
+begun as block means has zeros elsewhere, which one step of training makes small numbers, and a row of them, rescaled,
+would be a slot of noise as loud as any. E (X W) and (E X) W are the same number up to rounding; which
 takes fewer multiply-adds is counted (``project_first_is_cheaper``).
 
 Axes: B batch, n tokens, N columns of E, k slots, D hidden, h heads, d head dimension, g = 1 (heads share E) or h.
@@ -16,13 +18,17 @@ from torch.linalg import vector_norm
 
 from longform.functional.linear import linear
 
+# A row is left out where its share of its own norm on the text is less than this part of the greatest share of a row.
+# Above 0 and the smallest part that a first token is of a block: blocks of up to 25 tokens are used from their first on.
+FAINT = 0.2
+
 
 class Rows(NamedTuple):
     """The part of E that a batch uses.
 
     ``matrix`` (g, k, n) of ``columns`` N in all; ``scale`` (B or 1, g, k) or None for 1; ``total`` (B or 1, g, k):
     each scaled row's sum over valid positions, which multiplies the bias; ``occupied`` bool (B, g, k) or None: rows
-    with valid mass.
+    that are not faint on the text.
     """
 
     matrix: Tensor
@@ -49,7 +55,8 @@ def select_rows(matrix: Tensor, mask: Tensor | None, *, length: int) -> Rows:
         mass = torch.einsum("bn,gkn->bgk", weight, part.square())
         valid_norm = torch.where(mass > 0, torch.where(mass > 0, mass, 1.0).sqrt(), 0.0)  # sqrt'(0) is infinite
         total = torch.einsum("bn,gkn->bgk", weight, part)
-    seen = valid_norm > 0
+    share = valid_norm / torch.where(norm > 0, norm, 1.0)
+    seen = (share > 0) & (share >= FAINT * share.amax(dim=-1, keepdim=True))
     scale = torch.where(seen, norm / torch.where(seen, valid_norm, 1.0), 1.0)
     occupied = seen | (norm == 0)
     return Rows(part, columns, scale, total * scale, occupied)
