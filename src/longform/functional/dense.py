@@ -19,7 +19,7 @@ from torch.linalg import vector_norm
 from longform.functional.linear import linear
 
 # A row is left out where its share of its own norm on the text is less than this part of the greatest share of a row.
-# Above 0 and the smallest part that a first token is of a block: blocks of up to 25 tokens are used from their first on.
+# Small enough that blocks of up to 25 tokens are used from their first token on.
 FAINT = 0.2
 
 
