@@ -23,7 +23,7 @@ def run(settings: Any) -> None:
     from longform.inference.run import predict
     from longform.inference.settings import InferenceSettings
 
-    chosen = chosen_settings(InferenceSettings, settings, progress=True)
+    chosen = chosen_settings(InferenceSettings, settings, progress=True, vector_dtype=InferenceSettings.vector_dtype)
     sources = Files(tuple(settings.sources))
     summary = predict(settings.model, sources, settings.output, chosen, threshold=settings.threshold)
     shown = output_stream(settings.output)
