@@ -1,6 +1,7 @@
 """The table of commands, and how errors leave."""
 
 import errno
+import os
 import pkgutil
 from importlib import import_module
 from types import SimpleNamespace
@@ -40,6 +41,13 @@ def fake_command(monkeypatch: pytest.MonkeyPatch, error: BaseException | None = 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"longform {longform.__version__}\n"
+
+
+def test_prepared_shapes_are_few_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
+    main(["embed", "--help"])
+    assert [os.environ[name] for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")] == ["64", "7"]
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,6 +47,16 @@ def _weights(result: FinetuningResult) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in result.model.state_dict().items()}
 
 
+def test_what_is_frozen_in_a_given_model_is_not_trained(student_folder: Path, tiny_tokenizer: Any) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(student_folder, num_labels=3)
+    before = {name: p.detach().clone() for name, p in model.base_model.named_parameters()}
+    frozen = next(name for name, p in model.base_model.named_parameters() if p.dim() == 2)
+    model.base_model.get_parameter(frozen).requires_grad_(False)
+    after = dict(_run(model, tiny_tokenizer, _texts(24), _changed(epochs=1)).model.base_model.named_parameters())
+    assert torch.equal(after[frozen], before[frozen])
+    assert sum(not torch.equal(after[name], value) for name, value in before.items()) > len(before) // 2
+
+
 def test_a_classifier_is_learned_saved_and_found_again(student_folder: Path, tmp_path: Path) -> None:
     result = _run(student_folder, None, _texts(), LEARNING, output=tmp_path / "run")
     assert result.task == "single-label"

@@ -7,6 +7,7 @@ import sys
 import threading
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 
@@ -99,3 +100,14 @@ def test_the_last_one_out_gives_the_memory_back(monkeypatch):
     leave.set()
     thread.join()
     assert set_to == [kept_memory.KEPT, kept_memory.USUAL, "trim"]
+
+
+@pytest.mark.skipif(_glibc() is None, reason="there is no glibc")
+def test_free_memory_between_pieces_in_use_is_given_back() -> None:
+    pieces = [b"x" * 100_000 for _ in range(2000)]  # each below what glibc maps by itself
+    last = pieces[-1]
+    held = psutil.Process().memory_info().rss
+    del pieces
+    kept_memory.give_back()
+    assert held - psutil.Process().memory_info().rss > 100e6
+    assert last

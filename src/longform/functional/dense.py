@@ -4,8 +4,8 @@ A document of n < N tokens uses the first n columns. Each row is rescaled by its
 divided by its norm over the valid ones, so that keys keep their size whatever the length; at full length without
 padding the factor is 1 and the formula is the paper's. Rows that a text hardly meets are left out of it (``FAINT``): E
 begun as block means has zeros elsewhere, which one step of training makes small numbers, and a row of them, rescaled,
-would be a slot of noise as loud as any. E (X W) and (E X) W are the same number up to rounding; which
-takes fewer multiply-adds is counted (``project_first_is_cheaper``).
+would be a slot of noise as loud as any. E (X W) and (E X) W are the same number up to rounding; which takes fewer
+multiply-adds is counted (``project_first_is_cheaper``).
 
 Axes: B batch, n tokens, N columns of E, k slots, D hidden, h heads, d head dimension, g = 1 (heads share E) or h.
 """
@@ -18,8 +18,9 @@ from torch.linalg import vector_norm
 
 from longform.functional.linear import linear
 
-# A row is left out where its share of its own norm on the text is less than this part of the greatest share of a row.
-# Small enough that blocks of up to 25 tokens are used from their first token on.
+# A row's share is its norm on the text over its whole norm. A row is left out where its share is less than this part of
+# the greatest share that a row has there. Block means of up to 24 tokens are used from their first token on; of longer
+# ones not the first few tokens, a 25th of a block.
 FAINT = 0.2
 
 

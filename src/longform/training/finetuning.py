@@ -82,7 +82,8 @@ def finetune(
     """Train ``model`` on labelled texts, measure it on a validation part, keep the best.
 
     ``model``: a loaded encoder, a ConversionResult, a folder or a hub name; it gets a classification head for the
-    labels unless it has one that fits. A model in memory is copied, not changed. ``tokenizer``: needed with a loaded
+    labels unless it has one that fits. A model in memory is copied, not changed; what is
+    frozen in it (``requires_grad``) is not trained. ``tokenizer``: needed with a loaded
     encoder. ``train``, ``validation``: a file, rows or a table (DataFrame, ``datasets``) with fields of these names, or
     columns in a tuple: (texts, labels), of pairs (texts, labels, second texts). Without a validation
     part ``settings.validation_fraction`` of the texts is held out. ``output``: folder for checkpoints,

@@ -1,4 +1,4 @@
-"""Memory that training on a CPU keeps from step to step, instead of having the system map it anew."""
+"""What becomes of freed memory on a CPU: training keeps it from step to step, a server gives it back."""
 
 import contextlib
 import ctypes

@@ -122,10 +122,10 @@ def with_labels(
 ) -> Student:
     """An encoder with a classification head for ``labels`` values: the one it has where that fits, else a new one.
 
-    ``source``: a loaded model, a ConversionResult, a folder or a hub name, of whose files for sentence-transformers
-    none is saved with the classifier. ``pooling``: what a Longform's new head sees, None for what its config says.
-    ``config``: more fields of its config. Raises ConfigurationError where the model has a head of another pooling, or
-    is no Longform.
+    ``source``: a loaded model, whose frozen parameters stay frozen, a ConversionResult, a folder or a hub name, of
+    whose files for sentence-transformers none is saved with the classifier. ``pooling``: what a Longform's new head
+    sees, None for what its config says. ``config``: more fields of its config. Raises ConfigurationError where the
+    model has a head of another pooling, or is no Longform.
     """
     if isinstance(source, str | Path):
         source = local_source(source)
@@ -142,7 +142,11 @@ def with_labels(
     with tempfile.TemporaryDirectory(prefix="longform-") as folder:
         with quiet_transformers():
             opened.model.save_pretrained(folder)
-        return Student(_with_labels(folder, labels, config), opened.tokenizer)
+        made = _with_labels(folder, labels, config)
+    frozen = {name for name, p in opened.model.base_model.named_parameters() if not p.requires_grad}
+    for name, parameter in made.base_model.named_parameters():
+        parameter.requires_grad_(name not in frozen and parameter.requires_grad)
+    return Student(made, opened.tokenizer)
 
 
 def _chosen_pooling(config: Any, pooling: str, model: str, *, head: bool | None = None) -> dict[str, str]:
