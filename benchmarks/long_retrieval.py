@@ -4,7 +4,8 @@
 
 The sets: QMSum's questions of its validation part to 35 meetings; in LongEmbed's form the summaries of train and
 validation as queries to all 197 meetings; scisummnet's summaries to the last 200 papers; SciFact's claims to abstracts.
-``--converted`` adds Longforms as they are converted, under the names of ``longform benchmark --preset documents``.
+``--converted`` adds Longforms as they are converted, under the names of ``longform benchmark --preset documents``;
+``--score best-chunk`` ranks a document by its best passage of 256 tokens (the sets' names in the records say so).
 Each (set, contender) appends a record to benchmarks/records/long_retrieval.jsonl, and is not measured again.
 """
 
@@ -28,6 +29,8 @@ from longform.studies.speed.readings import CONVERSIONS
 KEPT_OUT = 200  # scisummnet's last papers, which no training reads
 LENGTH = 32_768  # tokens of a Longform that is converted here
 ORIGINAL = {"original, cut": "cut", "original, chunks averaged": "chunk-average"}
+BEST_CHUNK, PASSAGES = "best-chunk", ", best passage"  # what the name of a set gets
+CHUNKED = {"document": "chunks averaged", BEST_CHUNK: "chunks cut first"}
 Tables = tuple[pd.DataFrame, pd.DataFrame]  # queries (query, relevant) and documents (id, text)
 
 
@@ -73,11 +76,12 @@ def contenders(options: argparse.Namespace, folder: Path) -> dict[str, Callable[
         return Contender(name, str(place), "whole", LENGTH)
 
     for name, strategy in ORIGINAL.items() if options.baselines else ():
+        name = name.replace(CHUNKED["document"], CHUNKED[options.score])
         found[name] = lambda name=name, strategy=strategy: Contender(name, options.original, strategy, 512)
     for name in options.converted:
         found[name] = lambda name=name: converted(name)
     for place in options.chunked:
-        name = f"{Path(place).name}, chunks averaged"
+        name = f"{Path(place).name}, {CHUNKED[options.score]}"
         found[name] = lambda name=name, place=place: Contender(name, place, "chunk-average", None)
     for place in options.longform:
         found[Path(place).name] = lambda place=place: Contender(Path(place).name, place, "whole", None)
@@ -87,7 +91,7 @@ def contenders(options: argparse.Namespace, folder: Path) -> dict[str, Callable[
 def measure(name: str, contender: Contender, data: Tables, options: argparse.Namespace) -> None:
     """A record of the contender, one of BM25, and one of both fused; those that are there are not written again."""
     how = RunSettings(dtype="auto", batch_tokens=options.batch_tokens)
-    rows = compare_retrieval([contender], *data, how, bm25=True)
+    rows = compare_retrieval([contender], *data, how, bm25=True, score=options.score)
     there = measured(options.records)
     for row in rows:
         settings = {"data": name, "contender": row["name"], "queries": len(data[0]), "documents": len(data[1])}
@@ -116,6 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--converted", nargs="*", choices=CONVERSIONS, default=[], help="converted from the original")
     parser.add_argument("--no-baselines", dest="baselines", action="store_false", help="without the original")
     parser.add_argument("--original", default=None, help="folder or hub name; all-MiniLM-L6-v2 of its package")
+    parser.add_argument("--score", choices=CHUNKED, default="document", help="by what a document is ranked")
     parser.add_argument("--batch-tokens", type=int, default=8192)
     parser.add_argument("--records", type=Path, default=RECORDS / "long_retrieval.jsonl")
     options = parser.parse_args(arguments)
@@ -124,6 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="longform-") as folder:
         for name in options.sets:
             data = SETS[name](options.data)
+            name += PASSAGES if options.score == BEST_CHUNK else ""
             for contender, made in contenders(options, Path(folder)).items():
                 if (name, contender) not in measured(options.records):
                     measure(name, made(), data, options)

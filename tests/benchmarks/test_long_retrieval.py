@@ -47,6 +47,14 @@ def test_a_cell_is_measured_once(longform_folder: Path, tmp_path: Path) -> None:
     assert all(len(record.metrics["per_query"][0]) == record.settings["queries"] == 2 for record in found)
     assert long_retrieval.main(command) == 0
     assert read_records([records]) == found
+    command = [*command, "--score", "best-chunk", "--chunked", str(longform_folder)]
+    for _ in range(2):
+        assert long_retrieval.main(command) == 0
+        passages = read_records([records])[len(found) :]
+        assert {record.settings["data"] for record in passages} == {"qmsum-val, best passage", "scifact, best passage"}
+        cut = f"{own}, chunks cut first"
+        names = [record.settings["contender"] for record in passages]
+        assert names == [cut, "BM25", f"{cut} + BM25", own, f"{own} + BM25"] * 2
 
 
 def record(name: str, metrics: dict[str, Any], **settings: Any) -> Record:

@@ -203,3 +203,27 @@ def _trained_and_saved(folder: str) -> None:
 def test_training_is_that_of_one_process_and_its_model_is_saved_as_any(tmp_path: Path) -> None:
     """With activations that are computed again in the backward pass, and messages sent again."""
     in_processes(2, _trained_and_saved, tmp_path, str(tmp_path / "model"))
+
+
+def _compiled(kind: str) -> None:
+    case = Case(kind, LinformerModel, _padded(29, 32, 9), dtype=torch.float32)
+    given, found = case.given(), {}
+    eager, compiled = (sequence_parallel(case.model().eval()) for _ in range(2))
+    for name, model, run in [
+        ("eager", eager, eager), ("compiled", compiled, torch.compile(compiled, backend="aot_eager"))
+    ]:  # fmt: skip
+        states = run(**given).last_hidden_state
+        (states * states.detach().cos()).sum().backward()
+        found[name] = [states, *(torch.zeros_like(x) if x.grad is None else x.grad for x in model.parameters())]
+    assert sum(bool(x.any()) for x in found["eager"]) > 10
+    for one, other in zip(found["eager"], found["compiled"], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["mean-window", pytest.param("linear", marks=pytest.mark.nightly), pytest.param("max", marks=pytest.mark.nightly)],
+)
+def test_a_part_is_compiled(kind: str, tmp_path: Path) -> None:
+    """torch.compile of a model whose texts are shared out: forward and gradients, collectives in the graph."""
+    in_processes(2, _compiled, tmp_path, kind)
