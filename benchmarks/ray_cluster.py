@@ -23,6 +23,7 @@ import torch
 
 import longform
 from benchmarks.records import RECORDS, Record, append_record
+from longform.choices import DTYPES
 from longform.data.bundled import bundled_encoder_folder, licence_documents
 from longform.data.bundled import speeches as bundled_speeches
 from longform.inference.result import InferenceResult
@@ -62,6 +63,7 @@ def main() -> None:
     options.add_argument("--licences", type=int, default=2_000)
     options.add_argument("--speeches", type=int, default=240)
     options.add_argument("--max-length", type=int, default=4_096, help="tokens of a text")
+    options.add_argument("--dtype", choices=DTYPES, default="float32", help="of the products, in all three")
     options.add_argument("--no-record", action="store_true")
     given = options.parse_args()
     from ray.cluster_utils import Cluster
@@ -74,7 +76,7 @@ def main() -> None:
         (folder / "texts").mkdir()
         texts = write_texts(folder / "texts", given.licences, given.speeches)
         longform.convert(bundled_encoder_folder(), max_length=given.max_length).save_pretrained(folder / "model")
-        how: dict[str, Any] = {"part_rows": PART_ROWS}
+        how: dict[str, Any] = {"part_rows": PART_ROWS, "dtype": given.dtype}
         results = {"local": longform.embed(folder / "model", texts, folder / "local", **how)}
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         cluster.add_node(num_cpus=1)
@@ -95,7 +97,7 @@ def main() -> None:
     if max(value for name, value in metrics.items() if name.endswith("_difference")) > TOLERANCE:
         raise SystemExit(f"rows differ by more than {TOLERANCE:g}")
     if not given.no_record:
-        settings = {"licences": given.licences, "speeches": given.speeches, "max_length": given.max_length}
+        settings = {name: getattr(given, name) for name in ("licences", "speeches", "max_length", "dtype")}
         units = {name: "tokens/s" for name in metrics if name.endswith("per_second")}
         append_record(
             RECORDS / "ray.jsonl", Record(name="ray_cluster", settings=settings, metrics=metrics, units=units)
