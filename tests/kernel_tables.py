@@ -10,7 +10,7 @@ from longform.functional.linear import amx as linear_amx
 from longform.functional.native import library
 
 OWN_UNITS = library.best_units()
-UNITS = ["portable", *([OWN_UNITS] if OWN_UNITS else [])]
+UNITS = [library.PORTABLE, *(library.UNITS[library.UNITS.index(OWN_UNITS) :] if OWN_UNITS else ())]
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from kernel_tables import only
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, linear, pad, scaled_dot_product_attention
 
-from longform.functional.attention import amx as attention
+from longform.functional.attention import compiled as attention
 from longform.functional.attention import usable_slots
 from longform.functional.attention.call import AttentionCall
 from longform.functional.linear import amx as inference
@@ -29,7 +29,7 @@ from longform.functional.norm import layer_norm as compiled_norm
 from longform.functional.slot_means import mean_pool
 from longform.functional.slots import Memory, Slots, divisors, join_slots, make_slots, sink_counts
 from longform.functional.window import windowed_attention
-from longform.functional.window.amx import AmxDocument
+from longform.functional.window.compiled import CompiledDocument
 from longform.functional.window.document import DocumentPart, FarSlots
 
 HALF = torch.bfloat16
@@ -126,7 +126,7 @@ def window_training(draw: Draw) -> None:
         return windowed_attention(*x[:3], lambda: memory, memory_bias=bias, **options, **more)[0]
 
     exact = outcome([x.double() for x in given], output_attentions=True)
-    with only(window="amx_training"):
+    with only(window="compiled_training"):
         out = outcome(given)
     slope = draw.tensor(batch, heads, length, dim) * (1.0 if mask is None else mask[:, None, :, None])
     check_gradients(out, exact, [*given, *([] if bias is None else [bias])], slope)
@@ -143,7 +143,7 @@ def document_in_parts(draw: Draw) -> None:
     memory = [draw.tensor(heads, len(count), dim) for _ in range(2)]
     far = FarSlots(*memory, count, size, sinks, draw.any(None, torch.randn(heads)), draw.any(None, 5.0))
     whole, in_parts = (torch.empty(length, heads, dim, dtype=HALF) for _ in range(2))
-    rows, attend = window * draw.size(3), AmxDocument(far)
+    rows, attend = window * draw.size(3), CompiledDocument(far)
     attend(DocumentPart(query, key, value, length, window), whole)
     for start in range(0, length, rows):
         stop = min(start + rows, length)

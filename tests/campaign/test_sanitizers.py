@@ -19,6 +19,7 @@ from longform.functional.native.jobs import TILED
 
 CAMPAIGN = Path(__file__).parent
 SOURCES = Path(library.__file__).parent / "csrc"
+ENDS = tuple(f"_{units}" for units in library.UNITS)
 MEMORY, RACES = "address,undefined", "thread"
 RUNTIMES = {MEMORY: ["asan", "ubsan", "stdc++"], RACES: ["tsan"]}
 OPTIONS = {
@@ -52,11 +53,11 @@ def runtimes(sanitizer: str) -> str:
 
 
 def build(folder: Path, sanitizer: str, sources: Path = SOURCES) -> Path:
-    """The library of the kernels as loops, which stand for AMX's too, with a sanitizer; ``sources``: the C."""
+    """The library of the kernels as loops, which stand for those of all units, with a sanitizer; ``sources``: the C."""
     path, kernels = folder / "_kernels.so", [f"{name}{end}" for name in TILED.values() for end in ("", "_workspace")]
-    files = [str(file) for file in sorted(sources.glob("*.c")) if not file.stem.endswith("_amx")]
+    files = [str(file) for file in sorted(sources.glob("*.c")) if not file.stem.endswith(ENDS)]
     team = [str(CAMPAIGN / "team.c")] if sanitizer == RACES else []
-    stand_ins = [f"-Wl,--defsym=longform_{name}_amx=longform_{name}_portable" for name in kernels]
+    stand_ins = [f"-Wl,--defsym=longform_{name}{end}=longform_{name}_portable" for name in kernels for end in ENDS]
     options = ["-std=gnu11", "-O0", "-g1", "-fno-strict-aliasing", "-fopenmp", "-fno-sanitize-recover=all"]
     include = f"-I{sysconfig.get_path('include')}"
     command = [compiler(), "-shared", "-fPIC", *options, f"-fsanitize={sanitizer}", include, *files, *team, *stand_ins]

@@ -23,7 +23,7 @@ from strategies import Text, generator, normal
 from tolerances import assert_close
 
 HALF, WIDE = torch.bfloat16, torch.float32
-BF16 = {"amx", "amx_training", "bmm", "bmm_training", "compiled"}
+BF16 = {"amx", "amx_training", "bmm", "bmm_training", "compiled", "compiled_training"}
 ONEDNN = {"onednn", "onednn_packed"}  # in bfloat16 on machines that multiply it
 WITHOUT_GRADIENT = {"amx", "bmm", "compiled", "onednn", "onednn_packed", "single_tokens", "documents", "sdpa"}
 ON_A_GPU = {("window", "flex")}  # tests/functional/test_window_flex.py runs it uncompiled, tests/device on a GPU
@@ -176,7 +176,7 @@ def case_of(operation: str, kernel: str, dtype: torch.dtype) -> Case:
         return single_tokens_case(dtype)
     if operation in ("linear", "feed_forward"):
         return {"linear": linear_case, "feed_forward": feed_forward_case}[operation](dtype, kernel=kernel)
-    wide_heads = operation == "document" or (operation, kernel) == ("window", "amx_training")
+    wide_heads = operation == "document" or (operation, kernel) == ("window", "compiled_training")
     made = {
         "attention": attention_case, "window": document_case if wide_heads else window_case, "document": document_case,
         "norm": norm_case, "norm_of_sum": norm_of_sum_case, "slot_means": means_case,

@@ -5,6 +5,7 @@ import math
 import shutil
 import sysconfig
 import threading
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -14,14 +15,14 @@ from hypothesis import strategies as st
 from kernel_tables import machine, only, taken
 from torch.nn.functional import scaled_dot_product_attention
 
-from longform.functional.attention import amx, usable_slots
+from longform.functional.attention import compiled, usable_slots
 from longform.functional.attention.call import AttentionCall
 from longform.functional.dispatch import listening
 from longform.functional.native import library as native_library
 from longform.functional.slots import Memory, join_slots, make_slots, sink_counts
-from longform.functional.window import amx as window_amx
+from longform.functional.window import compiled as window_compiled
 from longform.functional.window import windowed_attention
-from longform.functional.window.amx import AmxDocument
+from longform.functional.window.compiled import CompiledDocument
 from longform.functional.window.document import DocumentPart, FarSlots, far_logits, far_shares, far_slots
 from longform.functional.window.sdpa_inference import SdpaDocument
 from longform.layers.attention import LinformerAttention
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("units")
 
 
 def subject(query, key, value, usable):
-    return amx.infer(AttentionCall(query, key, value, usable))
+    return compiled.infer(AttentionCall(query, key, value, usable))
 
 
 def given_heads(queries: int, keys: int, dim: int = 32, heads: int = 3, batch: int = 2):
@@ -152,9 +153,9 @@ def test_window_equals_the_fused_path_in_float64_whole_and_in_parts(sizes, lengt
     wide = far._replace(key=far_key.double(), value=far_value.double(), count=count.double())
     SdpaDocument(wide)(DocumentPart(query.double(), key.double(), value.double(), length, window_size), expected)
     out = torch.empty(length, heads, 32, dtype=HALF)
-    AmxDocument(far)(DocumentPart(query, key, value, length, window_size), out)
+    CompiledDocument(far)(DocumentPart(query, key, value, length, window_size), out)
     assert_close(out, expected)
-    in_parts, attend, rows = torch.empty_like(out), AmxDocument(far), 3 * window_size
+    in_parts, attend, rows = torch.empty_like(out), CompiledDocument(far), 3 * window_size
     for start in range(0, length, rows):
         stop = min(start + rows, length)
         reach = slice(max(0, start - window_size), min(stop + window_size, length))
@@ -176,13 +177,13 @@ def test_weights_of_even_slots_are_those_of_their_counts(length, size, sinks, bu
     part = DocumentPart(*(torch.ones(2, length, 32, dtype=HALF) for _ in range(3)), length, 8)
     blocks = part.blocks()
     expected = far_logits(far, far_shares(far, len(blocks), 8), blocks.start, blocks.stop, 8)
-    even = window_amx._even_slots(length, size, lead.shape[1], len(far.count), budget, 8)
+    even = window_compiled._even_slots(length, size, lead.shape[1], len(far.count), budget, 8)
     assert torch.equal(even.count, far.count)
     assert torch.equal(even.logits, expected)
-    assert torch.equal(AmxDocument(far)._logits(part), expected)
+    assert torch.equal(CompiledDocument(far)._logits(part), expected)
     odd = far._replace(count=far.count.clone().index_fill_(0, torch.tensor([0]), 0.0))
     assert torch.equal(
-        AmxDocument(odd)._logits(part), far_logits(odd, far_shares(odd, len(blocks), 8), 0, len(blocks), 8)
+        CompiledDocument(odd)._logits(part), far_logits(odd, far_shares(odd, len(blocks), 8), 0, len(blocks), 8)
     )
 
 
@@ -197,7 +198,7 @@ def test_slots_of_single_tokens(length, weighed, budget):
     mask = torch.arange(length) < torch.tensor([[length], [length // 2]])
     with only(window="single_tokens", attention="sdpa"):
         expected, _ = windowed_attention(*(x.double() for x in heads), pytest.fail, mask=mask, **options)
-    with only(window="single_tokens", attention="amx"):
+    with only(window="single_tokens", attention="compiled"):
         out, _ = windowed_attention(*heads, pytest.fail, mask=mask, **options)
     assert_close(out, expected)
 
@@ -217,25 +218,42 @@ def test_the_layer_takes_it_and_equals_its_float64_twin(layer_kind):
         x[1, 130:] = math.nan
         out = layer.to(HALF)(x.to(HALF), mask)
         alone = layer(x[1:, :130].to(HALF))
-    assert ("attention" if layer_kind is None else "document", "amx") in [choice[:2] for choice in heard]
+    assert ("attention" if layer_kind is None else "document", "compiled") in [choice[:2] for choice in heard]
     text = mask.bool()
     assert (out[text].double() - expected[text]).norm() < 0.02 * expected[text].norm()
     assert_close(alone[0], out[1, :130])
 
 
-def test_who_is_served():
+@pytest.mark.parametrize("units", ["amx", "avx512"])
+def test_who_is_served(units):
     heads = given_heads(40, 50)
-    with machine("amx"):
+    with machine(units):
         for operation in ("attention", "document"):
-            assert taken(operation, AttentionCall(*heads)) == "amx"
+            assert taken(operation, AttentionCall(*heads)) == "compiled"
             assert taken(operation, AttentionCall(*(x.float() for x in heads))) == "sdpa"
             assert taken(operation, AttentionCall(*(x[..., :20] for x in heads))) == "sdpa"
             assert taken(operation, AttentionCall(heads[0][:, :, :3], *heads[1:])) == "sdpa"
-        assert taken("attention", AttentionCall(heads[0].requires_grad_(), *heads[1:])) == "amx_training"
+        assert taken("attention", AttentionCall(heads[0].requires_grad_(), *heads[1:])) == "compiled_training"
         with torch.no_grad():
-            assert taken("attention", AttentionCall(*heads)) == "amx"
+            assert taken("attention", AttentionCall(*heads)) == "compiled"
     with machine(), torch.no_grad():
         assert taken("attention", AttentionCall(*heads)) == "sdpa"
+
+
+@pytest.mark.parametrize(
+    ("multiplies", "tiles", "granted", "units"),
+    [
+        (True, True, True, "amx"),
+        (True, True, False, "avx512"),
+        (True, False, True, "avx512"),
+        (False, False, True, None),
+    ],
+)
+def test_the_best_units_of_a_machine(monkeypatch, multiplies, tiles, granted, units):
+    monkeypatch.setattr(native_library, "native_library", lambda: SimpleNamespace(longform_grants_amx=lambda: granted))
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: multiplies)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
+    assert UNITS_OF_THE_MACHINE.__wrapped__() == units
 
 
 def test_without_a_library_there_are_no_units(monkeypatch):
@@ -245,3 +263,5 @@ def test_without_a_library_there_are_no_units(monkeypatch):
     assert native_library.kernels() == "none"
     monkeypatch.setattr(native_library, "native_library", lambda: "given")
     assert native_library.kernels() == "generic"
+    monkeypatch.setattr(native_library, "best_units", lambda: "avx512")
+    assert native_library.kernels() == "avx512"

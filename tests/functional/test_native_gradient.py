@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kernel_tables import machine, taken
 from torch.nn.functional import scaled_dot_product_attention
 
-from longform.functional.attention import amx as subject
+from longform.functional.attention import compiled as subject
 from longform.functional.attention import slot_attention, usable_slots
 from longform.functional.attention.call import AttentionCall
 from longform.functional.dispatch import listening
@@ -136,13 +136,13 @@ def test_it_has_no_second_derivative():
 def test_where_it_is_taken():
     heads, _ = given_heads(20, 3)
     with machine("amx"):
-        assert taken("attention", AttentionCall(*heads)) == "amx_training"
+        assert taken("attention", AttentionCall(*heads)) == "compiled_training"
         assert taken("attention", AttentionCall(*(x.float() for x in heads))) == "sdpa"
-        assert taken("attention", AttentionCall(*(x.detach() for x in heads))) == "amx"
+        assert taken("attention", AttentionCall(*(x.detach() for x in heads))) == "compiled"
         assert taken("attention", AttentionCall(*(x[..., :31] for x in heads))) == "sdpa"
         assert taken("attention", AttentionCall(heads[0][:, :, :5], *heads[1:])) == "sdpa"
         with torch.no_grad():
-            assert taken("attention", AttentionCall(*heads)) == "amx"
+            assert taken("attention", AttentionCall(*heads)) == "compiled"
     with machine():
         assert taken("attention", AttentionCall(*heads)) == "sdpa"
 
@@ -163,13 +163,13 @@ def test_a_layer_is_trained_through_it():
 
     with machine("amx"), listening() as heard:
         found = gradients(True)
-    assert ("attention", "amx_training") in [choice[:2] for choice in heard]
+    assert ("attention", "compiled_training") in [choice[:2] for choice in heard]
     for name, right in gradients(False).items():
         if name != "key.bias":  # moves all logits alike, so that its gradient is 0
             assert (found[name] - right).norm() < 0.05 * right.norm(), name
     with machine("amx"), listening() as heard, torch.autocast("cpu", dtype=HALF):
         layer.train()(hidden, mask)
-    assert ("attention", "amx_training") not in [choice[:2] for choice in heard]
+    assert ("attention", "compiled_training") not in [choice[:2] for choice in heard]
 
 
 def test_a_document_alone_has_the_gradient_it_has_in_a_batch():

@@ -108,7 +108,7 @@ def test_beside_a_stale_library_slower_paths_serve_after_one_warning(tmp_path: P
 NOTHING = """
 import sys
 import torch
-from longform.functional.attention import amx as attention
+from longform.functional.attention import compiled as attention
 from longform.functional.attention.call import AttentionCall
 from longform.functional.linear import amx_training as linear
 from longform.functional.native import library

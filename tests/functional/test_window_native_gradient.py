@@ -8,7 +8,7 @@ from kernel_tables import machine
 
 from longform.functional import dispatch
 from longform.functional.slots import Memory, divisors, join_slots, make_slots, sink_counts
-from longform.functional.window import amx as window_amx
+from longform.functional.window import compiled as window_compiled
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
 from strategies import generator, normal, seeds
@@ -32,7 +32,7 @@ def heard():
 
 
 def served(heard):
-    return any(choice[:2] == ("window", "amx_training") for choice in heard)
+    return any(choice[:2] == ("window", "compiled_training") for choice in heard)
 
 
 def given_text(lengths, *, heads=3, dim=32, slots=12, width=16, sinks=0, seed=0):
@@ -82,10 +82,10 @@ def test_equals_autograd_in_float64(length, width, dim, heard):
 
 def test_a_text_may_be_longer_than_what_a_query_sees(heard, monkeypatch):
     """Only the window's keys and the slots count against the kernels' limit."""
-    limit = window_amx.FEW_SEEN._replace(holds=lambda call: 3 * call.window + call.memory.key.shape[2] <= 128)
+    limit = window_compiled.FEW_SEEN._replace(holds=lambda call: 3 * call.window + call.memory.key.shape[2] <= 128)
     tables = dispatch.OPERATIONS["window"]
     kernels = [
-        kernel._replace(needs=tuple(limit if need is window_amx.FEW_SEEN else need for need in kernel.needs))
+        kernel._replace(needs=tuple(limit if need is window_compiled.FEW_SEEN else need for need in kernel.needs))
         for kernel in tables
     ]
     monkeypatch.setitem(dispatch.OPERATIONS, "window", tuple(kernels))

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from longform.functional import dispatch
-from longform.functional.attention import amx, bmm, formula
+from longform.functional.attention import bmm, compiled, formula
 from longform.functional.attention.call import NO_BIAS, WHOLE_TILES, AttentionCall
+from longform.functional.attention.compiled import ENOUGH_QUERIES, FEW_KEYS, FEW_TRAINED_KEYS
 from longform.functional.conditions import (
-    AMX,
     BFLOAT16,
     EAGER,
     GRADIENT,
@@ -23,6 +23,7 @@ from longform.functional.conditions import (
     NO_GRADIENT,
     PLAIN,
     SLOW_SDPA,
+    UNITS,
 )
 from longform.functional.dispatch import Kernel
 
@@ -41,8 +42,12 @@ def _formula(call: AttentionCall) -> Tensor:
 
 ATTENTION = dispatch.operation(
     "attention",
-    Kernel("amx", amx.infer, (*INFERENCE, NO_DISTANCES, WHOLE_TILES, amx.ENOUGH_QUERIES, amx.FEW_KEYS, LIBRARY, AMX)),
-    Kernel("amx_training", amx.train, (*TRAINING, WHOLE_TILES, amx.ENOUGH_QUERIES, amx.FEW_TRAINED_KEYS, LIBRARY, AMX)),
+    Kernel(
+        "compiled", compiled.infer, (*INFERENCE, NO_DISTANCES, WHOLE_TILES, ENOUGH_QUERIES, FEW_KEYS, LIBRARY, UNITS)
+    ),
+    Kernel(
+        "compiled_training", compiled.train, (*TRAINING, WHOLE_TILES, ENOUGH_QUERIES, FEW_TRAINED_KEYS, LIBRARY, UNITS)
+    ),
     Kernel("bmm", bmm.infer, (*INFERENCE, SLOW_SDPA)),
     Kernel("bmm_training", bmm.train, (*TRAINING, SLOW_SDPA)),
     Kernel("sdpa", _sdpa),

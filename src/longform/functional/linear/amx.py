@@ -25,7 +25,7 @@ SETS = 1024  # rows of so many features, or twice, thrice as many, begin in two 
 def fits(weight: Tensor) -> bool:
     """Whether the kernel takes such a weight (F, D), and this machine has its units."""
     taken = weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and weight.numel() > 0
-    return taken and not any(size % TILE_MULTIPLE for size in weight.shape) and best_units() is not None
+    return taken and not any(size % TILE_MULTIPLE for size in weight.shape) and best_units() == "amx"
 
 
 def tiled(weight: Tensor) -> Tensor:

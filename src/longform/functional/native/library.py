@@ -13,6 +13,7 @@ from torch import Tensor
 
 from longform.functional.native.jobs import JOBS, ROWS, TILED, VERSION, Heads, Job, MeanJob, NormJob, digest
 
+UNITS, PORTABLE = ("amx", "avx512"), "portable"  # what tiled kernels are compiled for; loops for any machine
 LINE = 64  # bytes of a cache line, where rows of tiles begin
 KEPT = 2**26  # bytes of workspace that a thread holds on to at most
 
@@ -44,7 +45,7 @@ def _declare(library: ctypes.CDLL) -> None:
     if list((ctypes.c_int64 * len(wanted)).in_dll(library, "longform_built_for")) != wanted:
         raise ValueError("it was built from other sources")
     library.longform_grants_amx.restype = ctypes.c_int
-    for (job, name), units in product(TILED.items(), ("amx", "portable")):
+    for (job, name), units in product(TILED.items(), (*UNITS, PORTABLE)):
         kernel, workspace = library[f"longform_{name}_{units}"], library[f"longform_{name}_workspace_{units}"]
         kernel.argtypes = workspace.argtypes = [ctypes.POINTER(job)]
         kernel.restype, workspace.restype = None, ctypes.c_int64
@@ -55,15 +56,17 @@ def _declare(library: ctypes.CDLL) -> None:
 
 @cache
 def best_units() -> str | None:
-    """The units of this machine that tiled kernels are written for: "amx", or None."""
+    """The best units of this machine that tiled kernels are written for: of ``UNITS``, or None."""
     library = native_library()
-    if library is None or not torch.cpu._is_amx_tile_supported() or not torch.cpu._is_avx512_bf16_supported():
+    if library is None or not torch.cpu._is_avx512_bf16_supported():
         return None
-    return "amx" if library.longform_grants_amx() else None
+    return "amx" if torch.cpu._is_amx_tile_supported() and library.longform_grants_amx() else "avx512"
 
 
 def kernels() -> str:
-    """What was compiled and serves by itself: "amx" (all kernels), "generic" (those that need no AMX) or "none"."""
+    """What was compiled and serves by itself: "amx" (all kernels), "avx512" (those of attention, and those that need no
+    units), "generic" (the latter) or "none".
+    """
     return best_units() or ("none" if native_library() is None else "generic")
 
 
@@ -74,7 +77,7 @@ def run(job: Job) -> None:
     if isinstance(job, MeanJob | NormJob):
         _function(f"longform_{ROWS[type(job)]}")(given)
         return
-    name, units = TILED[type(job)], best_units() or "portable"
+    name, units = TILED[type(job)], best_units() or PORTABLE
     job.workspace_bytes = _function(f"longform_{name}_workspace_{units}")(given)
     workspace = _workspace(job.threads * job.workspace_bytes + LINE)
     job.workspace = -(-workspace.data_ptr() // LINE) * LINE

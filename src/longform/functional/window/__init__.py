@@ -14,10 +14,9 @@ from torch import Tensor
 
 from longform.functional import dispatch
 from longform.functional.attention import Weighted
-from longform.functional.attention.amx import ENOUGH_QUERIES, FEW_KEYS
 from longform.functional.attention.call import WHOLE_TILES, AttentionCall
+from longform.functional.attention.compiled import ENOUGH_QUERIES, FEW_KEYS
 from longform.functional.conditions import (
-    AMX,
     BFLOAT16,
     EAGER,
     GRADIENT,
@@ -29,11 +28,11 @@ from longform.functional.conditions import (
     ON_CUDA,
     PLAIN,
     SLOW_SDPA,
+    UNITS,
 )
 from longform.functional.dispatch import Kernel
 from longform.functional.slots import Memory
 from longform.functional.window import flex, formula, sdpa_training, single_tokens
-from longform.functional.window.amx import FEW_SEEN, AmxDocument, train
 from longform.functional.window.bmm import BmmDocument
 from longform.functional.window.call import (
     RIGHT_PADDED,
@@ -43,11 +42,12 @@ from longform.functional.window.call import (
     WHOLE_TEXT,
     WindowCall,
 )
+from longform.functional.window.compiled import FEW_SEEN, CompiledDocument, train
 from longform.functional.window.document import DocumentAttention, DocumentPart, blank_padding, far_slots
 from longform.functional.window.sdpa_inference import SdpaDocument
 
 INFERENCE = (WHOLE_TEXT, NO_DROPOUT, ON_CPU, EAGER, NO_GRADIENT)
-AMX_TRAINING = (
+COMPILED_TRAINING = (
     WHOLE_TEXT, NO_DROPOUT, NO_DISTANCES, BFLOAT16, EAGER, PLAIN, GRADIENT, WHOLE_TILES, ENOUGH_QUERIES, FEW_SEEN,
     RIGHT_PADDED,
 )  # fmt: skip
@@ -92,13 +92,17 @@ WINDOW = dispatch.operation(
     Kernel(
         "flex", flex.attend, (WHOLE_TEXT, NO_DROPOUT, NO_DISTANCES, ON_CUDA, flex.TAKEN, flex.COMPILES, flex.TRITON)
     ),
-    Kernel("amx_training", train, (*AMX_TRAINING, LIBRARY, AMX)),
+    Kernel("compiled_training", train, (*COMPILED_TRAINING, LIBRARY, UNITS)),
     Kernel("sdpa_training", sdpa_training.attend, (NO_DROPOUT, NO_DISTANCES, ON_CPU, EAGER, SOME_TEXT)),
     Kernel("formula", _formula),
 )
 DOCUMENT = dispatch.operation(
     "document",
-    Kernel("amx", AmxDocument, (NO_DISTANCES, BFLOAT16, PLAIN, WHOLE_TILES, ENOUGH_QUERIES, FEW_KEYS, LIBRARY, AMX)),
+    Kernel(
+        "compiled",
+        CompiledDocument,
+        (NO_DISTANCES, BFLOAT16, PLAIN, WHOLE_TILES, ENOUGH_QUERIES, FEW_KEYS, LIBRARY, UNITS),
+    ),
     Kernel("bmm", BmmDocument, (NO_DISTANCES, BFLOAT16, PLAIN, SLOW_SDPA)),
     Kernel("sdpa", SdpaDocument),
 )

@@ -1,5 +1,5 @@
 """The window and the memory in one softmax by the compiled kernels of csrc/attention.c and attention_gradient.c, with
-AMX.
+AMX or AVX512-bf16.
 
 Slots that a block does not see cost nothing. In training the backward pass forms the weights of a block again from its
 logits and each query's total, and the gradients of keys gather in the cache while their block is in reach; a head of a
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from longform.functional.attention.amx import MOST_TRAINED_KEYS, add_bias, give_heads, like_queries, new_job
+from longform.functional.attention.compiled import MOST_TRAINED_KEYS, add_bias, give_heads, like_queries, new_job
 from longform.functional.conditions import is_plain
 from longform.functional.dispatch import Condition
 from longform.functional.native.jobs import AttentionGradientJob, AttentionJob, contiguous_rows, pointer
@@ -40,7 +40,7 @@ FEW_SEEN = Condition(
 )
 
 
-class AmxDocument(DocumentAttention):
+class CompiledDocument(DocumentAttention):
     """A document by the kernel."""
 
     def __call__(self, part: DocumentPart, out: Tensor) -> None:
@@ -88,10 +88,12 @@ def train(call: WindowCall) -> Tensor:
     memory = call.memory
     if not all(is_plain(x, call.query.dtype) for x in (memory.key, memory.value)):
         return NotImplemented
-    return AmxWindow.apply(*call.tensors, memory.key, memory.value, call.far, call.head_bias, call.lengths, call.window)
+    return CompiledWindow.apply(
+        *call.tensors, memory.key, memory.value, call.far, call.head_bias, call.lengths, call.window
+    )
 
 
-class AmxWindow(torch.autograd.Function):
+class CompiledWindow(torch.autograd.Function):
     """query, key, value (B, h, n, d), memory (B, h, S, d), ``far`` float32 (B, b, S), ``bias`` float32 (h).
 
     ``lengths``: tokens of each document, the others being padding on its right.

@@ -1,0 +1,2 @@
+#define USE_AVX512
+#include "linear.c"
