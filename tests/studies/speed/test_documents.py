@@ -46,6 +46,17 @@ def test_longforms_beside_chunks(bert_folder: Path, longform_folder: Path, tmp_p
         measure_documents(TEXTS, bert_folder, {}, tmp_path, **options | {"only": ["windows"]})
 
 
+def test_a_longform_that_would_cut_a_document_is_not_timed(
+    bert_folder: Path, longform_folder: Path, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"threads": [1], "repeats": 1, "only": ["Longform, own"], "tell": lambda said: None}
+    texts = [*TEXTS, "near " * 5000]
+    found = measure_documents(texts, bert_folder, {"own": longform_folder}, tmp_path, **options)
+    own = next(record.metrics for record in found if record.settings["reading"] == "Longform, own, float32")
+    limit = Encoder.from_pretrained(longform_folder).limit
+    assert own["missing"].startswith(f"takes {limit:,} tokens, and the longest document has 5,002: convert it")
+
+
 def test_a_wrong_reading_is_not_timed(bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readings, "in_one_piece", lambda folder, texts: np.zeros((len(texts), 24), np.float32))
     options: dict[str, Any] = {"threads": [1], "repeats": 1, "only": ["Longform, pure mean"], "tell": lambda said: None}

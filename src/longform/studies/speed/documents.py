@@ -19,6 +19,7 @@ from longform.data.bundled import licence_documents
 from longform.data.special_tokens import content_ids
 from longform.errors import ConfigurationError, LongformError
 from longform.functional.conditions import native_bfloat16
+from longform.inference.encoders import Encoder
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS
 from longform.runs.records import Record, append_records, read_records
 from longform.studies.speed.measuring import alternate, paired_ratio, spread
@@ -96,6 +97,7 @@ def _measure(
         tell(f"checking {reading.name}, {settings['threads']} threads")
         try:
             encoder = reading.open(settings["threads"])
+            _check_room(reading, encoder, settings["longest"])
             cosines[reading.name] = reading.check(encoder, texts[:CHECKED], batch_tokens)
         except (LongformError, RuntimeError, ImportError) as error:
             failed(reading.name, error)
@@ -103,6 +105,15 @@ def _measure(
             actions[reading.name] = partial(reading.vectors, encoder, texts, batch_tokens)
     seconds = alternate(actions, dict.fromkeys(actions, repeats), tell, failed=failed)
     return [_record(reading, seconds, settings, cosines, missing) for reading in readings]
+
+
+def _check_room(reading: Reading, encoder: Encoder, longest: int) -> None:
+    """Raise ConfigurationError where the longest document would be cut: what is not read takes no time."""
+    if reading.strategy == "whole" and encoder.limit < longest:
+        raise ConfigurationError(
+            f"takes {encoder.limit:,} tokens, and the longest document has {longest:,}: convert it for more, or leave "
+            "that document out"
+        )
 
 
 def _record(
