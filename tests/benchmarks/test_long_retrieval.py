@@ -94,7 +94,10 @@ def test_a_point_has_the_quality_of_its_model(tmp_path: Path) -> None:
         read("Longform, pure mean, float32", 9.0), read("chunks, OpenVINO", 5.0, threads=2),
     ]  # fmt: skip
     every = [*RETRIEVAL, *documents]
-    assert points(every) == {"chunks, OpenVINO": (3.0, 50.0), "Longform, window 64, float32": (2.0, 51.0)}
+    chunks = "original, chunks averaged"
+    assert points(every) == {(chunks, "OpenVINO"): (3.0, 50.0), ("window 64", "Longform float32"): (2.0, 51.0)}
+    every.append(retrieval("original aligned on meetings, chunks averaged", [70.0]))
+    assert points(every)["original aligned on meetings, chunks averaged", "OpenVINO"] == (3.0, 70.0)
     assert draw(every, tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 1000
     assert not draw(documents, tmp_path / "b.png")
