@@ -29,7 +29,7 @@ def points(records: Sequence[Record], *, data: str = DATA, threads: int = 1) -> 
         record.settings["contender"]: record.metrics["ndcg_at_10"]
         for record in records if record.name == "long_retrieval" and record.settings["data"] == data
     }  # fmt: skip
-    found: dict[Point, tuple[float, float]] = {}
+    found: dict[Point, Any] = {}
     for record in records:
         if record.name != "documents" or record.settings["threads"] != threads or record.metrics["missing"]:
             continue
