@@ -15,7 +15,7 @@ def test_it_says_what_there_is_and_what_serves(capsys: pytest.CaptureFixture[str
         assert f"\n{line}" in shown
     assert "\n    train      ready\n" in shown
     assert "\nattention: sdpa" in shown
-    assert "    not amx: needs bfloat16 tensors" in shown
+    assert "    not compiled: needs bfloat16 tensors" in shown
 
 
 def test_a_model_of_ones_own(longform_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
