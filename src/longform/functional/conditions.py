@@ -124,8 +124,8 @@ NO_DROPOUT = Condition("no dropout", lambda call: call.dropout == 0.0)
 BFLOAT16 = Condition("bfloat16 tensors", _is_bfloat16)
 LIBRARY = Condition("compiled kernels", lambda call: native_library() is not None, of_machine=True)
 AMX = Condition("a CPU with AMX", lambda call: best_units() == "amx", for_speed=True, of_machine=True)
-UNITS = Condition(
-    "a CPU with AVX512-bf16, or AMX beside it", lambda call: best_units() is not None, for_speed=True, of_machine=True
+AVX512_BF16 = Condition(  # which every CPU with AMX has
+    "a CPU with AVX512-bf16", lambda call: best_units() is not None, for_speed=True, of_machine=True
 )
 SLOW_SDPA = Condition(
     "a CPU with AVX512-bf16 and without AMX", lambda call: has_slow_sdpa(), for_speed=True, of_machine=True

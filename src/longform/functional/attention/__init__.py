@@ -14,6 +14,7 @@ from longform.functional.attention import bmm, compiled, formula
 from longform.functional.attention.call import NO_BIAS, WHOLE_TILES, AttentionCall
 from longform.functional.attention.compiled import ENOUGH_QUERIES, FEW_KEYS, FEW_TRAINED_KEYS
 from longform.functional.conditions import (
+    AVX512_BF16,
     BFLOAT16,
     EAGER,
     GRADIENT,
@@ -23,7 +24,6 @@ from longform.functional.conditions import (
     NO_GRADIENT,
     PLAIN,
     SLOW_SDPA,
-    UNITS,
 )
 from longform.functional.dispatch import Kernel
 
@@ -43,10 +43,14 @@ def _formula(call: AttentionCall) -> Tensor:
 ATTENTION = dispatch.operation(
     "attention",
     Kernel(
-        "compiled", compiled.infer, (*INFERENCE, NO_DISTANCES, WHOLE_TILES, ENOUGH_QUERIES, FEW_KEYS, LIBRARY, UNITS)
+        "compiled",
+        compiled.infer,
+        (*INFERENCE, NO_DISTANCES, WHOLE_TILES, ENOUGH_QUERIES, FEW_KEYS, LIBRARY, AVX512_BF16),
     ),
     Kernel(
-        "compiled_training", compiled.train, (*TRAINING, WHOLE_TILES, ENOUGH_QUERIES, FEW_TRAINED_KEYS, LIBRARY, UNITS)
+        "compiled_training",
+        compiled.train,
+        (*TRAINING, WHOLE_TILES, ENOUGH_QUERIES, FEW_TRAINED_KEYS, LIBRARY, AVX512_BF16),
     ),
     Kernel("bmm", bmm.infer, (*INFERENCE, SLOW_SDPA)),
     Kernel("bmm_training", bmm.train, (*TRAINING, SLOW_SDPA)),

@@ -1,6 +1,6 @@
 """Attention as two matrix products and a softmax, some queries at a time, for bfloat16 on a CPU without AMX.
 
-It serves what compiled.py does not take: where that was not compiled, and heads that are no multiple of 32 wide.
+It serves where compiled.py was not compiled, and what that does not take, such as heads no multiple of 32 wide.
 
 torch's fused attention multiplies bfloat16 at the speed of float32 where the CPU has AVX512-bf16 but no AMX; plain
 products there are three times as fast. Measured on one core of a Zen 4, 2,048 queries, 256 keys, 12 heads of 64: 23 ms

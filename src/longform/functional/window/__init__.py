@@ -17,6 +17,7 @@ from longform.functional.attention import Weighted
 from longform.functional.attention.call import WHOLE_TILES, AttentionCall
 from longform.functional.attention.compiled import ENOUGH_QUERIES, FEW_KEYS
 from longform.functional.conditions import (
+    AVX512_BF16,
     BFLOAT16,
     EAGER,
     GRADIENT,
@@ -28,7 +29,6 @@ from longform.functional.conditions import (
     ON_CUDA,
     PLAIN,
     SLOW_SDPA,
-    UNITS,
 )
 from longform.functional.dispatch import Kernel
 from longform.functional.slots import Memory
@@ -92,7 +92,7 @@ WINDOW = dispatch.operation(
     Kernel(
         "flex", flex.attend, (WHOLE_TEXT, NO_DROPOUT, NO_DISTANCES, ON_CUDA, flex.TAKEN, flex.COMPILES, flex.TRITON)
     ),
-    Kernel("compiled_training", train, (*COMPILED_TRAINING, LIBRARY, UNITS)),
+    Kernel("compiled_training", train, (*COMPILED_TRAINING, LIBRARY, AVX512_BF16)),
     Kernel("sdpa_training", sdpa_training.attend, (NO_DROPOUT, NO_DISTANCES, ON_CPU, EAGER, SOME_TEXT)),
     Kernel("formula", _formula),
 )
@@ -101,7 +101,7 @@ DOCUMENT = dispatch.operation(
     Kernel(
         "compiled",
         CompiledDocument,
-        (NO_DISTANCES, BFLOAT16, PLAIN, WHOLE_TILES, ENOUGH_QUERIES, FEW_KEYS, LIBRARY, UNITS),
+        (NO_DISTANCES, BFLOAT16, PLAIN, WHOLE_TILES, ENOUGH_QUERIES, FEW_KEYS, LIBRARY, AVX512_BF16),
     ),
     Kernel("bmm", BmmDocument, (NO_DISTANCES, BFLOAT16, PLAIN, SLOW_SDPA)),
     Kernel("sdpa", SdpaDocument),

@@ -1,5 +1,6 @@
-"""A document's window and memory in one softmax, by plain products, for bfloat16 on a CPU without AMX, where
-compiled.py was not compiled or does not take the heads.
+"""A document's window and memory in one softmax, by plain products, for bfloat16 on a CPU without AMX.
+
+It serves where compiled.py was not compiled, and what that does not take, such as heads no multiple of 32 wide.
 
 The keys that a block of queries sees, its neighbours and the slots out of their reach, change little from block to
 block, and their order does not matter to a softmax: tokens that come into reach are written over those that leave it,
