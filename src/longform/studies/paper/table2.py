@@ -40,7 +40,7 @@ class Table2Scale:
     epochs: float
     learning_rate: float
     batch_size: int = 16
-    healing: int = 500_000
+    healing: int = 3_000_000
     tokens_per_forward: int = 8192
 
     def cut_at(self, lengths: Sequence[int]) -> "Table2Scale":
