@@ -195,6 +195,7 @@ def test_initial_weights_are_shared_by_name(tiny_tokenizer: Any) -> None:
 def test_the_validation_set_does_not_follow_the_seed(texts: list[str]) -> None:
     one, other = (_run(texts, replace(SETTINGS, max_steps=1, seed=seed)) for seed in (0, 1))
     assert one.unigram_loss == other.unigram_loss
+    assert one.bigram_loss == other.bigram_loss < one.unigram_loss
     assert one.curve[0]["loss"] != other.curve[0]["loss"]
 
 
@@ -272,6 +273,7 @@ def test_a_streams_frequencies_are_those_around_the_hidden_tokens(texts: list[st
     counts = np.bincount(held, minlength=len(tiny_tokenizer)) - np.bincount(hidden, minlength=len(tiny_tokenizer))
     share = (counts + 1) / (counts.sum() + len(counts))
     assert found.unigram_loss == pytest.approx(-np.log(share[hidden]).mean())
+    assert found.bigram_loss is None  # nothing is counted
 
 
 def test_a_run_killed_before_its_steps_are_known_says_everything_once(

@@ -88,6 +88,7 @@ def _chosen(settings: Any, parsed: Any, prefix: str = "") -> dict[str, Any]:
 def run(settings: Any) -> None:
     """Pre-train, save, and say how well the model fills in hidden tokens."""
     from longform.errors import ConfigurationError
+    from longform.training.counted_losses import counted_losses
     from longform.training.presets import load_preset
     from longform.training.pretraining import pretrain
     from longform.training.pretraining_model import full_attention_twin
@@ -112,7 +113,8 @@ def run(settings: Any) -> None:
     )  # fmt: skip
     print(f"trained  {result.steps:,} steps, {result.tokens:,} tokens, {result.model.num_parameters():,} parameters")
     print(f"measured loss {result.validation_loss:.4f} nats a hidden token, perplexity {result.perplexity:.2f}")
-    print(f"         predicting frequencies alone: {result.unigram_loss:.4f}")
+    for said, loss in counted_losses(vars(result)).items():
+        print(f"         {said}: {loss:.4f}")
     print(f"saved    {settings.output} (README.md, report.html, records.jsonl, learning_curve.png)")
     print_next(command("finetune", settings.output, "labelled.jsonl", "--output", "classifier"))
 

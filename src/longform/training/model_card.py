@@ -10,6 +10,7 @@ from typing import Any
 import longform
 from longform.runs.model_card import architecture
 from longform.runs.page import Block, Code, Heading, Table, facts_table
+from longform.training.counted_losses import counted_losses
 
 USE = """from transformers import pipeline
 
@@ -27,7 +28,7 @@ def described_model(
 ) -> list[Block]:
     """Everything below the title, from a run's records (``run``: its first, ``last``: its last validation)."""
     ours = f"this model, after {last['step']:,} steps ({last['tokens']:,} tokens)"
-    losses = {ours: last["loss"], "predicting frequencies alone": run["unigram_loss"]}
+    losses = {ours: last["loss"], **counted_losses(run)}
     rows = [[name, f"{loss:.4f}", f"{math.exp(loss):.2f}"] for name, loss in losses.items()]
     return [
         f"A masked-language model trained from scratch with Longform {longform.__version__}. It fills in hidden "

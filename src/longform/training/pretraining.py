@@ -46,8 +46,9 @@ class PretrainingResult:
     """What came of it: the model after its last step, and how well it fills in the fixed masked validation set.
 
     ``validation_loss``: nats a hidden token, ``perplexity`` its exponential; ``unigram_loss``: what predicting
-    frequencies alone would lose on the same tokens. ``curve``: rows with step, tokens, loss, perplexity, quarters (the
-    loss in each quarter of a block) and seconds.
+    frequencies alone would lose on the same tokens, ``bigram_loss``: predicting each from the token before it (None
+    where the corpus is streamed). ``curve``: rows with step, tokens, loss, perplexity, quarters (the loss in each
+    quarter of a block) and seconds.
     ``steps``: optimiser steps, ``tokens``: of text over all processes, ``seconds``: wall-clock time of this call.
     """
 
@@ -56,6 +57,7 @@ class PretrainingResult:
     validation_loss: float
     perplexity: float
     unigram_loss: float
+    bigram_loss: float | None
     curve: list[dict[str, Any]]
     steps: int
     tokens: int
@@ -120,8 +122,9 @@ def pretrain(
     curve, end = run.records.of("validation"), run.records.last("end") or {}
     first = run.records.last("run") or {}
     return PretrainingResult(
-        job.model, reader.tokenizer, curve[-1]["loss"], curve[-1]["perplexity"], first["unigram_loss"], curve,
-        steps=end["step"], tokens=end["tokens"], seconds=time.perf_counter() - began, records=run.records.rows,
+        job.model, reader.tokenizer, curve[-1]["loss"], curve[-1]["perplexity"], first["unigram_loss"],
+        first.get("bigram_loss"), curve, steps=end["step"], tokens=end["tokens"],
+        seconds=time.perf_counter() - began, records=run.records.rows,
         folder=None if output is None else Path(output).expanduser(),
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from longform.data.packing import DOCUMENTS, BlockFrame, Blocks
 from longform.data.special_tokens import special_tokens
 from longform.data.token_store import Corpus, CorpusTexts, TokenStore, tokenized
 from longform.errors import ConfigurationError, DataError
+from longform.training.counted_losses import bigram_loss, unigram_loss, unigram_shares
 from longform.training.crops import check_repeatable, taken
 from longform.training.masking import (
     FIXED,
@@ -177,8 +178,9 @@ class PretrainingData:
     """Batches (``steps``) and the validation set (``validation``) of a run; this is process ``rank`` of ``processes``.
 
     ``corpus``: a tokenised corpus on the disk, or documents that are tokenised as they are read. ``validation``: text
-    to measure on; default: a part of the corpus, held out. ``unigram_loss``: validation loss, in nats a token, of a
-    model that predicts every token by its frequency alone: what a trained model has to be below.
+    to measure on; default: a part of the corpus, held out. ``unigram_loss``, ``bigram_loss``: validation loss, in nats
+    a token, of predicting every token by its frequency alone, and by the token before it (None for a stream, of which
+    nothing is counted): what a trained model has to be below.
 
     Raises ConfigurationError (sizes, a tokenizer without mask), DataError (a corpus smaller than one step).
     """
@@ -203,17 +205,20 @@ class PretrainingData:
         self.corpus_documents: int | None = None
         self.supply: Supply
         if isinstance(corpus, TokenStore):
-            held, counts = self._read_store(corpus, validation)
+            held, counts, counted = self._read_store(corpus, validation)
         else:
-            held, counts = self._read_stream(corpus, validation), None
+            held, counts, counted = self._read_stream(corpus, validation), None, None
         self.validation_tokens = int(held.store.lengths()[held.documents].sum())
         self.validation = fixed_masked_set(held, self._hiding(*STANDARD), blocks_at_once=self.at_once)
         if not self.validation:
             raise DataError("no text to measure on: give more documents, or a validation text of their own")
         if counts is None:  # a stream: frequencies in the validation text, without the tokens to predict
             counts = np.bincount(held.store.tokens, minlength=len(tokenizer))
-            counts = counts - np.bincount(self._tokens_to_predict(), minlength=len(tokenizer))
-        self.unigram_loss = self._unigram_loss(counts)
+            for part in self.validation:
+                counts = counts - np.bincount(part.labels.numpy(), minlength=len(tokenizer))
+        shares = unigram_shares(counts)
+        self.unigram_loss = unigram_loss(shares, self.validation)
+        self.bigram_loss = None if counted is None else bigram_loss(shares, *counted, self.validation)
 
     def _hiding(self, fraction: float, mask_share: float, random_share: float) -> Hiding:
         return Hiding(
@@ -225,8 +230,10 @@ class PretrainingData:
         packing = self.settings.packing
         return Blocks(store, documents, self.frame, length=self.length, packing=packing, keep_rest=keep_rest)
 
-    def _read_store(self, store: TokenStore, validation: TokenStore | None) -> tuple[Blocks, np.ndarray]:
-        """Make the supply; the validation blocks, and how often each token occurs in the corpus."""
+    def _read_store(
+        self, store: TokenStore, validation: TokenStore | None
+    ) -> tuple[Blocks, np.ndarray, tuple[TokenStore, np.ndarray]]:
+        """Make the supply; the validation blocks, how often each token occurs, and store and documents to train on."""
         counts = np.bincount(store.tokens, minlength=len(self.tokenizer))
         if validation is None:
             split = split_documents(store, self.settings.validation_tokens)
@@ -240,7 +247,7 @@ class PretrainingData:
             raise DataError(too_small(len(blocks), tokens, self.step_blocks, self.length))
         self.corpus_tokens, self.corpus_documents = int(counts.sum()), len(store.ends)
         self.supply = CachedSupply(blocks, self.settings.seed)
-        return held, counts
+        return held, counts, (split.store, split.train)
 
     def _read_stream(self, corpus: Corpus, validation: TokenStore | None) -> Blocks:
         """Make the supply; the validation blocks. Raises DataError where the rest of the stream fills no step."""
@@ -263,14 +270,6 @@ class PretrainingData:
             raise DataError(f"{error}. The first {held} are held out to measure on: {way}") from error
         return self._blocks(validation, np.arange(len(validation.ends)), keep_rest=True)
 
-    def _tokens_to_predict(self) -> np.ndarray:
-        """The hidden ids of the validation set."""
-        return np.concatenate([part.labels.numpy() for part in self.validation])
-
-    def _unigram_loss(self, counts: np.ndarray) -> float:
-        share = (counts + 1.0) / (counts.sum() + len(counts))  # add-one smoothing
-        return float(-np.log(share[self._tokens_to_predict()]).mean())
-
     def facts(self) -> dict[str, Any]:
         """Facts about the data for the records; tokens without special ones, None where a stream does not tell."""
         return {
@@ -278,7 +277,7 @@ class PretrainingData:
             "blocks": self.supply.blocks, "length": self.length, "tokens_per_step": self.step_tokens,
             "validation_tokens": self.validation_tokens,
             "validation_hidden_tokens": int(sum(part.weight for part in self.validation)),
-            "unigram_loss": self.unigram_loss,
+            "unigram_loss": self.unigram_loss, "bigram_loss": self.bigram_loss,
         }  # fmt: skip
 
     def steps_of_one_pass(self) -> int:

@@ -8,6 +8,7 @@ from longform.runs.files import write_text
 from longform.runs.model_card import model_card
 from longform.runs.page import Heading, Picture, facts_table, write_page
 from longform.runs.pictures import finish, picture
+from longform.training.counted_losses import counted_losses
 from longform.training.model_card import described_model, title_of
 
 CURVE = "learning_curve.png"
@@ -32,10 +33,10 @@ def write_report(
 
 
 def draw_curve(records: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Training and validation loss against optimiser steps, and the loss of predicting frequencies alone."""
+    """Training and validation loss against optimiser steps, and what counting alone loses."""
     train = [row for row in records if row["event"] == "train"]
     measured = [row for row in records if row["event"] == "validation"]
-    unigram, last = next(row["unigram_loss"] for row in records if row["event"] == "run"), measured[-1]
+    run, last = next(row for row in records if row["event"] == "run"), measured[-1]
     title = f"Validation loss {last['loss']:.3f} (perplexity {last['perplexity']:.1f}) at step {last['step']:,}"
     with picture(path, 7.2, 4.4) as axes:
         for rows, style in (
@@ -43,5 +44,6 @@ def draw_curve(records: Sequence[Mapping[str, Any]], path: Path) -> None:
             (measured, {"color": "tab:orange", "marker": "o", "label": "validation (fixed hidden tokens)"}),
         ):
             axes.plot([row["step"] for row in rows], [row["loss"] for row in rows], **style)
-        axes.axhline(unigram, color="tab:gray", linestyle="--", label=f"predicting frequencies alone ({unigram:.2f})")
+        for (said, loss), style in zip(counted_losses(run).items(), ("--", ":"), strict=False):
+            axes.axhline(loss, color="tab:gray", linestyle=style, label=f"{said} ({loss:.2f})")
         finish(axes, title, "optimiser steps", "masked-language loss (nats a hidden token)")

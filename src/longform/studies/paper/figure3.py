@@ -21,7 +21,7 @@ from longform.training.processes import current_process
 from longform.training.run_folder import read_run
 
 NAME = "pretraining"  # of the records
-UNITS = {"loss": "nats", "unigram_loss": "nats", "seconds": "s"}
+UNITS = {"loss": "nats", "unigram_loss": "nats", "bigram_loss": "nats", "seconds": "s"}
 TRAININGS, CACHE, IDENTITY = "trainings", "cache", "reproduce.json"
 WEIGHTS = "model.safetensors"
 GOES_ON = 1000  # added to the seed of what goes on from a twin, which has seen the batches of the seed itself
@@ -127,6 +127,7 @@ class Training:
         )  # fmt: skip
         metrics = {
             "loss": done.validation_loss, "perplexity": done.perplexity, "unigram_loss": done.unigram_loss,
+            "bigram_loss": done.bigram_loss,
             "parameters": done.model.num_parameters(), "tokens": done.tokens, "steps": done.steps,
             "seconds": done.curve[-1]["seconds"], "quarters": done.curve[-1]["quarters"],
         }  # fmt: skip

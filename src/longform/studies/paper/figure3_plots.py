@@ -49,9 +49,14 @@ def _marks(axes: Any, group: Sequence[Finished], colour: str, place: int) -> Non
 
 
 def _finish_curves(axes: Any, finished: Sequence[Finished], *, from_twin: bool) -> None:
-    unigram = max(one.row["metrics"]["unigram_loss"] for one in finished)
-    level = math.exp(unigram)
+    metrics = [one.row["metrics"] for one in finished]
+    level = math.exp(max(one["unigram_loss"] for one in metrics))
     axes.axhline(level, color="tab:gray", linestyle="--", label=f"predicting frequencies ({level:,.0f})")
+    if bigrams := [one["bigram_loss"] for one in metrics if one.get("bigram_loss") is not None]:
+        counted = math.exp(max(bigrams))
+        axes.axhline(
+            counted, color="tab:gray", linestyle=":", label=f"predicting from the token before ({counted:,.0f})"
+        )
     later = [row["perplexity"] for one in finished for row in one.kept if row["step"] > 0 or from_twin]
     counts = Counter(one.record.settings["curve"] for one in finished).values()
     several = f"mean of {'up to ' * (len(set(counts)) > 1)}{max(counts)} seeds, range shaded"

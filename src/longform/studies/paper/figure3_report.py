@@ -19,8 +19,8 @@ CURVES, PICTURE = "curves.jsonl", "figure3.png"
 NEARLY, ALIKE = 1.05, 1.02  # how much larger a loss may be
 LEARNED = 1.0  # nats below predicting frequencies, from which on attention has had something to do
 HEADS = [
-    "model", "n", "k", "parameters", "validation loss, nats", "perplexity", "below frequencies, nats", "loss / twin's",
-    "seeds", "minutes",
+    "model", "n", "k", "parameters", "validation loss, nats", "perplexity", "below frequencies, nats",
+    "below bigrams, nats", "loss / twin's", "seeds", "minutes",
 ]  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def final_values(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
                 settings["label"], f"{settings['n']:,}", "–" if settings["k"] is None else str(settings["k"]),
                 f"{metrics[0]['parameters']:,}", mean_and_spread(losses, ".4f"),
                 mean_and_spread([math.exp(loss) for loss in losses], ".2f"),
-                f"{min(one['unigram_loss'] - one['loss'] for one in metrics):.2f}",
+                _least_below("unigram_loss", metrics), _least_below("bigram_loss", metrics),
                 _shown(ratios[curve], of_itself=curve.endswith("full")), str(len(losses)),
                 f"{sum(one['seconds'] for one in metrics) / 60 / len(metrics):.1f}",
             ]
@@ -170,6 +170,13 @@ def by_quarter(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[
     return ["model", "first", "second", "third", "last"], cells
 
 
+def _least_below(level: str, metrics: Sequence[Mapping[str, Any]]) -> str:
+    """How far the worst seed ends below ``level``, nats; a dash where one does not have it."""
+    if any(one.get(level) is None for one in metrics):
+        return "–"
+    return f"{min(one[level] - one['loss'] for one in metrics):.2f}"
+
+
 def _shown(ratios: Sequence[float], *, of_itself: bool) -> str:
     return "1" if of_itself else mean_and_spread(ratios, ".4f") if ratios else "–"
 
@@ -181,6 +188,7 @@ def notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "Below frequencies: how far the worst seed ends below predicting token frequencies alone. The least of all "
         f"trainings is {gap:.2f} nats: "
         + ("attention has had something to do." if gap >= LEARNED else "too little to tell kinds of attention apart."),
+        "Below bigrams: the same for predicting each token from the one before it, by counts in the training text.",
         "± is the sample standard deviation over seeds. Loss / twin's compares with full attention of the same n and "
         "seed, training by training.",
         "Minutes: wall-clock, of one training, with its measurements.",
