@@ -27,18 +27,18 @@ SUBJECTS = {
     ),
     "figure2": Subject("time of a pass against length", "with table3", (), _GRID),
     "figure3a": Subject(
-        "perplexity against updates, several k", "half an hour, two processes, reckoned", ("text",), _FIGURE3
+        "perplexity against updates, several k", "an hour, two processes, reckoned", ("text",), _FIGURE3
     ),
-    "figure3b": Subject("the same for texts twice as long", "not timed", ("text",), _FIGURE3),
+    "figure3b": Subject("the same for texts twice as long", "an hour, two processes, reckoned", ("text",), _FIGURE3),
     "figure3c": Subject(
-        "perplexity against updates, sharing E and F", "35 minutes, two processes, reckoned", ("text",), _FIGURE3
+        "perplexity against updates, sharing E and F", "an hour, two processes, reckoned", ("text",), _FIGURE3
     ),
     "figure3d": Subject(
-        "perplexity against updates, several n at one k", "an hour, two processes, reckoned", ("text",), _FIGURE3
+        "perplexity against updates, several n at one k", "two hours, two processes, reckoned", ("text",), _FIGURE3
     ),
     "table1": Subject("growth of time and memory with length", "6 minutes to 4,096 tokens", (), _GRID),
     "table2": Subject(
-        "accuracy after fine-tuning", "6 hours of one core, measured beside other work; half in two processes",
+        "accuracy after fine-tuning", "6 hours of one core, 12 with --text, which heals; half in two processes",
         ("data",),
         ("text", "text_field", "seeds", "tasks", "models", "model", "lengths", "fit_length"),
     ),
@@ -46,7 +46,7 @@ SUBJECTS = {
         "time and largest batch against full attention", "20 minutes at most, reckoned from timed passes", (), _GRID
     ),
     "all": Subject(
-        "all of these, and one page of them", "the sum", ("text", "data"),
+        "all of these, and one page of them", "10 hours, two processes, reckoned", ("text", "data"),
         ("text_field", "from_twin", "seeds", "device"),
     ),
 }  # fmt: skip

@@ -30,7 +30,8 @@ FINETUNINGS, HEALED = "finetunings", "healed"
 
 @dataclass(frozen=True)
 class Table2Scale:
-    """``model``: a name or folder of the original, or "bundled". ``healing``: tokens, where text to heal on is given.
+    """``model``: a name or folder of the original, or "bundled". ``healing``: tokens, where text to heal on is given;
+    ``held_out`` documents of it are kept to measure on.
 
     ``epochs``, ``learning_rate``, ``batch_size``: of every fine-tuning.
     """
@@ -41,6 +42,7 @@ class Table2Scale:
     learning_rate: float
     batch_size: int = 16
     healing: int = 3_000_000
+    held_out: int = 64
     tokens_per_forward: int = 8192
 
     def cut_at(self, lengths: Sequence[int]) -> "Table2Scale":
@@ -55,7 +57,7 @@ EVERYTHING = 10**9
 SCALES = {
     "tiny": Table2Scale(
         "bundled", {name: Amount(24, 12, 32) for name in TASKS}, epochs=1, learning_rate=2e-4, batch_size=8,
-        healing=4_096,
+        healing=4_096, held_out=4,
     ),
     "small": Table2Scale(
         "bundled",
@@ -171,8 +173,8 @@ class Finetuning:
         healed = None
         if request.healing_text and self.variant.options is not None:
             healed = heal(
-                source, self.variant, request.healing_corpus, scale.healing, request.output / HEALED,
-                progress=request.progress,
+                source, self.variant, request.healing_corpus, request.output / HEALED, tokens=scale.healing,
+                held_out=scale.held_out, progress=request.progress,
             )  # fmt: skip
         length = scale.amounts[self.task.name].max_length if request.fit_length else LENGTH
         model, tokenizer = with_new_head(

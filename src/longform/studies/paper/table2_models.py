@@ -44,10 +44,17 @@ def converted(source: Any, variant: Variant, tokenizer: Any = None) -> Conversio
     return convert(source, tokenizer=tokenizer, max_length=LENGTH, **variant.options)
 
 
-def heal(source: str, variant: Variant, text: CorpusFiles, tokens: int, folder: Path, *, progress: bool) -> Path:
-    """Teach the converted encoder, without head, what the original says of ``tokens`` tokens of ``text``; resumable."""
+def heal(
+    source: str, variant: Variant, text: CorpusFiles, folder: Path, *, tokens: int, held_out: int, progress: bool
+) -> Path:
+    """Teach the converted encoder, without head, what the original says of ``tokens`` tokens of ``text``; resumable.
+
+    ``held_out``: documents to measure agreement on.
+    """
     place = folder / variant.key
-    settings = DistillationSettings(length=LENGTH, min_length=SHORTEST, max_tokens=tokens, evaluations=0)
+    settings = DistillationSettings(
+        length=LENGTH, min_length=SHORTEST, max_tokens=tokens, evaluations=0, heldout_documents=held_out
+    )
     with locked(folder / f".{variant.key}", wait=True):
         distill(converted(source, variant), source, text, settings, output=place, progress=progress)
     return place
