@@ -41,10 +41,11 @@ def bigram_loss(
     before = pairs // vocabulary
     followed = np.bincount(before, weights=counts, minlength=vocabulary + 1)
     kinds = np.bincount(before, minlength=vocabulary + 1)
-    known = dict(zip(pairs.tolist(), counts.tolist(), strict=True))
-    asked = [_asked(part, vocabulary) for part in validation]
-    previous, hidden = (np.concatenate(each) for each in zip(*asked, strict=True))
-    occurred = np.array([known.get(pair, 0) for pair in (previous * vocabulary + hidden).tolist()])
+    parts = [_asked(part, vocabulary) for part in validation]
+    previous, hidden = (np.concatenate(each) for each in zip(*parts, strict=True))
+    asked = previous * vocabulary + hidden
+    place = np.searchsorted(pairs, asked)
+    occurred = np.where(np.append(pairs, -1)[place] == asked, np.append(counts, 0)[place], 0)
     total = followed[previous] + kinds[previous]
     interpolated = (occurred + kinds[previous] * shares[hidden]) / np.maximum(total, 1)
     return _loss(np.where(total > 0, interpolated, shares[hidden]))
