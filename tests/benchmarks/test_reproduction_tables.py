@@ -22,6 +22,17 @@ def test_texts_that_were_cut_at_another_length_are_rows_of_their_own():
     ]
 
 
+def test_a_linformer_of_the_older_version_says_so():
+    old, new = (row("SST-2", 64, 0.9) for _ in range(2))
+    for each in (old, new):
+        each["settings"] |= {"model": "linear-128-headwise", "label": "Linformer, 128"}
+    new["settings"]["fit_length"] = False
+    assert [finetunings([each])[1][0][1] for each in (old, new)] == [
+        "Linformer, 128 (an older version)",
+        "Linformer, 128",
+    ]
+
+
 def test_groups_with_other_tasks_share_the_heads():
     heads, body = finetunings([row("SST-2", 64, 0.9), row("IMDB", 512, 0.85)])
     assert heads == ["original", "model", "SST-2", "IMDB", "average", "against the original", "seeds"]

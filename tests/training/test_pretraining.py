@@ -273,7 +273,7 @@ def test_a_streams_frequencies_are_those_around_the_hidden_tokens(texts: list[st
     counts = np.bincount(held, minlength=len(tiny_tokenizer)) - np.bincount(hidden, minlength=len(tiny_tokenizer))
     share = (counts + 1) / (counts.sum() + len(counts))
     assert found.unigram_loss == pytest.approx(-np.log(share[hidden]).mean())
-    assert found.bigram_loss is None  # nothing is counted
+    assert found.bigram_loss is None  # a stream's pairs are not counted
 
 
 def test_a_run_killed_before_its_steps_are_known_says_everything_once(

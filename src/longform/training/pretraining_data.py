@@ -179,8 +179,8 @@ class PretrainingData:
 
     ``corpus``: a tokenised corpus on the disk, or documents that are tokenised as they are read. ``validation``: text
     to measure on; default: a part of the corpus, held out. ``unigram_loss``, ``bigram_loss``: validation loss, in nats
-    a token, of predicting every token by its frequency alone, and by the token before it (None for a stream, of which
-    nothing is counted): what a trained model has to be below.
+    a token, of predicting every token by its frequency alone, and by the token before it (None for a stream, whose
+    pairs are not counted): what a trained model has to be below.
 
     Raises ConfigurationError (sizes, a tokenizer without mask), DataError (a corpus smaller than one step).
     """

@@ -9,6 +9,7 @@ from typing import Any
 from longform.runs.pictures import finish, picture
 from longform.studies.paper.figure3_plan import FIGURES, Plan
 from longform.studies.paper.parts import Finished
+from longform.training.counted_losses import SAID
 
 COLOURS = (
     "black", "tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive",
@@ -54,17 +55,15 @@ def _marks(axes: Any, group: Sequence[Finished], style: dict[str, Any], place: i
 
 def _finish_curves(axes: Any, finished: Sequence[Finished], *, from_twin: bool) -> None:
     metrics = [one.row["metrics"] for one in finished]
-    level = math.exp(max(one["unigram_loss"] for one in metrics))
-    axes.axhline(level, color="tab:gray", linestyle="--", label=f"predicting frequencies ({level:,.0f})")
-    if bigrams := [one["bigram_loss"] for one in metrics if one.get("bigram_loss") is not None]:
-        counted = math.exp(max(bigrams))
-        axes.axhline(
-            counted, color="tab:gray", linestyle=":", label=f"predicting from the token before ({counted:,.0f})"
-        )
+    for (name, said), style in zip(SAID.items(), ("--", ":"), strict=True):
+        if counted := [one[name] for one in metrics if one.get(name) is not None]:
+            level = math.exp(max(counted))
+            axes.axhline(level, color="tab:gray", linestyle=style, label=f"{said} ({level:,.0f})")
+    highest = math.exp(max(one["unigram_loss"] for one in metrics))
     later = [row["perplexity"] for one in finished for row in one.kept if row["step"] > 0 or from_twin]
     counts = Counter(one.record.settings["curve"] for one in finished).values()
     several = f"mean of {'up to ' * (len(set(counts)) > 1)}{max(counts)} seeds, range shaded"
-    limits = min(level, *later) * 0.93, max(level, max(later)) * 1.1
+    limits = min(later) * 0.93, max(highest, *later) * 1.1
     title, across = several if max(counts) > 1 else "one seed", "updates (optimiser steps)"
     below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "ncols": 2, "frameon": False, "fontsize": 9}
     finish(axes, title, across, "validation perplexity (logarithmic)", legend=below, yscale="log", ylim=limits)

@@ -74,7 +74,7 @@ def claims(figure: str, rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
 
 def _least_gap(rows: Sequence[Mapping[str, Any]]) -> float:
     """How far the worst training ends below predicting frequencies, nats."""
-    return min(row["metrics"]["unigram_loss"] - row["metrics"]["loss"] for row in rows)
+    return _least_below("unigram_loss", [row["metrics"] for row in rows])
 
 
 def _claims(figure: str, rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
@@ -151,7 +151,8 @@ def final_values(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
                 settings["label"], f"{settings['n']:,}", "–" if settings["k"] is None else str(settings["k"]),
                 f"{metrics[0]['parameters']:,}", mean_and_spread(losses, ".4f"),
                 mean_and_spread([math.exp(loss) for loss in losses], ".2f"),
-                _least_below("unigram_loss", metrics), _least_below("bigram_loss", metrics),
+                f"{_least_below('unigram_loss', metrics):.2f}",
+                f"{_least_below('bigram_loss', metrics):.2f}".replace("nan", "–"),
                 _shown(ratios[curve], of_itself=curve.endswith("full")), str(len(losses)),
                 f"{sum(one['seconds'] for one in metrics) / 60 / len(metrics):.1f}",
             ]
@@ -170,11 +171,11 @@ def by_quarter(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[
     return ["model", "first", "second", "third", "last"], cells
 
 
-def _least_below(level: str, metrics: Sequence[Mapping[str, Any]]) -> str:
-    """How far the worst seed ends below ``level``, nats; a dash where one does not have it."""
+def _least_below(level: str, metrics: Sequence[Mapping[str, Any]]) -> float:
+    """How far the worst training ends below ``level``, nats; NaN where one does not have it."""
     if any(one.get(level) is None for one in metrics):
-        return "–"
-    return f"{min(one[level] - one['loss'] for one in metrics):.2f}"
+        return math.nan
+    return min(one[level] - one["loss"] for one in metrics)
 
 
 def _shown(ratios: Sequence[float], *, of_itself: bool) -> str:
