@@ -7,7 +7,7 @@ from window_cases import Inputs, taking
 
 from longform.functional import window
 from longform.functional.window import flex as window_flex
-from longform.functional.window.flex import near_tiles, token_blocks
+from longform.functional.window.flex import blocks_of, near_tiles
 from strategies import Text, generator, normal
 from tolerances import assert_close
 
@@ -65,8 +65,7 @@ def test_a_kernel_that_skips_tiles_sees_all_of_the_window(length, size):
     source = generator(3)
     query, key, value = (normal(source, 2, 2, length, 16, dtype=torch.float32) for _ in range(3))
     mask = torch.arange(length) < torch.tensor([[length], [length - 20]])
-    blocks = token_blocks(length, window=size, device=query.device)
-    key_block = torch.where(mask, blocks, -2)
+    blocks, key_block = blocks_of(mask, batch=2, length=length, window=size, device=query.device)
     tiles = near_tiles(mask, length=length, window=size, device=query.device, tile=16)
 
     def seen(b, h, q, k):

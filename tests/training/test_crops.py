@@ -98,6 +98,15 @@ def test_groups_hold_all_crops_with_little_padding(lengths: list[int], limit: in
         assert 2 * len(group[-1]) >= len(group[0])
 
 
+@given(lengths=st.lists(st.integers(3, 300), min_size=1, max_size=60), limit=st.integers(300, 8192))
+def test_groups_that_do_not_spare_padding_are_as_few_as_the_limit_allows(lengths: list[int], limit: int) -> None:
+    groups = list(alike([[1] * length for length in lengths], limit, sparing=False))
+    assert [len(crop) for group in groups for crop in group] == sorted(lengths, reverse=True)
+    for group, following in zip(groups, [*groups[1:], None], strict=True):
+        assert len(group) * len(group[0]) <= limit
+        assert following is None or (len(group) + 1) * len(group[0]) > limit
+
+
 def test_a_stream_is_read_in_its_order_and_again(tiny_tokenizer: Any) -> None:
     class Stream:
         times = 0

@@ -13,14 +13,13 @@ Axes: B batch, n tokens, N the longest n, k slots, S <= k slots of a text, c tok
 heads, d head dimension, g = 1 or h.
 """
 
-from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import is_eager, is_seen
 from longform.functional.masks import document_lengths, without_first
+from longform.functional.one_pass import once_a_pass
 
 SHORT_RUN = 8
 
@@ -76,18 +75,8 @@ def make_slots(
     ``sizes``: the tokens a slot may cover, ascending: divisors(C), or (C,) for a kernel with that many taps;
     ``slots`` k. ``sinks``: leading positions that are not counted.
     """
-    if mask is None and device.type == "cpu" and is_eager() and not is_seen():
-        return _even_slots(batch, length, sizes, slots, sinks)
-    return _make_slots(mask, batch=batch, length=length, device=device, sizes=sizes, slots=slots, sinks=sinks)
-
-
-@lru_cache(maxsize=32)
-def _even_slots(batch: int, length: int, sizes: tuple[int, ...], slots: int, sinks: int) -> Slots:
-    """Those of texts without padding, which all layers share."""
-    with torch.inference_mode(mode=False):  # or a graph could not hold them
-        return _make_slots(
-            None, batch=batch, length=length, device=torch.device("cpu"), sizes=sizes, slots=slots, sinks=sinks
-        )
+    where: Any = {"batch": batch, "length": length, "device": device}
+    return once_a_pass(_make_slots, mask, **where, sizes=sizes, slots=slots, sinks=sinks)
 
 
 def _make_slots(
@@ -232,6 +221,13 @@ def first_tokens(x: Tensor, sinks: int) -> Tensor:
     if not torch.compiler.is_compiling():
         return x[:, :sinks]
     return x.index_select(1, torch.arange(sinks, device=x.device).clamp(max=x.shape[1] - 1))
+
+
+def with_sink_slots(slots: Slots, mask: Tensor | None, *, length: int, sinks: int) -> Slots:
+    """``slots`` of texts of ``length`` tokens, and in front of them ``sinks`` slots of one token each."""
+    count = slots.count
+    leading = sink_counts(mask, batch=count.shape[0], length=length, sinks=sinks, device=count.device)
+    return join_slots(leading, slots)
 
 
 def join_slots(counts: Tensor, slots: Slots) -> Slots:

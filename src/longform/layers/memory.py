@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from longform.functional.attention import Weighted
 from longform.functional.linear import linear
-from longform.functional.slots import Memory, Slots, first_tokens, join_slots, sink_counts
+from longform.functional.one_pass import once_a_pass
+from longform.functional.slots import Memory, Slots, first_tokens, with_sink_slots
 from longform.layers.linear import Linear
 from longform.layers.packed_linear import PackedLinear
 from longform.layers.sequence_projection import SequenceProjection, Weights
@@ -89,8 +90,7 @@ def memory_of_heads(
 def with_sinks(memory: Memory, key: Tensor, value: Tensor, mask: Tensor | None, length: int, sinks: int) -> Memory:
     """Keys and values (B, s, h, d) of the sinks in front of the slots."""
     assert memory.slots is not None
-    counts = sink_counts(mask, batch=key.shape[0], length=length, sinks=sinks, device=key.device)
-    slots = join_slots(counts, memory.slots)
+    slots = once_a_pass(with_sink_slots, memory.slots, mask, length=length, sinks=sinks)
     keys = torch.cat([key.transpose(1, 2), memory.key], dim=2)
     values = torch.cat([value.transpose(1, 2), memory.value], dim=2)
     usable = None if _all_hold_text(slots, mask, length, sinks) else (slots.count > 0)[:, None]

@@ -21,6 +21,7 @@ from longform.functional.dense import (
 )
 from longform.functional.linear import linear
 from longform.functional.masks import blank_padding, without_first
+from longform.functional.one_pass import once_a_pass
 from longform.functional.slot_means import mean_pool
 from longform.functional.slots import (
     Memory,
@@ -216,7 +217,7 @@ class RunProjection(SequenceProjection):
     ) -> tuple[Tensor | None, Slots]:
         """The mask (B, n) of ``batch`` texts of ``length`` tokens without its sinks, and the slots of what is left."""
         where: Any = {"batch": batch, "length": length, "device": device}
-        rest = rest_mask(mask, sinks=sinks, **where) if sinks else mask
+        rest = once_a_pass(rest_mask, mask, sinks=sinks, **where) if sinks else mask
         return rest, make_slots(rest, sizes=self.sizes, slots=self.slots, **where)
 
 

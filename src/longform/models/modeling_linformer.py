@@ -16,6 +16,7 @@ from transformers.utils.generic import can_return_tuple
 
 from longform.errors import InputError
 from longform.functional.masks import TextFirst, blank_padding, checked_mask, moved, reading_mask, text_first
+from longform.functional.one_pass import one_pass
 from longform.functional.positions.rotary import Rotation
 from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
@@ -162,18 +163,19 @@ class LinformerEncoder(nn.Module):
         known = all(type(layer) is LinformerLayer for layer in self.layers)
         distances = None if self.relative_attention_bias is None else self.relative_attention_bias()
         in_parts = known and not output_attentions and readers is None and can_run_in_parts(self, hidden)
-        for layer in self.layers:
-            if output_hidden_states:  # otherwise one layer's states at a time are alive
-                states.append(hidden)
-            kind = getattr(layer, "layer_type", "full_attention")
-            rotation, shared = rotations.get(kind), self.shared_projection if kind == "full_attention" else None
-            if in_parts:
-                in_place = overwrite and not output_hidden_states
-                hidden = layer_in_parts(layer, hidden, mask, shared, distances, rotation, in_place=in_place)
-            else:
-                hidden, weights = layer(hidden, mask, shared, output_attentions, distances, readers, rotation)
-                attentions.append(weights)
-            overwrite = True
+        with one_pass():
+            for layer in self.layers:
+                if output_hidden_states:  # otherwise one layer's states at a time are alive
+                    states.append(hidden)
+                kind = getattr(layer, "layer_type", "full_attention")
+                rotation, shared = rotations.get(kind), self.shared_projection if kind == "full_attention" else None
+                if in_parts:
+                    in_place = overwrite and not output_hidden_states
+                    hidden = layer_in_parts(layer, hidden, mask, shared, distances, rotation, in_place=in_place)
+                else:
+                    hidden, weights = layer(hidden, mask, shared, output_attentions, distances, readers, rotation)
+                    attentions.append(weights)
+                overwrite = True
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
         return BaseModelOutput(

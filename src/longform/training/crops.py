@@ -60,10 +60,11 @@ def stack(crops: Sequence[Sequence[int]], pad_id: int) -> Crops:
     return Crops(ids, None if mask.all() else mask, [len(crop) for crop in crops])
 
 
-def alike(crops: Sequence[list[int]], tokens_per_forward: int) -> Iterator[list[list[int]]]:
-    """Crops in groups of similar lengths, longest first; at most ``tokens_per_forward`` padded tokens each.
+def alike(crops: Sequence[list[int]], tokens_per_forward: int, *, sparing: bool = True) -> Iterator[list[list[int]]]:
+    """Crops in groups, longest first; at most ``tokens_per_forward`` padded tokens each.
 
-    A crop joins a longer one when that pads it by less than a fifth, or by less than half while the group is small.
+    ``sparing``: of similar lengths; a crop joins a longer one when that pads it by less than a fifth, or by less than
+    half while the group is small.
     """
     group: list[list[int]] = []
     for crop in sorted(crops, key=len, reverse=True):
@@ -71,7 +72,7 @@ def alike(crops: Sequence[list[int]], tokens_per_forward: int) -> Iterator[list[
             longest, tokens = len(group[0]), sum(map(len, group))
             longer = longest / len(crop)
             full = (len(group) + 1) * longest > tokens_per_forward
-            if full or longer > 2 or (longer > 1.2 and tokens >= PART_TOKENS):
+            if full or (sparing and (longer > 2 or (longer > 1.2 and tokens >= PART_TOKENS))):
                 yield group
                 group = []
         group.append(crop)
@@ -89,16 +90,18 @@ def check_repeatable(documents: Iterable[str | Document]) -> None:
 
 
 class CropSource:
-    """All batches of a run. ``heldout``: how many documents at the beginning are kept apart."""
+    """All batches of a run. ``heldout``: how many documents at the beginning are kept apart; ``sparing``: see alike."""
 
     def __init__(
         self, documents: Iterable[str | Document], tokenizer: Any, special: SpecialTokens,
         settings: DistillationSettings, *, heldout: int, rank: int = 0, processes: int = 1, mask_id: int | None = None,
+        sparing: bool = True,
     ) -> None:  # fmt: skip
         check_repeatable(documents)
         assert settings.length is not None, "see settings.fitted"
         self.documents, self.tokenizer, self.special, self.settings = documents, tokenizer, special, settings
         self.heldout, self.rank, self.processes, self.mask_id = heldout, rank, processes, mask_id
+        self.sparing = sparing
         self.length, self.step_tokens = settings.length, max(settings.tokens_per_step, settings.length)
         self.tokens = 0  # that all processes have trained on, up to the last step that was handed out
         if settings.min_length - special.total < SHORTEST:
@@ -153,7 +156,8 @@ class CropSource:
 
     def _parts(self, batch: list[list[int]], step: int) -> list[Crops]:
         pad_id = self.tokenizer.pad_token_id or 0
-        parts = [stack(group, pad_id) for group in alike(batch, self.settings.tokens_per_forward)]
+        groups = alike(batch, self.settings.tokens_per_forward, sparing=self.sparing)
+        parts = [stack(group, pad_id) for group in groups]
         if self.mask_id is None:
             return parts
         seed = random.Random(f"{self.settings.seed} {step} {self.rank}").getrandbits(63)

@@ -12,6 +12,7 @@ from torch import Tensor
 from longform.functional.conditions import Call, once
 from longform.functional.dispatch import Condition
 from longform.functional.masks import text_lengths
+from longform.functional.one_pass import once_a_pass
 from longform.functional.slots import Memory
 from longform.functional.window import formula
 
@@ -74,9 +75,14 @@ class WindowCall(Call):
     @once
     def far(self) -> Tensor:
         """What is added to the logits of slots, (B, b, S): see formula.far_bias."""
-        return formula.far_bias(
-            self.memory.slots, length=self.query.shape[2], window=self.window, dtype=self.wide, sinks=self.sinks,
-            budget=self.memory_budget, first=self.first_block or 0,
+        return formula.far_bias(self.far_parts)
+
+    @once
+    def far_parts(self) -> formula.FarParts:
+        """The same, taken apart."""
+        return once_a_pass(
+            formula.far_parts, self.memory.slots, length=self.query.shape[2], window=self.window, dtype=self.wide,
+            sinks=self.sinks, budget=self.memory_budget, first=self.first_block or 0,
         )  # fmt: skip
 
     @once

@@ -1,6 +1,8 @@
 """The window and the memory as two FlexAttention calls, merged by their log-sum-exp; forward and backward, on CUDA.
 
-Near: keys in the query's block and its neighbours, by tiles. Far: all slots, with formula.far_bias on their logits.
+Near: keys in the query's block and its neighbours, by tiles. Far: all slots, with formula.far_bias on their logits,
+made in the kernel of what belongs to a slot and what belongs to a block: read as a table of both, one tile of it takes
+more of a GPU's shared memory than keys and values do, and more than there is.
 With l the log-sum-exp of each part and c the bias of the memory, out = (1 - p) o_near + p o_far, p = sigmoid(l_far + c
 - l_near). No key is copied and no n x n tensor exists. One call over slots and tokens together would need the gradient
 of c through score_mod, where the kernel adds n S terms to each head's one number in turn; here c meets one number a
@@ -28,7 +30,9 @@ from torch import Tensor
 from torch.nn.attention import flex_attention as flex
 
 from longform.functional.dispatch import Condition
+from longform.functional.one_pass import once_a_pass
 from longform.functional.window.call import WindowCall
+from longform.functional.window.formula import FarParts
 
 TILE = 128
 NOWHERE = -2
@@ -96,11 +100,12 @@ def attend(call: WindowCall) -> Tensor:
     query, key, value = call.tensors
     memory, mask = call.memory, call.mask
     batch, _, length, _ = query.shape
-    blocks = token_blocks(length, window=call.window, device=query.device)
-    key_block = (blocks if mask is None else torch.where(mask, blocks, NOWHERE)).expand(batch, -1)
-    tiles = near_tiles(mask, length=length, window=call.window, device=query.device)
+    far = call.far_parts
+    where: Any = {"length": length, "window": call.window, "device": query.device}
+    blocks, key_block = once_a_pass(blocks_of, mask, batch=batch, **where)
+    tiles = once_a_pass(near_tiles, mask, **where)
     others = (x.to(query.dtype) for x in (key, value, memory.key, memory.value))  # under autocast they may differ
-    given: tuple[Any, ...] = (query, *others, call.far, call.head_bias, blocks, key_block.contiguous(), tiles)
+    given: tuple[Any, ...] = (query, *others, far, call.head_bias, blocks, key_block, tiles)
     if torch.compiler.is_compiling():
         return call.blanked(near_and_far(*given))
     try:
@@ -121,19 +126,24 @@ def near_and_far(
     value: Tensor,
     memory_key: Tensor,
     memory_value: Tensor,
-    far: Tensor,
+    far: FarParts,
     bias: Tensor,
     query_block: Tensor,
     key_block: Tensor,
     tiles: Tiles,
 ) -> Tensor:
-    """As above, with blocks of queries int32 (n,) and of keys (B, n), NOWHERE on padding."""
+    """As above, with the blocks of ``blocks_of``."""
 
     def seen(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (key_block[b, k] - query_block[q]).abs() <= 1
 
+    home, logit, less, counted = far.home, far.logit, far.less, far.counted
+
     def weighed(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return score + far[b, query_block[q], k]
+        score = score + logit[b, k]
+        if less is not None:
+            score = score + torch.where(counted[k], less[b, query_block[q]], 0.0)
+        return torch.where((home[b, k] - query_block[q]).abs() > 1, score, -torch.inf)
 
     length = query.shape[2]
     near = flex.BlockMask((length, length), *tiles, BLOCK_SIZE=(TILE, TILE), mask_mod=seen)
@@ -190,9 +200,13 @@ def tile_count(length: int, tile: int) -> int:
     return length // tile + 2 if torch.compiler.is_compiling() else -(-length // tile)
 
 
-def token_blocks(length: int, *, window: int, device: torch.device) -> Tensor:
-    """The block of each token, int32 (n,)."""
-    return torch.arange(length, device=device, dtype=torch.int32) // window
+def blocks_of(
+    mask: Tensor | None, *, batch: int, length: int, window: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """The block of each token as a query, int32 (n,), and as a key, (B, n): NOWHERE on padding."""
+    blocks = torch.arange(length, device=device, dtype=torch.int32) // window
+    of_keys = blocks if mask is None else torch.where(mask, blocks, NOWHERE)
+    return blocks, of_keys.expand(batch, -1).contiguous()
 
 
 def near_tiles(mask: Tensor | None, *, length: int, window: int, device: torch.device, tile: int = TILE) -> Tiles:

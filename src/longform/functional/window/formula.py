@@ -12,6 +12,8 @@ more away, and the window is so wide that all these distances have one bias on e
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n / w) blocks.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
@@ -56,26 +58,48 @@ def near_bias(valid: Tensor, *, window: int, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, HIDDEN)
 
 
-def far_bias(
+class FarParts(NamedTuple):
+    """What the logits of slots get, taken apart: nothing here is of all pairs of blocks and slots.
+
+    ``home`` long (B, S): the block in which a slot begins; ``logit`` (B, S): log(count), -inf for an empty one;
+    ``blocks`` long (b,): the numbers of the blocks; ``less`` (B, b), at most 0, or None without a budget: what those
+    slots get besides that are ``counted``, bool (S,): all but the sinks.
+    """
+
+    home: Tensor
+    logit: Tensor
+    blocks: Tensor
+    less: Tensor | None
+    counted: Tensor
+
+
+def far_parts(
     slots: Slots, *, length: int, window: int, dtype: torch.dtype, sinks: int = 0, budget: float | None = None,
     first: int = 0,
-) -> Tensor:  # fmt: skip
-    """What is added to the logits of slots: (B, b, S), -inf for those in a block's reach and empty ones.
+) -> FarParts:  # fmt: skip
+    """log(count) for each slot and min(0, log(budget / far tokens)) for each block.
 
-    The others get log(count) + min(0, log(budget / far tokens)); the first ``sinks`` slots stand for one leading
-    token each and get 0. The blocks are those of ``length`` tokens after the ``first`` blocks of the text.
+    The first ``sinks`` slots stand for one leading token each and are not in the budget. The blocks are those of
+    ``length`` tokens after the ``first`` blocks of the text.
     """
     device = slots.count.device
     blocks = torch.arange(block_count(length, window), device=device) + first
-    exact = torch.arange(slots.count.shape[1], device=device) < sinks
     home = home_blocks(slots, window=window, sinks=sinks)
-    seen = ((home[:, None, :] - blocks[:, None]).abs() > 1) & (slots.count > 0)[:, None, :]
-    count = slots.count.to(dtype)[:, None, :]
-    logits = count.clamp(min=1.0).log()
+    count, less = slots.count.to(dtype), None
+    counted = torch.arange(count.shape[1], device=device) >= sinks
     if budget is not None:
-        tokens = torch.where(seen & ~exact, count, 0.0).sum(dim=-1, keepdim=True).clamp(min=1.0)
-        logits = logits + torch.where(exact, 0.0, (budget / tokens).log().clamp(max=0.0))
-    return torch.where(seen, logits, HIDDEN)
+        far = counted & ((home[:, None, :] - blocks[:, None]).abs() > 1)
+        tokens = torch.where(far, count[:, None, :], 0.0).sum(dim=-1).clamp(min=1.0)
+        less = (budget / tokens).log().clamp(max=0.0)
+    return FarParts(home, count.log(), blocks, less, counted)
+
+
+def far_bias(parts: FarParts) -> Tensor:
+    """What is added to the logits of slots: (B, b, S), -inf for those in a block's reach and empty ones."""
+    logits = parts.logit[:, None, :]
+    if parts.less is not None:
+        logits = logits + torch.where(parts.counted, parts.less[:, :, None], 0.0)
+    return torch.where((parts.home[:, None, :] - parts.blocks[:, None]).abs() > 1, logits, HIDDEN)
 
 
 def home_blocks(slots: Slots, *, window: int, sinks: int) -> Tensor:
@@ -93,7 +117,7 @@ def near_distances(bias: Tensor, window: int) -> Tensor:
 def far_distances(bias: Tensor, slots: Slots, *, length: int, window: int, sinks: int, first: int = 0) -> Tensor:
     """What the ``bias`` by distance (h, 2 r + 1) adds for the queries of each block and the slots: (B, h, b, S).
 
-    ``first``: as in ``far_bias``.
+    ``first``: as in ``far_parts``.
     """
     blocks = torch.arange(block_count(length, window), device=bias.device) + first
     home = home_blocks(slots, window=window, sinks=sinks)

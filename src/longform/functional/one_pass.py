@@ -1,0 +1,43 @@
+"""What all layers of one pass make of the same mask, made once.
+
+A mask's slots, its tiles and the like are small, but on a GPU each takes dozens of operations, and an operation costs
+the same however small it is. Outside of ``one_pass``, and in compiled graphs, everything is made where it is asked for.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+
+_made: ContextVar[dict[Any, Any] | None] = ContextVar("made", default=None)
+
+
+def one_pass() -> AbstractContextManager[None]:
+    """Around the layers of a model: until its end ``once_a_pass`` remembers, in this thread."""
+    return nullcontext() if torch.compiler.is_compiling() else _remembering()
+
+
+@contextmanager
+def _remembering() -> Generator[None]:
+    token = _made.set({})
+    try:
+        yield
+    finally:
+        _made.reset(token)
+
+
+def once_a_pass(make: Callable[..., Any], *objects: Any, **options: Any) -> Any:
+    """``make(*objects, **options)``, or what that was before in this pass.
+
+    ``objects`` are told apart by identity, and are not changed during a pass; ``options``, which can be hashed, by
+    value. The result needs no gradient.
+    """
+    made = None if torch.compiler.is_compiling() else _made.get()
+    if made is None:
+        return make(*objects, **options)
+    key = make, *map(id, objects), *options.items()
+    if key not in made:
+        made[key] = make(*objects, **options), objects  # kept, so that nothing else gets their identity
+    return made[key][0]

@@ -1,0 +1,59 @@
+"""What layers share of a mask: made once within a pass, and never taken over into another."""
+
+import pytest
+import torch
+from model_kinds import KINDS, LONGEST, model, text
+
+from longform.functional import slots
+from longform.functional.one_pass import once_a_pass, one_pass
+from longform.functional.slots import make_slots
+from tolerances import assert_close
+
+WHERE = {"batch": 2, "length": 6, "device": torch.device("cpu"), "sizes": (1, 2), "slots": 4}
+
+
+def test_outside_of_a_pass_all_is_made_anew():
+    assert make_slots(None, **WHERE) is not make_slots(None, **WHERE)
+
+
+def test_in_a_pass_the_same_mask_has_the_same_slots():
+    mask = torch.ones(2, 6, dtype=torch.bool)
+    with one_pass():
+        first = make_slots(mask, **WHERE)
+        assert make_slots(mask, **WHERE) is first
+        assert make_slots(mask.clone(), **WHERE) is not first
+        assert make_slots(mask, **WHERE | {"slots": 3}) is not first
+        with one_pass():  # a model within a model
+            assert make_slots(mask, **WHERE) is not first
+        assert make_slots(mask, **WHERE) is first
+    with one_pass():
+        assert make_slots(mask, **WHERE) is not first
+
+
+def test_masks_that_come_and_go_are_not_taken_for_each_other():
+    with one_pass():
+        for tokens in range(1, 7):
+            mask = torch.arange(6).expand(2, 6) < tokens  # where the last one may have stood
+            assert make_slots(mask, **WHERE).count.sum() == 2 * tokens
+
+
+def test_an_error_ends_the_pass():
+    with pytest.raises(ZeroDivisionError), one_pass():
+        once_a_pass(lambda: 1 / 0)
+    assert make_slots(None, **WHERE) is not make_slots(None, **WHERE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_model_asks_once_for_all_its_layers(kind, monkeypatch):
+    made, given, asked = model(kind), text(3, LONGEST), []
+    plain = slots._make_slots
+    monkeypatch.setattr(
+        slots, "_make_slots", lambda *args, **options: (asked.append(options), plain(*args, **options))[1]
+    )
+    found = made(**given).last_hidden_state
+    assert len(asked) <= (2 if kind == "k of each head" else 1)
+    mask = given["attention_mask"].bool()
+    for row in range(3):
+        alone = made(input_ids=given["input_ids"][row : row + 1, mask[row]]).last_hidden_state
+        assert_close(found[row, mask[row]], alone[0], scope="model")
