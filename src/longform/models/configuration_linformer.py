@@ -213,9 +213,17 @@ class LinformerConfig(PreTrainedConfig):
         return ("full_attention",) * self.num_hidden_layers if self.layer_types is None else tuple(self.layer_types)
 
     def convert_rope_params_to_dict(self, **kwargs: Any) -> dict[str, Any]:
-        """Hugging Face's, which would give rotary positions to every model, where the configuration asks for them."""
-        asked = self.rope_parameters is not None or {"rope_theta", "rope_scaling"} & kwargs.keys()
-        return super().convert_rope_params_to_dict(**kwargs) if asked else kwargs
+        """Hugging Face's, which would give rotary positions to every model, where the configuration asks for them.
+
+        Some of its versions (5.17) put a "rope_theta" beside the parameters of each layer type, and then refuse it.
+        """
+        if self.rope_parameters is None and not {"rope_theta", "rope_scaling"} & kwargs.keys():
+            return kwargs
+        rest = super().convert_rope_params_to_dict(**kwargs)
+        given: dict[str, Any] = self.rope_parameters or {}
+        if any(isinstance(value, dict) for value in given.values()):
+            self.rope_parameters = {kind: value for kind, value in given.items() if kind in LAYER_TYPES}
+        return rest
 
     def head_slots(self) -> tuple[tuple[int, ...], ...]:
         """k of every head of every layer."""

@@ -19,10 +19,9 @@ w) blocks, t = ceil(n / T) tiles, m = 2 r + 1 tiles around one.
 """
 
 import functools
-import inspect
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -109,7 +108,7 @@ def attend(call: WindowCall) -> Tensor:
     if torch.compiler.is_compiling():
         return call.blanked(near_and_far(*given))
     try:
-        with _backward_compiled_at_once():
+        with _compiling_as_wanted():
             return call.blanked(_compiled()(*given))
     except NotCompiledError:
         return NotImplemented
@@ -169,10 +168,7 @@ def _finite(lse: Tensor | None) -> Tensor:
 @functools.cache
 def _compiled() -> Callable[..., Tensor]:
     """near_and_far as one fused graph for all lengths, made at the first call."""
-    # Batches of one, models of other head counts and each dtype have graphs of their own; torch gives up after eight.
-    known = "recompile_limit" in inspect.signature(torch.compile).parameters
-    limit: dict[str, Any] = {"recompile_limit": 64} if known else {}
-    return torch.compile(_never_eager, fullgraph=True, dynamic=True, **limit)
+    return torch.compile(_never_eager, fullgraph=True, dynamic=True)
 
 
 def _never_eager(*given: Any) -> Tensor:
@@ -181,12 +177,19 @@ def _never_eager(*given: Any) -> Tensor:
     return near_and_far(*given)
 
 
-def _backward_compiled_at_once() -> AbstractContextManager[None]:
-    """The backward kernel is compiled with the forward one, so that its failure is seen where the call is made."""
-    from torch._functorch import config
+@contextmanager
+def _compiling_as_wanted() -> Generator[None]:
+    """The backward kernel is compiled with the forward one, so that its failure is seen where the call is made.
 
-    wanted = {"force_non_lazy_backward_lowering": True}
-    return config.patch({name: value for name, value in wanted.items() if hasattr(config, name)})
+    Batches of one, padded ones, other head counts, each dtype and calls without gradients have graphs of their own:
+    more than the eight after which torch gives up.
+    """
+    import torch._dynamo.config as dynamo
+    import torch._functorch.config as functorch
+
+    later = {"force_non_lazy_backward_lowering": True} if hasattr(functorch, "force_non_lazy_backward_lowering") else {}
+    with functorch.patch(later), dynamo.patch(recompile_limit=64):
+        yield
 
 
 def _compilation_errors() -> tuple[type[Exception], ...]:
