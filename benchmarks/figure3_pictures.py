@@ -1,4 +1,4 @@
-"""Figure 3's curves, drawn from the records of ``longform reproduce`` at the small scale into docs/pictures.
+"""Figure 3's curves, drawn from the records of ``longform reproduce`` into docs/pictures.
 
 ::
 
@@ -16,12 +16,12 @@ from longform.studies.paper.figure3_plots import draw_figure3
 from longform.studies.paper.parts import Finished
 
 PICTURES = ROOT / "docs" / "pictures"
-SETTINGS = {"figure3-small": "", "figure3-bytes": "-bytes"}  # a picture's name ends so
+SETTINGS = {"figure3-small": "", "figure3-bytes": "-bytes", "figure3-gpu": "-gpu"}  # a picture's name ends so
 ALSO = {"figure3a": CLOSERS, "figure3d": ("window",)}
 
 
 def draw(records: Sequence[Record], folder: Path) -> list[Path]:
-    """A picture for each part of the figure that has two trained models, and one of those that go on from a twin."""
+    """A picture for each part of the figure whose own lines were all trained, and one of those from a twin."""
     made = []
     for name, suffix in SETTINGS.items():
         preset = preset_of("small", name)
@@ -40,7 +40,8 @@ def draw(records: Sequence[Record], folder: Path) -> list[Path]:
                     for key in sorted(latest)
                     if key[0] in {curve.key for curve in plan.curves}
                 ]
-                if len({one.record.settings["curve"] for one in finished}) > 1:
+                own = {curve.key for curve in planned(figure, preset, from_twin=twin_steps).curves}
+                if own <= {one.record.settings["curve"] for one in finished}:
                     twin = "" if twin_steps is None else "-from-twin"
                     made.append(folder / f"{figure}{twin}{suffix}.png")
                     draw_figure3(plan, finished, made[-1])

@@ -41,7 +41,7 @@ def test_flex_attention_equals_the_plain_path(length, size, padded, dtype):
     for found, expected in zip(*results, strict=True):
         assert found.dtype == expected.dtype
         assert torch.isfinite(found).all()
-        assert_close(found, expected, scope="model")
+        assert_close(found.to(dtype), expected, scope="model")  # that of memory_bias is float32, made of others
 
 
 @pytest.mark.parametrize("options", [{}, {"projection": "mean"}, {"projection": "mean", "sink_tokens": 2}])
