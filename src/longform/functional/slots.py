@@ -224,7 +224,10 @@ def first_tokens(x: Tensor, sinks: int) -> Tensor:
 
 
 def with_sink_slots(slots: Slots, mask: Tensor | None, *, length: int, sinks: int) -> Slots:
-    """``slots`` of texts of ``length`` tokens, and in front of them ``sinks`` slots of one token each."""
+    """``slots`` of texts of ``length`` tokens, and in front of them ``sinks`` slots of one token each.
+
+    ``mask`` bool (B, n), or None where nothing is padded.
+    """
     count = slots.count
     leading = sink_counts(mask, batch=count.shape[0], length=length, sinks=sinks, device=count.device)
     return join_slots(leading, slots)

@@ -131,7 +131,7 @@ def near_and_far(
     key_block: Tensor,
     tiles: Tiles,
 ) -> Tensor:
-    """As above, with the blocks of ``blocks_of``."""
+    """As above: (B, h, n, d), with the blocks of ``blocks_of`` and the tiles of ``near_tiles``."""
 
     def seen(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (key_block[b, k] - query_block[q]).abs() <= 1
