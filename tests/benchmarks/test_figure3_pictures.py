@@ -20,8 +20,10 @@ def test_parts_of_which_there_are_trainings_are_drawn(tmp_path):
     records += [trained(f"twin9-n128-{key}", 0, twin_steps=9) for key in ("full", *shared, "k16-headwise")]
     records += [trained("n128-k32-none", 0, hidden_size=64)]  # of another scale
     bytes_read = {"hidden_size": 64, "vocabulary": 261, "n": 64}
-    records += [trained(f"n64-{key}", 0, **bytes_read) for key in ("full", "k8-headwise", "k16-headwise")]
+    records += [
+        trained(f"n64-{key}", 0, **bytes_read) for key in ("full", "k8-headwise", "k16-headwise", "k32-headwise")
+    ]
     made = figure3_pictures.draw(records, tmp_path)
-    assert [path.name for path in made] == ["figure3a.png", "figure3c-from-twin.png"]  # others lack a line
+    assert [path.name for path in made] == ["figure3a.png", "figure3c-from-twin.png", "figure3a-bytes.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in made)
     assert figure3_pictures.draw([], tmp_path / "none") == []

@@ -56,19 +56,20 @@ def test_from_an_original_to_a_classifier(files: Path, capsys: pytest.CaptureFix
 def test_a_run_goes_on_where_it_was(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = ["distill", str(files / "long"), str(files / "original"), str(files / "texts.jsonl"), "--dtype", "float32"]
     given += ["--length", "48", "--min-length", "16", "--heldout-documents", "4", "--tokens-per-step", "200", *CUDA]
-    given += ["--max-steps", "6", "--save-every-steps", "2", "--output"]
+    given += ["--max-steps", "6", "--save-every-steps", "2", "--learning-rate", "3e-3", "--output"]
     assert main([*given, str(files / "whole")]) == 0
-    step = NumberedStepsTrainer.training_step
+    step, made = NumberedStepsTrainer.training_step, []
 
     def stopped(self: Any, *arguments: Any) -> torch.Tensor:
-        if self.state.global_step == 3:
+        made.append(self.state.global_step)
+        if made == [0, 1, 2, 3]:
             raise KeyboardInterrupt
         return step(self, *arguments)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(NumberedStepsTrainer, "training_step", stopped)
-        assert main([*given, str(files / "parts")]) != 0
+    monkeypatch.setattr(NumberedStepsTrainer, "training_step", stopped)
+    assert main([*given, str(files / "parts")]) != 0
     assert main([*given, str(files / "parts")]) == 0
+    assert made == [0, 1, 2, 3, 2, 3, 4, 5]
     whole, parts = (AutoModel.from_pretrained(files / name).state_dict() for name in ("whole", "parts"))
     for name, one in whole.items():
         torch.testing.assert_close(parts[name], one, atol=1e-4, rtol=1e-3, msg=name)

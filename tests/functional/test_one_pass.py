@@ -3,10 +3,12 @@
 import pytest
 import torch
 from model_kinds import KINDS, LONGEST, model, text
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from longform.functional import slots
 from longform.functional.one_pass import once_a_pass, one_pass
 from longform.functional.slots import make_slots
+from longform.functional.window import formula
 from tolerances import assert_close
 
 WHERE = {"batch": 2, "length": 6, "device": torch.device("cpu"), "sizes": (1, 2), "slots": 4}
@@ -43,16 +45,35 @@ def test_an_error_ends_the_pass():
     assert make_slots(None, **WHERE) is not make_slots(None, **WHERE)
 
 
+def counted(monkeypatch, module, name):
+    """A list that gets the options of each call of ``module.name`` from now on."""
+    asked, plain = [], getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *args, **options: (asked.append(options), plain(*args, **options))[1])
+    return asked
+
+
+def test_layers_share_the_logits_of_far_slots(monkeypatch):
+    asked = counted(monkeypatch, formula, "far_parts")
+    model("mean-window-sinks")(**text(3, LONGEST)).last_hidden_state.sum().backward()
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("kind", ["mean", "mean-window"])
+def test_a_traced_graph_shares_nothing_and_may_have_a_length_of_its_own(kind):
+    made, hidden = model(kind), torch.randn(2, LONGEST - 3, 8)
+    trace = make_fx(
+        lambda given: made(inputs_embeds=given).last_hidden_state, tracing_mode="symbolic", _allow_non_fake_inputs=True
+    )
+    assert_close(trace(hidden)(hidden), made(inputs_embeds=hidden).last_hidden_state, scope="model")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_a_model_asks_once_for_all_its_layers(kind, monkeypatch):
-    made, given, asked = model(kind), text(3, LONGEST), []
-    plain = slots._make_slots
-    monkeypatch.setattr(
-        slots, "_make_slots", lambda *args, **options: (asked.append(options), plain(*args, **options))[1]
-    )
+    made, given, asked = model(kind), text(3, LONGEST), counted(monkeypatch, slots, "_make_slots")
     found = made(**given).last_hidden_state
-    assert len(asked) <= (2 if kind == "k of each head" else 1)
+    dense = made.config.projection in ("linear", "random") or kind == "window over everything"
+    assert len(asked) == (0 if dense else 2 if kind == "k of each head" else 1)
     mask = given["attention_mask"].bool()
     for row in range(3):
         alone = made(input_ids=given["input_ids"][row : row + 1, mask[row]]).last_hidden_state

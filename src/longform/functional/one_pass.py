@@ -1,7 +1,7 @@
 """What all layers of one pass make of the same mask, made once.
 
 A mask's slots, its tiles and the like are small, but on a GPU each takes dozens of operations, and an operation costs
-the same however small it is. Outside of ``one_pass``, and in compiled graphs, everything is made where it is asked for.
+the same however small it is. Outside of ``one_pass`` everything is made where it is asked for.
 """
 
 from collections.abc import Callable, Generator
@@ -9,14 +9,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
-import torch
+from longform.functional.conditions import is_eager, is_seen
 
 _made: ContextVar[dict[Any, Any] | None] = ContextVar("made", default=None)
 
 
 def one_pass() -> AbstractContextManager[None]:
-    """Around the layers of a model: until its end ``once_a_pass`` remembers, in this thread."""
-    return nullcontext() if torch.compiler.is_compiling() else _remembering()
+    """Around the layers of a model: until its end ``once_a_pass`` remembers, in this thread.
+
+    Not where operations are traced, transformed or counted.
+    """
+    return _remembering() if is_eager() and not is_seen() else nullcontext()
 
 
 @contextmanager
@@ -34,7 +37,7 @@ def once_a_pass(make: Callable[..., Any], *objects: Any, **options: Any) -> Any:
     ``objects`` are told apart by identity, and are not changed during a pass; ``options``, which can be hashed, by
     value. The result needs no gradient.
     """
-    made = None if torch.compiler.is_compiling() else _made.get()
+    made = _made.get() if is_eager() and not is_seen() else None
     if made is None:
         return make(*objects, **options)
     key = make, *map(id, objects), *options.items()

@@ -217,12 +217,12 @@ class LinformerConfig(PreTrainedConfig):
 
         Some of its versions (5.17) put a "rope_theta" beside the parameters of each layer type, and then refuse it.
         """
+        given = dict(self.rope_parameters or {})
         if self.rope_parameters is None and not {"rope_theta", "rope_scaling"} & kwargs.keys():
             return kwargs
         rest = super().convert_rope_params_to_dict(**kwargs)
-        given: dict[str, Any] = self.rope_parameters or {}
-        if any(isinstance(value, dict) for value in given.values()):
-            self.rope_parameters = {kind: value for kind, value in given.items() if kind in LAYER_TYPES}
+        if set(LAYER_TYPES) & given.keys() and "rope_theta" not in given:
+            self.rope_parameters.pop("rope_theta", None)
         return rest
 
     def head_slots(self) -> tuple[tuple[int, ...], ...]:

@@ -1,7 +1,7 @@
 """Crops of mixed lengths, cut from documents, as the batches of each optimiser step; the same for the same seed.
 
 A step's batch depends on the documents, the settings and its number alone, so an interrupted run finds its place by
-counting.
+counting. Into what parts it is cut depends on the device besides, and with them where text is hidden.
 """
 
 import random
@@ -90,18 +90,21 @@ def check_repeatable(documents: Iterable[str | Document]) -> None:
 
 
 class CropSource:
-    """All batches of a run. ``heldout``: how many documents at the beginning are kept apart; ``sparing``: see alike."""
+    """All batches of a run. ``heldout``: how many documents at the beginning are kept apart.
+
+    ``few_parts``: crops of different lengths are padded to one where that makes fewer parts of a step.
+    """
 
     def __init__(
         self, documents: Iterable[str | Document], tokenizer: Any, special: SpecialTokens,
         settings: DistillationSettings, *, heldout: int, rank: int = 0, processes: int = 1, mask_id: int | None = None,
-        sparing: bool = True,
+        few_parts: bool = False,
     ) -> None:  # fmt: skip
         check_repeatable(documents)
         assert settings.length is not None, "see settings.fitted"
         self.documents, self.tokenizer, self.special, self.settings = documents, tokenizer, special, settings
         self.heldout, self.rank, self.processes, self.mask_id = heldout, rank, processes, mask_id
-        self.sparing = sparing
+        self.few_parts = few_parts
         self.length, self.step_tokens = settings.length, max(settings.tokens_per_step, settings.length)
         self.tokens = 0  # that all processes have trained on, up to the last step that was handed out
         if settings.min_length - special.total < SHORTEST:
@@ -154,10 +157,14 @@ class CropSource:
             room -= len(batch[-1])
         return batch
 
+    def _groups(self, batch: list[list[int]]) -> list[list[list[int]]]:
+        limit = self.settings.tokens_per_forward
+        groups = list(alike(batch, limit))
+        return min(groups, list(alike(batch, limit, sparing=False)), key=len) if self.few_parts else groups
+
     def _parts(self, batch: list[list[int]], step: int) -> list[Crops]:
         pad_id = self.tokenizer.pad_token_id or 0
-        groups = alike(batch, self.settings.tokens_per_forward, sparing=self.sparing)
-        parts = [stack(group, pad_id) for group in groups]
+        parts = [stack(group, pad_id) for group in self._groups(batch)]
         if self.mask_id is None:
             return parts
         seed = random.Random(f"{self.settings.seed} {step} {self.rank}").getrandbits(63)

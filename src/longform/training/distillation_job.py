@@ -112,7 +112,7 @@ class DistillationJob(MeasuredJob):
             documents, tokenizer, self.special, settings, heldout=0 if heldout is not None else
             settings.heldout_documents, rank=process.reader, processes=process.readers,
             mask_id=tokenizer.mask_token_id if self.with_logits else None,
-            sparing=self.device.type == "cpu",  # a GPU takes longer to begin a short part than to read some padding
+            few_parts=self.device.type == "cuda",  # it takes longer to begin a short part than to read some padding
         )  # fmt: skip
         self.heldout = (
             self.source.heldout_crops() if heldout is None else self.source.whole_crops([text_of(d) for d in heldout])

@@ -81,7 +81,8 @@ class DistillationSettings:
             within twice the student's attention window are exact already: they hold the student to what it knows.
         pack: join documents, a separator between them, until they fill ``length`` tokens.
         tokens_per_step: tokens of one optimiser step, of each process.
-        tokens_per_forward: tokens that pass through the model at once; a step of more accumulates gradients.
+        tokens_per_forward: tokens that pass through the model at once, padding included; a step of more accumulates
+            gradients.
         max_steps: optimiser steps. Of several budgets the smallest holds; without any, 2,000,000 tokens.
         max_minutes: wall-clock minutes; the first steps are timed, and the number of steps that fit is then fixed.
         max_tokens: tokens of training text, over all processes.
