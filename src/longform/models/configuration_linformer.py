@@ -217,11 +217,12 @@ class LinformerConfig(PreTrainedConfig):
 
         Some of its versions (5.17) put a "rope_theta" beside the parameters of each layer type, and then refuse it.
         """
-        given = dict(self.rope_parameters or {})
-        if self.rope_parameters is None and not {"rope_theta", "rope_scaling"} & kwargs.keys():
+        given = self.rope_parameters
+        if given is None and not {"rope_theta", "rope_scaling"} & kwargs.keys():
             return kwargs
+        added = given is not None and set(LAYER_TYPES) & given.keys() and "rope_theta" not in given
         rest = super().convert_rope_params_to_dict(**kwargs)
-        if set(LAYER_TYPES) & given.keys() and "rope_theta" not in given:
+        if added and self.rope_parameters is not None:
             self.rope_parameters.pop("rope_theta", None)
         return rest
 
