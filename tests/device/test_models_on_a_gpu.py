@@ -6,7 +6,6 @@ from itertools import product
 
 import pytest
 import torch
-import torch._inductor.exc
 from attention_kinds import KINDS as LAYER_KINDS
 from attention_kinds import Layer
 from model_kinds import KINDS, LONGEST, compiled_kinds, model, text
@@ -131,9 +130,6 @@ def test_one_graph_for_every_length(kind):
         assert_close(found[text_alone], expected[text_alone], scope="model")
 
 
-@pytest.mark.xfail(
-    raises=torch._inductor.exc.InductorError, strict=False, reason="an assertion of inductor's tiling, in torch 2.11"
-)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_graph_of_a_training_step_takes_flex_attention_in(dtype):
     made = model("mean-window", LinformerForMaskedLM, **WIDE, **QUIET).to(GPU)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from longform.data.special_tokens import special_tokens
 from longform.errors import ConfigurationError, DataError
-from longform.training.crops import CropSource, alike, check_repeatable
+from longform.training.crops import CropSource, check_repeatable, grouped
 from longform.training.settings import DistillationSettings
 
 SETTINGS = DistillationSettings(length=48, min_length=12, tokens_per_step=150, seed=5)
@@ -91,7 +91,7 @@ def test_masked_tokens_are_text_and_are_hidden(texts: list[str], tiny_tokenizer:
 
 @given(lengths=st.lists(st.integers(3, 3000), min_size=1, max_size=60), limit=st.integers(64, 8192))
 def test_groups_hold_all_crops_with_little_padding(lengths: list[int], limit: int) -> None:
-    groups = list(alike([[1] * length for length in lengths], limit))
+    groups = list(grouped([[1] * length for length in lengths], limit))
     assert sorted(len(crop) for group in groups for crop in group) == sorted(lengths)
     for group in groups:
         assert len(group) == 1 or len(group) * len(group[0]) <= limit
@@ -100,11 +100,20 @@ def test_groups_hold_all_crops_with_little_padding(lengths: list[int], limit: in
 
 @given(lengths=st.lists(st.integers(3, 300), min_size=1, max_size=60), limit=st.integers(300, 8192))
 def test_groups_that_do_not_spare_padding_are_as_few_as_the_limit_allows(lengths: list[int], limit: int) -> None:
-    groups = list(alike([[1] * length for length in lengths], limit, sparing=False))
+    groups = list(grouped([[1] * length for length in lengths], limit, sparing=False))
     assert [len(crop) for group in groups for crop in group] == sorted(lengths, reverse=True)
     for group, following in zip(groups, [*groups[1:], None], strict=True):
         assert len(group) * len(group[0]) <= limit
         assert following is None or (len(group) + 1) * len(group[0]) > limit
+
+
+def test_crops_are_padded_where_that_makes_fewer_parts(texts: list[str], tiny_tokenizer: Any) -> None:
+    sparing, few = (_source(texts, tiny_tokenizer, few_parts=few).steps() for few in (False, True))
+    pairs = list(zip(islice(sparing, 6), few, strict=False))
+    assert all(len(parts) <= len(others) for others, parts in pairs)
+    assert any(len(parts) < len(others) for others, parts in pairs)
+    for others, parts in pairs:
+        assert sorted(n for part in parts for n in part.lengths) == sorted(n for part in others for n in part.lengths)
 
 
 def test_a_stream_is_read_in_its_order_and_again(tiny_tokenizer: Any) -> None:

@@ -60,7 +60,7 @@ def stack(crops: Sequence[Sequence[int]], pad_id: int) -> Crops:
     return Crops(ids, None if mask.all() else mask, [len(crop) for crop in crops])
 
 
-def alike(crops: Sequence[list[int]], tokens_per_forward: int, *, sparing: bool = True) -> Iterator[list[list[int]]]:
+def grouped(crops: Sequence[list[int]], tokens_per_forward: int, *, sparing: bool = True) -> Iterator[list[list[int]]]:
     """Crops in groups, longest first; at most ``tokens_per_forward`` padded tokens each.
 
     ``sparing``: of similar lengths; a crop joins a longer one when that pads it by less than a fifth, or by less than
@@ -159,8 +159,8 @@ class CropSource:
 
     def _groups(self, batch: list[list[int]]) -> list[list[list[int]]]:
         limit = self.settings.tokens_per_forward
-        groups = list(alike(batch, limit))
-        return min(groups, list(alike(batch, limit, sparing=False)), key=len) if self.few_parts else groups
+        groups = list(grouped(batch, limit))
+        return min(groups, list(grouped(batch, limit, sparing=False)), key=len) if self.few_parts else groups
 
     def _parts(self, batch: list[list[int]], step: int) -> list[Crops]:
         pad_id = self.tokenizer.pad_token_id or 0

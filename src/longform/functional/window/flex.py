@@ -21,7 +21,8 @@ w) blocks, t = ceil(n / T) tiles, m = 2 r + 1 tiles around one.
 import functools
 import warnings
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -40,6 +41,9 @@ HEAD_DIMS = range(16, 257)
 LOWEST = -1e30
 # The kernel for short queries (flex decoding) would need a graph of its own.
 OPTIONS: Any = {"BACKEND": "TRITON"}
+GRAPHS = 64
+# torch 2.10 and 2.11 have a limit for all that is compiled and none for one function.
+LIMIT_OF_ONE: Any = {"recompile_limit": GRAPHS} if "recompile_limit" in signature(torch.compile).parameters else {}
 _refused: set[tuple[torch.dtype, int]] = set()
 
 
@@ -168,7 +172,7 @@ def _finite(lse: Tensor | None) -> Tensor:
 @functools.cache
 def _compiled() -> Callable[..., Tensor]:
     """near_and_far as one fused graph for all lengths, made at the first call."""
-    return torch.compile(_never_eager, fullgraph=True, dynamic=True)
+    return torch.compile(_never_eager, fullgraph=True, dynamic=True, **LIMIT_OF_ONE)
 
 
 def _never_eager(*given: Any) -> Tensor:
@@ -188,7 +192,7 @@ def _compiling_as_wanted() -> Generator[None]:
     import torch._functorch.config as functorch
 
     later = {"force_non_lazy_backward_lowering": True} if hasattr(functorch, "force_non_lazy_backward_lowering") else {}
-    with functorch.patch(later), dynamo.patch(recompile_limit=64):
+    with functorch.patch(later), nullcontext() if LIMIT_OF_ONE else dynamo.patch(recompile_limit=GRAPHS):
         yield
 
 
