@@ -9,6 +9,7 @@ from torch import Tensor
 
 from longform.choices import POOLED, PROJECTIONS
 from longform.layers.attention import LinformerAttention
+from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
     DenseProjection,
@@ -117,7 +118,11 @@ class Layer:
         return [*self.layer.parameters(), *extra]
 
     def __call__(self, hidden: Tensor, mask: Tensor | None, **options: bool) -> Tensor:
-        return self.layer(hidden, mask, shared_projection=self.shared, **options)
+        return self.layer(hidden, mask, shared=self.given, **options)
+
+    @property
+    def given(self) -> Shared:
+        return Shared(projection=self.shared)
 
     def memories(self) -> list[ReferenceMemory]:
         """E and F of each head: of its own group of heads with the same k, the n-th in it."""

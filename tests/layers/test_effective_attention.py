@@ -22,7 +22,7 @@ NO_MAP = [kind for kind in KINDS if kind.projection in ("max", "convolution") an
 def test_the_map_reproduces_the_layer(kind, data, seed):
     text = data.draw(texts(lengths=st.integers(1, kind.longest), kinds=("full", "right", "holes")))
     layer, hidden = Layer(kind, seed), normal(generator(seed + 1), text.batch, text.length, kind.width)
-    found = effective_attention(layer.layer, hidden, text.mask, shared_projection=layer.shared)
+    found = effective_attention(layer.layer, hidden, text.mask, shared=layer.given)
     assert found.map.shape == (text.batch, kind.heads, text.length, text.length)
     assert (found.map * ~text.valid[:, None, None] == 0).all()
     values = layer.layer.value(hidden).unflatten(2, (kind.heads, -1)).transpose(1, 2)
@@ -45,7 +45,7 @@ def test_rows_of_a_mean_map_sum_to_one(kind):
 def test_what_has_no_map_says_so(kind):
     layer = Layer(kind, 0)
     with pytest.raises(InputError, match="has no n x n map"):
-        effective_attention(layer.layer, torch.zeros(1, 5, kind.width).double(), shared_projection=layer.shared)
+        effective_attention(layer.layer, torch.zeros(1, 5, kind.width).double(), shared=layer.given)
 
 
 @pytest.mark.parametrize("kind", FULL, ids=str)

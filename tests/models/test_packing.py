@@ -31,7 +31,7 @@ def test_every_kind_of_attention_gives_the_same(kind: str, dtype: torch.dtype) -
     assert longform.pack_weights(model) is model
     attention = model.encoder.layers[0].attention
     own = attention.projection_sharing == "none" or len(attention.head_groups) > 1
-    own |= attention.num_key_value_heads < attention.num_heads
+    own |= attention.num_key_value_heads < attention.num_heads or model.config.projection == "weighted_mean"
     packed = sum(isinstance(part, PackedLinear) for part in model.modules())
     worth = dtype in onednn.supported_dtypes()
     whole = 7 if model.config.is_gated_act else 6

@@ -68,7 +68,7 @@ def test_same_weights_same_output_and_gradient(theirs, sharing, dtype):
         peer.to(dtype), layer.to(dtype)
         hidden, cotangent = torch.randn(2, 4, LENGTH, WIDTH, dtype=dtype)
         results = []
-        for run in (lambda x, layer=layer: layer(x, shared_projection=shared), peer):
+        for run in (lambda x, layer=layer: layer(x, shared=Shared(projection=shared)), peer):
             given = hidden.clone().requires_grad_()
             out = run(given)
             results.append((out, *torch.autograd.grad((out * cotangent).sum() / WIDTH, given)))

@@ -16,12 +16,12 @@ from longform.distributed.collectives import neighbours, summed
 from longform.distributed.parts import Part, SequenceGroup
 from longform.distributed.shares import share_of_heads, share_of_hidden
 from longform.functional.masks import blank_padding
-from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
-from longform.layers.linear import apply_linear, is_affine
+from longform.layers.linear import is_affine
 from longform.layers.memory import join_heads, of_heads, weights_of_heads
+from longform.layers.self_attention import NOTHING_SHARED, Shared
 from longform.layers.sequence_projection import MeanProjection, SequenceProjection
 
 Group = tuple[list[int], SequenceProjection]  # heads that have one k, and their projection
@@ -63,16 +63,13 @@ class ParallelAttention(LinformerAttention):
         """Whether ``memories`` is all that a token asks of the others; with a window it is not."""
         return self.window is None
 
-    def memories(
-        self, hidden: Tensor, mask: Tensor | None, shared_projection: SequenceProjection | None = None,
-        rotation: Rotation | None = None,
-    ) -> list[tuple[list[int], Memory]]:  # fmt: skip
+    def memories(self, hidden: Tensor, mask: Tensor | None, shared: Shared) -> list[tuple[list[int], Memory]]:
         """Heads of one k and the memory of the whole texts, from hidden (B, m, D) of the part."""
         part = self.sequence.part
         if part is None:
-            return super().memories(hidden, mask, shared_projection, rotation)
-        assert rotation is None
-        hidden, groups = self.checked(hidden, part.own_mask)[0], self._groups(shared_projection)
+            return super().memories(hidden, mask, shared)
+        assert shared.rotation is None
+        groups = self._groups(shared.projection)
         if self._slots_come_from_hidden(groups):
             shares = [self._share_of_hidden(hidden, heads, projection, part) for heads, projection in groups]
         else:
@@ -81,15 +78,13 @@ class ParallelAttention(LinformerAttention):
         return [(heads, memory) for (heads, _), memory in zip(groups, self._summed(shares), strict=True)]
 
     def _near_and_far(
-        self, hidden_states: Tensor, part: Part, *, shared_projection: SequenceProjection | None = None,
-        distance_bias: Tensor | None = None, residual: Tensor | None = None, **unused: Any,
-    ) -> Tensor:  # fmt: skip
-        """``unused``: what ``sequence_parallel`` and its model refuse, in layers None or False."""
-        assert not any(option is not None and option is not False for option in unused.values())
-        self.check_distances(distance_bias)
+        self, hidden_states: Tensor, part: Part, *, shared: Shared = NOTHING_SHARED, output_attentions: bool = False
+    ) -> Tensor:
+        assert not output_attentions  # which the model refuses
+        self.check_distances(shared.distance_bias)
         hidden, _ = self.checked(hidden_states, part.own_mask)
-        context = self._windowed_part(hidden, self._groups(shared_projection), part, distance_bias)
-        return apply_linear(self.output, context.transpose(1, 2).flatten(2), residual=residual)
+        context = self._windowed_part(hidden, self._groups(shared.projection), part, shared.distance_bias)
+        return self.output(context.transpose(1, 2).flatten(2))
 
     def _slots_come_from_hidden(self, groups: list[Group]) -> bool:
         """Whether means of hidden states make the slots, at the cost of a mean."""

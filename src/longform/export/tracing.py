@@ -17,8 +17,8 @@ from transformers import PreTrainedModel
 from longform import kernels
 
 PLAIN = {  # kernels that are torch's operations and no more
-    "attention": "sdpa", "window": "formula", "linear": "torch", "feed_forward": "two_layers", "slot_means": "torch",
-    "norm": "torch", "norm_of_sum": "two_steps",
+    "attention": "sdpa", "window": "formula", "linear": "torch", "slot_means": "torch",
+    "norm": "torch",
 }  # fmt: skip
 LARGEST_BATCH = 2**16
 TREES = r"`isinstance\(treespec, LeafSpec\)` is deprecated"  # torch warns of its own code

@@ -132,8 +132,8 @@ def project_heads(full: Tensor, rows: Rows) -> Tensor:
 def project_shortened(short: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int) -> Tensor:
     """(E X) Wᵀ + rowsum(E) bᵀ by head: short (B, g, k, D), weight (h d, D) -> (B, h, k, d)."""
     if short.shape[1] == 1:
-        keys = linear(short[:, 0], weight, bias, bias_times=rows.total[:, 0].expand(short.shape[0], -1))
-        return keys.unflatten(2, (heads, -1)).transpose(1, 2)
+        keys = linear(short[:, 0], weight, None).unflatten(2, (heads, -1)).transpose(1, 2)
+        return _with_bias(keys, bias, rows)
     keys = torch.matmul(short, weight.view(heads, -1, weight.shape[1]).transpose(1, 2))
     return _with_bias(keys, bias, rows)
 
@@ -143,4 +143,4 @@ def _with_bias(short: Tensor, bias: Tensor | None, rows: Rows) -> Tensor:
     if bias is None:
         return short
     total = rows.total.to(short.dtype)[..., None]
-    return torch.addcmul(short, total, bias.to(short.dtype).view(short.shape[1], 1, -1))
+    return torch.addcmul(short, total, bias.to(short.dtype).unflatten(0, (short.shape[1], 1, -1)))

@@ -4,7 +4,7 @@ Axes: B batch, n tokens, D hidden, h heads, d head dimension.
 """
 
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import weighted_window, windowed_attention
 from longform.layers.geometry import check_attention, check_reach
-from longform.layers.linear import apply_linear, is_affine
+from longform.layers.linear import is_affine
 from longform.layers.memory import (
     join_heads,
     join_weighted,
@@ -25,7 +25,7 @@ from longform.layers.memory import (
     of_heads,
     weights_of_heads,
 )
-from longform.layers.self_attention import SelfAttention
+from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
 from longform.layers.sequence_projection import SequenceProjection, make_projection
 from longform.layers.short_convolution import ShortConvolution
 
@@ -88,6 +88,7 @@ class LinformerAttention(SelfAttention):
         self.projection_sharing = sharing
         # Blocks of w with both neighbours reach across the whole text: full attention, and no memory to own.
         self.covers_all = attention_window is not None and 2 * attention_window >= max_length
+        self._all_heads = list(range(num_heads))
         self.head_groups = [
             [head for head, slots in enumerate(lengths) if slots == distinct] for distinct in dict.fromkeys(lengths)
         ]
@@ -105,74 +106,37 @@ class LinformerAttention(SelfAttention):
         windowed = attention_window is not None and not self.covers_all
         self.memory_bias = nn.Parameter(torch.zeros(num_heads)) if windowed else None
 
-    @overload
-    def forward(
-        self,
-        hidden_states: Tensor,
-        attention_mask: Tensor | None = ...,
-        *,
-        shared_projection: SequenceProjection | None = ...,
-        distance_bias: Tensor | None = ...,
-        rotation: Rotation | None = ...,
-        residual: Tensor | None = ...,
-        readers: Tensor | None = ...,
-        output_attentions: Literal[False] = ...,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        hidden_states: Tensor,
-        attention_mask: Tensor | None = ...,
-        *,
-        shared_projection: SequenceProjection | None = ...,
-        distance_bias: Tensor | None = ...,
-        rotation: Rotation | None = ...,
-        residual: Tensor | None = ...,
-        readers: Tensor | None = ...,
-        output_attentions: bool,
-    ) -> Tensor | tuple[Tensor, Tensor]: ...
-
     def forward(
         self,
         hidden_states: Tensor,
         attention_mask: Tensor | None = None,
         *,
-        shared_projection: SequenceProjection | None = None,
-        distance_bias: Tensor | None = None,
-        rotation: Rotation | None = None,
-        residual: Tensor | None = None,
-        readers: Tensor | None = None,
+        shared: Shared = NOTHING_SHARED,
         output_attentions: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Any:
         """Attend: hidden_states (B, n, D) of n <= max_length tokens; ``attention_mask`` (B, n), 1 text and 0 padding.
 
-        ``shared_projection``: with sharing "layerwise". ``distance_bias`` (h, 2 r + 1): added to the logits by the
-        distance from query to key, see RelativeAttentionBias. ``rotation``: queries and keys are turned by it, keys
-        before they are shortened, see RotaryPositions. ``residual`` (B, n, D) is added. ``readers`` bool (B, n):
-        the text and tokens that read it without being read, in texts that every query sees as a whole. Returns
-        (B, n, D), and with ``output_attentions`` the weights. Raises InputError on a longer input or a mask of another
-        shape, and ConfigurationError where the window is too small for ``distance_bias``.
+        ``shared``: what a model hands to all its layers. Returns (B, n, D), and with ``output_attentions`` a pair of
+        that and the weights. Raises InputError on an input of another shape or length or a mask of another shape, and
+        ConfigurationError where the window is too small for a bias by distance.
         """
-        self.check_distances(distance_bias)
+        self.check_distances(shared.distance_bias)
         hidden, mask = self.checked(hidden_states, attention_mask)
-        reading = hidden if readers is None else self.checked(hidden_states, readers)[0]
-        query = self.queries(reading, rotation).transpose(1, 2)
-        whole = self.window is None or self.reaches_all(hidden.shape[1], output_attentions=output_attentions)
-        if readers is not None and not whole:
+        reading = hidden if shared.readers is None else self.checked(hidden_states, shared.readers)[0]
+        query = self.queries(reading, shared.rotation).transpose(1, 2)
+        if self.window is None or self.reaches_all(hidden.shape[1], output_attentions=output_attentions):
+            memories = self.memories(hidden, mask, shared)
+            context, weights = self.attended(query, memories, shared.distance_bias, output_attentions=output_attentions)
+        elif shared.readers is None:
+            context, weights = self._windowed(query, hidden, mask, shared, output_attentions)
+        else:
             raise InputError(
                 f"tokens that are not read (query_expansion with attend=False) need a text of at most 2 x "
                 f"attention_window={self.window} tokens, not n={hidden.shape[1]}: shorten the query, or convert with a "
                 "wider window"
             )
-        if whole:
-            memories = self.memories(hidden, mask, shared_projection, rotation)
-            context, weights = self.attended(query, memories, distance_bias, output_attentions=output_attentions)
-        else:
-            groups, full = self._groups(shared_projection), self.keys_and_values(hidden, mask, rotation)
-            context, weights = self._windowed(query, full, hidden, mask, groups, distance_bias, output_attentions)
-        out = apply_linear(self.output, context.transpose(1, 2).flatten(2), residual=residual)
-        return (out, weights) if weights is not None else out
+        out = self.output(context.transpose(1, 2).flatten(2))
+        return (out, weights) if output_attentions else out
 
     def check_distances(self, distance_bias: Tensor | None) -> None:
         """Raise ConfigurationError where the window is too small for ``distance_bias`` (h, 2 r + 1)."""
@@ -181,7 +145,7 @@ class LinformerAttention(SelfAttention):
 
     def streams(self, length: int) -> bool:
         """Whether a text of ``length`` tokens may be attended some tokens at a time, from slots and neighbours."""
-        return type(self) is LinformerAttention and not self.reaches_all(length)
+        return not self.reaches_all(length)
 
     def reaches_all(self, length: int, *, output_attentions: bool = False) -> bool:
         """Whether every query sees every token of ``length`` exactly, so that there is no memory."""
@@ -197,49 +161,37 @@ class LinformerAttention(SelfAttention):
         """
         if (shared is not None) != (self.projection_sharing == "layerwise"):
             raise ConfigurationError(
-                "sharing='layerwise' needs the projection of all layers: forward(..., shared_projection="
-                "make_projection(...))"
+                "sharing='layerwise' needs the projection of all layers: forward(..., shared=Shared(projection="
+                "make_projection(...)))"
                 if shared is None
-                else f"shared_projection is for sharing='layerwise', this layer has sharing={self.projection_sharing!r}"
+                else f"a shared projection is for sharing='layerwise', this layer has sharing={self.projection_sharing!r}"
             )
-        owned = list(self.groups) if shared is None else [shared]
+        owned = self.groups if shared is None else [shared]
         return list(zip(self.head_groups, owned, strict=True))  # ty: ignore[invalid-explicit-return]  a list of modules
 
     def keys_and_values(
         self, hidden: Tensor, mask: Tensor | None, rotation: Rotation | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Of every token, (B, n, h, d) each, keys turned by ``rotation``, padding blanked."""
+        """Keys and values of every token, (B, n, h, d) each, keys turned by ``rotation``, padding blanked."""
         return self.keys(hidden, mask, rotation), self.values(hidden, mask)
 
-    def memories(
-        self,
-        hidden: Tensor,
-        mask: Tensor | None,
-        shared_projection: SequenceProjection | None = None,
-        rotation: Rotation | None = None,
-    ) -> list[tuple[list[int], Memory]]:
+    def memories(self, hidden: Tensor, mask: Tensor | None, shared: Shared) -> list[tuple[list[int], Memory]]:
         """Heads and what they attend to for hidden (B, n, D): with a window all tokens, which are in reach then, else
         slots.
         """
         if self.window is None:
-            return self.slot_memories(hidden, mask, shared_projection, rotation)
-        keys, values = (x.transpose(1, 2) for x in self.keys_and_values(hidden, None, rotation))
-        return [(list(range(self.num_heads)), Memory(keys, values, None if mask is None else mask[:, None], None))]
+            return self.slot_memories(hidden, mask, shared)
+        keys, values = (x.transpose(1, 2) for x in self.keys_and_values(hidden, None, shared.rotation))
+        return [(self._all_heads, Memory(keys, values, None if mask is None else mask[:, None], None))]
 
-    def slot_memories(
-        self,
-        hidden: Tensor,
-        mask: Tensor | None,
-        shared_projection: SequenceProjection | None,
-        rotation: Rotation | None = None,
-    ) -> list[tuple[list[int], Memory]]:
+    def slot_memories(self, hidden: Tensor, mask: Tensor | None, shared: Shared) -> list[tuple[list[int], Memory]]:
         """Heads of one k and their slots, from hidden (B, n, D), or from full keys and values where keys are turned or
         layers are adapters.
         """
-        groups = self._groups(shared_projection)
-        if rotation is None and is_affine(self.key) and is_affine(self.value):
+        groups = self._groups(shared.projection)
+        if shared.rotation is None and is_affine(self.key) and is_affine(self.value):
             return [(heads, self._slots_of(hidden, mask, heads, projection)) for heads, projection in groups]
-        full = self.keys_and_values(hidden, mask, rotation)
+        full = self.keys_and_values(hidden, mask, shared.rotation)
         return [
             (heads, memory_of_heads(*(of_heads(x, heads, 2) for x in full), mask, projection, self.sinks, hidden))
             for heads, projection in groups
@@ -250,7 +202,7 @@ class LinformerAttention(SelfAttention):
     ) -> Memory:
         times = self.num_heads // self.num_key_value_heads
         own = heads if times == 1 else [head // times for head in heads]
-        sides = (weights_of_heads(layer, own, self.num_key_value_heads, hidden) for layer in (self.key, self.value))
+        sides = [weights_of_heads(layer, own, self.num_key_value_heads, hidden) for layer in (self.key, self.value)]
         return memory_of_hidden(hidden, mask, projection, *sides, len(heads), self.sinks)
 
     def attended(
@@ -278,19 +230,18 @@ class LinformerAttention(SelfAttention):
     def _windowed(
         self,
         query: Tensor,
-        full: tuple[Tensor, Tensor],
         hidden: Tensor,
         mask: Tensor | None,
-        groups: list[tuple[list[int], SequenceProjection]],
-        distance_bias: Tensor | None,
+        shared: Shared,
         output_attentions: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """The context of query (B, h, n, d), near tokens exactly, far ones in slots, from the keys and values (B, n, h,
-        d) of all tokens and their ``hidden`` states (B, n, D): (B, h, n, d), and weights or None.
+        """The context of query (B, h, n, d) in hidden (B, n, D), near tokens exactly, far ones in slots: (B, h, n, d),
+        and weights or None.
         """
         assert self.window is not None
         attend = weighted_window if output_attentions else windowed_attention
-        parts, length = [], query.shape[2]
+        parts, length, groups = [], query.shape[2], self._groups(shared.projection)
+        full = self.keys_and_values(hidden, mask, shared.rotation)
         for heads, projection in groups:
             key, value = (of_heads(x, heads, 2) for x in full)
             # A compiler is not asked about the length: that would tie its graph to some lengths.
@@ -298,7 +249,7 @@ class LinformerAttention(SelfAttention):
             parts.append(attend(
                 of_heads(query, heads, 1), key.transpose(1, 2), value.transpose(1, 2),
                 partial(memory_of_heads, key, value, mask, projection, self.sinks, hidden), window=self.window,
-                memory_bias=_of_heads(self.memory_bias, heads), distance_bias=_of_heads(distance_bias, heads),
+                memory_bias=_of_heads(self.memory_bias, heads), distance_bias=_of_heads(shared.distance_bias, heads),
                 memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
                 dropout=self.dropout if self.training else 0.0, slots_are_tokens=of_tokens,
             ))  # fmt: skip

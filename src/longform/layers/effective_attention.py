@@ -15,10 +15,10 @@ from torch.nn.functional import pad
 from longform.errors import InputError
 from longform.functional.dense import Rows, select_rows
 from longform.functional.masks import checked_mask
-from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Slots, make_slots, rest_mask
 from longform.layers.attention import LinformerAttention
 from longform.layers.local_attention import LocalAttention
+from longform.layers.self_attention import NOTHING_SHARED, Shared
 from longform.layers.sequence_projection import (
     DenseProjection,
     MeanProjection,
@@ -39,9 +39,7 @@ def effective_attention(
     hidden_states: Tensor,
     attention_mask: Tensor | None = None,
     *,
-    shared_projection: SequenceProjection | None = None,
-    distance_bias: Tensor | None = None,
-    rotation: Rotation | None = None,
+    shared: Shared = NOTHING_SHARED,
 ) -> EffectiveAttention:
     """What ``layer`` does to hidden_states (B, n, D) under ``attention_mask`` (B, n): map @ V is its context.
 
@@ -51,9 +49,8 @@ def effective_attention(
     Raises InputError for max (no linear map) and convolution (one map a channel), and for what the layer refuses.
     """
     hidden, mask = layer.checked(hidden_states, attention_mask)
-    given = {"shared_projection": shared_projection, "distance_bias": distance_bias, "rotation": rotation}
-    _, weights = layer(hidden_states, mask, **given, output_attentions=True)
-    return EffectiveAttention(weights, implied_map(layer, weights, hidden, mask, shared_projection=shared_projection))
+    _, weights = layer(hidden_states, mask, shared=shared, output_attentions=True)
+    return EffectiveAttention(weights, implied_map(layer, weights, hidden, mask, shared_projection=shared.projection))
 
 
 def implied_map(

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from longform.functional.linear import feed_forward
-from longform.layers.linear import Linear, is_untouched
+from longform.layers.linear import is_hooked
+from longform.layers.packed_linear import PackedLinear
 
 
 class FeedForward(nn.Module):
@@ -27,32 +27,29 @@ class FeedForward(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.gate = Linear(hidden_size, intermediate_size, bias=bias) if gated else None
-        self.intermediate = Linear(hidden_size, intermediate_size, bias=bias)
+        self.gate = nn.Linear(hidden_size, intermediate_size, bias=bias) if gated else None
+        self.intermediate = nn.Linear(hidden_size, intermediate_size, bias=bias)
         self.activation = activation
-        self.output = Linear(intermediate_size, hidden_size, bias=bias)
+        self.output = nn.Linear(intermediate_size, hidden_size, bias=bias)
         self.chunk_size = chunk_size
 
-    def forward(self, hidden: Tensor, residual: Tensor | None = None) -> Tensor:
-        """hidden (B, n, D) -> (B, n, D), with ``residual`` (B, n, D) added where it is given."""
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (B, n, D) -> (B, n, D)."""
         if 0 < self.chunk_size < hidden.shape[1] and not torch.compiler.is_compiling():
-            out = torch.cat([self._whole(part, None) for part in hidden.split(self.chunk_size, dim=1)], dim=1)
-            return out if residual is None else residual + out
-        return self._whole(hidden, residual)
+            return torch.cat([self.output(self._inside(part)) for part in hidden.split(self.chunk_size, dim=1)], dim=1)
+        return self.output(self._inside(hidden))
 
-    def _whole(self, hidden: Tensor, residual: Tensor | None) -> Tensor:
-        if self._is_plain():  # GELU, and the residual, in the same pass as the products
-            first, second = ((layer.weight_for(hidden), layer.bias) for layer in (self.intermediate, self.output))
-            return feed_forward(hidden, *first, *second, residual=residual)
-        wide = self.intermediate(hidden)
-        out = self.output(self.activation(wide) if self.gate is None else self.activation(self.gate(hidden)) * wide)
-        return out if residual is None else residual + out
+    def plus(self, hidden: Tensor, residual: Tensor) -> Tensor:
+        """``residual`` (B, n, D) plus forward(hidden), in the pass of the last product where that is packed."""
+        if type(self.output) is PackedLinear and not self.chunk_size:
+            return self.output(self._inside(hidden), residual=residual)
+        return residual + self(hidden)
 
-    def _is_plain(self) -> bool:
-        """Whether it is exact GELU between two layers that nobody replaced or watches."""
+    def _inside(self, hidden: Tensor) -> Tensor:
+        """hidden (B, n, D) -> (B, n, ``intermediate_size``)."""
         if self.gate is not None:
-            return False
-        exact = isinstance(self.activation, nn.GELU) and self.activation.approximate == "none"
-        return exact and is_untouched(self.activation, nn.GELU) and all(
-            is_untouched(layer) for layer in (self.intermediate, self.output)
-        )  # fmt: skip
+            return self.activation(self.gate(hidden)) * self.intermediate(hidden)
+        fuses = type(self.intermediate) is PackedLinear and type(self.activation) is nn.GELU
+        if fuses and not (is_hooked(self.intermediate) or is_hooked(self.activation)):
+            return self.intermediate(hidden, activation=self.activation)
+        return self.activation(self.intermediate(hidden))

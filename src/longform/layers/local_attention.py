@@ -3,13 +3,13 @@
 Axes: B batch, n tokens, D hidden, h heads, d head dimension, w reach.
 """
 
+from typing import Any
+
 from torch import Tensor
 
-from longform.functional.positions.rotary import Rotation
 from longform.functional.window.local import local_attention, local_context, local_weights
 from longform.layers.geometry import check_reach_of_local
-from longform.layers.linear import apply_linear
-from longform.layers.self_attention import SelfAttention
+from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
 
 
 class LocalAttention(SelfAttention):
@@ -47,21 +47,19 @@ class LocalAttention(SelfAttention):
         hidden_states: Tensor,
         attention_mask: Tensor | None = None,
         *,
-        shared_projection: None = None,
-        rotation: Rotation | None = None,
-        residual: Tensor | None = None,
-        readers: Tensor | None = None,
+        shared: Shared = NOTHING_SHARED,
         output_attentions: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Attend, as LinformerAttention does; ``shared_projection`` is None, since nothing is shortened here."""
+    ) -> Any:
+        """Attend, as LinformerAttention does; a ``shared`` projection is left alone, nothing is shortened here."""
         hidden, mask = self.checked(hidden_states, attention_mask)
-        query = self.queries(hidden if readers is None else self.checked(hidden_states, readers)[0], rotation)
-        key, value = self.keys(hidden, mask, rotation), self.values(hidden, mask)
+        reading = hidden if shared.readers is None else self.checked(hidden_states, shared.readers)[0]
+        query = self.queries(reading, shared.rotation)
+        key, value = self.keys(hidden, mask, shared.rotation), self.values(hidden, mask)
         rate, weights = self.dropout if self.training else 0.0, None
         if output_attentions:
             weights = local_weights(query, key, reach=self.reach, mask=mask)
             context = local_context(weights, value, reach=self.reach, dropout=rate)
         else:
             context = local_attention(query, key, value, reach=self.reach, mask=mask, dropout=rate)
-        out = apply_linear(self.output, context.flatten(2), residual=residual)
+        out = self.output(context.flatten(2))
         return out if weights is None else (out, weights)

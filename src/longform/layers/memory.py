@@ -3,6 +3,8 @@
 Axes: B batch, n tokens, S slots, s sinks, D hidden, h heads, d head dimension, g groups of heads.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -10,8 +12,7 @@ from longform.functional.attention import Weighted
 from longform.functional.linear import linear
 from longform.functional.one_pass import once_a_pass
 from longform.functional.slots import Memory, Slots, first_tokens, with_sink_slots
-from longform.layers.linear import Linear
-from longform.layers.packed_linear import PackedLinear
+from longform.layers.linear import weight_for
 from longform.layers.sequence_projection import SequenceProjection, Weights
 
 
@@ -49,14 +50,15 @@ def join_weighted(parts: list[Weighted], groups: list[list[int]]) -> tuple[Tenso
     return join_heads(contexts, groups), joined
 
 
-def weights_of_heads(layer: Linear | PackedLinear, heads: list[int], num_heads: int, hidden: Tensor) -> Weights:
+def weights_of_heads(layer: nn.Module, heads: list[int], num_heads: int, hidden: Tensor) -> Weights:
     """The rows of ``layer``, of ``num_heads``, that give keys or values of ``heads``, for a product with ``hidden``
     (B, n, D).
     """
-    weight = layer.weight_for(hidden) if isinstance(layer, Linear | PackedLinear) else layer.weight
-    if heads == list(range(num_heads)):
-        return Weights(weight, layer.bias)
-    rows = (None if x is None else x.unflatten(0, (num_heads, -1))[heads].flatten(0, 1) for x in (weight, layer.bias))
+    weight: Any = weight_for(layer, hidden)
+    bias: Any = layer.bias
+    if len(heads) == num_heads and heads == list(range(num_heads)):
+        return Weights(weight, bias)
+    rows = (None if x is None else x.unflatten(0, (num_heads, -1))[heads].flatten(0, 1) for x in (weight, bias))
     return Weights(*rows)  # ty: ignore[invalid-argument-type]  the weight is there
 
 

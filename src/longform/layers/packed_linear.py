@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.linear import can_pack, linear, pack
+from longform.functional.linear import can_pack, pack, packed_linear
 
 OTHERWISE = "load the model again, move or cast it, then pack"
 
@@ -40,15 +40,18 @@ class PackedLinear(nn.Module):
         self._packed = _Packed(pack(layer.weight, kernel=kernel))  # no buffer: opaque tensors cannot be moved or cast
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone(), persistent=False)
 
-    def forward(self, x: Tensor, *, gelu: bool = False, residual: Tensor | None = None) -> Tensor:
-        """x (..., D) -> (..., F), then exact ``gelu``, or plus ``residual`` (..., F) of x's dtype.
+    def forward(self, x: Tensor, *, activation: nn.GELU | None = None, residual: Tensor | None = None) -> Tensor:
+        """x (..., D) -> (..., F), then the ``activation``, or plus ``residual`` (..., F) of x's dtype.
 
-        Raises InputError where a gradient is wanted, in torch.compile, under autocast, for another dtype or device.
+        An exact GELU is computed with the product where nobody watches the layer or the activation. Raises InputError
+        where a gradient is wanted, in torch.compile, under autocast, for another dtype or device.
         """
         weight = self.weight_for(x)
         if not x.numel():
             return x.new_empty(*x.shape[:-1], self.out_features)
-        return linear(x, weight, self.bias, gelu=gelu, residual=residual)
+        gelu = activation is not None and activation.approximate == "none"
+        out = packed_linear(x, weight, self.bias, gelu=gelu, residual=residual)
+        return out if activation is None or gelu else activation(out)
 
     def weight_for(self, x: Tensor) -> Tensor:
         """The weight (F, D), opaque, for a product of ``x`` (..., D) or of its means.

@@ -4,6 +4,7 @@ Axes: B batch, n tokens, D hidden, h heads, g heads of keys and values, d head d
 """
 
 from abc import ABC
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +13,28 @@ from longform.errors import InputError
 from longform.functional.masks import blank_padding, checked_mask
 from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads, head_size
-from longform.layers.linear import Linear, is_affine
+from longform.layers.linear import is_affine
 from longform.layers.memory import by_head
+from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
+
+
+class Shared(NamedTuple):
+    """Tensors and modules that a model hands to the attention of all its layers.
+
+    ``projection``: E = F of all layers, for sharing "layerwise". ``rotation``: queries and keys are turned by it, keys
+    before they are shortened, see RotaryPositions. ``distance_bias`` (h, 2 r + 1): added to the logits by the distance
+    from query to key, see RelativeAttentionBias. ``readers`` bool (B, n): the text and tokens that read it without
+    being read, in texts that every query sees as a whole.
+    """
+
+    projection: SequenceProjection | None = None
+    rotation: Rotation | None = None
+    distance_bias: Tensor | None = None
+    readers: Tensor | None = None
+
+
+NOTHING_SHARED = Shared()
 
 
 class SelfAttention(nn.Module, ABC):
@@ -24,9 +44,6 @@ class SelfAttention(nn.Module, ABC):
 
     Raises ConfigurationError where g does not divide h, and without ``head_dim`` where h does not divide D.
     """
-
-    adds_residual = True  # ``forward`` takes ``residual``
-    convolution: ShortConvolution | None = None  # what meets the input first, padding zero, and gives the like
 
     def __init__(
         self, hidden_size: int, num_heads: int, *, head_dim: int | None, num_key_value_heads: int | None,
@@ -38,22 +55,30 @@ class SelfAttention(nn.Module, ABC):
         self.num_key_value_heads = num_key_value_heads or num_heads
         self.head_dim = head_size(hidden_size, num_heads, head_dim)
         width, narrow = (self.head_dim * heads for heads in (num_heads, self.num_key_value_heads))
-        self.query = Linear(hidden_size, width, bias=bias)
-        self.key, self.value = (Linear(hidden_size, narrow, bias=bias) for _ in range(2))
-        self.output = Linear(width, hidden_size, bias=bias)
+        self.query = nn.Linear(hidden_size, width, bias=bias)
+        self.key, self.value = (nn.Linear(hidden_size, narrow, bias=bias) for _ in range(2))
+        self.output = nn.Linear(width, hidden_size, bias=bias)
+        self.convolution: ShortConvolution | None = None  # what the input meets first
 
     def checked(self, hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Hidden states (B, n, D) with padding blanked, rounded once where products under autocast would, and a bool
-        mask.
+        """Hidden states (B, n, D) as keys and values are formed of, and a bool mask: padding is blanked, numbers are
+        rounded once where products under autocast would, and a short convolution is added.
 
-        Raises InputError on a longer input or a mask of another shape.
+        Raises InputError on another rank or width, on a longer input and on a mask of another shape.
         """
+        if hidden_states.dim() != 3 or hidden_states.shape[2] != self.hidden_size:
+            raise InputError(
+                f"hidden_states has shape {tuple(hidden_states.shape)}, expected (batch, tokens, hidden_size) = "
+                f"(B, n, {self.hidden_size})"
+            )
         batch, length, _ = hidden_states.shape
         if length > self.max_length:
             raise InputError(f"the input has n={length} tokens, this layer takes at most max_length={self.max_length}")
-        if mask is not None and (mask.dtype != torch.bool or mask.shape != (batch, length)):
-            mask = checked_mask(mask, batch=batch, length=length)
-        hidden, device = blank_padding(hidden_states, mask), hidden_states.device.type
+        hidden, device = hidden_states, hidden_states.device.type
+        if mask is not None:
+            if mask.dtype != torch.bool or mask.shape != (batch, length):
+                mask = checked_mask(mask, batch=batch, length=length)
+            hidden = blank_padding(hidden, mask)
         if hidden.dtype == torch.float32 and torch.is_autocast_enabled(device) and self._is_affine():
             hidden = hidden.to(torch.get_autocast_dtype(device))
         return hidden if self.convolution is None else self.convolved(hidden, mask), mask
@@ -72,12 +97,12 @@ class SelfAttention(nn.Module, ABC):
         return rotated(by_head(self.query(hidden), self.num_heads), rotation)
 
     def keys(self, hidden: Tensor, mask: Tensor | None, rotation: Rotation | None = None) -> Tensor:
-        """Of every token, (B, n, h, d), turned by ``rotation``, padding blanked."""
+        """Keys of every token, (B, n, h, d), turned by ``rotation``, padding blanked."""
         key = by_head(blank_padding(self.key(hidden), mask), self.num_key_value_heads)
         return self._of_all_heads(rotated(key, rotation))
 
     def values(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Of every token, (B, n, h, d), padding blanked."""
+        """Values of every token, (B, n, h, d), padding blanked."""
         return self._of_all_heads(by_head(blank_padding(self.value(hidden), mask), self.num_key_value_heads))
 
     def _of_all_heads(self, x: Tensor) -> Tensor:

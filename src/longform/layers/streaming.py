@@ -1,8 +1,8 @@
 """Layers run on texts where no gradient is wanted: some tokens at a time, in place, with what follows a product in its
 pass.
 
-The encoder decides once (``can_run_in_parts``) and then calls ``layer_in_parts`` instead of each layer. It computes
-what the layer's ``forward`` computes; what differs is the memory. A wide intermediate result is never whole: on a CPU
+The encoder decides once (``can_run_in_parts``) and then calls each block's ``in_parts``. That computes what its
+``forward`` computes; what differs is the memory. A wide intermediate result is never whole: on a CPU
 the part stays in the cache, and its buffers are used again instead of being mapped anew. Of a long text the queries,
 keys, values and outputs are never whole either: each is 100 MB at 65,536 tokens of a base encoder in bfloat16, for
 which a virtual machine maps pages for 200 ms, fifty times a copy into memory that is there. The slots come from the
@@ -13,8 +13,6 @@ Axes: B batch, n tokens, c tokens at a time, D hidden, h heads, d head dimension
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +24,10 @@ from longform.functional.slots import Memory
 from longform.functional.window import document_attention
 from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, far_slots
 from longform.layers.attention import LinformerAttention
-from longform.layers.feed_forward import FeedForward
-from longform.layers.linear import apply_linear, is_seen_inside, is_untouched
-from longform.layers.norm import LayerNorm
-from longform.layers.sequence_projection import MeanProjection, SequenceProjection, WeightedMeanProjection
+from longform.layers.linear import is_affine, is_seen_inside
+from longform.layers.packed_linear import PackedLinear
+from longform.layers.self_attention import Shared
+from longform.layers.sequence_projection import MeanProjection, WeightedMeanProjection
 
 LONG = 4096  # tokens from which on the attention of a text is formed in parts too
 OutputPart = tuple[tuple[slice, slice], Tensor]  # of which documents and tokens; values (b, c, D)
@@ -37,8 +35,6 @@ OutputPart = tuple[tuple[slice, slice], Tensor]  # of which documents and tokens
 # cores in bfloat16 took 1.1 s for 8,192 tokens instead of 1.3, float32 1.22 s for 2,048 instead of 1.27.
 CPU_ROWS, DEVICE_ROWS = 2048 if has_amx() else 1024, 65536
 POOLS_HIDDEN = (MeanProjection, WeightedMeanProjection)  # slots from hidden states at the cost of a mean
-
-Block = Any  # a Transformer layer: pre_norm, attention, attention_norm, feed_forward, feed_forward_norm
 
 
 def is_long(given: Tensor) -> bool:
@@ -55,55 +51,7 @@ def can_run_in_parts(module: nn.Module, given: Tensor) -> bool:
     return not is_seen_inside(module)
 
 
-def layer_in_parts(
-    layer: Block,
-    hidden: Tensor,
-    mask: Tensor | None,
-    shared_projection: SequenceProjection | None,
-    distance_bias: Tensor | None = None,
-    rotation: Rotation | None = None,
-    *,
-    in_place: bool,
-) -> Tensor:
-    """The output of ``layer`` for hidden (B, n, D) and bool mask (B, n) or None: (B, n, D).
-
-    ``shared_projection``, ``distance_bias`` and ``rotation``: what its attention takes.
-    ``in_place``: nobody needs ``hidden`` afterwards; the output of a long text is then in their memory.
-    """
-    source = layer.attention_norm(hidden) if layer.pre_norm else hidden
-    finish = partial(in_chunks, partial(_after_attention, layer), rows=_rows_of(hidden))
-    parts = attention_in_parts(layer.attention, source, mask, shared_projection, hidden, distance_bias, rotation)
-    if parts is not None:
-        return assembled(((where, finish(x)) for where, x in parts), hidden.shape[:2], hidden if in_place else None)
-    adds = getattr(layer.attention, "adds_residual", False)
-    given = {"residual": hidden if adds else None, "distance_bias": distance_bias, "rotation": rotation}
-    options = {name: value for name, value in given.items() if value is not None}
-    attended = layer.attention(source, mask, shared_projection=shared_projection, output_attentions=False, **options)
-    return finish(attended if adds else hidden + attended)
-
-
-def _after_attention(layer: Block, hidden: Tensor) -> Tensor:
-    """Norms and feed-forward, which look at each token alone, of attention with its residual: (B, c, D) -> same.
-
-    ``hidden`` may be overwritten.
-    """
-    if layer.pre_norm:
-        return _fed_forward(layer, layer.feed_forward_norm(hidden), hidden)
-    hidden = _normalised(layer.attention_norm, hidden)
-    return _normalised(layer.feed_forward_norm, _fed_forward(layer, hidden, hidden))
-
-
-def _normalised(norm: nn.Module, hidden: Tensor) -> Tensor:
-    return norm(hidden, in_place=True) if type(norm) is LayerNorm else norm(hidden)
-
-
-def _fed_forward(layer: Block, hidden: Tensor, residual: Tensor) -> Tensor:
-    if type(layer.feed_forward) is FeedForward:
-        return layer.feed_forward(hidden, residual)
-    return residual + layer.feed_forward(hidden)
-
-
-def _rows_of(hidden: Tensor) -> int:
+def rows_of(hidden: Tensor) -> int:
     """Tokens at a time, in all documents together."""
     return CPU_ROWS if hidden.device.type == "cpu" else DEVICE_ROWS
 
@@ -136,15 +84,9 @@ def in_chunks(function: Callable[[Tensor], Tensor], x: Tensor, *, rows: int) -> 
 
 
 def attention_in_parts(
-    attention: nn.Module,
-    hidden: Tensor,
-    mask: Tensor | None,
-    shared_projection: SequenceProjection | None = None,
-    residual: Tensor | None = None,
-    distance_bias: Tensor | None = None,
-    rotation: Rotation | None = None,
+    attention: nn.Module, hidden: Tensor, mask: Tensor | None, shared: Shared, residual: Tensor
 ) -> Iterator[OutputPart] | None:
-    """What ``attention`` gives for hidden (B, n, D), plus ``residual`` (B, n, D); None where it can only be had whole.
+    """``residual`` (B, n, D) plus what ``attention`` gives for hidden (B, n, D); None where it can only be had whole.
 
     Each part comes with the documents and tokens that it is of; when the next one is asked for, these tokens of
     ``hidden`` and ``residual`` may have been overwritten. Texts of 4,096 tokens and more, on a CPU without gradients;
@@ -152,22 +94,20 @@ def attention_in_parts(
     """
     if not is_long(hidden) or not isinstance(attention, LinformerAttention) or not attention.streams(hidden.shape[1]):
         return None
-    attention.check_distances(distance_bias)
+    attention.check_distances(shared.distance_bias)
     hidden, mask = attention.checked(hidden, mask)
-    lengths = text_lengths(mask, batch=hidden.shape[0], length=hidden.shape[1])
-    if attention.window is not None and (lengths is None or not _slots_are_means(attention)):
-        return None
     if attention.window is None:
-        memories = attention.memories(hidden, mask, shared_projection, rotation)
-        return _slots_alone(attention, hidden, memories, residual, rotation)
-    assert lengths is not None
-    memory = attention.slot_memories(hidden, mask, None, rotation)[0][1]
-    return _windowed(attention, hidden, memory, lengths, residual, distance_bias, rotation)
+        return _slots_alone(attention, hidden, attention.memories(hidden, mask, shared), shared, residual)
+    lengths = text_lengths(mask, batch=hidden.shape[0], length=hidden.shape[1])
+    if lengths is None or not _slots_are_means(attention):
+        return None
+    memory = attention.slot_memories(hidden, mask, shared)[0][1]
+    return _windowed(attention, hidden, memory, lengths, shared, residual)
 
 
 def _slots_are_means(attention: LinformerAttention) -> bool:
     """Whether the slots of all heads can be formed from the hidden states at the cost of a mean."""
-    plain = all(is_untouched(layer) for layer in (attention.key, attention.value))
+    plain = is_affine(attention.key) and is_affine(attention.value)
     return plain and len(attention.groups) == 1 and isinstance(attention.groups[0], POOLS_HIDDEN)
 
 
@@ -175,21 +115,20 @@ def _slots_alone(
     attention: LinformerAttention,
     hidden: Tensor,
     memories: list[tuple[list[int], Memory]],
-    residual: Tensor | None,
-    rotation: Rotation | None,
+    shared: Shared,
+    residual: Tensor,
 ) -> Iterator[OutputPart]:
     rows = rows_of_each(hidden.shape[0])
     for start in range(0, hidden.shape[1], rows):
         where = (slice(None), slice(start, start + rows))
-        turned = None if rotation is None else rotation.at(where[1])
+        turned = None if shared.rotation is None else shared.rotation.at(where[1])
         context, _ = attention.attended(attention.queries(hidden[where], turned).transpose(1, 2), memories)
-        yield where, _output(attention, context.transpose(1, 2).flatten(2), residual, where)
+        yield where, _added(attention.output, context.transpose(1, 2).flatten(2), residual[where])
 
 
-def _output(
-    attention: LinformerAttention, context: Tensor, residual: Tensor | None, where: tuple[slice, slice]
-) -> Tensor:
-    return apply_linear(attention.output, context, residual=None if residual is None else residual[where])
+def _added(layer: nn.Module, context: Tensor, residual: Tensor) -> Tensor:
+    """``residual`` (b, c, D) plus layer(context), in the pass of a packed layer's product."""
+    return layer(context, residual=residual) if type(layer) is PackedLinear else residual + layer(context)
 
 
 def _windowed(
@@ -197,22 +136,22 @@ def _windowed(
     hidden: Tensor,
     memory: Memory,
     lengths: list[int],
-    residual: Tensor | None,
-    distance_bias: Tensor | None,
-    rotation: Rotation | None,
+    shared: Shared,
+    residual: Tensor,
 ) -> Iterator[OutputPart]:
     """The output for hidden (B, n, D), plus ``residual``; ``lengths``: tokens of text in each document."""
     blank = attention.output(hidden.new_zeros(1, 1, attention.num_heads * attention.head_dim))
     options = {"sinks": attention.sinks, "bias": attention.memory_bias, "budget": attention.memory_budget}
-    options["distance_bias"] = distance_bias
+    options["distance_bias"] = shared.distance_bias
     for b, n in enumerate(lengths):
         document, far = slice(b, b + 1), far_slots(memory, b, n, **options)
-        turned = None if rotation is None else rotation.of(b)
+        turned = None if shared.rotation is None else shared.rotation.of(b)
         for tokens, context in _contexts(attention, hidden[document, :n], far, turned):
-            yield (document, tokens), _output(attention, context.flatten(1)[None], residual, (document, tokens))
+            where = (document, tokens)
+            yield where, _added(attention.output, context.flatten(1)[None], residual[where])
         if n < hidden.shape[1]:
             where = (document, slice(n, None))
-            yield where, blank.expand(1, hidden.shape[1] - n, -1) if residual is None else residual[where] + blank
+            yield where, residual[where] + blank
 
 
 def queries_at_a_time(window: int) -> int:

@@ -7,7 +7,8 @@ from torch import nn
 
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
-from longform.layers.linear import Linear, is_hooked
+from longform.layers.linear import is_hooked
+from longform.layers.norm import InferenceNorm
 from longform.layers.packed_linear import pack_linear
 from longform.layers.sequence_projection import WeightedMeanProjection
 from longform.models.modeling_linformer import LinformerPreTrainedModel
@@ -31,11 +32,17 @@ def pack_weights(model: Model) -> Model:
         raise ConfigurationError(
             f"weights are packed for Longform's own models, not {type(model).__name__}: convert it first"
         )
-    replace_linears(model.base_model.get_submodule("encoder"), pack_linear, keep=_kept)
+    encoder = model.base_model.get_submodule("encoder")
+    replace_linears(encoder, pack_linear, keep=_kept)
+    for norm in encoder.modules():
+        if type(norm) is nn.LayerNorm and not is_hooked(norm):
+            norm.__class__ = InferenceNorm  # the same parameters
     return model.eval()
 
 
 def _kept(parent: nn.Module, name: str) -> bool:
+    if isinstance(parent, WeightedMeanProjection):
+        return True  # a few numbers a token
     if not (isinstance(parent, LinformerAttention) and name in ("key", "value")):
         return False
     shared = parent.num_key_value_heads < parent.num_heads
@@ -50,6 +57,6 @@ def replace_linears(model: nn.Module, make: Callable[[nn.Linear], nn.Module], *,
     """
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            plain = type(child) in (nn.Linear, Linear) and not is_hooked(child)
+            plain = type(child) is nn.Linear and not is_hooked(child)
             if plain and not (keep is not None and keep(parent, name)):
                 setattr(parent, name, make(child))  # ty: ignore[invalid-argument-type]  a linear layer

@@ -17,23 +17,23 @@ from transformers.utils.generic import can_return_tuple
 from longform.errors import InputError
 from longform.functional.masks import TextFirst, blank_padding, checked_mask, moved, reading_mask, text_first
 from longform.functional.one_pass import one_pass
-from longform.functional.positions.rotary import Rotation
 from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
+from longform.layers.block import Block
 from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.feed_forward import FeedForward
-from longform.layers.linear import Linear
 from longform.layers.local_attention import LocalAttention
-from longform.layers.norm import add_and_norm, make_norm
+from longform.layers.norm import make_norm
 from longform.layers.pooling import Pooling
 from longform.layers.relative_bias import RelativeAttentionBias
+from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import (
     Learned,
     SequenceProjection,
     make_projection,
 )
 from longform.layers.short_convolution import ShortConvolution
-from longform.layers.streaming import can_run_in_parts, layer_in_parts
+from longform.layers.streaming import can_run_in_parts
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import reading_weights, refuse_foreign
 from longform.models.resizing import Lengths, resize_sequence_length
@@ -67,50 +67,23 @@ def norm_of(config: LinformerConfig, size: int | None = None) -> nn.Module:
     return make_norm(config.norm_type, size, epsilon=config.layer_norm_eps, bias=config.norm_bias)
 
 
-class LinformerLayer(GradientCheckpointingLayer):
-    """Attention and feed-forward with residuals, normalised after ("post", BERT) or before ("pre")."""
+class LinformerLayer(GradientCheckpointingLayer, Block):
+    """A Transformer block of a configuration; gradients may be formed by computing it again."""
 
     def __init__(self, config: LinformerConfig, index: int) -> None:
-        super().__init__()
-        self.pre_norm, self.layer_type = config.normalization == "pre", config.kinds_of_layers()[index]
-        self.attention = make_attention(config, config.head_slots()[index], self.layer_type)
+        kind = config.kinds_of_layers()[index]
+        attention = make_attention(config, config.head_slots()[index], kind)
         skips = config.skip_first_prenorm and index == 0
-        self.attention_norm = nn.Identity() if skips else norm_of(config)
         activation = nn.GELU() if config.hidden_act == "gelu" else ACT2FN[config.hidden_act]
-        self.feed_forward = FeedForward(
+        feed_forward = FeedForward(
             config.hidden_size, config.intermediate_size, activation, config.chunk_size_feed_forward,
             gated=config.is_gated_act, bias=config.mlp_bias,
         )  # fmt: skip
-        self.feed_forward_norm = norm_of(config)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        attention_mask: Tensor | None,
-        shared_projection: SequenceProjection | None,
-        output_attentions: bool,
-        distance_bias: Tensor | None = None,
-        readers: Tensor | None = None,
-        rotation: Rotation | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """hidden_states (B, n, D), checked bool mask (B, n) -> (B, n, D) and attention weights or None.
-
-        ``readers``, ``rotation``: see LinformerAttention.
-        """
-        source = self.attention_norm(hidden_states) if self.pre_norm else hidden_states
-        given = {"distance_bias": distance_bias, "readers": readers, "rotation": rotation}
-        options = {name: value for name, value in given.items() if value is not None}  # others' attention knows none
-        attended = self.attention(
-            source, attention_mask, shared_projection=shared_projection, output_attentions=output_attentions, **options
-        )
-        context, weights = attended if output_attentions else (attended, None)
-        if self.pre_norm:
-            hidden = hidden_states + self.dropout(context)
-            return hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden))), weights
-        hidden, rounded = add_and_norm(self.attention_norm, hidden_states, self.dropout(context))
-        branch = self.dropout(self.feed_forward(rounded if type(self.feed_forward) is FeedForward else hidden))
-        return add_and_norm(self.feed_forward_norm, hidden, branch)[0], weights
+        super().__init__(
+            attention, feed_forward, nn.Identity() if skips else norm_of(config), norm_of(config),
+            pre_norm=config.normalization == "pre", dropout=config.hidden_dropout_prob,
+        )  # fmt: skip
+        self.layer_type = kind
 
 
 class LinformerEncoder(nn.Module):
@@ -157,24 +130,17 @@ class LinformerEncoder(nn.Module):
         ``readers``: see LinformerAttention; ``positions`` (n), (1, n) or (B, n), where they do not count from 0;
         ``overwrite``: nobody needs ``hidden`` afterwards.
         """
-        if positions is None and self.rotary:
-            positions = torch.arange(hidden.shape[1], device=hidden.device)
-        rotations = {kind: rotary(positions) for kind, rotary in self.rotary.items()}
-        states, attentions = [], []
-        known = all(type(layer) is LinformerLayer for layer in self.layers)
-        distances = None if self.relative_attention_bias is None else self.relative_attention_bias()
-        in_parts = known and not output_attentions and readers is None and can_run_in_parts(self, hidden)
+        shared, states, attentions = self._shared(hidden, readers, positions), [], []
+        in_parts = not output_attentions and readers is None and can_run_in_parts(self, hidden)
         with one_pass():
             for layer in self.layers:
                 if output_hidden_states:  # otherwise one layer's states at a time are alive
                     states.append(hidden)
-                kind = getattr(layer, "layer_type", "full_attention")
-                rotation, shared = rotations.get(kind), self.shared_projection if kind == "full_attention" else None
-                if in_parts:
-                    in_place = overwrite and not output_hidden_states
-                    hidden = layer_in_parts(layer, hidden, mask, shared, distances, rotation, in_place=in_place)
+                given = shared[getattr(layer, "layer_type", "full_attention")]
+                if in_parts and isinstance(layer, Block):
+                    hidden = layer.in_parts(hidden, mask, given, in_place=overwrite and not output_hidden_states)
                 else:
-                    hidden, weights = layer(hidden, mask, shared, output_attentions, distances, readers, rotation)
+                    hidden, weights = layer(hidden, mask, given, output_attentions)
                     attentions.append(weights)
                 overwrite = True
         if self.final_norm is not None:
@@ -184,6 +150,17 @@ class LinformerEncoder(nn.Module):
             hidden_states=(*states, hidden) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
+
+    def _shared(self, hidden: Tensor, readers: Tensor | None, positions: Tensor | None) -> dict[str, Shared]:
+        """What the layers of each type are given for hidden (B, n, D)."""
+        if positions is None and self.rotary:
+            positions = torch.arange(hidden.shape[1], device=hidden.device)
+        distances = None if self.relative_attention_bias is None else self.relative_attention_bias()
+        turned = {kind: rotary(positions) for kind, rotary in self.rotary.items()}
+        return {
+            "full_attention": Shared(self.shared_projection, turned.get("full_attention"), distances, readers),
+            "sliding_attention": Shared(None, turned.get("sliding_attention"), distances, readers),
+        }
 
 
 class Pooler(nn.Module):
@@ -281,7 +258,7 @@ class LinformerModel(LinformerPreTrainedModel):
             dropout=config.hidden_dropout_prob, has_positions=config.rope_parameters is None,
         )  # fmt: skip
         narrow = config.word_embedding_size != config.hidden_size
-        self.embeddings_project = Linear(config.word_embedding_size, config.hidden_size) if narrow else None
+        self.embeddings_project = nn.Linear(config.word_embedding_size, config.hidden_size) if narrow else None
         self.encoder = LinformerEncoder(config)
         pools, kind = add_pooling_layer and config.use_pooler, config.classifier_pooling
         self.pooler = Pooler(config.hidden_size) if pools and kind == "cls" else None

@@ -15,6 +15,7 @@ from longform.errors import ConfigurationError
 from longform.functional.masks import checked_mask, document_lengths
 from longform.layers.attention import LinformerAttention
 from longform.layers.effective_attention import implied_map
+from longform.layers.self_attention import NOTHING_SHARED
 
 # What the linear layers for queries, keys and values are called; where they are one, only the map is known.
 LAYOUTS: tuple[tuple[str, ...], ...] = (
@@ -235,8 +236,8 @@ class _Run:
         out, weights = output
         self._require_finite(weights)
         hidden, mask = module.checked(args[0], self.mask)
-        shared = kwargs.get("shared_projection")
-        implied = implied_map(module, weights, hidden, mask, shared_projection=shared)
+        shared = kwargs.get("shared", NOTHING_SHARED)
+        implied = implied_map(module, weights, hidden, mask, shared_projection=shared.projection)
         values = module.value(hidden).unflatten(2, (module.num_heads, -1)).transpose(1, 2)
         self._hand_over(implied, values.float(), None)
         return out

@@ -10,7 +10,7 @@ from transformers import BertConfig, BertModel
 
 from longform.conversion.convert import convert
 from longform.layers.attention import LinformerAttention
-from longform.layers.linear import apply_linear
+from longform.layers.self_attention import Shared
 from longform.studies.speed.checks import PEER_ERROR, require_equal
 from longform.studies.speed.competitor import Competitor, FromEmbeddings, common_settings, with_weights_formed
 from longform.studies.speed.floor import full_floor
@@ -21,25 +21,19 @@ from longform.studies.speed.shapes import Shape
 class FusedAttention(nn.Module):
     """Full attention by torch's fused call, whatever is faster: ``inner`` takes a kernel of ours where it is."""
 
-    adds_residual = True
-
     def __init__(self, inner: LinformerAttention) -> None:
         super().__init__()
         self.inner = inner
 
-    def forward(
-        self, hidden: Tensor, mask: Tensor | None, *, shared_projection: None, output_attentions: bool,
-        residual: Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-        """hidden (B, n, D) -> (B, n, D), plus ``residual``, and the weights where they are asked for; no mask."""
+    def forward(self, hidden: Tensor, mask: Tensor | None, *, shared: Shared, output_attentions: bool = False) -> Any:
+        """hidden (B, n, D) -> (B, n, D), and the weights where they are asked for; no mask."""
         assert mask is None
         layer = self.inner
         if output_attentions:
-            return layer(hidden, output_attentions=True, residual=residual)
-        sides = (apply_linear(side, hidden) for side in (layer.query, layer.key, layer.value))
+            return layer(hidden, output_attentions=True)
+        sides = (side(hidden) for side in (layer.query, layer.key, layer.value))
         heads = (side.unflatten(2, (layer.num_heads, -1)).transpose(1, 2) for side in sides)
-        context = scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
-        return apply_linear(layer.output, context, residual=residual)
+        return layer.output(scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
 
 
 def twin(shape: Shape) -> FromEmbeddings:

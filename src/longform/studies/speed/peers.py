@@ -62,7 +62,7 @@ def verify_tatp22(shape: Shape) -> None:
         sharing="layerwise",
     )  # fmt: skip
     _copy_matrices(shared, [peer.heads[0].E.weight])
-    _require_same(partial(layer, shared_projection=shared), peer, shape)
+    _require_same(partial(layer, shared=Shared(projection=shared)), peer, shape)
 
 
 def _ours(shape: Shape, *, sharing: str) -> LinformerAttention:
