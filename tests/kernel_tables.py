@@ -20,7 +20,9 @@ def only(**kernels: str) -> Iterator[None]:
         for operation, name in kernels.items():
             kernel = next(kernel for kernel in dispatch.OPERATIONS[operation] if kernel.name == name)
             patch.setitem(dispatch.OPERATIONS, operation, (kernel._replace(needs=()),))
+        dispatch.ask_again()
         yield
+    dispatch.ask_again()
 
 
 @contextmanager
@@ -30,9 +32,9 @@ def machine(units: str | None = None, *, has_library: bool = True) -> Iterator[N
         for module in (conditions, linear_amx):
             patch.setattr(module, "best_units", lambda: units)
         patch.setattr(conditions, "native_library", lambda: "given" if has_library else None)
-        dispatch.ask_the_machine_again()
+        dispatch.ask_again()
         yield
-    dispatch.ask_the_machine_again()
+    dispatch.ask_again()
 
 
 def taken(operation: str, call: conditions.Call) -> str:

@@ -83,7 +83,7 @@ for stale in sys.argv[1:]:
     spec = ModuleSpec("longform.functional.native._kernels", None, origin=stale)
     importlib.util.find_spec = lambda name, package=None: spec
     library.native_library.cache_clear()
-    dispatch.ask_the_machine_again()
+    dispatch.ask_again()
     with warnings.catch_warnings(record=True) as heard, torch.no_grad():
         warnings.simplefilter("always")
         for _ in range(3):

@@ -19,7 +19,7 @@ from longform.functional.masks import blank_padding
 from longform.functional.slots import Memory
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
-from longform.layers.linear import is_affine
+from longform.layers.linear import are_affine
 from longform.layers.memory import join_heads, of_heads, weights_of_heads
 from longform.layers.self_attention import NOTHING_SHARED, Shared
 from longform.layers.sequence_projection import MeanProjection, SequenceProjection
@@ -89,11 +89,11 @@ class ParallelAttention(LinformerAttention):
     def _slots_come_from_hidden(self, groups: list[Group]) -> bool:
         """Whether means of hidden states make the slots, at the cost of a mean."""
         means = all(isinstance(projection, MeanProjection) for _, projection in groups)
-        return means and is_affine(self.key) and is_affine(self.value)
+        return means and are_affine(self.key, self.value)
 
     def _share_of_hidden(self, hidden: Tensor, heads: list[int], projection: SequenceProjection, part: Part) -> Memory:
         assert isinstance(projection, MeanProjection)
-        sides = (weights_of_heads(layer, heads, self.num_heads, hidden) for layer in (self.key, self.value))
+        sides = (weights_of_heads(layer, heads, self.num_heads) for layer in (self.key, self.value))
         return share_of_hidden(projection, hidden, part, *sides, len(heads), self.sinks)
 
     def _share_of_heads(

@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from longform.functional.dispatch import Condition
+from longform.functional.dispatch import Condition, is_eager
 from longform.functional.native.library import best_units, native_library
 
 BFLOAT16_UNITS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # of x86, then of ARM
@@ -41,6 +40,15 @@ class Call:
 
     tensors: tuple[Tensor, ...]
 
+    def kind(self) -> tuple[Any, ...]:
+        """Facts about the tensors and options on which the choice of a kernel depends."""
+        grad, tensors = self.wants_gradient, self.tensors
+        return grad, self.options(), *[(type(x), x.dtype, x.device.type, x.shape) for x in tensors]
+
+    def options(self) -> Any:
+        """Options on which the choice depends: numbers, and which arguments are there."""
+        return None
+
     @once
     def eager(self) -> bool:
         """Whether operations are just carried out: no graph is traced, and no transform of torch.func is at work."""
@@ -60,19 +68,12 @@ class Call:
     @once
     def wants_gradient(self) -> bool:
         """Whether autograd will ask for a gradient of any of the tensors."""
-        return torch.is_grad_enabled() and any(x.requires_grad for x in self.tensors)
+        return torch.is_grad_enabled() and any([x.requires_grad for x in self.tensors])
 
 
 def is_plain(x: Tensor, dtype: torch.dtype) -> bool:
     """Whether ``x``, of any shape, is a torch.Tensor or Parameter itself, on a CPU, of that dtype."""
     return x.dtype == dtype and x.is_cpu and (type(x) is Tensor or type(x) is Parameter)
-
-
-def is_eager() -> bool:
-    """Whether operations are just carried out: no graph is traced, and no transform of torch.func is at work."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return False
-    return torch._C._functorch.maybe_current_level() is None and forward_ad._current_level < 0
 
 
 def is_seen() -> bool:
@@ -115,8 +116,8 @@ GRADIENT = Condition("a gradient to form", lambda call: call.wants_gradient)
 NO_DISTANCES = Condition("no bias by distance", lambda call: call.distance_bias is None)
 NO_DROPOUT = Condition("no dropout", lambda call: call.dropout == 0.0)
 BFLOAT16 = Condition("bfloat16 tensors", _is_bfloat16)
-LIBRARY = Condition("compiled kernels", lambda call: native_library() is not None, of_machine=True)
-AMX = Condition("a CPU with AMX", lambda call: best_units() == "amx", for_speed=True, of_machine=True)
+LIBRARY = Condition("compiled kernels", lambda call: native_library() is not None)
+AMX = Condition("a CPU with AMX", lambda call: best_units() == "amx", for_speed=True)
 AVX512_BF16 = Condition(  # which every CPU with AMX has
-    "a CPU with AVX512-bf16", lambda call: best_units() is not None, for_speed=True, of_machine=True
+    "a CPU with AVX512-bf16", lambda call: best_units() is not None, for_speed=True
 )

@@ -5,7 +5,7 @@ divided by its norm over the valid ones, so that keys keep their size whatever t
 padding the factor is 1 and the formula is the paper's. Rows that a text hardly meets are left out of it (``FAINT``): E
 begun as block means has zeros elsewhere, which one step of training makes small numbers, and a row of them, rescaled,
 would be a slot of noise as loud as any. E (X W) and (E X) W are the same number up to rounding; which takes fewer
-multiply-adds is counted (``project_first_is_cheaper``).
+multiply-adds is counted (``project_first_is_cheaper``); a compiled graph decides for the full length, once.
 
 Axes: B batch, n tokens, N columns of E, k slots, D hidden, h heads, d head dimension, g = 1 (heads share E) or h.
 """
@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.linalg import vector_norm
+from torch.nn import functional
 
 from longform.functional.linear import linear
 
@@ -78,45 +79,27 @@ def dense_project(x: Tensor, rows: Rows) -> Tensor:
     return short if rows.scale is None else short * rows.scale.to(x.dtype)[..., None]
 
 
-def weights_first_cost(*, n: int, k: int, hidden: int) -> int:
-    """Multiply-adds of E (X W): n D² for X W, n k D for the shortening (whatever the heads share)."""
-    return n * hidden * hidden + n * k * hidden
-
-
-def projection_first_cost(*, n: int, k: int, hidden: int, heads: int, per_head: bool) -> int:
-    """Multiply-adds of (E X) W: n k D and k D² with one E; with an E per head, E X is formed for each head."""
-    shorten = n * k * hidden * (heads if per_head else 1)
-    return shorten + k * hidden * hidden
-
-
 def project_first_is_cheaper(*, n: int, k: int, hidden: int, heads: int, per_head: bool, shared: bool = False) -> bool:
     """True where (E X) W takes fewer multiply-adds than E (X W), or no more: its intermediate result is shorter.
 
-    Both are the same number up to rounding. ``shared``: keys and values share E, so that one E X serves both.
+    Both are the same number up to rounding. E (X W) takes n D² for X W and n k D for the shortening, whatever the heads
+    share; (E X) W takes n k D, for each head that has an E of its own, and k D². ``shared``: keys and values share E,
+    so that one E X serves both.
     """
-    first = 2 * projection_first_cost(n=n, k=k, hidden=hidden, heads=heads, per_head=per_head)
-    if shared:
-        first -= n * k * hidden * (heads if per_head else 1)
-    return first <= 2 * weights_first_cost(n=n, k=k, hidden=hidden)
+    shorten = n * k * hidden * (heads if per_head else 1)
+    first = (1 if shared else 2) * shorten + 2 * k * hidden * hidden
+    return first <= 2 * (n * hidden * hidden + n * k * hidden)
 
 
-def keys_come_last(rows: Rows, *, hidden: int, heads: int, shared: bool = False) -> bool:
-    """Whether (E X) W is cheaper than E (X W), where W is square; a compiled graph decides for the full length, once.
+def shortened_heads(
+    x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int, keys_last: bool
+) -> Tensor:
+    """E'(X Wᵀ + 1 bᵀ), the keys or values of every head.
 
-    ``shared``: keys and values have one E.
-    """
-    groups, slots, length = rows.matrix.shape
-    n = rows.columns if torch.compiler.is_compiling() else length
-    return project_first_is_cheaper(n=n, k=slots, hidden=hidden, heads=heads, per_head=groups > 1, shared=shared)
-
-
-def shortened_heads(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int) -> Tensor:
-    """E'(X Wᵀ + 1 bᵀ), the keys or values of every head, in the cheaper order of products.
-
-    x (B, n, D) with padding blanked, weight (h d, D), bias (h d) -> (B, h, k, d).
+    x (B, n, D) with padding blanked, weight (h d, D), bias (h d) -> (B, h, k, d). ``keys_last``: X is shortened first.
     E (X Wᵀ + 1 bᵀ) = (E X) Wᵀ + rowsum(E) bᵀ is exact, with padding too: blanked tokens add to neither sum.
     """
-    if keys_come_last(rows, hidden=x.shape[2], heads=heads):
+    if keys_last:
         return project_shortened(dense_project(x, rows), weight, bias, rows, heads=heads)
     full = linear(x, weight, None).unflatten(-1, (heads, -1))
     return _with_bias(project_heads(full, rows), bias, rows)
@@ -131,11 +114,13 @@ def project_heads(full: Tensor, rows: Rows) -> Tensor:
 
 def project_shortened(short: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int) -> Tensor:
     """(E X) Wᵀ + rowsum(E) bᵀ by head: short (B, g, k, D), weight (h d, D) -> (B, h, k, d)."""
-    if short.shape[1] == 1:
-        keys = linear(short[:, 0], weight, None).unflatten(2, (heads, -1)).transpose(1, 2)
-        return _with_bias(keys, bias, rows)
-    keys = torch.matmul(short, weight.view(heads, -1, weight.shape[1]).transpose(1, 2))
-    return _with_bias(keys, bias, rows)
+    if short.shape[1] > 1:
+        keys = torch.matmul(short, weight.view(heads, -1, weight.shape[1]).transpose(1, 2))
+    else:
+        one, is_plain = short[:, 0], weight.dim() == 2 and not weight.is_mkldnn
+        product = functional.linear(one, weight) if is_plain else linear(one, weight, None)
+        keys = product.unflatten(2, (heads, -1)).transpose(1, 2)
+    return keys if bias is None else _with_bias(keys, bias, rows)
 
 
 def _with_bias(short: Tensor, bias: Tensor | None, rows: Rows) -> Tensor:

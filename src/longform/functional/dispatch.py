@@ -1,8 +1,9 @@
 """The choice of a kernel for an operation: a table for each, from the fastest kernel to one that takes every call.
 
 An operation (attention, window, linear, norm, slot_means ...) has one function, one ``Call`` that holds its arguments,
-and a tuple of ``Kernel``. ``run`` takes the first kernel whose needs all hold; one that finds out later that it cannot
-serve returns NotImplemented, and the next one is asked. Nothing else in Longform decides how something is computed.
+and a tuple of ``Kernel``. ``find`` gives the first kernel whose needs all hold. Needs that only ask what a call's
+``kind`` says (device, dtype, shapes, gradients) are asked once a kind. Nothing else in Longform decides how something
+is computed.
 """
 
 from collections.abc import Callable, Generator
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd import forward_ad
 
 from longform.errors import ConfigurationError
 
@@ -18,13 +20,13 @@ class Condition(NamedTuple):
     """One thing that a kernel needs: ``name`` as ``explain`` prints it, and whether it ``holds`` for a call.
 
     ``for_speed``: without it the kernel would serve too, slower than the next one; ``use`` does not insist on it.
-    ``of_machine``: the same for every call of this process, so that it is asked once.
+    ``of_values``: it looks at more than the call's ``kind``, so that every call is asked.
     """
 
     name: str
     holds: Callable[[Any], bool]
     for_speed: bool = False
-    of_machine: bool = False
+    of_values: bool = False
 
 
 class Kernel(NamedTuple):
@@ -46,12 +48,20 @@ class Choice(NamedTuple):
     unmet: tuple[tuple[str, str | None], ...]
 
 
-Way = tuple[Callable[[Any], Any], tuple[Callable[[Any], bool], ...]]  # a kernel's run, and what its calls are asked
+Ways = tuple[tuple[Callable[[Any], Any], tuple[Callable[[Any], bool], ...]], ...]  # kernels, what calls are asked
 
+MOST_KINDS = 4096  # remembered; then all are forgotten
 OPERATIONS: dict[str, tuple[Kernel, ...]] = {}
-_ways: dict[str, tuple[tuple[Kernel, ...], tuple[Way, ...]]] = {}  # a table, and its kernels for this machine
+_ways: dict[tuple[Any, ...], Ways] = {}  # of an operation, its table and a kind of call
 _forced: dict[str, str] = {}
 _listeners: list[list[Choice]] = []
+
+
+def is_eager() -> bool:
+    """Whether operations are just carried out: no graph is traced, and no transform of torch.func is at work."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    return torch._C._functorch.maybe_current_level() is None and forward_ad._current_level < 0
 
 
 def operation(name: str, *kernels: Kernel) -> str:
@@ -61,41 +71,16 @@ def operation(name: str, *kernels: Kernel) -> str:
 
 
 def run(name: str, call: Any) -> Any:
-    """What the first kernel of operation ``name`` that serves ``call`` returns."""
-    if _forced or _listeners:
-        return _run_and_tell(name, call)
-    for kernel, needs in _ways_of(name):
-        for holds in needs:
-            if not holds(call):
-                break
-        else:
-            found = kernel(call)
-            if found is not NotImplemented:
-                return found
-    raise AssertionError(f"no kernel of {name!r} serves, and the last one has no needs")
+    """The result of the first kernel of operation ``name`` that serves ``call`` and does not decline."""
+    taken = find(name, call, call.kind())
+    found = taken(call)
+    return found if found is not NotImplemented else _without(name, call, [taken])
 
 
-def _ways_of(name: str) -> tuple[Way, ...]:
-    """The kernels of an operation that this machine has, without the needs that it meets."""
-    kernels = OPERATIONS[name]
-    if torch.compiler.is_compiling():  # asks all: what is kept below changes, and a traced graph would depend on it
-        return tuple((kernel.run, tuple(need.holds for need in kernel.needs)) for kernel in kernels)
-    known = _ways.get(name)
-    if known is None or known[0] is not kernels:
-        served = [k for k in kernels if all(need.holds(None) for need in k.needs if need.of_machine)]
-        known = kernels, tuple((k.run, tuple(n.holds for n in k.needs if not n.of_machine)) for k in served)
-        _ways[name] = known
-    return known[1]
-
-
-def ask_the_machine_again() -> None:
-    """Forget which kernels this machine has; for tests that pretend another one."""
-    _ways.clear()
-
-
-def _run_and_tell(name: str, call: Any) -> Any:
-    for kernel in _candidates(name, call):
-        if _unmet(kernel, call) is None:
+def _without(name: str, call: Any, declined: list[Callable[[Any], Any]]) -> Any:
+    """``run`` without kernels that found out that they cannot serve, and returned NotImplemented."""
+    for kernel in OPERATIONS[name]:
+        if kernel.run not in declined and _unmet(kernel, call) is None:
             found = kernel.run(call)
             if found is not NotImplemented:
                 if _listeners:
@@ -104,8 +89,48 @@ def _run_and_tell(name: str, call: Any) -> Any:
     raise AssertionError(f"no kernel of {name!r} serves, and the last one has no needs")
 
 
+def find(name: str, call: Any, kind: tuple[Any, ...]) -> Callable[[Any], Any]:
+    """The first kernel of operation ``name`` that serves ``call``, which it takes.
+
+    ``kind``: facts about its tensors and options on which the choice depends, to be compared with those of other
+    calls. Where operations are traced or transformed each call is asked by itself.
+    """
+    if _forced or _listeners or not is_eager():
+        return choose(name, call).run
+    key = (
+        name, torch.is_grad_enabled(), torch._C._len_torch_dispatch_stack(), torch.is_autocast_enabled("cpu"), kind
+    )  # fmt: skip
+    ways = _ways.get(key)
+    if ways is None:
+        ways = _remember(key, call)
+    for kernel, needs in ways:
+        for holds in needs:
+            if not holds(call):
+                break
+        else:
+            return kernel
+    raise AssertionError(f"no kernel of {name!r} serves, and the last one has no needs")
+
+
+def _remember(key: tuple[Any, ...], call: Any) -> Ways:
+    """The kernels of an operation that may serve calls of this kind, each with what every call is asked."""
+    found = []
+    for kernel in OPERATIONS[key[0]]:
+        if all(need.holds(call) for need in kernel.needs if not need.of_values):
+            found.append((kernel.run, tuple(need.holds for need in kernel.needs if need.of_values)))
+    if len(_ways) >= MOST_KINDS:
+        _ways.clear()
+    _ways[key] = tuple(found)
+    return _ways[key]
+
+
+def ask_again() -> None:
+    """Forget what was chosen; for tests that change a table or pretend another machine."""
+    _ways.clear()
+
+
 def choose(name: str, call: Any) -> Kernel:
-    """The kernel that ``run`` would take, if it does not decline."""
+    """The kernel that serves ``call``, and say so to whoever listens."""
     kernel = next(kernel for kernel in _candidates(name, call) if _unmet(kernel, call) is None)
     if _listeners:
         _tell(name, kernel, call)

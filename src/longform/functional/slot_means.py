@@ -7,6 +7,7 @@ Axes: B batch, n tokens, S slots, F features.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +35,10 @@ class MeanCall(Call):
 
     def __post_init__(self) -> None:
         self.tensors = (self.x,)
+
+    def options(self) -> tuple[Any, ...]:
+        """See Call."""
+        return (self.slots.uniform is None,)
 
 
 def _by_torch(call: MeanCall) -> Tensor:

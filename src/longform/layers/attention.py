@@ -16,7 +16,7 @@ from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import weighted_window, windowed_attention
 from longform.layers.geometry import check_attention, check_reach
-from longform.layers.linear import is_affine
+from longform.layers.linear import are_affine
 from longform.layers.memory import (
     join_heads,
     join_weighted,
@@ -26,7 +26,7 @@ from longform.layers.memory import (
     weights_of_heads,
 )
 from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
-from longform.layers.sequence_projection import SequenceProjection, make_projection
+from longform.layers.sequence_projection import SequenceProjection, Weights, make_projection
 from longform.layers.short_convolution import ShortConvolution
 
 
@@ -120,7 +120,8 @@ class LinformerAttention(SelfAttention):
         that and the weights. Raises InputError on an input of another shape or length or a mask of another shape, and
         ConfigurationError where the window is too small for a bias by distance.
         """
-        self.check_distances(shared.distance_bias)
+        if shared.distance_bias is not None:
+            self.check_distances(shared.distance_bias)
         hidden, mask = self.checked(hidden_states, attention_mask)
         reading = hidden if shared.readers is None else self.checked(hidden_states, shared.readers)[0]
         query = self.queries(reading, shared.rotation).transpose(1, 2)
@@ -189,21 +190,26 @@ class LinformerAttention(SelfAttention):
         layers are adapters.
         """
         groups = self._groups(shared.projection)
-        if shared.rotation is None and is_affine(self.key) and is_affine(self.value):
-            return [(heads, self._slots_of(hidden, mask, heads, projection)) for heads, projection in groups]
+        if shared.rotation is None and are_affine(self.key, self.value):
+            found = []
+            for heads, projection in groups:
+                sides = self.key, self.value
+                if len(groups) > 1 or self.num_key_value_heads < self.num_heads:
+                    sides = self._sides_of(heads)
+                memory = memory_of_hidden(hidden, mask, projection, *sides, len(heads), self.sinks)
+                found.append((heads, memory))
+            return found
         full = self.keys_and_values(hidden, mask, shared.rotation)
         return [
             (heads, memory_of_heads(*(of_heads(x, heads, 2) for x in full), mask, projection, self.sinks, hidden))
             for heads, projection in groups
         ]
 
-    def _slots_of(
-        self, hidden: Tensor, mask: Tensor | None, heads: list[int], projection: SequenceProjection
-    ) -> Memory:
+    def _sides_of(self, heads: list[int]) -> list[Weights]:
+        """The parts of the key and value layers that are of some ``heads``."""
         times = self.num_heads // self.num_key_value_heads
-        own = heads if times == 1 else [head // times for head in heads]
-        sides = [weights_of_heads(layer, own, self.num_key_value_heads, hidden) for layer in (self.key, self.value)]
-        return memory_of_hidden(hidden, mask, projection, *sides, len(heads), self.sinks)
+        own = [head // times for head in heads]
+        return [weights_of_heads(layer, own, self.num_key_value_heads) for layer in (self.key, self.value)]
 
     def attended(
         self,
@@ -217,11 +223,17 @@ class LinformerAttention(SelfAttention):
 
         ``distance_bias``: where these are all tokens.
         """
+        rate = self.dropout if self.training else 0.0
+        if len(memories) == 1 and not output_attentions:
+            _, memory = memories[0]
+            return slot_attention(
+                query, memory.key, memory.value, slot_mask=memory.usable, dropout=rate, distance_bias=distance_bias
+            )
         attend = weighted_slots if output_attentions else slot_attention
         parts = [
             attend(
                 of_heads(query, heads, 1), memory.key, memory.value, slot_mask=memory.usable,
-                dropout=self.dropout if self.training else 0.0, distance_bias=_of_heads(distance_bias, heads),
+                dropout=rate, distance_bias=_of_heads(distance_bias, heads),
             )
             for heads, memory in memories
         ]  # fmt: skip

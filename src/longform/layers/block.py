@@ -63,14 +63,16 @@ class Block(nn.Module):
         """Norms and feed-forward of attention with its residual: (B, c, D) -> same; ``hidden`` may be overwritten."""
         if self.pre_norm:
             return self._fed_forward(self.feed_forward_norm(hidden), hidden)
-        hidden = _normalised(self.attention_norm, hidden)
-        return _normalised(self.feed_forward_norm, self._fed_forward(hidden, hidden))
+        if type(self.attention_norm) is InferenceNorm:
+            hidden = self.attention_norm(hidden, in_place=not torch.is_grad_enabled())
+        else:
+            hidden = self.attention_norm(hidden)
+        hidden = self._fed_forward(hidden, hidden)
+        if type(self.feed_forward_norm) is InferenceNorm:
+            return self.feed_forward_norm(hidden, in_place=not torch.is_grad_enabled())
+        return self.feed_forward_norm(hidden)
 
     def _fed_forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
         if not self.training and type(self.feed_forward) is FeedForward:
             return self.feed_forward.plus(hidden, residual)
         return residual + self.dropout(self.feed_forward(hidden))
-
-
-def _normalised(norm: nn.Module, hidden: Tensor) -> Tensor:
-    return norm(hidden, in_place=not torch.is_grad_enabled()) if type(norm) is InferenceNorm else norm(hidden)

@@ -3,7 +3,7 @@
 Axes: D inputs, F outputs.
 """
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules import module as all_modules
 from torch.nn.utils.parametrize import type_before_parametrizations
 
@@ -13,8 +13,8 @@ from longform.layers.packed_linear import PackedLinear
 def is_hooked(layer: nn.Module) -> bool:
     """Whether ``layer`` itself has forward hooks, or another forward in its place."""
     own = layer.__dict__
-    changed = "forward" in own or own.get("_compiled_call_impl") is not None
-    return bool(changed or own["_forward_hooks"] or own["_forward_pre_hooks"])
+    replaced = "forward" in own or own.get("_compiled_call_impl") is not None
+    return bool(replaced or own["_forward_hooks"] or own["_forward_pre_hooks"])
 
 
 def is_seen_inside(module: nn.Module) -> bool:
@@ -24,26 +24,35 @@ def is_seen_inside(module: nn.Module) -> bool:
     """
     if all_modules._global_forward_hooks or all_modules._global_forward_pre_hooks:
         return True
-    parts = [module]
+    parts: list[nn.Module | None] = [module]
     while parts:
         part = parts.pop()
-        if part.training or is_hooked(part):
+        if part is None:
+            continue
+        own = part.__dict__
+        if part.training or own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
             return True
-        parts += [child for child in part._modules.values() if child is not None]
+        if own.get("_compiled_call_impl") is not None:
+            return True
+        parts.extend(own["_modules"].values())
     return False
 
 
-def is_affine(layer: nn.Module) -> bool:
-    """Whether ``layer`` is x Wᵀ + b of its own ``weight`` and ``bias`` and no more: no adapter, no hook, not int8.
+def are_affine(*layers: nn.Module) -> bool:
+    """Whether each of ``layers`` is x Wᵀ + b of its own ``weight`` and ``bias`` and no more: no adapter, no hook, not
+    int8.
 
     Parametrised weights are its own, and so are packed ones. Hooks on all modules are taken for onlookers.
     """
-    kind = type(layer)
-    if kind not in (nn.Linear, PackedLinear) and type_before_parametrizations(layer) is not nn.Linear:
-        return False
-    return not is_hooked(layer)
-
-
-def weight_for(layer: nn.Module, x: Tensor) -> Tensor:
-    """The weight (F, D) of a linear layer for a product with ``x`` (..., D) or its means; opaque where it is packed."""
-    return layer.weight_for(x) if isinstance(layer, PackedLinear) else layer.weight  # ty: ignore[invalid-return-type]
+    for layer in layers:
+        kind, own = type(layer), layer.__dict__
+        if kind not in (nn.Linear, PackedLinear) and type_before_parametrizations(layer) is not nn.Linear:
+            return False
+        if (
+            own["_forward_hooks"]
+            or own["_forward_pre_hooks"]
+            or "forward" in own
+            or own.get("_compiled_call_impl") is not None
+        ):
+            return False
+    return True

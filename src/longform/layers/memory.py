@@ -9,11 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from longform.functional.attention import Weighted
-from longform.functional.linear import linear
 from longform.functional.one_pass import once_a_pass
 from longform.functional.slots import Memory, Slots, first_tokens, with_sink_slots
-from longform.layers.linear import weight_for
-from longform.layers.sequence_projection import SequenceProjection, Weights
+from longform.layers.sequence_projection import SequenceProjection, Side, Weights
 
 
 def by_head(x: Tensor, heads: int) -> Tensor:
@@ -50,15 +48,10 @@ def join_weighted(parts: list[Weighted], groups: list[list[int]]) -> tuple[Tenso
     return join_heads(contexts, groups), joined
 
 
-def weights_of_heads(layer: nn.Module, heads: list[int], num_heads: int, hidden: Tensor) -> Weights:
-    """The rows of ``layer``, of ``num_heads``, that give keys or values of ``heads``, for a product with ``hidden``
-    (B, n, D).
-    """
-    weight: Any = weight_for(layer, hidden)
-    bias: Any = layer.bias
-    if len(heads) == num_heads and heads == list(range(num_heads)):
-        return Weights(weight, bias)
-    rows = (None if x is None else x.unflatten(0, (num_heads, -1))[heads].flatten(0, 1) for x in (weight, bias))
+def weights_of_heads(layer: nn.Module, heads: list[int], num_heads: int) -> Weights:
+    """The rows of ``layer``, of ``num_heads``, that give keys or values of ``heads``."""
+    given: Any = layer.weight, layer.bias
+    rows = (None if x is None else x.unflatten(0, (num_heads, -1))[heads].flatten(0, 1) for x in given)
     return Weights(*rows)  # ty: ignore[invalid-argument-type]  the weight is there
 
 
@@ -66,8 +59,8 @@ def memory_of_hidden(
     hidden: Tensor,
     mask: Tensor | None,
     projection: SequenceProjection,
-    key: Weights,
-    value: Weights,
+    key: Side,
+    value: Side,
     heads: int,
     sinks: int,
 ) -> Memory:
@@ -75,7 +68,7 @@ def memory_of_hidden(
     memory = projection.from_hidden(hidden, mask, key, value, heads, sinks=sinks)
     if not sinks:
         return memory
-    leading = (by_head(linear(first_tokens(hidden, sinks), *side), heads) for side in (key, value))
+    leading = (by_head(side(first_tokens(hidden, sinks)), heads) for side in (key, value))
     return with_sinks(memory, *leading, mask, hidden.shape[1], sinks)
 
 

@@ -53,6 +53,11 @@ class PackedLinear(nn.Module):
         out = packed_linear(x, weight, self.bias, gelu=gelu, residual=residual)
         return out if activation is None or gelu else activation(out)
 
+    @property
+    def weight(self) -> Tensor:
+        """The weight (F, D), opaque, for functional.linear."""
+        return self._packed.weight
+
     def weight_for(self, x: Tensor) -> Tensor:
         """The weight (F, D), opaque, for a product of ``x`` (..., D) or of its means.
 

@@ -13,8 +13,7 @@ from longform.errors import InputError
 from longform.functional.masks import blank_padding, checked_mask
 from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads, head_size
-from longform.layers.linear import is_affine
-from longform.layers.memory import by_head
+from longform.layers.linear import are_affine
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
 
@@ -90,20 +89,22 @@ class SelfAttention(nn.Module, ABC):
 
     def _is_affine(self) -> bool:
         """Whether hidden states meet products alone: the layers are their weights, and no adapter beside them."""
-        return all(is_affine(layer) for layer in (self.query, self.key, self.value))
+        return are_affine(self.query, self.key, self.value)
 
     def queries(self, hidden: Tensor, rotation: Rotation | None = None) -> Tensor:
         """hidden (B, n, D) -> (B, n, h, d), turned by ``rotation``."""
-        return rotated(by_head(self.query(hidden), self.num_heads), rotation)
+        query = self.query(hidden).unflatten(2, (self.num_heads, -1))
+        return query if rotation is None else rotated(query, rotation)
 
     def keys(self, hidden: Tensor, mask: Tensor | None, rotation: Rotation | None = None) -> Tensor:
         """Keys of every token, (B, n, h, d), turned by ``rotation``, padding blanked."""
-        key = by_head(blank_padding(self.key(hidden), mask), self.num_key_value_heads)
-        return self._of_all_heads(rotated(key, rotation))
+        key = blank_padding(self.key(hidden), mask).unflatten(2, (self.num_key_value_heads, -1))
+        return self._of_all_heads(key if rotation is None else rotated(key, rotation))
 
     def values(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """Values of every token, (B, n, h, d), padding blanked."""
-        return self._of_all_heads(by_head(blank_padding(self.value(hidden), mask), self.num_key_value_heads))
+        value = blank_padding(self.value(hidden), mask).unflatten(2, (self.num_key_value_heads, -1))
+        return self._of_all_heads(value)
 
     def _of_all_heads(self, x: Tensor) -> Tensor:
         """x (B, n, g, d), each for its heads of queries: (B, n, h, d)."""

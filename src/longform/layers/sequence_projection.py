@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from longform.functional.dense import (
     Rows,
     dense_project,
-    keys_come_last,
+    project_first_is_cheaper,
     project_heads,
     project_shortened,
     select_rows,
@@ -39,10 +39,17 @@ SCORE_DEVIATION = 0.02  # as small as words and layers begin: runs are nearly me
 
 
 class Weights(NamedTuple):
-    """``weight`` (h d, D), ``bias`` of shape (h d) or None: the key or value layer, for the heads concerned."""
+    """A part of the key or value layer, for some heads: ``weight`` (h d, D), ``bias`` of shape (h d) or None."""
 
     weight: Tensor
     bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x (..., D) -> (..., h d)."""
+        return linear(x, self.weight, self.bias)
+
+
+Side = Any  # the key or value layer, or Weights: has weight and bias, and takes hidden states
 
 
 class SequenceProjection(nn.Module, ABC):
@@ -50,7 +57,7 @@ class SequenceProjection(nn.Module, ABC):
 
     @abstractmethod
     def from_hidden(
-        self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
+        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
     ) -> Memory:
         """Keys and values of ``heads`` heads from hidden states (B, n, D), padding blanked; mask bool (B, n).
 
@@ -159,24 +166,31 @@ class DenseProjection(SequenceProjection):
 
     def matrices(self) -> list[Tensor]:
         """E, and F where it is not E: each (g, k, N)."""
-        owners = (self.key_projection, self.value_projection)
-        return [owner() for owner in owners if owner is not None]
+        if self.value_projection is None:
+            return [self.key_projection()]
+        return [self.key_projection(), self.value_projection()]
 
     def reset_parameters(self) -> None:
         """Draw E and F anew."""
         _reset(self)
 
     def from_hidden(
-        self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
+        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
     ) -> Memory:
         """E'(X W_K) and F'(X W_V), in the cheaper order of products; E X is formed once where E = F."""
         rows, usable = self.rows(mask, hidden.shape[1])
-        if len(rows) == 1 and keys_come_last(rows[0], hidden=hidden.shape[2], heads=heads, shared=True):
+        groups, slots, length = rows[0].matrix.shape
+        last = project_first_is_cheaper(
+            n=rows[0].columns if torch.compiler.is_compiling() else length, k=slots, hidden=hidden.shape[2],
+            heads=heads, per_head=groups > 1, shared=len(rows) == 1,
+        )  # fmt: skip
+        if last and len(rows) == 1:
             short = dense_project(hidden, rows[0])
-            keys, values = (project_shortened(short, *side, rows[0], heads=heads) for side in (key, value))
+            keys = project_shortened(short, key.weight, key.bias, rows[0], heads=heads)
+            values = project_shortened(short, value.weight, value.bias, rows[0], heads=heads)
         else:
-            keys = shortened_heads(hidden, *key, rows[0], heads=heads)
-            values = shortened_heads(hidden, *value, rows[-1], heads=heads)
+            keys = shortened_heads(hidden, key.weight, key.bias, rows[0], heads=heads, keys_last=last)
+            values = shortened_heads(hidden, value.weight, value.bias, rows[-1], heads=heads, keys_last=last)
         return Memory(keys, values, usable, None)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int = 0) -> Memory:
@@ -186,7 +200,9 @@ class DenseProjection(SequenceProjection):
 
     def rows(self, mask: Tensor | None, length: int) -> tuple[list[Rows], Tensor | None]:
         """The parts of E, and of F where it is not E, that are used; bool (B, g, k) or None: slots with valid mass."""
-        rows = [select_rows(matrix, mask, length=length) for matrix in self.matrices()]
+        rows = []
+        for matrix in self.matrices():
+            rows.append(select_rows(matrix, mask, length=length))  # noqa: PERF401  a comprehension is a call more
         first, last = rows[0].occupied, rows[-1].occupied
         return rows, None if first is None or last is None else first & last
 
@@ -212,10 +228,10 @@ class RunProjection(SequenceProjection):
         return None
 
     def from_hidden(
-        self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
+        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
     ) -> Memory:
         """W first: neither a maximum nor a convolution a channel commutes with it."""
-        full = (blank_padding(linear(hidden, *side), mask).unflatten(2, (heads, -1)) for side in (key, value))
+        full = (blank_padding(side(hidden), mask).unflatten(2, (heads, -1)) for side in (key, value))
         return self.from_heads(*full, mask, hidden, sinks=sinks)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int = 0) -> Memory:
@@ -249,12 +265,13 @@ class MeanProjection(RunProjection):
         return length <= self.slots
 
     def from_hidden(
-        self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
+        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
     ) -> Memory:
         """Means of hidden states, then W: the mean commutes with a linear layer."""
         _, slots = self.slots_of(mask, sinks, batch=hidden.shape[0], length=hidden.shape[1], device=hidden.device)
         short = mean_pool(hidden, slots, limit=self.slots, sinks=sinks)
-        keys, values = (linear(short, *side).unflatten(2, (heads, -1)).transpose(1, 2) for side in (key, value))
+        keys = key(short).unflatten(2, (heads, -1)).transpose(1, 2)
+        values = value(short).unflatten(2, (heads, -1)).transpose(1, 2)
         return Memory(keys, values, usable_slots(slots, mask), slots)
 
     def slots_of(
@@ -290,17 +307,16 @@ class WeightedMeanProjection(RunProjection):
         return length <= self.slots
 
     def from_hidden(
-        self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
+        self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
     ) -> Memory:
         """Weighted means of hidden states, then W of each head; W first where texts have runs of several sizes."""
         rest, slots = self.slots_of(mask, sinks, batch=hidden.shape[0], length=hidden.shape[1], device=hidden.device)
         if slots.uniform in (None, 1) or torch.compiler.is_compiling():
             return super().from_hidden(hidden, mask, key, value, heads, sinks=sinks)
         weights = self.weights_of(hidden, slots, rest)
-        pooled = pool_hidden(hidden, weights, slots.uniform).split(heads)
-        keys, values = (
-            heads_of_pooled(x, *side, batch=len(hidden)) for x, side in zip(pooled, (key, value), strict=True)
-        )
+        own, other = pool_hidden(hidden, weights, slots.uniform).split(heads)
+        keys = heads_of_pooled(own, key.weight, key.bias, batch=len(hidden))
+        values = heads_of_pooled(other, value.weight, value.bias, batch=len(hidden))
         return Memory(keys, values, usable_slots(slots, rest), slots)
 
     def weights_of(self, hidden: Tensor, slots: Slots, mask: Tensor | None) -> Tensor:

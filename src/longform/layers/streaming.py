@@ -24,7 +24,7 @@ from longform.functional.slots import Memory
 from longform.functional.window import document_attention
 from longform.functional.window.document import DocumentAttention, DocumentPart, FarSlots, far_slots
 from longform.layers.attention import LinformerAttention
-from longform.layers.linear import is_affine, is_seen_inside
+from longform.layers.linear import are_affine, is_seen_inside
 from longform.layers.packed_linear import PackedLinear
 from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import MeanProjection, WeightedMeanProjection
@@ -107,7 +107,7 @@ def attention_in_parts(
 
 def _slots_are_means(attention: LinformerAttention) -> bool:
     """Whether the slots of all heads can be formed from the hidden states at the cost of a mean."""
-    plain = is_affine(attention.key) and is_affine(attention.value)
+    plain = are_affine(attention.key, attention.value)
     return plain and len(attention.groups) == 1 and isinstance(attention.groups[0], POOLS_HIDDEN)
 
 

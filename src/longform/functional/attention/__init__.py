@@ -32,7 +32,9 @@ TRAINING = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, GRADIENT, NO_BIAS, NO_DISTANCES)
 
 
 def _sdpa(call: AttentionCall) -> Tensor:
-    return scaled_dot_product_attention(*call.tensors, attn_mask=call.mask, dropout_p=call.dropout)
+    plain = call.bias is None and call.distance_bias is None
+    mask = call.usable if plain else call.mask
+    return scaled_dot_product_attention(call.query, call.key, call.value, attn_mask=mask, dropout_p=call.dropout)
 
 
 def _formula(call: AttentionCall) -> Tensor:
@@ -56,13 +58,11 @@ ATTENTION = dispatch.operation(
 )
 
 
-def usable_slots(slot_mask: Tensor | None) -> Tensor | None:
+def usable_slots(slot_mask: Tensor) -> Tensor:
     """``slot_mask`` bool (B, k) or (B, g, k), with slot 0 opened in rows that have no valid slot, as (B, g, 1, k).
 
     A row of padding alone then sees one slot of zeros and stays finite.
     """
-    if slot_mask is None:
-        return None
     slot_mask = slot_mask[:, None] if slot_mask.dim() == 2 else slot_mask
     nothing = ~slot_mask.any(dim=-1, keepdim=True)
     first = slot_mask.new_zeros(slot_mask.shape[-1])
@@ -90,11 +90,18 @@ def slot_attention(
     Returns out (B, h, n, d), and the weights (B, h, n, k) with ``output_attentions``, else None. float64, float32,
     bfloat16 or float16.
     """
-    call = AttentionCall(query, key, value, usable_slots(slot_mask), bias, block, dropout, distance_bias)
+    usable = None if slot_mask is None else usable_slots(slot_mask)
+    call = AttentionCall(query, key, value, usable, bias, block, dropout, distance_bias)
     if output_attentions:
         weights, attended = _weighted(call)
         return attended(weights), weights
-    return dispatch.run(ATTENTION, call), None
+    # What call.kind() says, without a call for each of its parts: here a short text spends its time.
+    kind = (
+        query.dtype, query.device.type, query.shape, key.dtype, key.shape, type(query), type(key), type(value),
+        query.requires_grad, key.requires_grad, value.requires_grad, bias is None, distance_bias is None, dropout > 0.0,
+        distance_bias is not None and distance_bias.requires_grad,
+    )  # fmt: skip
+    return dispatch.find(ATTENTION, call, kind)(call), None
 
 
 def weighted_slots(
@@ -107,7 +114,7 @@ def weighted_slots(
     distance_bias: Tensor | None = None,
 ) -> Weighted:
     """The weights (B, h, n, k) of ``slot_attention``, and what makes its out (B, h, n, d) of them."""
-    usable = usable_slots(slot_mask)
+    usable = None if slot_mask is None else usable_slots(slot_mask)
     return _weighted(AttentionCall(query, key, value, usable, dropout=dropout, distance_bias=distance_bias))
 
 

@@ -40,14 +40,14 @@ from longform.functional.window.call import (
     WHOLE_TEXT,
     WindowCall,
 )
-from longform.functional.window.compiled import FEW_SEEN, CompiledDocument, train
+from longform.functional.window.compiled import FEW_SEEN, PLAIN_MEMORY, CompiledDocument, train
 from longform.functional.window.document import DocumentAttention, DocumentPart, blank_padding, far_slots
 from longform.functional.window.sdpa_inference import SdpaDocument
 
 INFERENCE = (WHOLE_TEXT, NO_DROPOUT, ON_CPU, EAGER, NO_GRADIENT)
 COMPILED_TRAINING = (
     WHOLE_TEXT, NO_DROPOUT, NO_DISTANCES, BFLOAT16, EAGER, PLAIN, GRADIENT, WHOLE_TILES, ENOUGH_QUERIES, FEW_SEEN,
-    RIGHT_PADDED,
+    RIGHT_PADDED, PLAIN_MEMORY,
 )  # fmt: skip
 
 

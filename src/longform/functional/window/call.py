@@ -5,6 +5,7 @@ Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,6 +47,13 @@ class WindowCall(Call):
 
     def __post_init__(self) -> None:
         self.tensors = (self.query, self.key, self.value)
+
+    def options(self) -> tuple[Any, ...]:
+        """See Call."""
+        return (
+            self.window, self.first_block is None, self.distance_bias is None, self.dropout > 0.0,
+            self.slots_are_tokens,
+        )  # fmt: skip
 
     @once
     def wants_gradient(self) -> bool:
@@ -118,7 +126,7 @@ class WindowCall(Call):
         return out if self.mask is None else torch.where(self.mask[:, None, :, None], out, 0.0)
 
 
-RIGHT_PADDED = Condition("all padding on the right", lambda call: call.lengths is not None)
+RIGHT_PADDED = Condition("all padding on the right", lambda call: call.lengths is not None, of_values=True)
 SLOTS_ARE_TOKENS = Condition("no more tokens than slots, each slot a token", lambda call: call.slots_are_tokens)
 WHOLE_TEXT = Condition("all tokens of the text, not a part of them", lambda call: call.first_block is None)
 SOME_TEXT = Condition("at least one text", lambda call: call.query.shape[0] > 0)

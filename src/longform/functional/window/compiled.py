@@ -37,6 +37,12 @@ LARGEST_KEPT = 2**16  # weights of a document, in floats
 FEW_SEEN = Condition(
     f"at most {MOST_TRAINED_KEYS} keys for each query in training",
     lambda call: 3 * call.window + call.memory.key.shape[2] <= MOST_TRAINED_KEYS,
+    of_values=True,
+)
+PLAIN_MEMORY = Condition(
+    "slots that are plain tensors of the heads' dtype",
+    lambda call: all(is_plain(x, call.query.dtype) for x in call.memory[:2]),
+    of_values=True,
 )
 
 
@@ -86,8 +92,6 @@ def _even_slots(length: int, size: int, sinks: int, slots: int, budget: float | 
 def train(call: WindowCall) -> Tensor:
     """Attention to near tokens and far slots through which gradients pass: (B, h, n, d), zeros on padding."""
     memory = call.memory
-    if not all(is_plain(x, call.query.dtype) for x in (memory.key, memory.value)):
-        return NotImplemented
     return CompiledWindow.apply(
         *call.tensors, memory.key, memory.value, call.far, call.head_bias, call.lengths, call.window
     )

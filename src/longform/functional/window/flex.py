@@ -92,7 +92,9 @@ def can_compile() -> bool:
 
 
 TAKEN = Condition("float32, bfloat16 or float16 heads of 16 to 256 features", _kernels_take)
-COMPILES = Condition("FlexAttention may be compiled (no export, no transform, no earlier failure)", _may_compile)
+COMPILES = Condition(
+    "FlexAttention may be compiled (no export, no transform, no earlier failure)", _may_compile, of_values=True
+)
 TRITON = Condition("torch 2.10 or newer with Triton", lambda call: can_compile())
 
 
