@@ -7,12 +7,13 @@ import torch
 from reference.attention import ReferenceLinear, ReferenceMemory, reference_layer
 from torch import Tensor
 
-from longform.choices import POOLED
+from longform.choices import POOLED, PROJECTIONS
 from longform.layers.attention import LinformerAttention
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
     DenseProjection,
     SequenceProjection,
+    WeightedMeanProjection,
     make_projection,
 )
 from strategies import away_from_zero, generator, normal
@@ -32,6 +33,7 @@ class Kind:
     longest: int = 8
     sinks: int = 0
     hidden: int | None = None  # None: what the heads have together
+    taps: int = 0  # of a short convolution in front
 
     @property
     def heads(self) -> int:
@@ -45,7 +47,7 @@ class Kind:
     def __str__(self) -> str:
         return "-".join(
             str(x)
-            for x in (self.projection, self.sharing, self.window, *self.slots, f"sinks{self.sinks}", self.hidden)
+            for x in (self.projection, self.sharing, self.window, *self.slots, f"sinks{self.sinks}", self.hidden, f"taps{self.taps}")
             if x
         )
 
@@ -53,15 +55,15 @@ class Kind:
 SHARINGS = ("none", "headwise", "key_value", "layerwise")
 PAPER = [
     *(Kind(p, s) for p in ("linear", "random", "convolution") for s in SHARINGS),
-    *(Kind(p, s) for p in ("mean", "max") for s in ("none", "headwise")),
+    *(Kind(p, s) for p in ("weighted_mean", "mean", "max") for s in ("none", "headwise")),
 ]
 WINDOWED = [
     *(Kind("convolution", s, 2, 3.0) for s in SHARINGS),
-    *(Kind(p, s, 2, 3.0) for p in ("mean", "max") for s in ("none", "headwise")),
+    *(Kind(p, s, 2, 3.0) for p in ("weighted_mean", "mean", "max") for s in ("none", "headwise")),
 ]
 SPECIAL = [  # k of each head its own; a window that reaches across everything
-    *(Kind(p, "none", slots=(5, 2, 5)) for p in ("linear", "random", "mean", "max", "convolution")),
-    *(Kind(p, "none", 4, None, (6, 3, 6), 12) for p in ("mean", "max", "convolution")),
+    *(Kind(p, "none", slots=(5, 2, 5)) for p in PROJECTIONS),
+    *(Kind(p, "none", 4, None, (6, 3, 6), 12) for p in POOLED),
     Kind("mean", "headwise", 6, longest=12),
     *(Kind(p, "headwise", window, 3.0 if window else None, sinks=3) for p in POOLED for window in (None, 2)),
 ]
@@ -69,8 +71,14 @@ NARROW_AND_WIDE = [  # heads that together have fewer features than the hidden s
     *(Kind(p, s, hidden=width) for width in (7, 4) for p in ("linear", "convolution") for s in ("none", "layerwise")),
     *(Kind("mean", "headwise", window, 3.0 if window else None, sinks=1, hidden=7) for window in (None, 2)),
     Kind("mean", "none", 4, None, (6, 3, 6), 12, hidden=5),
+    Kind("weighted_mean", "headwise", 2, 3.0, sinks=1, hidden=7),
+    Kind("weighted_mean", "none", 4, None, (6, 3, 6), 12, hidden=5),
 ]
-KINDS = [*PAPER, *WINDOWED, *SPECIAL, *NARROW_AND_WIDE]
+CONVOLVED = [
+    *(Kind(p, "headwise", taps=taps) for p, taps in (("linear", 5), ("weighted_mean", 3), ("mean", 7))),
+    *(Kind("weighted_mean", "headwise", window, 3.0, sinks=1, taps=5) for window in (None, 2)),
+]
+KINDS = [*PAPER, *WINDOWED, *SPECIAL, *NARROW_AND_WIDE, *CONVOLVED]
 
 
 class Layer:
@@ -80,11 +88,11 @@ class Layer:
         self.kind, source = kind, generator(seed)
         options = {"max_length": kind.longest, "projection": kind.projection, "sharing": kind.sharing}
         options |= {"attention_window": kind.window, "memory_budget": kind.budget, "sink_tokens": kind.sinks}
-        options |= {"head_dim": DIM if kind.hidden else None}
+        options |= {"head_dim": DIM if kind.hidden else None, "short_convolution": kind.taps}
         self.layer = LinformerAttention(kind.width, kind.heads, projected_length=list(kind.slots), **options).to(dtype)
         self.shared = None
         if kind.sharing == "layerwise":
-            shape = {"heads": kind.heads, "head_dim": DIM, "max_length": kind.longest, "slots": kind.slots[0]}
+            shape = {"hidden_size": kind.width, "heads": kind.heads, "head_dim": DIM, "max_length": kind.longest, "slots": kind.slots[0]}
             self.shared = make_projection(kind.projection, sharing="layerwise", **shape).to(dtype)
         with torch.no_grad():
             for parameter in self.layer.parameters():
@@ -118,6 +126,9 @@ class Layer:
         groups = list(dict.fromkeys(kind.slots))
         for head, slots in enumerate(kind.slots):
             matrices = [None, None]
+            if self.projections and isinstance(self.projections[groups.index(slots)], WeightedMeanProjection):
+                scores = self.projections[groups.index(slots)].scores.weight.unflatten(0, (2, -1))
+                matrices = list(scores[:, kind.slots[:head].count(slots)])
             if self.projections and self.matrices(self.projections[groups.index(slots)]):
                 own = self.matrices(self.projections[groups.index(slots)])
                 nth = kind.slots[:head].count(slots) if len(own[0]) > 1 else 0
@@ -132,5 +143,6 @@ class Layer:
 
     def twin(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         options = {"memory_bias": self.layer.memory_bias, "memory_budget": self.kind.budget, "sinks": self.kind.sinks}
+        options["short_convolution"] = None if self.layer.convolution is None else self.layer.convolution.weight
         window = self.kind.window
         return reference_layer(hidden, mask, **self.linears(), memories=self.memories(), window=window, **options)

@@ -24,12 +24,11 @@ def only(**kernels: str) -> Iterator[None]:
 
 
 @contextmanager
-def machine(units: str | None = None, *, slow_sdpa: bool = False, has_library: bool = True) -> Iterator[None]:
+def machine(units: str | None = None, *, has_library: bool = True) -> Iterator[None]:
     """Inside, kernels are chosen as on a machine with such units, which loops stand for where this one has none."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (conditions, linear_amx):
             patch.setattr(module, "best_units", lambda: units)
-        patch.setattr(conditions, "has_slow_sdpa", lambda: slow_sdpa)
         patch.setattr(conditions, "native_library", lambda: "given" if has_library else None)
         dispatch.ask_the_machine_again()
         yield

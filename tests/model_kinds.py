@@ -18,6 +18,16 @@ KINDS = {
     "linear-layerwise": {"projection": "linear", "projection_sharing": "layerwise"},
     "random": {"projection": "random"},
     "mean": {"projection": "mean"},
+    "weighted_mean": {"projection": "weighted_mean"},
+    "weighted_mean-convolution": {"projection": "weighted_mean", "short_convolution": 5},
+    "weighted_mean-window": {
+        "projection": "weighted_mean",
+        "attention_window": 8,
+        "memory_budget": 6.0,
+        "sink_tokens": 2,
+        "short_convolution": 3,
+    },
+    "weighted_mean-rotary": {"projection": "weighted_mean", "attention_window": 8, "rope_theta": 50.0},
     "max": {"projection": "max"},
     "convolution": {"projection": "convolution"},
     "k of each head": {"projection": "mean", "projection_sharing": "none", "projected_length": [[8, 4], [4, 8]]},
@@ -72,7 +82,7 @@ KINDS = {
     "window over everything": {"projection": "mean", "attention_window": 16},
 }
 
-AT_EVERY_RUN = ("linear", "mean-window", "mean-window-distances")  # of what is compiled or exported
+AT_EVERY_RUN = ("linear", "mean-window", "mean-window-distances", "weighted_mean-window")  # of what is compiled or exported
 
 
 def compiled_kinds(kinds: Iterable[str]) -> list[Any]:
@@ -98,7 +108,7 @@ def model(kind: str, cls: type = LinformerModel, **options: Any) -> Any:
     made = cls(config(kind, **options)).eval()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
-            if name.endswith(("memory_bias", "kernel", "bias")):
+            if name.endswith(("memory_bias", "kernel", "bias", "convolution.weight")):
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     return made
 

@@ -7,8 +7,8 @@ poolings, longform.conversion.tasks for tasks.
 from collections.abc import Collection
 from difflib import get_close_matches
 
-PROJECTIONS = ("linear", "mean", "max", "convolution", "random")
-POOLED = ("mean", "max", "convolution")  # local support: a slot covers a run of tokens, so there may be a window
+PROJECTIONS = ("linear", "weighted_mean", "mean", "max", "convolution", "random")
+POOLED = ("weighted_mean", "mean", "max", "convolution")  # local support: a slot covers a run of tokens, so there may be a window
 SHARINGS = ("none", "headwise", "key_value", "layerwise")
 PROJECTION_INITS = ("normal", "block_mean")
 EXTENSIONS = ("tile", "interpolate")  # of a table of positions to more rows

@@ -49,35 +49,33 @@ def test_output_and_gradients_equal_the_twin(way, seed, dtype, budget, sinks, da
             assert_close(one, other)
 
 
-@pytest.mark.parametrize("kernel", ["sdpa", "formula", "bmm"])
+@pytest.mark.parametrize("kernel", ["sdpa", "formula"])
 @pytest.mark.parametrize("padded", [False, True])
 def test_attention_to_all_tokens(kernel, padded):
-    source, dtype = generator(3), torch.bfloat16 if kernel == "bmm" else torch.float64
-    leaves = [normal(source, 2, 3, 9, 4, dtype=dtype) for _ in range(3)] + [normal(source, 3, 7, dtype=dtype)]
-    leaves = [x.requires_grad_(kernel != "bmm") for x in leaves]
+    source = generator(3)
+    leaves = [x.requires_grad_() for x in (*(normal(source, 2, 3, 9, 4) for _ in range(3)), normal(source, 3, 7))]
     mask = torch.arange(9) < torch.tensor([[9], [5]]) if padded else torch.ones(2, 9, dtype=torch.bool)
     given = {"slot_mask": mask if padded else None, "distance_bias": leaves[3]}
     with only(attention=kernel):
         out, _ = slot_attention(*leaves[:3], **given)
-    query, key, value, table = (x.double() for x in leaves)
+    query, key, value, table = leaves
     bias = torch.stack([torch.stack([table[:, max(-3, min(3, k - q)) + 3] for k in range(9)], 1) for q in range(9)], 1)
     logits = (query @ key.transpose(-1, -2) / 2 + bias).masked_fill(~mask[:, None, None], -torch.inf)
     expected = logits.softmax(dim=-1) @ value
     assert_close(out, expected)
-    if kernel != "bmm":
-        slope = normal(source, *out.shape)
-        found, wanted = (gradients(x, slope, leaves) for x in (out, expected))
-        for one, other in zip(found, wanted, strict=True):
-            assert_close(one, other)
-        _, weights = slot_attention(*leaves[:3], **given, output_attentions=True)
-        assert_close(weights, logits.softmax(dim=-1))
+    slope = normal(source, *out.shape)
+    found, wanted = (gradients(x, slope, leaves) for x in (out, expected))
+    for one, other in zip(found, wanted, strict=True):
+        assert_close(one, other)
+    _, weights = slot_attention(*leaves[:3], **given, output_attentions=True)
+    assert_close(weights, logits.softmax(dim=-1))
 
 
 @pytest.mark.parametrize("units", ["amx", None])
 def test_no_other_kernel_is_chosen(units):
     """In inference and training, with the fastest dtype, for texts of few and of many tokens."""
     bias = torch.zeros(2, 5)
-    with machine(units, slow_sdpa=units is None), torch.no_grad():
+    with machine(units), torch.no_grad():
         heads = [torch.zeros(1, 2, 40, 32, dtype=torch.bfloat16) for _ in range(3)]
         slots = make_slots(None, batch=1, length=40, device=torch.device("cpu"), sizes=(1,), slots=40)
         options = {"slots_are_tokens": True}
@@ -85,7 +83,7 @@ def test_no_other_kernel_is_chosen(units):
         assert taken("window", plain) == "single_tokens"
         assert taken("window", WindowCall(*heads, lambda: slots, 8, distance_bias=bias, **options)) == "documents"
         assert taken("document", AttentionCall(*heads, distance_bias=bias)) == "sdpa"
-        assert taken("attention", AttentionCall(*heads, distance_bias=bias)) == ("sdpa" if units else "bmm")
+        assert taken("attention", AttentionCall(*heads, distance_bias=bias)) == "sdpa"
         with torch.enable_grad():
             bias.requires_grad_()
             assert taken("window", WindowCall(*heads, lambda: slots, 8, distance_bias=bias)) == "formula"

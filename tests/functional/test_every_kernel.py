@@ -23,9 +23,9 @@ from strategies import Text, generator, normal
 from tolerances import assert_close
 
 HALF, WIDE = torch.bfloat16, torch.float32
-BF16 = {"amx", "amx_training", "bmm", "bmm_training", "compiled", "compiled_training"}
+BF16 = {"amx", "amx_training", "compiled", "compiled_training"}
 ONEDNN = {"onednn", "onednn_packed"}  # in bfloat16 on machines that multiply it
-WITHOUT_GRADIENT = {"amx", "bmm", "compiled", "onednn", "onednn_packed", "single_tokens", "documents", "sdpa"}
+WITHOUT_GRADIENT = {"amx", "compiled", "onednn", "onednn_packed", "single_tokens", "documents", "sdpa"}
 ON_A_GPU = {("window", "flex")}  # tests/functional/test_window_flex.py runs it uncompiled, tests/device on a GPU
 KERNELS = [
     (operation, kernel.name)

@@ -1,6 +1,7 @@
 """The window without gradients: against its twin, against the path with gradients, and beside NaN."""
 
 import math
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from longform.functional.dispatch import listening
 from longform.functional.masks import text_lengths
 from longform.functional.slots import Memory, make_slots
 from longform.functional.window import sdpa_inference as subject
-from longform.functional.window import windowed_attention
+from longform.functional.window import single_tokens, windowed_attention
+from longform.layers.attention import LinformerAttention
 from strategies import Text, generator, normal, seeds
 from tolerances import assert_close
 
@@ -107,3 +109,34 @@ def test_slot_sizes_of_their_own_in_one_batch():
     options["output_attentions"] = True
     expected = windowed_attention(*heads, lambda: Memory(*memory, None, slots), **options)[0]
     assert_close(out, torch.where(mask[:, None, :, None], expected, 0.0))
+
+
+@pytest.mark.parametrize("bias", [None, -1e4])
+def test_without_a_bias_or_with_the_memory_off(bias):
+    inputs = long_text(2, 2, [15], 15)
+    inputs.bias = bias if bias is None else torch.full_like(inputs.bias, bias)
+    assert_close(without_gradient(inputs, None), inputs.fast("sdpa", None)[0])
+
+
+@pytest.mark.parametrize("projection", ["mean", "max", "convolution"])
+@pytest.mark.parametrize("budget", [None, 5.0])
+@pytest.mark.parametrize("sinks", [0, 3])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("shortest", [13, 2])
+def test_slots_of_single_tokens(monkeypatch, projection, budget, sinks, with_bias, shortest):
+    """A short text in a long model, where a slot is a token or, convolved, a token and its weight."""
+    size = 1 if projection == "convolution" else 4
+    made = LinformerAttention(
+        6, 2, max_length=24 * size, projected_length=24, projection=projection, attention_window=4,
+        memory_budget=budget, sink_tokens=sinks,
+    ).double()  # fmt: skip
+    with torch.no_grad():
+        for parameter in made.parameters() if with_bias else made.groups.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    single, calls = single_tokens.slot_attention, []
+    monkeypatch.setattr(single_tokens, "slot_attention", lambda *x, **named: calls.append(1) or single(*x, **named))
+    hidden, mask = torch.randn(2, 22, 6).double(), torch.arange(22) < torch.tensor([[22], [shortest]])
+    with torch.no_grad(), patch.object(made.groups[0], "from_heads", wraps=made.groups[0].from_heads) as formed:
+        out = made(hidden, mask)
+    assert_close(out[mask], made(hidden, mask)[mask])
+    assert (formed.call_count, len(calls)) == ((1, 0) if projection == "convolution" else (0, 2))

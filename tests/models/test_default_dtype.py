@@ -41,7 +41,7 @@ def train(model, dtype, inputs):
 
 def check(model, batch, length, dtype, units, given):
     texts = model_kinds.text(batch, length) if batch else {"input_ids": torch.zeros(0, length, dtype=torch.long)}
-    with machine(units, slow_sdpa=units is None), listening() as heard:
+    with machine(units), listening() as heard:
         torch.set_default_dtype(torch.bfloat16)  # first, for what is kept from call to call
         found = given(copy.deepcopy(model), dtype, texts)
         torch.set_default_dtype(torch.float32)
@@ -74,7 +74,7 @@ torch.set_default_dtype(torch.bfloat16)
 found = list(numbers())
 torch.set_default_dtype(torch.float32)
 assert all(torch.equal(x, y) for x, y in zip(found, numbers(), strict=True)), found
-assert {"compiled", "compiled_training", "amx_training", "bmm", "bmm_training"} <= served, served
+assert {"compiled", "compiled_training", "amx_training", "sdpa"} <= served, served
 """
 
 

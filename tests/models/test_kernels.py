@@ -27,8 +27,8 @@ def test_a_forced_kernel_gives_the_same_and_is_left_with_the_block():
             assert "window: formula" in str(longform.kernels.explain(made, given))
             torch.testing.assert_close(made(**given).last_hidden_state, expected, atol=1e-5, rtol=1e-5)
         assert "window: documents" in str(longform.kernels.explain(made, given))
-    lacking = pytest.raises(ConfigurationError, match=r"document='bmm'.* lacks: bfloat16 tensors")
-    with longform.kernels.use(document="bmm"), torch.no_grad(), lacking:
+    lacking = pytest.raises(ConfigurationError, match=r"document='compiled'.* lacks: bfloat16 tensors")
+    with longform.kernels.use(document="compiled"), torch.no_grad(), lacking:
         made(**given)
 
 

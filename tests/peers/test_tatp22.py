@@ -52,7 +52,7 @@ def ours(peer, sharing: str) -> tuple[LinformerAttention, list[torch.Tensor]]:
 @torch.no_grad()
 def shared_projection(matrix: torch.Tensor):
     """The one E of all layers."""
-    shape = {"heads": HEADS, "head_dim": WIDTH // HEADS, "max_length": LENGTH, "slots": SLOTS}
+    shape = {"hidden_size": WIDTH, "heads": HEADS, "head_dim": WIDTH // HEADS, "max_length": LENGTH, "slots": SLOTS}
     made = make_projection("linear", sharing="layerwise", **shape).to(matrix.dtype)
     made.matrices()[0].copy_(matrix)
     return made

@@ -30,8 +30,9 @@ class ReferenceSlots(NamedTuple):
 class ReferenceMemory(NamedTuple):
     """How one head shortens the sequence.
 
-    kind: "dense" (linear and random), "mean", "max" or "convolution"; slots: k; max_length: N;
-    key, value: E and F (k, N) for "dense", kernels (d, C) for "convolution", None otherwise.
+    kind: "dense" (linear and random), "weighted_mean", "mean", "max" or "convolution"; slots: k; max_length: N;
+    key, value: E and F (k, N) for "dense", kernels (d, C) for "convolution", what a hidden state (D,) is multiplied
+    with for its score in "weighted_mean", None otherwise.
     """
 
     kind: str
@@ -129,6 +130,33 @@ def reference_pool(
             total = torch.maximum(total, token) if largest else total + token
         pooled.vectors[j] = total if largest else total / len(members)
     return pooled
+
+
+def reference_weighted_pool(
+    tokens: Sequence[Tensor], valid: Sequence[bool], scores: Sequence[Tensor], *, slots: int, size: int
+) -> ReferenceSlots:
+    """Sum over the valid tokens, shape (d,) each, of each run of `size` positions, weighted by softmax of scores ()."""
+    pooled = _empty_slots(slots, size)
+    for j in range(slots):
+        members = _members(len(tokens), valid, pooled.start[j], pooled.stop[j])
+        pooled.count[j] = len(members)
+        if members:
+            weights = reference_softmax([scores[t] for t in members])
+            pooled.vectors[j] = _mix(weights, [tokens[t].double() for t in members])
+    return pooled
+
+
+def reference_short_convolution(tokens: Sequence[Tensor], valid: Sequence[bool], taps: Tensor) -> list[Tensor]:
+    """x_t + sum_r taps_r * x_(t + r - floor(c / 2)) over valid tokens of one text: n entries (D,); taps (c, D), c odd."""
+    found = []
+    for t, token in enumerate(tokens):
+        total = token.double()
+        for r, tap in enumerate(taps.double()):
+            place = t + r - len(taps) // 2
+            if 0 <= place < len(tokens) and valid[place]:
+                total = total + tap * tokens[place].double()
+        found.append(total if valid[t] else torch.zeros_like(total))
+    return found
 
 
 def reference_convolution(
@@ -258,11 +286,12 @@ def reference_distance_bias(table: Tensor | None, query: int, key: int) -> Tenso
 
 
 def reference_memory(
-    tokens: Sequence[Tensor], valid: Sequence[bool], memory: ReferenceMemory, which: str, *, sinks: int = 0
+    tokens: Sequence[Tensor], valid: Sequence[bool], memory: ReferenceMemory, which: str, *, sinks: int = 0,
+    hidden: Sequence[Tensor] = (),
 ) -> ReferenceSlots:
     """The slots of one text and head from its n tokens, shape (d,) each; which is "key" or "value", i.e. E or F.
 
-    sinks: the first tokens (of a pooled memory) get a slot each, in front, and are left out of the others.
+    hidden: the hidden states (D,) of the tokens, for scores; sinks: the first tokens (of a pooled memory) get a slot each, in front, and are left out of the others.
     """
     matrix = memory.key if which == "key" else memory.value
     if memory.kind == "dense":
@@ -276,7 +305,12 @@ def reference_memory(
     else:
         base = math.ceil(memory.max_length / memory.slots)
         size = reference_slot_size(reference_length(valid), base_size=base, slots=memory.slots)
-        pooled = reference_pool(tokens, rest, slots=memory.slots, size=size, largest=memory.kind == "max")
+        if memory.kind == "weighted_mean":
+            assert matrix is not None
+            scores = [(matrix.double() * state.double()).sum() for state in hidden]
+            pooled = reference_weighted_pool(tokens, rest, scores, slots=memory.slots, size=size)
+        else:
+            pooled = reference_pool(tokens, rest, slots=memory.slots, size=size, largest=memory.kind == "max")
     first = range(min(sinks, len(tokens)))
     return ReferenceSlots(
         [tokens[t].double() if valid[t] else None for t in first] + pooled.vectors,
@@ -299,11 +333,12 @@ def reference_layer(
     memory_bias: Tensor | None = None,
     memory_budget: float | None = None,
     sinks: int = 0,
+    short_convolution: Tensor | None = None,
 ) -> Tensor:
     """Multi-head attention with a shortened sequence (equations 7 and 2), (B, n, D) -> (B, n, D) in float64.
 
     hidden (B, n, D); mask (B, n) of 0/1 or None; memories: one a head, as sharing hands them out; memory_bias (h,);
-    sinks: leading tokens with a slot each.
+    sinks: leading tokens with a slot each; short_convolution: taps (c, D) over what comes in, or None.
     Only rows of valid tokens are defined; rows of padding may hold anything.
     """
     batch, length, width = hidden.shape
@@ -312,12 +347,14 @@ def reference_layer(
     rows = []
     for b in range(batch):
         tokens = [hidden[b, t].double() if valid[b][t] else torch.zeros(width).double() for t in range(length)]
+        if short_convolution is not None:
+            tokens = reference_short_convolution(tokens, valid[b], short_convolution)
         by_head: list[list[Tensor]] = []
         for i in range(heads):
             part = slice(i * features // heads, (i + 1) * features // heads)
             q, k, v = ([linear(token)[part] for token in tokens] for linear in (query, key, value))
-            slot_keys = reference_memory(k, valid[b], memories[i], "key", sinks=sinks)
-            slot_values = reference_memory(v, valid[b], memories[i], "value", sinks=sinks)
+            slot_keys = reference_memory(k, valid[b], memories[i], "key", sinks=sinks, hidden=tokens)
+            slot_values = reference_memory(v, valid[b], memories[i], "value", sinks=sinks, hidden=tokens)
             if window is None:
                 by_head.append(reference_attention(q, slot_keys.vectors, slot_values.vectors)[0])
                 continue

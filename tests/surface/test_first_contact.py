@@ -70,7 +70,7 @@ def test_the_choices_are_those_of_the_code_that_makes_them() -> None:
     for kind in choices.PROJECTIONS:
         for init in choices.PROJECTION_INITS:
             made = make_projection(
-                kind, heads=2, head_dim=3, max_length=8, slots=4, sharing="headwise", initialisation=init
+                kind, hidden_size=6, heads=2, head_dim=3, max_length=8, slots=4, sharing="headwise", initialisation=init
             )
             assert isinstance(made, RunProjection) == (kind in choices.POOLED)
     assert set(choices.SHARINGS) == {"none", "headwise", "key_value", "layerwise"}

@@ -46,7 +46,8 @@ def _add_attention(made: Any) -> None:
     made.add_argument(
         "--projection", **one_of(PROJECTIONS), default=defaults.PROJECTION,
         help="how keys and values are shortened to slots: linear: learned matrices E and F (the paper's); mean, max, "
-        "convolution: of runs of neighbouring tokens; random: fixed random matrices",
+        "convolution: of runs of neighbouring tokens; weighted_mean: means of runs weighted by content, which begin as "
+        "means; random: fixed random matrices",
     )  # fmt: skip
     made.add_argument(
         "--projected-length", type=Lengths, default="auto",
@@ -81,6 +82,11 @@ def _add_attention(made: Any) -> None:
         "--sink-tokens", type=int, default=defaults.SINKS,
         help="attention sinks: leading tokens that every query sees exactly, beside the slots (for linear and random "
         "projections they take rows of E and F)",
+    )  # fmt: skip
+    made.add_argument(
+        "--short-convolution", type=int, default=0,
+        help="taps (an odd number) of a convolution over neighbouring tokens in front of attention, zero until it is "
+        "trained; 0: none",
     )  # fmt: skip
     made.add_argument(
         "--projection-init", **one_of(PROJECTION_INITS), default="block_mean",
@@ -137,6 +143,7 @@ def run(settings: Any) -> None:
         settings.source, max_length=settings.max_length, projected_length=k.lengths,
         projection=settings.projection, sharing=sharing, attention_window=settings.attention_window,
         memory_budget=settings.memory_budget, sink_tokens=settings.sink_tokens,
+        short_convolution=settings.short_convolution,
         projection_init=settings.projection_init, positions=settings.positions,
         task=settings.task, num_labels=settings.num_labels, classifier_pooling=settings.classifier_pooling,
         idf=Files(tuple(settings.idf)) if settings.idf else None, sublinear_tf=settings.sublinear_tf,

@@ -39,7 +39,7 @@ Lengths = int | list[int] | list[list[int]]
 Auto = Literal["auto"]
 ATTENTION = (
     "projection", "projection_sharing", "projection_init", "projected_length", "attention_window", "memory_budget",
-    "sink_tokens",
+    "sink_tokens", "short_convolution",
 )  # fmt: skip
 SHORTEST, LONGEST = 3, 2**24  # tokens: two special ones and one of text; a position table of some gigabytes
 
@@ -99,6 +99,7 @@ def convert(
     attention_window: int | Auto | None = "auto",
     memory_budget: float | Auto | None = "auto",
     sink_tokens: int = defaults.SINKS,
+    short_convolution: int = 0,
     projection_init: str = "block_mean",
     positions: str = defaults.POSITIONS,
     task: str | None = None,
@@ -122,8 +123,8 @@ def convert(
     ``source``: a folder, a hub name, a sentence-transformers folder, or a loaded model (with its ``tokenizer``).
     ``max_length``: the most tokens, special ones included; positions past the source's are made by ``positions``,
     "tile" or "interpolate". ``projected_length`` (k slots), ``projection``, ``sharing``, ``attention_window`` (tokens
-    on each side), ``memory_budget`` (tokens), ``sink_tokens`` (leading tokens seen exactly) and ``projection_init``
-    are LinformerConfig's. "auto": about 256 slots; a window of 64 (128 for MPNet) where the projection allows one; a
+    on each side), ``memory_budget`` (tokens), ``sink_tokens`` (leading tokens seen exactly), ``short_convolution`` and
+    ``projection_init`` are LinformerConfig's. "auto": about 256 slots; a window of 64 (128 for MPNet) where the projection allows one; a
     budget of the source's own length.
     ``task``: "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering",
     "multiple-choice", or None for what the source is. A head is carried over where the source has that task's (with
@@ -152,7 +153,7 @@ def convert(
     attention = {
         "projection": projection, "projection_sharing": sharing, "projection_init": projection_init,
         "projected_length": projected_length, "attention_window": attention_window, "memory_budget": memory_budget,
-        "sink_tokens": sink_tokens,
+        "sink_tokens": sink_tokens, "short_convolution": short_convolution,
     }  # fmt: skip
     chosen = {"task": task, "num_labels": num_labels, "id2label": id2label, "classifier_pooling": classifier_pooling}
     how: Any = {"max_length": max_length, "positions": positions}

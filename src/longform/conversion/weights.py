@@ -11,11 +11,18 @@ from longform.conversion.key_rules import KeyRules, Pattern, modern_name
 from longform.conversion.report import BUFFER, COPIED, CUT, DROPPED, EXTENDED, TIED, NewTensor, TensorRecord
 from longform.errors import ConversionError
 from longform.functional.positions.tables import extend_positions
+from longform.layers.sequence_projection import WeightedMeanProjection
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 HEAD_BIAS, DECODER_BIAS, DECODER_WEIGHT = "lm_head.bias", "lm_head.decoder.bias", "lm_head.decoder.weight"
 WORDS, POSITIONS = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
-OWN_PARTS = (".attention.groups.", ".memory_bias", "shared_projection.")
+OWN_PARTS = {  # names have them, and what they are
+    ".memory_bias": "memory beside the window, starts at 0",
+    ".scores.": "scores of tokens in their slots, start at 0: means",
+    ".attention.convolution.": "convolution in front of attention, starts at 0",
+    ".attention.groups.": "projection",
+    "shared_projection.": "projection",
+}
 HEAD_PARTS = ("lm_head.", "classifier.", "qa_outputs.", "head.")
 
 
@@ -131,6 +138,9 @@ def fill_model(
     _check_shapes(placement, filled, own)
     new = _new_tensors(model, own, filled, new_head=new_head, zeros=zeros)
     model.load_state_dict(filled, strict=False)
+    for part in model.modules():
+        if isinstance(part, WeightedMeanProjection):
+            torch.nn.init.zeros_(part.scores.weight)
     return sorted(records, key=lambda record: record.source), new
 
 
@@ -208,8 +218,8 @@ def _new_tensors(
         shape = tuple(tensor.shape)
         if name in filled or (name == DECODER_WEIGHT and model.config.tie_word_embeddings):
             continue
-        if any(part in name for part in OWN_PARTS):
-            reason = "memory beside the window, starts at 0" if name.endswith("memory_bias") else "projection"
+        reason = next((OWN_PARTS[part] for part in OWN_PARTS if part in name), None)
+        if reason is not None:
             new.append(NewTensor(name, shape, reason))
         elif zeros and name.endswith(zeros):
             new.append(NewTensor(name, shape, "zero: the source has no such bias"))

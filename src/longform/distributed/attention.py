@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 from longform.distributed.collectives import neighbours, summed
 from longform.distributed.parts import Part, SequenceGroup
 from longform.distributed.shares import share_of_heads, share_of_hidden
+from longform.functional.masks import blank_padding
 from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import windowed_attention
@@ -46,6 +47,18 @@ class ParallelAttention(LinformerAttention):
             return super().forward(hidden_states, part.own_mask, **options)
         return self._near_and_far(hidden_states, part, **options)
 
+    def convolved(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """The part's hidden states (B, m, D) after a short convolution, which reaches into both neighbours' tokens."""
+        part, convolution = self.sequence.part, self.convolution
+        if part is None:
+            return super().convolved(hidden, mask)
+        assert convolution is not None
+        reach = convolution.reach
+        ends = part.before(reach), part.after(reach)
+        around = neighbours(hidden, self.sequence.group, window=reach, before=ends[0], after=ends[1])
+        out = convolution(torch.cat([around.before, hidden, around.after], dim=1))
+        return blank_padding(out[:, ends[0] : ends[0] + hidden.shape[1]], mask)
+
     def streams(self, length: int) -> bool:
         """Whether ``memories`` is all that a token asks of the others; with a window it is not."""
         return self.window is None
@@ -64,7 +77,7 @@ class ParallelAttention(LinformerAttention):
             shares = [self._share_of_hidden(hidden, heads, projection, part) for heads, projection in groups]
         else:
             key, value = self.keys_and_values(hidden, part.own_mask)
-            shares = [self._share_of_heads(key, value, *group, part) for group in groups]
+            shares = [self._share_of_heads(key, value, hidden, *group, part) for group in groups]
         return [(heads, memory) for (heads, _), memory in zip(groups, self._summed(shares), strict=True)]
 
     def _near_and_far(
@@ -89,9 +102,9 @@ class ParallelAttention(LinformerAttention):
         return share_of_hidden(projection, hidden, part, *sides, len(heads), self.sinks)
 
     def _share_of_heads(
-        self, key: Tensor, value: Tensor, heads: list[int], projection: SequenceProjection, part: Part
+        self, key: Tensor, value: Tensor, hidden: Tensor, heads: list[int], projection: SequenceProjection, part: Part
     ) -> Memory:
-        return share_of_heads(projection, *(of_heads(x, heads, 2) for x in (key, value)), part, self.sinks)
+        return share_of_heads(projection, *(of_heads(x, heads, 2) for x in (key, value)), hidden, part, self.sinks)
 
     def _summed(self, shares: list[Memory]) -> list[Memory]:
         """The memories of whole texts: one message for keys and values of all heads."""
@@ -111,7 +124,9 @@ class ParallelAttention(LinformerAttention):
         mask = None if part.mask is None else part.mask[:, part.start - ends[0] : part.stop + ends[1]]
         key, value = self.keys_and_values(near, mask)
         own = slice(ends[0], ends[0] + hidden.shape[1])
-        memories = self._summed([self._share_of_heads(key[:, own], value[:, own], *group, part) for group in groups])
+        memories = self._summed(
+            [self._share_of_heads(key[:, own], value[:, own], hidden, *group, part) for group in groups]
+        )
         query = pad(self.queries(hidden).transpose(1, 2), (0, 0, *ends))
         contexts = []
         for (heads, _), memory in zip(groups, memories, strict=True):

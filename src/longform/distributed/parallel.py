@@ -107,11 +107,15 @@ def _window(model: LinformerPreTrainedModel) -> int | None:
 
 
 def _block(model: LinformerPreTrainedModel) -> int:
-    """Tokens between which texts may be cut: those of a window, else of the largest slots, else of one token."""
+    """Tokens between which texts may be cut: those of a window, else of the largest slots, else of one token.
+
+    As many times as many as a short convolution reaches.
+    """
     window = _window(model)
-    if window is not None:
-        return window
-    return math.lcm(*(part.sizes[-1] for part in model.modules() if isinstance(part, RunProjection)))
+    runs = (part.sizes[-1] for part in model.modules() if isinstance(part, RunProjection))
+    block = window or math.lcm(*runs)
+    reach = model.config.short_convolution // 2
+    return block * max(1, -(-reach // block))
 
 
 def _check_size(model: LinformerPreTrainedModel, sequence: SequenceGroup) -> None:

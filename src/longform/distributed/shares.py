@@ -26,8 +26,10 @@ from longform.layers.sequence_projection import (
 )
 
 
-def share_of_heads(projection: SequenceProjection, key: Tensor, value: Tensor, part: Part, sinks: int) -> Memory:
-    """The share of keys and values (B, m, h, d) of the part's tokens, padding blanked.
+def share_of_heads(
+    projection: SequenceProjection, key: Tensor, value: Tensor, hidden: Tensor, part: Part, sinks: int
+) -> Memory:
+    """The share of keys and values (B, m, h, d) of the part's tokens, of ``hidden`` states (B, m, D), padding blanked.
 
     What it says of the slots (``usable``, ``slots``) is true of the whole memory.
     """
@@ -36,8 +38,9 @@ def share_of_heads(projection: SequenceProjection, key: Tensor, value: Tensor, p
     assert isinstance(projection, RunProjection)
     first, mask, whole, own = _slots(projection, key, part, sinks)
     own_mask = None if mask is None else part.own(mask)
+    weights, own_sinks = projection.weights_of(hidden, own, own_mask), _own_sinks(part, sinks)
     sides = (
-        _placed(projection.pool(side, x, own, own_mask, _own_sinks(part, sinks)), first, whole)
+        _placed(projection.pool(side, x, own, own_mask, own_sinks, weights), first, whole, own)
         for side, x in enumerate((key, value))
     )
     memory = Memory(*sides, usable_slots(whole, mask), whole)
@@ -82,13 +85,12 @@ def _own_sinks(part: Part, sinks: int) -> int:
     return max(0, min(sinks, part.stop) - part.start)
 
 
-def _placed(x: Tensor, first: Tensor, whole: Slots, own: Slots | None = None) -> Tensor:
+def _placed(x: Tensor, first: Tensor, whole: Slots, own: Slots) -> Tensor:
     """Slots x (B, ., h, d) of a part in their places among those of the whole, zeros elsewhere: (B, h, S, d).
 
-    ``first``: the place of the first one, long (B,). ``own``: where empty ones are not zeros in x, the part's slots.
+    ``first``: the place of the first one, long (B,). ``own``: the slots of the part; what x has in empty ones is left out.
     """
-    if own is not None:
-        x = torch.where(own.count[..., None, None] > 0, x, 0.0)
+    x = torch.where(own.count[..., None, None] > 0, x, 0.0)
     total = whole.count.shape[1]
     place = (first[:, None] + torch.arange(x.shape[1], device=x.device)).clamp(
         max=total - 1

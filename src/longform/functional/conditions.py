@@ -86,13 +86,6 @@ def has_amx() -> bool:
     return torch.cpu._is_amx_tile_supported()
 
 
-@cache
-def has_slow_sdpa() -> bool:
-    """Whether the CPU multiplies bfloat16, but not by the unit (AMX) that torch's fused attention knows."""
-    has_products = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return has_products and torch.cpu._is_avx512_bf16_supported() and not has_amx()
-
-
 def native_bfloat16(device: torch.device) -> bool:
     """Whether the device multiplies bfloat16 matrices; elsewhere torch emulates it, slower than float32.
 
@@ -126,7 +119,4 @@ LIBRARY = Condition("compiled kernels", lambda call: native_library() is not Non
 AMX = Condition("a CPU with AMX", lambda call: best_units() == "amx", for_speed=True, of_machine=True)
 AVX512_BF16 = Condition(  # which every CPU with AMX has
     "a CPU with AVX512-bf16", lambda call: best_units() is not None, for_speed=True, of_machine=True
-)
-SLOW_SDPA = Condition(
-    "a CPU with AVX512-bf16 and without AMX", lambda call: has_slow_sdpa(), for_speed=True, of_machine=True
 )

@@ -119,7 +119,8 @@ def _runs(x: Tensor, size: int, fill: float) -> Tensor:
     return x.reshape(batch, runs, size, features)
 
 
-def _slot_of_position(x: Tensor, size: Tensor, last: int) -> Tensor:
+def slot_of_position(x: Tensor, size: Tensor, last: int) -> Tensor:
+    """The slot in which each position of x (B, n, F) stands, runs of ``size`` long (B,), at most ``last``: x's shape."""
     positions = torch.arange(x.shape[1], device=x.device)
     index = (positions // size[:, None]).clamp(max=last)
     return index[..., None].expand(x.shape)
@@ -137,7 +138,7 @@ def segment_sum(x: Tensor, size: Tensor, uniform: int | None, *, limit: int, sin
     if uniform is not None:
         return _totals(_runs(x, uniform, 0.0))
     wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-    index = _slot_of_position(x, size, limit - 1)
+    index = slot_of_position(x, size, limit - 1)
     return wide.new_zeros(x.shape[0], limit, x.shape[2]).scatter_add(1, index, wide).to(x.dtype)
 
 
@@ -170,7 +171,7 @@ def max_pool(x: Tensor, slots: Slots, mask: Tensor | None, *, limit: int) -> Ten
     if slots.uniform is not None:
         peak = _runs(x, slots.uniform, lowest).amax(dim=2)
     else:
-        index = _slot_of_position(x, slots.size, limit - 1)
+        index = slot_of_position(x, slots.size, limit - 1)
         start = x.new_full((x.shape[0], limit, x.shape[2]), lowest)
         peak = start.scatter_reduce(1, index, x, reduce="amax", include_self=True)
     return torch.where(slots.count[..., None] > 0, peak, 0.0)

@@ -27,6 +27,7 @@ from longform.layers.memory import (
 )
 from longform.layers.self_attention import SelfAttention
 from longform.layers.sequence_projection import SequenceProjection, make_projection
+from longform.layers.short_convolution import ShortConvolution
 
 
 class LinformerAttention(SelfAttention):
@@ -34,14 +35,15 @@ class LinformerAttention(SelfAttention):
 
     ``hidden_size`` D and ``num_heads`` h of ``head_dim`` d (None: D / h); ``max_length`` N, the most tokens;
     ``projected_length`` k, or one k a head (a list of h; sharing "none"). ``projection``: "linear" (learned E, F),
-    "mean", "max", "convolution", "random".
+    "weighted_mean" (means of runs of tokens weighted by content), "mean", "max", "convolution", "random".
     ``projection_sharing`` (or ``sharing``): "none" (an E and F a head), "headwise" (one each for all heads),
     "key_value" (E = F), "layerwise" (E = F given to ``forward`` by their owner, see ``shared_projection``).
     ``attention_window``: None for the paper's attention, or tokens seen exactly on each side, in blocks of that size,
     beside the slots of the rest; ``memory_budget``: how many tokens all slots together stand for at most.
     ``sink_tokens``: leading tokens that every query sees exactly, beside the k slots (with a dense E: rows of E that
     start as one token each). ``num_key_value_heads``: heads of keys and values, each for as many heads of queries; None
-    for h of them. ``dropout`` on attention weights; ``bias`` in the four projections.
+    for h of them. ``short_convolution``: taps, an odd number, of a convolution over neighbouring tokens that is added to
+    the input, see ShortConvolution; 0 for none. ``dropout`` on attention weights; ``bias`` in the four projections.
 
     Weights that ``forward`` returns are (B, h, n, k); with a window w (B, h, n, S + 3 w), sinks and slots, then the
     query's block with both neighbours; (B, h, n, n) where the window reaches across ``max_length``.
@@ -67,6 +69,7 @@ class LinformerAttention(SelfAttention):
         sharing: str | None = None,
         head_dim: int | None = None,
         num_key_value_heads: int | None = None,
+        short_convolution: int = 0,
     ) -> None:
         sharing = projection_sharing if sharing is None else sharing
         lengths = (projected_length,) * num_heads if isinstance(projected_length, int) else tuple(projected_length)
@@ -74,6 +77,7 @@ class LinformerAttention(SelfAttention):
             hidden_size=hidden_size, num_heads=num_heads, head_dim=head_dim, max_length=max_length,
             head_slots=lengths, projection=projection, sharing=sharing, projection_init=projection_init,
             attention_window=attention_window, memory_budget=memory_budget, sink_tokens=sink_tokens,
+            short_convolution=short_convolution,
         )  # fmt: skip
         super().__init__(
             hidden_size, num_heads, head_dim=head_dim, num_key_value_heads=num_key_value_heads, max_length=max_length,
@@ -91,12 +95,13 @@ class LinformerAttention(SelfAttention):
         if sharing != "layerwise" and not self.covers_all:
             self.groups.extend(
                 make_projection(
-                    projection, heads=len(heads), head_dim=self.head_dim, max_length=max_length,
+                    projection, hidden_size=hidden_size, heads=len(heads), head_dim=self.head_dim, max_length=max_length,
                     slots=lengths[heads[0]], sharing=sharing, initialisation=projection_init, frozen=freeze_projection,
                     sinks=sink_tokens,
                 )
                 for heads in self.head_groups
             )  # fmt: skip
+        self.convolution = ShortConvolution(hidden_size, short_convolution) if short_convolution else None
         windowed = attention_window is not None and not self.covers_all
         self.memory_bias = nn.Parameter(torch.zeros(num_heads)) if windowed else None
 
@@ -165,7 +170,7 @@ class LinformerAttention(SelfAttention):
             context, weights = self.attended(query, memories, distance_bias, output_attentions=output_attentions)
         else:
             groups, full = self._groups(shared_projection), self.keys_and_values(hidden, mask, rotation)
-            context, weights = self._windowed(query, full, mask, groups, distance_bias, output_attentions)
+            context, weights = self._windowed(query, full, hidden, mask, groups, distance_bias, output_attentions)
         out = apply_linear(self.output, context.transpose(1, 2).flatten(2), residual=residual)
         return (out, weights) if weights is not None else out
 
@@ -236,7 +241,7 @@ class LinformerAttention(SelfAttention):
             return [(heads, self._slots_of(hidden, mask, heads, projection)) for heads, projection in groups]
         full = self.keys_and_values(hidden, mask, rotation)
         return [
-            (heads, memory_of_heads(*(of_heads(x, heads, 2) for x in full), mask, projection, self.sinks))
+            (heads, memory_of_heads(*(of_heads(x, heads, 2) for x in full), mask, projection, self.sinks, hidden))
             for heads, projection in groups
         ]
 
@@ -274,13 +279,14 @@ class LinformerAttention(SelfAttention):
         self,
         query: Tensor,
         full: tuple[Tensor, Tensor],
+        hidden: Tensor,
         mask: Tensor | None,
         groups: list[tuple[list[int], SequenceProjection]],
         distance_bias: Tensor | None,
         output_attentions: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """The context of query (B, h, n, d), near tokens exactly, far ones in slots, from the keys and values (B, n, h,
-        d) of all tokens: (B, h, n, d), and weights or None.
+        d) of all tokens and their ``hidden`` states (B, n, D): (B, h, n, d), and weights or None.
         """
         assert self.window is not None
         attend = weighted_window if output_attentions else windowed_attention
@@ -291,7 +297,7 @@ class LinformerAttention(SelfAttention):
             of_tokens = not torch.compiler.is_compiling() and projection.gives_tokens(length)
             parts.append(attend(
                 of_heads(query, heads, 1), key.transpose(1, 2), value.transpose(1, 2),
-                partial(memory_of_heads, key, value, mask, projection, self.sinks), window=self.window,
+                partial(memory_of_heads, key, value, mask, projection, self.sinks, hidden), window=self.window,
                 memory_bias=_of_heads(self.memory_bias, heads), distance_bias=_of_heads(distance_bias, heads),
                 memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
                 dropout=self.dropout if self.training else 0.0, slots_are_tokens=of_tokens,

@@ -19,7 +19,12 @@ from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Slots, make_slots, rest_mask
 from longform.layers.attention import LinformerAttention
 from longform.layers.local_attention import LocalAttention
-from longform.layers.sequence_projection import DenseProjection, MeanProjection, SequenceProjection
+from longform.layers.sequence_projection import (
+    DenseProjection,
+    MeanProjection,
+    SequenceProjection,
+    WeightedMeanProjection,
+)
 
 
 class EffectiveAttention(NamedTuple):
@@ -40,25 +45,29 @@ def effective_attention(
 ) -> EffectiveAttention:
     """What ``layer`` does to hidden_states (B, n, D) under ``attention_mask`` (B, n): map @ V is its context.
 
-    V (B, h, n, d): the layer's values before they are shortened. For linear, random and mean projections, with or
+    V (B, h, n, d): the layer's values before they are shortened. For linear and random projections and means, with or
     without a window. ``shared_projection``, ``distance_bias``, ``rotation``: what ``layer`` takes. Memory O(n²): for
     looking.
     Raises InputError for max (no linear map) and convolution (one map a channel), and for what the layer refuses.
     """
-    mask = checked_mask(attention_mask, batch=hidden_states.shape[0], length=hidden_states.shape[1])
+    hidden, mask = layer.checked(hidden_states, attention_mask)
     given = {"shared_projection": shared_projection, "distance_bias": distance_bias, "rotation": rotation}
     _, weights = layer(hidden_states, mask, **given, output_attentions=True)
-    return EffectiveAttention(weights, implied_map(layer, weights, mask, shared_projection=shared_projection))
+    return EffectiveAttention(weights, implied_map(layer, weights, hidden, mask, shared_projection=shared_projection))
 
 
 def implied_map(
     layer: LinformerAttention | LocalAttention,
     weights: Tensor,
+    hidden: Tensor,
     mask: Tensor | None = None,
     *,
     shared_projection: SequenceProjection | None = None,
 ) -> Tensor:
-    """The map (B, h, n, n) behind the ``weights`` that ``layer`` returned for ``mask`` (B, n) or None."""
+    """The map (B, h, n, n) behind the ``weights`` that ``layer`` returned for ``mask`` (B, n) or None.
+
+    ``hidden`` (B, n, D): the layer's input as its ``checked`` gives it.
+    """
     if isinstance(layer, LocalAttention):
         return near_map(weights, window=layer.reach)
     if layer.covers_all:
@@ -70,34 +79,42 @@ def implied_map(
     parts = []
     for heads, projection in zip(layer.head_groups, projections, strict=True):
         assert isinstance(projection, SequenceProjection)
-        rows = _value_rows(projection, mask, weights, layer.sinks)
+        rows = _value_rows(projection, mask, weights, hidden, layer.sinks)
         rows = pad(rows, (0, 0, width - rows.shape[2], 0))  # weights of heads with fewer slots begin with zeros too
         parts.append(rows.expand(batch, len(heads), -1, -1))
     order = torch.tensor([head for group in layer.head_groups for head in group], device=weights.device)
     return effective_map(weights, torch.cat(parts, dim=1)[:, order.argsort()], window=layer.window)
 
 
-def _value_rows(projection: SequenceProjection, mask: Tensor | None, weights: Tensor, sinks: int) -> Tensor:
+def _value_rows(
+    projection: SequenceProjection, mask: Tensor | None, weights: Tensor, hidden: Tensor, sinks: int
+) -> Tensor:
     if isinstance(projection, DenseProjection):
         return dense_value_rows(select_rows(projection.matrices()[-1], mask, length=weights.shape[2]), mask)
-    if isinstance(projection, MeanProjection):
-        return _rows_of_means(projection, mask, weights, sinks)
+    if isinstance(projection, MeanProjection | WeightedMeanProjection):
+        return _rows_of_means(projection, mask, weights, hidden, sinks)
     raise InputError(
         f"{type(projection).__name__} has no n x n map: a maximum is not linear, and a convolution has another map for "
         "each channel; the weights (output_attentions=True) can still be looked at"
     )
 
 
-def _rows_of_means(projection: MeanProjection, mask: Tensor | None, weights: Tensor, sinks: int) -> Tensor:
-    """A row for each of the ``sinks`` first tokens, then those of the means of the rest: (B, 1, s + S, n)."""
+def _rows_of_means(
+    projection: MeanProjection | WeightedMeanProjection, mask: Tensor | None, weights: Tensor, hidden: Tensor,
+    sinks: int,
+) -> Tensor:  # fmt: skip
+    """A row for each of the ``sinks`` first tokens, then those of the means of the rest: (B, g, s + S, n)."""
     batch, _, length, _ = weights.shape
     device, dtype = weights.device, weights.dtype
     rest = rest_mask(mask, batch=batch, length=length, sinks=sinks, device=device) if sinks else mask
     slots = make_slots(
         rest, batch=batch, length=length, device=device, sizes=projection.sizes, slots=projection.slots
     )  # fmt: skip
-    means = mean_value_rows(slots, rest, length=length, dtype=dtype)
-    leading = torch.eye(length, dtype=dtype, device=device)[:sinks].expand(batch, 1, -1, -1)
+    shares = projection.weights_of(hidden, slots, rest)
+    if shares is not None:
+        shares = shares.chunk(2, dim=2)[1]
+    means = mean_value_rows(slots, rest, length=length, dtype=dtype, weights=shares)
+    leading = torch.eye(length, dtype=dtype, device=device)[:sinks].expand(batch, means.shape[1], -1, -1)
     if mask is not None:
         leading = torch.where(mask[:, None, None], leading, 0.0)
     return torch.cat([leading, means], dim=2)
@@ -111,14 +128,21 @@ def dense_value_rows(rows: Rows, mask: Tensor | None) -> Tensor:
     return matrix if mask is None else torch.where(mask[:, None, None], matrix, 0.0)
 
 
-def mean_value_rows(slots: Slots, mask: Tensor | None, *, length: int, dtype: torch.dtype) -> Tensor:
-    """Means as a matrix: 1 / count on the valid tokens of each slot; ``mask`` bool (B, n) -> (B, 1, S, n)."""
+def mean_value_rows(
+    slots: Slots, mask: Tensor | None, *, length: int, dtype: torch.dtype, weights: Tensor | None = None
+) -> Tensor:
+    """Means as a matrix, of the valid tokens of each slot; ``mask`` bool (B, n) -> (B, g, S, n).
+
+    ``weights`` (B, n, h) of tokens in their slots, or None for 1 / count.
+    """
     slot_count = slots.count.shape[1]
     positions = torch.arange(length, device=slots.count.device)
     home = (positions // slots.size[:, None]).clamp(max=slot_count - 1)
     inside = home[:, None] == torch.arange(slot_count, device=home.device)[:, None]
     if mask is not None:
         inside = inside & mask[:, None]
+    if weights is not None:
+        return inside[:, None] * weights.to(dtype).transpose(1, 2)[:, :, None]
     return (inside.to(dtype) / slots.count.clamp(min=1.0).to(dtype)[..., None])[:, None]
 
 

@@ -10,7 +10,7 @@ from longform.functional.positions.distances import saturated_distance
 from longform.functional.slots import base_slot_size
 
 ROPE_TYPES = ("default", "linear", "yarn", "llama3")  # those whose angles do not depend on the length of a text
-PARAMETERLESS = ("mean", "max")
+UNSHARED = ("weighted_mean", "mean", "max")  # no weights, or scores of each head
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -32,6 +32,7 @@ def check_attention(
     attention_window: int | None,
     memory_budget: float | None,
     sink_tokens: int,
+    short_convolution: int = 0,
     model_slots: tuple[int, ...] = (),
 ) -> None:
     """Check the options of one attention layer; ``head_slots`` is k of each head, ``model_slots`` of those of all.
@@ -43,15 +44,21 @@ def check_attention(
     check_choice("projection_init", projection_init, PROJECTION_INITS)
     head_size(hidden_size, num_heads, head_dim)
     _check_slots(head_slots, num_heads, max_length, sharing)
-    if projection in PARAMETERLESS and sharing in ("key_value", "layerwise"):
+    if projection in UNSHARED and sharing in ("key_value", "layerwise"):
         raise ConfigurationError(
-            f"projection={projection!r} has no parameters to share, so projection_sharing={sharing!r} means nothing; "
+            f"projection={projection!r} has no E and F to share, so projection_sharing={sharing!r} means nothing; "
             "leave it at 'headwise' ('none' where k differs between heads)"
         )
     if sink_tokens < 0 or sink_tokens >= min(head_slots):
         raise ConfigurationError(
             f"sink_tokens={sink_tokens} must be at least 0 and less than projected_length={min(head_slots)} (the "
             "smallest there is): fewer sinks (--sink-tokens), or more slots"
+        )
+    if short_convolution and (short_convolution < 3 or short_convolution % 2 == 0):
+        near = max(3, short_convolution - 1), max(3, short_convolution + 1)
+        raise ConfigurationError(
+            f"short_convolution={short_convolution} must be an odd number of tokens from 3 on, as many on either side "
+            f"of each; use {' or '.join(map(str, dict.fromkeys(near)))}, or 0 for none"
         )
     _check_window(attention_window, memory_budget, projection, model_slots or head_slots, max_length)
 

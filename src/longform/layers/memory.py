@@ -78,10 +78,10 @@ def memory_of_hidden(
 
 
 def memory_of_heads(
-    key: Tensor, value: Tensor, mask: Tensor | None, projection: SequenceProjection, sinks: int
+    key: Tensor, value: Tensor, mask: Tensor | None, projection: SequenceProjection, sinks: int, hidden: Tensor
 ) -> Memory:
-    """Slots from keys and values (B, n, h, d) of every token."""
-    memory = projection.from_heads(key, value, mask, sinks=sinks)
+    """Slots from keys and values (B, n, h, d) of every token, and the ``hidden`` states (B, n, D) of these."""
+    memory = projection.from_heads(key, value, mask, hidden, sinks=sinks)
     if not sinks:
         return memory
     return with_sinks(memory, *(first_tokens(x, sinks) for x in (key, value)), mask, key.shape[1], sinks)

@@ -14,6 +14,7 @@ from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads, head_size
 from longform.layers.linear import Linear, is_affine
 from longform.layers.memory import by_head
+from longform.layers.short_convolution import ShortConvolution
 
 
 class SelfAttention(nn.Module, ABC):
@@ -25,6 +26,7 @@ class SelfAttention(nn.Module, ABC):
     """
 
     adds_residual = True  # ``forward`` takes ``residual``
+    convolution: ShortConvolution | None = None  # what meets the input first, padding zero, and gives the like
 
     def __init__(
         self, hidden_size: int, num_heads: int, *, head_dim: int | None, num_key_value_heads: int | None,
@@ -54,7 +56,12 @@ class SelfAttention(nn.Module, ABC):
         hidden, device = blank_padding(hidden_states, mask), hidden_states.device.type
         if hidden.dtype == torch.float32 and torch.is_autocast_enabled(device) and self._is_affine():
             hidden = hidden.to(torch.get_autocast_dtype(device))
-        return hidden, mask
+        return hidden if self.convolution is None else self.convolved(hidden, mask), mask
+
+    def convolved(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Hidden states (B, n, D), padding blanked, after the short convolution: (B, n, D)."""
+        assert self.convolution is not None
+        return self.convolution(hidden, mask)
 
     def _is_affine(self) -> bool:
         """Whether hidden states meet products alone: the layers are their weights, and no adapter beside them."""

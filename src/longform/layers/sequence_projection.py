@@ -33,6 +33,9 @@ from longform.functional.slots import (
     max_pool,
     rest_mask,
 )
+from longform.functional.weighted_means import heads_of_pooled, pool_heads, pool_hidden, run_weights
+
+SCORE_DEVIATION = 0.02  # as small as words and layers begin: runs are nearly means
 
 
 class Weights(NamedTuple):
@@ -55,8 +58,8 @@ class SequenceProjection(nn.Module, ABC):
         """
 
     @abstractmethod
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
-        """The same from full keys and values (B, n, h, d), padding blanked."""
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int = 0) -> Memory:
+        """Slots from full keys and values (B, n, h, d) of ``hidden`` states (B, n, D), padding blanked in all."""
 
     @abstractmethod
     def reset_parameters(self) -> None:
@@ -176,7 +179,7 @@ class DenseProjection(SequenceProjection):
             values = shortened_heads(hidden, *value, rows[-1], heads=heads)
         return Memory(keys, values, usable, None)
 
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int = 0) -> Memory:
         """E' K and F' V."""
         rows, usable = self.rows(mask, key.shape[1])
         return Memory(project_heads(key, rows[0]), project_heads(value, rows[-1]), usable, None)
@@ -196,20 +199,31 @@ class RunProjection(SequenceProjection):
         self.slots, self.sizes = slots, sizes
 
     @abstractmethod
-    def pool(self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int) -> Tensor:
-        """Keys (``side`` 0) or values (1) of every token, (B, n, h, d), padding blanked -> (B, S, h, d)."""
+    def pool(
+        self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int, weights: Tensor | None
+    ) -> Tensor:
+        """Keys (``side`` 0) or values (1) of every token, (B, n, h, d), padding blanked -> (B, S, h, d).
+
+        ``weights``: what ``weights_of`` gave.
+        """
+
+    def weights_of(self, hidden: Tensor, slots: Slots, mask: Tensor | None) -> Tensor | None:
+        """Weights of tokens in their runs by their hidden states (B, n, D), for ``pool``; None where it needs none."""
+        return None
 
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
     ) -> Memory:
         """W first: neither a maximum nor a convolution a channel commutes with it."""
         full = (blank_padding(linear(hidden, *side), mask).unflatten(2, (heads, -1)) for side in (key, value))
-        return self.from_heads(*full, mask, sinks=sinks)
+        return self.from_heads(*full, mask, hidden, sinks=sinks)
 
-    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, *, sinks: int = 0) -> Memory:
+    def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int = 0) -> Memory:
         """Keys and values of every token, each run to a slot."""
         rest, slots = self.slots_of(mask, sinks, batch=key.shape[0], length=key.shape[1], device=key.device)
-        pooled = (self.pool(side, x, slots, rest, sinks).transpose(1, 2) for side, x in enumerate((key, value)))
+        weights = self.weights_of(hidden, slots, rest)
+        sides = enumerate((key, value))
+        pooled = (self.pool(side, x, slots, rest, sinks, weights).transpose(1, 2) for side, x in sides)
         return Memory(*pooled, usable_slots(slots, rest), slots)
 
     def slots_of(
@@ -250,9 +264,55 @@ class MeanProjection(RunProjection):
         where: Any = {"batch": batch, "length": length, "device": device}
         return mask, make_slots(mask, sizes=self.sizes, slots=self.slots, sinks=sinks, **where)
 
-    def pool(self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int) -> Tensor:
+    def pool(
+        self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int, weights: Tensor | None
+    ) -> Tensor:
         """The mean of each run."""
         return mean_pool(x.flatten(2), slots, limit=self.slots, sinks=sinks).unflatten(2, x.shape[2:])
+
+
+class WeightedMeanProjection(RunProjection):
+    """Mean over runs of tokens weighted by content: a linear score of each token for each head's keys and values."""
+
+    def __init__(self, *, hidden_size: int, heads: int, max_length: int, slots: int, frozen: bool = False) -> None:
+        super().__init__(slots=slots, sizes=divisors(base_slot_size(max_length=max_length, slots=slots)))
+        self.heads = heads
+        self.scores = nn.Linear(hidden_size, 2 * heads, bias=False)  # a constant would be nothing to a softmax
+        self.scores.requires_grad_(not frozen)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the scores from N(0, 0.02²)."""
+        nn.init.normal_(self.scores.weight, std=SCORE_DEVIATION)
+
+    def gives_tokens(self, length: int) -> bool:
+        """Up to k: one token a slot."""
+        return length <= self.slots
+
+    def from_hidden(
+        self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
+    ) -> Memory:
+        """Weighted means of hidden states, then W of each head; W first where texts have runs of several sizes."""
+        rest, slots = self.slots_of(mask, sinks, batch=hidden.shape[0], length=hidden.shape[1], device=hidden.device)
+        if slots.uniform in (None, 1) or torch.compiler.is_compiling():
+            return super().from_hidden(hidden, mask, key, value, heads, sinks=sinks)
+        weights = self.weights_of(hidden, slots, rest)
+        pooled = pool_hidden(hidden, weights, slots.uniform).split(heads)
+        keys, values = (
+            heads_of_pooled(x, *side, batch=len(hidden)) for x, side in zip(pooled, (key, value), strict=True)
+        )
+        return Memory(keys, values, usable_slots(slots, rest), slots)
+
+    def weights_of(self, hidden: Tensor, slots: Slots, mask: Tensor | None) -> Tensor:
+        """Softmax of the scores over each run: hidden (B, n, D) -> (B, n, 2 h), weights of keys first."""
+        return run_weights(self.scores(hidden), slots, mask, limit=self.slots)
+
+    def pool(
+        self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int, weights: Tensor | None
+    ) -> Tensor:
+        """The weighted mean of each run."""
+        assert weights is not None
+        return pool_heads(x, weights.split(self.heads, dim=2)[side], slots, limit=self.slots)
 
 
 class MaxProjection(RunProjection):
@@ -268,7 +328,9 @@ class MaxProjection(RunProjection):
         """Up to k: one token a slot."""
         return length <= self.slots
 
-    def pool(self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int) -> Tensor:
+    def pool(
+        self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int, weights: Tensor | None
+    ) -> Tensor:
         """The maximum of each run."""
         return max_pool(x.flatten(2), slots, mask, limit=self.slots).unflatten(2, x.shape[2:])
 
@@ -296,7 +358,9 @@ class ConvolutionProjection(RunProjection):
         """Back to the mean."""
         _reset(self)
 
-    def pool(self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int) -> Tensor:
+    def pool(
+        self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int, weights: Tensor | None
+    ) -> Tensor:
         """Each run's taps."""
         return convolve(without_first(x, sinks), self.kernels()[-side], mask)
 
@@ -316,6 +380,7 @@ def usable_slots(slots: Slots, mask: Tensor | None) -> Tensor | None:
 def make_projection(
     kind: str,
     *,
+    hidden_size: int,
     heads: int,
     head_dim: int,
     max_length: int,
@@ -325,12 +390,16 @@ def make_projection(
     frozen: bool = False,
     sinks: int = 0,
 ) -> SequenceProjection:
-    """The module for ``kind``: "linear", "random", "mean", "max" or "convolution"; ``slots`` k, ``max_length`` N.
+    """The module for ``kind``, one of longform.choices.PROJECTIONS; ``slots`` k, ``max_length`` N.
 
     ``sinks``: rows of a dense E, initialised as "block_mean", that start as one leading token each.
     """
     if kind == "mean":
         return MeanProjection(max_length=max_length, slots=slots)
+    if kind == "weighted_mean":
+        return WeightedMeanProjection(
+            hidden_size=hidden_size, heads=heads, max_length=max_length, slots=slots, frozen=frozen
+        )
     if kind == "max":
         return MaxProjection(max_length=max_length, slots=slots)
     if kind == "convolution":

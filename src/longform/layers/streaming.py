@@ -29,14 +29,14 @@ from longform.layers.attention import LinformerAttention
 from longform.layers.feed_forward import FeedForward
 from longform.layers.linear import apply_linear, is_seen_inside, is_untouched
 from longform.layers.norm import LayerNorm
-from longform.layers.sequence_projection import MeanProjection, SequenceProjection
+from longform.layers.sequence_projection import MeanProjection, SequenceProjection, WeightedMeanProjection
 
 LONG = 4096  # tokens from which on the attention of a text is formed in parts too
 OutputPart = tuple[tuple[slice, slice], Tensor]  # of which documents and tokens; values (b, c, D)
 # Tokens at a time, in all documents together. AMX is the faster the more rows it multiplies: a base encoder on two such
 # cores in bfloat16 took 1.1 s for 8,192 tokens instead of 1.3, float32 1.22 s for 2,048 instead of 1.27.
 CPU_ROWS, DEVICE_ROWS = 2048 if has_amx() else 1024, 65536
-
+POOLS_HIDDEN = (MeanProjection, WeightedMeanProjection)  # slots from hidden states at the cost of a mean
 
 Block = Any  # a Transformer layer: pre_norm, attention, attention_norm, feed_forward, feed_forward_norm
 
@@ -168,7 +168,7 @@ def attention_in_parts(
 def _slots_are_means(attention: LinformerAttention) -> bool:
     """Whether the slots of all heads can be formed from the hidden states at the cost of a mean."""
     plain = all(is_untouched(layer) for layer in (attention.key, attention.value))
-    return plain and len(attention.groups) == 1 and isinstance(attention.groups[0], MeanProjection)
+    return plain and len(attention.groups) == 1 and isinstance(attention.groups[0], POOLS_HIDDEN)
 
 
 def _slots_alone(

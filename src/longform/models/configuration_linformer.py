@@ -41,13 +41,15 @@ class LinformerConfig(PreTrainedConfig):
     same size.
     ``type_vocab_size``: 0 for no token types. ``embedding_size``: of word vectors, where it is not ``hidden_size``.
     ``projected_length``: k, an int, a list per layer, or a list per layer of lists per head.
-    ``projection``: "linear", "mean", "max", "convolution" or "random".
+    ``projection``: "linear", "weighted_mean", "mean", "max", "convolution" or "random".
     ``projection_sharing``: "none", "headwise", "key_value" or "layerwise".
     ``projection_init``: "normal", N(0, 1/k), or "block_mean", for projection "linear".
     ``freeze_projection``: E and F are not trained.
     ``attention_window``: tokens seen exactly on each side, or None for the paper's attention.
     ``memory_budget``: how many tokens all slots together stand for at most beside a window; None for no limit.
     ``sink_tokens``: leading tokens that every query sees exactly, beside the slots (rows of E for a dense projection).
+    ``short_convolution``: taps of a convolution over neighbouring tokens in front of attention (an odd number, zero
+    until trained), or 0; not in layers of "sliding_attention".
     ``relative_attention_num_buckets``: buckets of a bias by distance on the logits (MPNet), or None for no such bias;
     ``relative_attention_max_distance``: tokens from which on all distances have one bucket on each side.
     ``rope_parameters``: rotary positions in place of the table of positions, as in Hugging Face: "rope_type"
@@ -117,6 +119,7 @@ class LinformerConfig(PreTrainedConfig):
     attention_window: int | None = None
     memory_budget: float | int | None = None
     sink_tokens: int = 0
+    short_convolution: int = 0
     relative_attention_num_buckets: int | None = None
     relative_attention_max_distance: int = 128
     classifier_pooling: str = "cls"
@@ -171,7 +174,7 @@ class LinformerConfig(PreTrainedConfig):
                 max_length=self.max_position_embeddings, head_slots=head_slots, projection=self.projection,
                 sharing=self.projection_sharing, projection_init=self.projection_init,
                 attention_window=self.attention_window, memory_budget=self.memory_budget,
-                sink_tokens=self.sink_tokens, model_slots=tuple(slots for layer in every for slots in layer),
+                sink_tokens=self.sink_tokens, short_convolution=self.short_convolution, model_slots=tuple(slots for layer in every for slots in layer),
             )  # fmt: skip
 
     def _check_numbers(self) -> None:

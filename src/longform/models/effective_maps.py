@@ -32,15 +32,16 @@ def effective_maps(model: LinformerPreTrainedModel, **inputs: Tensor) -> tuple[T
     training = [part for part in base.modules() if part.training]
     base.eval()
     try:
-        attentions = base(**inputs, output_attentions=True, return_dict=True).attentions
+        out = base(**inputs, output_attentions=True, output_hidden_states=True, return_dict=True)
     finally:
         for part in training:
             part.training = True
-    layers = [layer.attention for layer in base.encoder.layers]
     maps = []
-    for layer, weights in zip(layers, attentions, strict=True):
-        assert isinstance(layer, LinformerAttention | LocalAttention)
-        implied = implied_map(layer, weights, mask, shared_projection=base.encoder.shared_projection)
+    for layer, weights, hidden in zip(base.encoder.layers, out.attentions, out.hidden_states[:-1], strict=True):
+        attention = layer.attention
+        assert isinstance(attention, LinformerAttention | LocalAttention)
+        source, _ = attention.checked(layer.attention_norm(hidden) if layer.pre_norm else hidden, mask)
+        implied = implied_map(attention, weights, source, mask, shared_projection=base.encoder.shared_projection)
         maps.append(implied if order is None else _in_places(implied, order))
     return tuple(maps)
 

@@ -9,6 +9,7 @@ from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
 from longform.layers.linear import Linear, is_hooked
 from longform.layers.packed_linear import pack_linear
+from longform.layers.sequence_projection import WeightedMeanProjection
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 Model = TypeVar("Model", bound=LinformerPreTrainedModel)
@@ -21,7 +22,7 @@ def pack_weights(model: Model) -> Model:
     That is Longform's own in bfloat16 on a CPU with AMX, else oneDNN, which would do it in every product. The shorter
     the text, the more it brings (docs/lab/costs.md). The packed model gives what it gave, computes without gradients or
     autocast, and is not saved, pickled, moved, cast or compiled. Keys' and values' layers stay as they are where heads
-    have projections of their own or share keys, which takes each head's part of the weight. On a GPU, and where neither
+    have projections or scores of their own or share keys, which takes each head's part of the weight. On a GPU, and where neither
     kernel serves, nothing changes. The commands that load a Longform for inference do it by themselves.
 
     Raises ConfigurationError for a model that is not a Linformer.
@@ -38,7 +39,8 @@ def _kept(parent: nn.Module, name: str) -> bool:
     if not (isinstance(parent, LinformerAttention) and name in ("key", "value")):
         return False
     shared = parent.num_key_value_heads < parent.num_heads
-    return shared or parent.projection_sharing == "none" or len(parent.head_groups) > 1
+    weighted = any(isinstance(group, WeightedMeanProjection) for group in parent.groups)
+    return shared or weighted or parent.projection_sharing == "none" or len(parent.head_groups) > 1
 
 
 def replace_linears(model: nn.Module, make: Callable[[nn.Linear], nn.Module], *, keep: Keep | None = None) -> None:

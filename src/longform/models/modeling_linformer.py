@@ -32,6 +32,7 @@ from longform.layers.sequence_projection import (
     SequenceProjection,
     make_projection,
 )
+from longform.layers.short_convolution import ShortConvolution
 from longform.layers.streaming import can_run_in_parts, layer_in_parts
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.loading import reading_weights, refuse_foreign
@@ -55,7 +56,7 @@ def make_attention(
         config.hidden_size, config.num_attention_heads, **shared,
         projected_length=head_slots, projection=config.projection, sharing=config.projection_sharing,
         attention_window=config.attention_window, memory_budget=config.memory_budget,
-        sink_tokens=config.sink_tokens,
+        sink_tokens=config.sink_tokens, short_convolution=config.short_convolution,
         projection_init=config.projection_init, freeze_projection=config.freeze_projection,
     )  # fmt: skip
 
@@ -126,7 +127,7 @@ class LinformerEncoder(nn.Module):
         self.shared_projection = None
         if config.projection_sharing == "layerwise" and reach < config.max_position_embeddings and head_slots:
             self.shared_projection = make_projection(
-                config.projection, heads=config.num_attention_heads, head_dim=config.head_size,
+                config.projection, hidden_size=config.hidden_size, heads=config.num_attention_heads, head_dim=config.head_size,
                 max_length=config.max_position_embeddings, slots=head_slots[0][0], sharing="layerwise",
                 initialisation=config.projection_init, frozen=config.freeze_projection,
                 sinks=config.sink_tokens,
@@ -242,6 +243,8 @@ class LinformerPreTrainedModel(PreTrainedModel):
                 *module.weight.shape, first=-self.config.position_offset, deviation=self.config.initializer_range
             )
             init.copy_(module.weight, table)
+        elif isinstance(module, ShortConvolution):
+            init.zeros_(module.weight)
         elif isinstance(module, LinformerAttention) and module.memory_bias is not None:
             init.zeros_(module.memory_bias)
 

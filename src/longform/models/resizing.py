@@ -13,7 +13,7 @@ from longform.errors import ConfigurationError
 from longform.functional.positions.tables import extend_positions
 from longform.functional.slots import base_slot_size
 from longform.layers.attention import LinformerAttention
-from longform.layers.sequence_projection import ConvolutionProjection, DenseProjection
+from longform.layers.sequence_projection import ConvolutionProjection, DenseProjection, WeightedMeanProjection
 from longform.models.configuration_linformer import LinformerConfig
 
 Lengths = int | list[int] | list[list[int]]
@@ -66,7 +66,7 @@ def resize_sequence_length(
     fresh = type(base)(config).to(device=words.device, dtype=words.dtype)
     _carry_projections(base.encoder, fresh.encoder)
     for old, new in zip(base.encoder.layers, fresh.encoder.layers, strict=True):
-        for name in ("query", "key", "value", "output"):
+        for name in ("query", "key", "value", "output", "convolution"):
             setattr(new.attention, name, getattr(old.attention, name))
         before, after = (getattr(layer.attention, "memory_bias", None) for layer in (old, new))
         if before is not None and after is not None:
@@ -117,11 +117,13 @@ def _tensors(projection: nn.Module) -> list[Tensor]:
     """What it owns for keys, and for values where that is another, a row a head or one for all."""
     if isinstance(projection, DenseProjection):
         return projection.matrices()
+    if isinstance(projection, WeightedMeanProjection):
+        return list(projection.scores.weight.unflatten(0, (2, -1, 1)))
     return projection.kernels() if isinstance(projection, ConvolutionProjection) else []
 
 
 def _carry_rows(before: Tensor, after: Tensor, *, drawn: bool, sinks: int) -> None:
-    """E (k, N) or a kernel (d, C) into another of as many rows; learned ones are stretched, but for ``sinks`` columns.
+    """E (k, N), a kernel (d, C) or scores (1, D) into another of as many rows; learned ones are stretched, but for ``sinks`` columns.
 
     ``drawn``: fixed random columns are kept, and new ones are new draws of the same N(0, 1/k).
     """

@@ -32,7 +32,7 @@ def with_attention(model: Mapping[str, Any], **attention: Any) -> dict[str, Any]
     """The same fields of a LinformerConfig, but for its attention: what is not said of that is as by default."""
     dropped = (
         "projection", "projection_sharing", "projection_init", "freeze_projection", "attention_window",
-        "memory_budget", "projected_length", "sink_tokens",
+        "memory_budget", "projected_length", "sink_tokens", "short_convolution",
     )  # fmt: skip
     return {**{name: value for name, value in model.items() if name not in dropped}, **attention}
 

@@ -13,7 +13,7 @@ from longform.runs.subject import model_identity
 from longform.training.pretraining_model import described
 from longform.training.students import load_encoder
 
-OF_THE_KIND = ("shared_projection", ".attention.groups.", ".memory_bias")  # what one kind of attention has, another not
+OF_THE_KIND = ("shared_projection", ".attention.groups.", ".memory_bias", ".attention.convolution.")  # what one kind of attention has, another not
 
 
 class Start:

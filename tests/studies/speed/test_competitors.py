@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from kernel_tables import machine
+from kernel_tables import only
 from torch import Tensor, nn
 
 from longform.errors import ConfigurationError
@@ -48,14 +48,14 @@ def test_every_competitor_is_right_and_runs(name: str, dtype: str) -> None:
     make_pass(prepared, cell)(random_states(cell))
 
 
-def test_full_attention_is_the_faster_form_in_ours_and_the_fused_one_in_the_twin() -> None:
+def test_full_attention_is_by_the_table_in_ours_and_by_the_fused_call_in_the_twin() -> None:
     hidden, taken = torch.randn(1, CELL.length, CELL.shape.size.hidden).bfloat16(), {}
     for name in ("ours-window", "sdpa"):
         model = all_competitors()[name].build(CELL.shape).eval().bfloat16()
-        with torch.no_grad(), machine(slow_sdpa=True), listening() as heard:
+        with torch.no_grad(), only(attention="formula"), listening() as heard:
             model(hidden)
         taken[name] = [choice.kernel for choice in heard if choice.operation == "attention"]
-    assert taken == {"ours-window": ["bmm"] * CELL.shape.size.layers, "sdpa": []}
+    assert taken == {"ours-window": ["formula"] * CELL.shape.size.layers, "sdpa": []}
 
 
 @pytest.mark.parametrize("name", ["ours-linear", "ours-window", "sdpa", "unfused", "weights-first"])

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from longform.functional import dispatch
-from longform.functional.attention import bmm, compiled, formula
+from longform.functional.attention import compiled, formula
 from longform.functional.attention.call import NO_BIAS, WHOLE_TILES, AttentionCall
 from longform.functional.attention.compiled import ENOUGH_QUERIES, FEW_KEYS, FEW_TRAINED_KEYS
 from longform.functional.conditions import (
@@ -23,7 +23,6 @@ from longform.functional.conditions import (
     NO_DROPOUT,
     NO_GRADIENT,
     PLAIN,
-    SLOW_SDPA,
 )
 from longform.functional.dispatch import Kernel
 
@@ -52,8 +51,6 @@ ATTENTION = dispatch.operation(
         compiled.train,
         (*TRAINING, WHOLE_TILES, ENOUGH_QUERIES, FEW_TRAINED_KEYS, LIBRARY, AVX512_BF16),
     ),
-    Kernel("bmm", bmm.infer, (*INFERENCE, SLOW_SDPA)),
-    Kernel("bmm_training", bmm.train, (*TRAINING, SLOW_SDPA)),
     Kernel("sdpa", _sdpa),
     Kernel("formula", _formula),
 )

@@ -4,7 +4,7 @@ torch's fused attention multiplies with AMX, and spends most of its time between
 queries, 256 keys and 12 heads of 64 on two cores, of which their multiplications would be 0.3. The kernel takes 1.3: no
 largest logit is looked for (csrc/attention.c says why none is needed), and what lies between the products stays in the
 cache. Without AMX, on one core of a Zen 4, 8,192 queries, 320 keys and 12 heads of 32 took 30 ms, two plain products
-and a softmax (bmm.py) 53 (docs/lab/rows.md has whole models). In training the weights are not kept: the backward pass
+and a softmax 53 (docs/lab/rows.md has whole models). In training the weights are not kept: the backward pass
 forms them again from the logits and each row's total.
 
 Axes: B batch, n queries, S keys, h heads, d head dimension, b blocks of queries, p parts of the queries.

@@ -1,7 +1,7 @@
 """Exact near, compressed far: a window of exact tokens beside the slots of the whole text, in time and memory O(n).
 
 What near and far mean is written in formula.py; the other files compute the same. On a CPU without gradients each
-document is attended by itself (document.py), by one of three kernels with a table of their own, since a long text
+document is attended by itself (document.py), by one of two kernels with a table of their own, since a long text
 gives its documents to them part after part (layers/streaming.py).
 
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block.
@@ -28,12 +28,10 @@ from longform.functional.conditions import (
     ON_CPU,
     ON_CUDA,
     PLAIN,
-    SLOW_SDPA,
 )
 from longform.functional.dispatch import Kernel
 from longform.functional.slots import Memory
 from longform.functional.window import flex, formula, sdpa_training, single_tokens
-from longform.functional.window.bmm import BmmDocument
 from longform.functional.window.call import (
     RIGHT_PADDED,
     SHORT_TEXT,
@@ -103,7 +101,6 @@ DOCUMENT = dispatch.operation(
         CompiledDocument,
         (NO_DISTANCES, BFLOAT16, PLAIN, WHOLE_TILES, ENOUGH_QUERIES, FEW_KEYS, LIBRARY, AVX512_BF16),
     ),
-    Kernel("bmm", BmmDocument, (NO_DISTANCES, BFLOAT16, PLAIN, SLOW_SDPA)),
     Kernel("sdpa", SdpaDocument),
 )
 

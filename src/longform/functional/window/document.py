@@ -130,11 +130,6 @@ def blank_padding(x: Tensor, lengths: list[int]) -> None:
         x[b, :, n:] = 0.0
 
 
-def slot_logits(far: FarSlots) -> Tensor:
-    """log(count) of each slot, -inf where it is empty: shape (S)."""
-    return torch.where(far.count > 0, far.count.clamp(min=1.0).log(), -torch.inf)
-
-
 def far_logits(far: FarSlots, shares: list[float], first: int, end: int, window: int) -> Tensor:
     """What is added to the logits of slots for the queries of blocks ``first`` to ``end``: (c, S).
 
@@ -146,7 +141,7 @@ def far_logits(far: FarSlots, shares: list[float], first: int, end: int, window:
     blocks = torch.arange(first, end)[:, None]
     seen = ((home - blocks).abs() > 1) & (count > 0)
     share = torch.tensor(shares[first:end], dtype=count.dtype)[:, None]
-    return torch.where(seen, slot_logits(far) + torch.where(exact, 0.0, share), -torch.inf)
+    return torch.where(seen, count.clamp(min=1.0).log() + torch.where(exact, 0.0, share), -torch.inf)
 
 
 def slot_blocks(far: FarSlots, window: int) -> Tensor:

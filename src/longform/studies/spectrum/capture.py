@@ -234,9 +234,9 @@ class _Run:
     ) -> Tensor:
         out, weights = output
         self._require_finite(weights)
-        hidden = args[0]
+        hidden, mask = module.checked(args[0], self.mask)
         shared = kwargs.get("shared_projection")
-        implied = implied_map(module, weights, self.mask, shared_projection=shared)
+        implied = implied_map(module, weights, hidden, mask, shared_projection=shared)
         values = module.value(hidden).unflatten(2, (module.num_heads, -1)).transpose(1, 2)
         self._hand_over(implied, values.float(), None)
         return out

@@ -19,7 +19,7 @@ from longform.studies.speed.shapes import Shape
 
 
 class FusedAttention(nn.Module):
-    """Full attention by torch's fused call, whatever is faster: ``inner`` takes plain products where they are."""
+    """Full attention by torch's fused call, whatever is faster: ``inner`` takes a kernel of ours where it is."""
 
     adds_residual = True
 

@@ -58,7 +58,7 @@ def verify_tatp22(shape: Shape) -> None:
     sides = (torch.cat([head.weight for head in side]) for side in (peer.to_q, peer.to_k, peer.to_v))
     _copy(layer, *sides, peer.w_o)
     shared = make_projection(
-        "linear", heads=shape.size.heads, head_dim=shape.size.head_dim, max_length=shape.length, slots=shape.slots,
+        "linear", hidden_size=shape.size.hidden, heads=shape.size.heads, head_dim=shape.size.head_dim, max_length=shape.length, slots=shape.slots,
         sharing="layerwise",
     )  # fmt: skip
     _copy_matrices(shared, [peer.heads[0].E.weight])

@@ -1,0 +1,80 @@
+"""Means of runs of tokens weighted by content: slots that learn which of their tokens to keep.
+
+K_j = sum over the tokens t of run j of p_t K_t, p = softmax over the run of a linear score of each token, and values
+likewise with scores of their own. With scores of zero these are plain means (functional.slot_means). Where every text
+has runs of one size the hidden states are pooled first, n D 2h multiply-adds, and W_K and W_V multiply k h pooled rows
+instead of n tokens; elsewhere, and for keys that are turned by their positions, keys and values are pooled.
+
+Axes: B batch, n tokens, S slots, c tokens a slot, h heads, t = 2 h scores of a token (keys' first), d head dimension,
+D hidden.
+"""
+
+import torch
+from torch import Tensor
+
+from longform.functional.slots import Slots, slot_of_position
+
+
+def run_weights(scores: Tensor, slots: Slots, mask: Tensor | None, *, limit: int) -> Tensor:
+    """Softmax of ``scores`` (B, n, t) over each run of ``slots``, at least in float32: (B, n, t).
+
+    ``mask`` bool (B, n): False is left out, and has the weight zero where its run holds other tokens. ``limit``: the
+    most slots there can be.
+    """
+    wide = scores if scores.dtype == torch.float64 else scores.float()
+    if mask is not None:  # not -inf, so that a run of padding alone has finite weights, of tokens that are zeros
+        wide = torch.where(mask[..., None], wide, torch.finfo(wide.dtype).min)
+    if slots.uniform is None or torch.compiler.is_compiling():
+        return _softmax_by_index(wide, slot_of_position(wide, slots.size, limit - 1), limit)
+    length, size = wide.shape[1], slots.uniform
+    if length % size:
+        wide = torch.nn.functional.pad(wide, (0, 0, 0, -length % size), value=torch.finfo(wide.dtype).min)
+    return wide.unflatten(1, (-1, size)).softmax(dim=2).flatten(1, 2)[:, :length]
+
+
+def _softmax_by_index(wide: Tensor, index: Tensor, limit: int) -> Tensor:
+    """Softmax over the positions that have one ``index``: both (B, n, t)."""
+    totals = wide.new_zeros(wide.shape[0], limit, wide.shape[2])
+    peaks = totals.scatter_reduce(1, index, wide.detach(), reduce="amax", include_self=False)
+    powers = (wide - peaks.gather(1, index)).exp()
+    return powers / totals.scatter_add(1, index, powers).gather(1, index)
+
+
+def pool_hidden(hidden: Tensor, weights: Tensor, size: int) -> Tensor:
+    """Weighted sums of hidden states (B, n, D), one for each of ``weights`` (B, n, t): (t, B S, D).
+
+    ``size``: tokens of a run, of which the last may be shorter.
+    """
+    spare = -hidden.shape[1] % size
+    if spare:
+        hidden, weights = (torch.nn.functional.pad(x, (0, 0, 0, spare)) for x in (hidden, weights))
+    runs, shares = (x.reshape(-1, size, x.shape[2]) for x in (hidden, weights.to(hidden.dtype)))
+    return torch.bmm(shares.transpose(1, 2), runs).transpose(0, 1)
+
+
+def heads_of_pooled(pooled: Tensor, weight: Tensor, bias: Tensor | None, *, batch: int) -> Tensor:
+    """W x + b of each head's own pooled rows (h, B S, D): ``weight`` (h d, D), ``bias`` (h d) -> (B, h, S, d)."""
+    by_head = weight.unflatten(0, (pooled.shape[0], -1)).transpose(1, 2)
+    if bias is None:
+        out = torch.bmm(pooled, by_head)
+    else:
+        out = torch.baddbmm(bias.unflatten(0, (pooled.shape[0], 1, -1)), pooled, by_head)
+    return out.unflatten(1, (batch, -1)).transpose(0, 1)
+
+
+def pool_heads(x: Tensor, weights: Tensor, slots: Slots, *, limit: int) -> Tensor:
+    """Weighted sums of keys or values (B, n, h, d) over runs, by ``weights`` (B, n, h): (B, S, h, d).
+
+    Padding of x is zeros. Sums are formed in at least float32.
+    """
+    batch, length, heads, dim = x.shape
+    parts = x * weights.to(x.dtype)[..., None]
+    if slots.uniform is not None and not torch.compiler.is_compiling():
+        size = slots.uniform
+        if length % size:
+            parts = torch.nn.functional.pad(parts, (0, 0, 0, 0, 0, -length % size))
+        return parts.unflatten(1, (-1, size)).sum(dim=2)
+    wide = parts.flatten(2) if x.dtype in (torch.float32, torch.float64) else parts.flatten(2).float()
+    index = slot_of_position(wide, slots.size, limit - 1)
+    sums = wide.new_zeros(batch, limit, heads * dim).scatter_add(1, index, wide)
+    return sums.to(x.dtype).unflatten(2, (heads, dim))
