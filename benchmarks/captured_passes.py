@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from longform import LinformerForMaskedLM
+from longform.functional.conditions import native_bfloat16
 
 FALLBACK = {"compile": "graph", "graph": "eager"}  # compiled passes are captured too
 LARGEST_DIFFERENCE = 0.02  # of the loss and of the norm of gradients from eager mode's, relative; bfloat16
@@ -67,7 +68,8 @@ class TrainingPass:
     def loss(self, ids: Tensor, places: Tensor, labels: Tensor) -> Tensor:
         """The mean cross-entropy in nats, a scalar; ids (B, n), places and labels (m)."""
         # Nothing is kept from one pass to the next: a graph would read what no longer is there.
-        with torch.autocast(ids.device.type, dtype=torch.bfloat16, cache_enabled=False):
+        takes = native_bfloat16(ids.device)
+        with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=takes, cache_enabled=False):
             return _loss(self.model, ids, places, labels)
 
     def _eager(self, compute: Callable[..., Tensor] | None = None) -> Tensor:

@@ -76,7 +76,7 @@ class Check:
         import numpy as np
 
         path = self.out / "made_up.npy"
-        np.save(path, (np.arange(32_768) % 97 * (np.arange(32_768) % 7 + 1)).astype(np.uint16))
+        np.save(path, (np.arange(16_384) % 97 * (np.arange(16_384) % 7 + 1)).astype(np.uint16))
         return path
 
     def _workers(self) -> list[str]:

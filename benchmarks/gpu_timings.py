@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from benchmarks.captured_passes import captured
 from benchmarks.records import Record, append_record
+from longform.functional.conditions import native_bfloat16
 from longform.runs.facts import commit
 from longform.studies.speed import ours, peers
 from longform.studies.speed.floor import Floor, dense_floor, full_floor, mean_floor, window_floor
@@ -132,8 +133,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rate = operations_a_second(device)
     print(f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}: {rate / 1e12:.3g} TFLOP/s", flush=True)
     print(f"{'':18}  tokens x texts    eager     graph  floor ms", flush=True)
-    common: dict[str, Any] = {"slots": 256, "dtype": "bfloat16", "mode": "eager", "work": "inference", "device": device}
-    common |= {"threads": torch.get_num_threads(), "size": "tiny" if options.dry else "base"}
+    common: dict[str, Any] = {"slots": 256, "mode": "eager", "work": "inference", "device": device}
+    common |= {
+        "dtype": "bfloat16" if native_bfloat16(torch.device(device)) else "float32",
+        "threads": torch.get_num_threads(),
+        "size": "tiny" if options.dry else "base",
+    }
     for (length, batch), name in product(DRY_SHAPES if options.dry else SHAPES, KINDS):
         if time.monotonic() - began > options.seconds:
             print("the time is over", flush=True)

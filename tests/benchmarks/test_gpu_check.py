@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.captured_passes import TrainingPass
 from benchmarks.from_nothing import FIRST_WORD, MASK, VOCABULARY, batches, fields_of, make_model, rate_at, texts_of
 from benchmarks.from_nothing_queue import QUEUE, table
 from benchmarks.records import ROOT, Record, read_records
@@ -70,6 +71,23 @@ def test_a_table_compares_with_full_attention_of_the_same_seed_and_length():
     assert "1.000" in first
     assert "1.250" in second
     assert third.split()[4:7] == ["3", "-", "-"]
+
+
+@pytest.mark.parametrize("variant", dict.fromkeys(variant for variant, *_ in QUEUE))
+def test_a_pass_asks_the_device_nothing_and_sends_it_nothing(variant, monkeypatch):
+    """Which no CUDA graph could capture: looked for on a CPU, in the second pass."""
+    texts, _ = texts_of(TOKENS, 128)
+    given = batches(texts, 2, seed=0)
+    training = TrainingPass(make_model(variant, length=128, slots=16, size="tiny"), next(given), mode="eager")
+    training(next(given))
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError("a GPU would have to wait for this")
+
+    monkeypatch.setattr(torch, "tensor", refuse)
+    for name in ("item", "tolist", "cpu", "__bool__", "__int__", "__float__"):
+        monkeypatch.setattr(torch.Tensor, name, refuse)
+    training(next(given))
 
 
 @pytest.mark.nightly
