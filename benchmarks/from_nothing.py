@@ -147,11 +147,9 @@ def train(options: argparse.Namespace, tokens: Tensor) -> dict[str, Any]:
         signal.signal(number, lambda number, frame: asked_to_end.append(number))
     torch.manual_seed(options.seed)
     model = make_model(options.variant, length=options.length, slots=options.slots, size=options.size).to(tokens.device)
-    own_rates = not options.variant.endswith(NETWORK_RATE)
-    optimiser = make_optimiser(model, options.learning_rate, own_rates=own_rates)
+    optimiser = make_optimiser(model, options.learning_rate, own_rates=not options.variant.endswith(NETWORK_RATE))
     highest = [group["lr"] for group in optimiser.param_groups]
-    texts, aside = texts_of(tokens, options.length)
-    size = options.tokens_per_step // options.length
+    (texts, aside), size = texts_of(tokens, options.length), options.tokens_per_step // options.length
     given = batches(texts, size, options.seed)
     training = TrainingPass(model, next(given), mode=options.mode)
     options.mode = training.mode
