@@ -18,12 +18,13 @@ COMPILED_TESTS := $(wildcard tests/compiled/test_*.py)
 PEER_TESTS := $(wildcard tests/peers/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-main test-compiled test-peers test-ray test-campaign test-device test-nightly campaign check lint docs bench bench-memory tables clean
+.PHONY: help install demo test test-main test-compiled test-peers test-ray test-campaign test-device gpu-check test-nightly campaign check lint docs bench bench-memory tables clean
 
 help:
 	@echo "make demo         find passages of long speeches, beside what people do today; results in runs/demo"
 	@echo "make test         every test (test-main, test-compiled, test-peers, test-ray, test-campaign)"
 	@echo "make test-device  what runs on a GPU only"
+	@echo "make gpu-check    times, trainings and test-device on a GPU in nine minutes, without .venv too; DRY=1: on a CPU"
 	@echo "make test-nightly what is too slow for make test: processes that import everything anew, more graphs, cases"
 	@echo "make campaign     kills, full disks, broken files, sanitizers, for hours; a small part of it is test-campaign;"
 	@echo "                  goes on where it was; appends to benchmarks/records"
@@ -77,6 +78,10 @@ test-campaign: $(STAMP)
 
 test-device: $(STAMP)
 	LONGFORM_TEST_DEVICE=1 $(PYTEST) -W default -W "error:FlexAttention does not compile" tests/device
+
+# A bare machine has no .venv, and its own python3 has torch. GPU_OPTIONS: see python -m benchmarks.gpu_check --help.
+gpu-check:
+	$(or $(wildcard $(PYTHON)),python3) -m benchmarks.gpu_check $(if $(DRY),--dry --processes 2 --seconds 170) $(GPU_OPTIONS)
 
 test-nightly: $(STAMP)
 	$(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) -m nightly

@@ -7,10 +7,13 @@ Face. Features beyond the pairs that turn stay as they are.
 Axes: B batch, n tokens, h heads, d head dimension, r <= d / 2 pairs of features that turn.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from longform.functional.conditions import is_eager, is_seen
 
 
 class Rotation(NamedTuple):
@@ -33,8 +36,17 @@ def rotation_at(positions: Tensor, frequencies: tuple[float, ...], scaling: floa
 
     In float32, as in Hugging Face, whose roundings count. ``scaling``: a factor of both coordinates.
     """
-    angles = positions[..., None].float() * torch.tensor(frequencies, dtype=torch.float32, device=positions.device)
+    known = is_eager() and not is_seen()
+    angles = positions[..., None].float() * (_kept if known else _tensor)(frequencies, positions.device)
     return Rotation(angles.cos() * scaling, angles.sin() * scaling)
+
+
+def _tensor(frequencies: tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.tensor(frequencies, dtype=torch.float32, device=device)
+
+
+# A copy to a GPU in each pass would wait for it, and cannot be captured in a CUDA graph.
+_kept = cache(_tensor)
 
 
 def rotated(x: Tensor, rotation: Rotation | None) -> Tensor:

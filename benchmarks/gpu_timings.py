@@ -1,0 +1,168 @@
+"""Time of a pass on a GPU, eager and as a captured graph, beside full attention and the floor; appends records.
+
+::
+
+    python -m benchmarks.gpu_timings --records runs/gpu-check/gpu_timings.jsonl --seconds 80
+
+Encoders of base size with random weights, bfloat16, inference, hidden states in: medians by the GPU's own clock. The
+floor is the operations that a pass cannot avoid over the rate of a product in the same process. What a graph gives is
+compared with what eager mode gives before it is timed. The most telling lengths come first.
+"""
+
+import argparse
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.captured_passes import captured
+from benchmarks.records import Record, append_record
+from longform.functional.conditions import native_bfloat16
+from longform.runs.facts import commit
+from longform.studies.speed import ours, peers
+from longform.studies.speed.floor import Floor, dense_floor, full_floor, mean_floor, window_floor
+from longform.studies.speed.full_attention import twin
+from longform.studies.speed.precision import prepare, random_states
+from longform.studies.speed.shapes import Cell, Shape
+from longform.studies.speed.worker import reason_of
+
+REPEATS, WARM_UPS, LONG = 7, 3, 100.0  # passes; longer ones (milliseconds) are repeated less
+LARGEST_ERROR = 0.02  # of what a graph gives, relative
+SHAPES = ((8_192, 1), (65_536, 1), (2_048, 1), (512, 1), (512, 32))  # tokens, texts
+DRY_SHAPES = ((128, 1),)
+
+
+class Kind(NamedTuple):
+    """An encoder, and the plan of what it cannot avoid."""
+
+    build: Callable[[Shape], nn.Module]
+    floor: Callable[[Shape, int], Floor]
+
+
+KINDS = {
+    "full attention": Kind(twin, full_floor),
+    "linear, layerwise": Kind(
+        partial(ours.pure, projection="linear", sharing="layerwise"), partial(dense_floor, sharing="layerwise")
+    ),
+    "mean": Kind(partial(ours.pure, projection="mean"), mean_floor),
+    "weighted mean": Kind(partial(ours.pure, projection="weighted_mean"), mean_floor),  # scores are not counted
+    "window": Kind(ours.windowed, window_floor),
+    "lucidrains": Kind(partial(peers.lucidrains, share_kv=False), partial(dense_floor, sharing="headwise")),
+}
+
+
+def milliseconds(action: Callable[[], object], device: str) -> float:
+    """The median time of a pass."""
+    once = gpu_milliseconds if device == "cuda" else cpu_milliseconds
+    first = once(action)
+    return statistics.median([first, *(once(action) for _ in range(2 if first > LONG else REPEATS - 1))])
+
+
+def gpu_milliseconds(action: Callable[[], object]) -> float:
+    """One pass, by events before and behind it."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    action()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end)
+
+
+def cpu_milliseconds(action: Callable[[], object]) -> float:
+    """One pass."""
+    began = time.perf_counter()
+    action()
+    return 1_000 * (time.perf_counter() - began)
+
+
+@torch.inference_mode()
+def operations_a_second(device: str) -> float:
+    """Of a product of two square bfloat16 matrices."""
+    size = 8_192 if device == "cuda" else 128
+    left, right = (torch.randn(size, size, device=device).bfloat16() for _ in range(2))
+    for _ in range(WARM_UPS):
+        left @ right
+    return 2 * size**3 / (milliseconds(lambda: left @ right, device) / 1_000)
+
+
+def graph_of(model: nn.Module, hidden: Tensor) -> tuple[Callable[[], object], float]:
+    """The replay of a pass over hidden states (B, n, D), and its relative error. Raises RuntimeError on a large one."""
+    expected = model(hidden).float()
+    graph, found = captured(lambda: model(hidden))
+    found.fill_(math.nan)
+    graph.replay()
+    error = float((found.float() - expected).norm() / expected.norm())
+    if not error <= LARGEST_ERROR:
+        raise RuntimeError(f"the graph's output is {error:.2g} away from eager mode's")
+    return graph.replay, error
+
+
+def measure(kind: Kind, cell: Cell) -> dict[str, float]:
+    """Milliseconds of a pass, eager and, on a GPU, as a graph; the graph's error."""
+    torch.manual_seed(0)
+    with torch.device(cell.device):
+        model = prepare(kind.build(cell.shape).eval(), cell)
+    hidden = random_states(cell)
+    with torch.inference_mode():
+        for _ in range(WARM_UPS):
+            model(hidden)
+        found = {"eager_ms": milliseconds(lambda: model(hidden), cell.device)}
+        if cell.device == "cuda":
+            replay, error = graph_of(model, hidden)
+            found |= {"graph_ms": milliseconds(replay, cell.device), "error": error}
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and append what the time allows."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_timings", description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=Path, help="file to append to")
+    parser.add_argument("--seconds", type=float, default=80.0, help="after which no other encoder is begun")
+    parser.add_argument("--dry", action="store_true", help="small sizes, to see that all of it runs")
+    options = parser.parse_args(arguments)
+    began, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
+    rate = operations_a_second(device)
+    print(f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}: {rate / 1e12:.3g} TFLOP/s", flush=True)
+    print(f"{'':18}  tokens x texts    eager     graph  floor ms", flush=True)
+    common: dict[str, Any] = {"slots": 256, "mode": "eager", "work": "inference", "device": device}
+    common |= {
+        "dtype": "bfloat16" if native_bfloat16(torch.device(device)) else "float32",
+        "threads": torch.get_num_threads(),
+        "size": "tiny" if options.dry else "base",
+    }
+    for (length, batch), name in product(DRY_SHAPES if options.dry else SHAPES, KINDS):
+        if time.monotonic() - began > options.seconds:
+            print("the time is over", flush=True)
+            break
+        row(name, KINDS[name], Cell(length=length, batch=batch, **common), rate, options.records)
+    return 0
+
+
+def row(name: str, kind: Kind, cell: Cell, rate: float, records: Path | None) -> None:
+    """One line and one record; an encoder that does not run has its reason in the line."""
+    place = f"{name:18} {cell.length:7} x {cell.batch:<5}"
+    try:
+        found = measure(kind, cell)
+    except Exception as error:
+        print(f"{place} {reason_of(error)}", flush=True)
+        return
+    found["floor_ms"] = 1_000 * kind.floor(cell.shape, cell.batch).operations("inference") / rate
+    print(place, *(f"{found.get(key, math.nan):9.3f}" for key in ("eager_ms", "graph_ms", "floor_ms")), flush=True)
+    if records:
+        units = {key: "ms" for key in found if key.endswith("_ms")}
+        settings = cell.settings(name) | {"operations_a_second": rate}
+        done = os.environ.get("COMMIT") or commit()
+        append_record(records, Record(name="gpu_timings", metrics=found, settings=settings, units=units, commit=done))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
