@@ -44,6 +44,7 @@ def attention(kind: str, longest: int) -> dict[str, Any]:
             "projection": "linear",
             "projection_sharing": "layerwise",
             "projected_length": 256 if longest > 512 else 128,
+            "projection_init": "normal",
         }
     slots = max(64, longest // 64)
     return {
