@@ -9,6 +9,7 @@ from torch import Tensor
 
 from longform.choices import POOLED, PROJECTIONS
 from longform.layers.attention import LinformerAttention
+from longform.layers.geometry import Projection
 from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import (
     ConvolutionProjection,
@@ -48,7 +49,15 @@ class Kind:
     def __str__(self) -> str:
         return "-".join(
             str(x)
-            for x in (self.projection, self.sharing, self.window, *self.slots, f"sinks{self.sinks}", self.hidden, f"taps{self.taps}")
+            for x in (
+                self.projection,
+                self.sharing,
+                self.window,
+                *self.slots,
+                f"sinks{self.sinks}",
+                self.hidden,
+                self.taps and f"taps{self.taps}",
+            )
             if x
         )
 
@@ -87,14 +96,14 @@ class Layer:
 
     def __init__(self, kind: Kind, seed: int, dtype: torch.dtype = torch.float64, taps: float = 1.0) -> None:
         self.kind, source = kind, generator(seed)
-        options = {"max_length": kind.longest, "projection": kind.projection, "sharing": kind.sharing}
-        options |= {"attention_window": kind.window, "memory_budget": kind.budget, "sink_tokens": kind.sinks}
+        chosen = Projection(kind.projection, kind.sharing, "normal", sink_tokens=kind.sinks, memory_budget=kind.budget)
+        options = {"max_length": kind.longest, "projection": chosen, "attention_window": kind.window}
         options |= {"head_dim": DIM if kind.hidden else None, "short_convolution": kind.taps}
         self.layer = LinformerAttention(kind.width, kind.heads, projected_length=list(kind.slots), **options).to(dtype)
         self.shared = None
         if kind.sharing == "layerwise":
-            shape = {"hidden_size": kind.width, "heads": kind.heads, "head_dim": DIM, "max_length": kind.longest, "slots": kind.slots[0]}
-            self.shared = make_projection(kind.projection, sharing="layerwise", **shape).to(dtype)
+            shape = {"heads": kind.heads, "head_dim": DIM, "max_length": kind.longest, "slots": kind.slots[0]}
+            self.shared = make_projection(chosen, hidden_size=kind.width, **shape).to(dtype)
         with torch.no_grad():
             for parameter in self.layer.parameters():
                 parameter.copy_(normal(source, *parameter.shape))

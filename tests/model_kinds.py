@@ -82,7 +82,7 @@ KINDS = {
     "window over everything": {"projection": "mean", "attention_window": 16},
 }
 
-AT_EVERY_RUN = ("linear", "mean-window", "mean-window-distances", "weighted_mean-window")  # of what is compiled or exported
+AT_EVERY_RUN = ("linear", "mean-window", "mean-window-distances", "weighted_mean-window")  # compiled, exported
 
 
 def compiled_kinds(kinds: Iterable[str]) -> list[Any]:

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from difflib import get_close_matches
 
 PROJECTIONS = ("linear", "weighted_mean", "mean", "max", "convolution", "random")
-POOLED = ("weighted_mean", "mean", "max", "convolution")  # local support: a slot covers a run of tokens, so there may be a window
+# A slot covers a run of tokens, so that there may be a window.
+POOLED = ("weighted_mean", "mean", "max", "convolution")
 SHARINGS = ("none", "headwise", "key_value", "layerwise")
 PROJECTION_INITS = ("normal", "block_mean")
 EXTENSIONS = ("tile", "interpolate")  # of a table of positions to more rows

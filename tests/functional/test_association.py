@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longform.functional import dense
-from longform.functional.dense import project_first_is_cheaper, projection_first_cost, weights_first_cost
+from longform.functional.dense import project_first_is_cheaper
 from strategies import Text, generator, gradients, normal, seeds, texts
 from tolerances import assert_close
 
@@ -14,15 +14,15 @@ def multiply_adds(*shapes: tuple[int, int, int]) -> int:
     return sum(1 for rows, inner, columns in shapes for _ in range(rows * inner * columns))
 
 
-@pytest.mark.parametrize(("n", "k", "hidden", "heads"), [(7, 3, 10, 2), (11, 5, 6, 3), (3, 13, 4, 4)])
-def test_costs_count_multiply_adds(n, k, hidden, heads):
+@pytest.mark.parametrize(("n", "k", "hidden", "heads"), [(7, 3, 10, 2), (11, 5, 6, 3), (3, 13, 4, 4), (9, 4, 4, 2)])
+@pytest.mark.parametrize("per_head", [False, True])
+def test_the_order_of_fewer_multiply_adds_is_chosen(n, k, hidden, heads, per_head):
     dim = hidden // heads
     weights_first = multiply_adds((n, hidden, hidden), *[(k, n, dim)] * heads)
-    assert weights_first_cost(n=n, k=k, hidden=hidden) == weights_first
     shared = multiply_adds((k, n, hidden), (k, hidden, hidden))
-    assert projection_first_cost(n=n, k=k, hidden=hidden, heads=heads, per_head=False) == shared
-    per_head = multiply_adds(*[(k, n, hidden)] * heads, *[(k, hidden, dim)] * heads)
-    assert projection_first_cost(n=n, k=k, hidden=hidden, heads=heads, per_head=True) == per_head
+    each = multiply_adds(*[(k, n, hidden)] * heads, *[(k, hidden, dim)] * heads)
+    found = project_first_is_cheaper(n=n, k=k, hidden=hidden, heads=heads, per_head=per_head)
+    assert found == ((each if per_head else shared) <= weights_first)
 
 
 def test_the_cheaper_order_is_chosen():
@@ -43,12 +43,10 @@ def test_both_orders_are_one_number(text: Text, seed: int, per_head: bool, with_
     inputs = [t for t in (x, weight, bias, matrix) if t is not None]
     found = []
     for project_first in (True, False):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(dense, "keys_come_last", lambda *_, project_first=project_first, **__: project_first)
-            rows = dense.select_rows(matrix, text.checked, length=text.length)
-            blank = x if text.checked is None else torch.where(text.checked[..., None], x, 0.0)
-            out = dense.shortened_heads(blank, weight, bias, rows, heads=heads)
-            found.append([out, *gradients(out, cotangent, inputs)])
+        rows = dense.select_rows(matrix, text.checked, length=text.length)
+        blank = x if text.checked is None else torch.where(text.checked[..., None], x, 0.0)
+        out = dense.shortened_heads(blank, weight, bias, rows, heads=heads, keys_last=project_first)
+        found.append([out, *gradients(out, cotangent, inputs)])
     for one, other in zip(*found, strict=True):
         assert_close(one, other)
 

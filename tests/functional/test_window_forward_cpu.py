@@ -16,6 +16,7 @@ from longform.functional.slots import Memory, make_slots
 from longform.functional.window import sdpa_inference as subject
 from longform.functional.window import single_tokens, windowed_attention
 from longform.layers.attention import LinformerAttention
+from longform.layers.geometry import Projection
 from strategies import Text, generator, normal, seeds
 from tolerances import assert_close
 
@@ -127,8 +128,8 @@ def test_slots_of_single_tokens(monkeypatch, projection, budget, sinks, with_bia
     """A short text in a long model, where a slot is a token or, convolved, a token and its weight."""
     size = 1 if projection == "convolution" else 4
     made = LinformerAttention(
-        6, 2, max_length=24 * size, projected_length=24, projection=projection, attention_window=4,
-        memory_budget=budget, sink_tokens=sinks,
+        6, 2, max_length=24 * size, projected_length=24, attention_window=4,
+        projection=Projection(projection, sink_tokens=sinks, memory_budget=budget),
     ).double()  # fmt: skip
     with torch.no_grad():
         for parameter in made.parameters() if with_bias else made.groups.parameters():

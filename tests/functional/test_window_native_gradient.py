@@ -11,6 +11,7 @@ from longform.functional.slots import Memory, divisors, join_slots, make_slots, 
 from longform.functional.window import compiled as window_compiled
 from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
+from longform.layers.geometry import Projection
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
@@ -155,8 +156,8 @@ def test_a_layer_is_trained_through_it(heard):
     """Under autocast, with padding and sinks."""
     torch.manual_seed(0)
     layer = LinformerAttention(
-        64, 2, max_length=96, projected_length=12, projection="mean", sharing="headwise", attention_window=8,
-        sink_tokens=1, memory_budget=40.0,
+        64, 2, max_length=96, projected_length=12, attention_window=8,
+        projection=Projection("mean", sink_tokens=1, memory_budget=40.0),
     )  # fmt: skip
     hidden, mask = torch.randn(2, 96, 64), torch.ones(2, 96)
     mask[1, 61:] = 0

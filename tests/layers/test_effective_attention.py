@@ -11,7 +11,7 @@ from longform.layers.effective_attention import effective_attention
 from strategies import generator, normal, seeds, texts
 from tolerances import assert_close
 
-LINEAR = [kind for kind in KINDS if kind.projection in ("linear", "random", "mean")]
+LINEAR = [kind for kind in KINDS if kind.projection in ("linear", "random", "mean", "weighted_mean")]
 FULL = [kind for kind in KINDS if kind.window is not None and 2 * kind.window >= kind.longest]
 NO_MAP = [kind for kind in KINDS if kind.projection in ("max", "convolution") and kind not in FULL]
 
@@ -25,7 +25,7 @@ def test_the_map_reproduces_the_layer(kind, data, seed):
     found = effective_attention(layer.layer, hidden, text.mask, shared=layer.given)
     assert found.map.shape == (text.batch, kind.heads, text.length, text.length)
     assert (found.map * ~text.valid[:, None, None] == 0).all()
-    values = layer.layer.value(hidden).unflatten(2, (kind.heads, -1)).transpose(1, 2)
+    values = layer.layer.value(layer.layer.checked(hidden, text.mask)[0]).unflatten(2, (kind.heads, -1)).transpose(1, 2)
     rebuilt = layer.layer.output((found.map @ values).transpose(1, 2).flatten(2))
     out, weights = layer(hidden, text.mask, output_attentions=True)
     assert torch.equal(found.weights, weights)
@@ -33,7 +33,7 @@ def test_the_map_reproduces_the_layer(kind, data, seed):
     assert_close(rebuilt[kept], out[kept])
 
 
-@pytest.mark.parametrize("kind", [k for k in LINEAR if k.projection == "mean"], ids=str)
+@pytest.mark.parametrize("kind", [k for k in LINEAR if k.projection in ("mean", "weighted_mean")], ids=str)
 def test_rows_of_a_mean_map_sum_to_one(kind):
     layer, length = Layer(kind, 0), kind.longest - 1
     mask = torch.tensor([[1] * length, [1] * (length - 3) + [0] * 3])

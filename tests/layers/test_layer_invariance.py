@@ -16,6 +16,7 @@ from torch import Tensor
 from longform.choices import PROJECTIONS, SHARINGS
 from longform.errors import ConfigurationError
 from longform.layers.attention import LinformerAttention
+from longform.layers.geometry import Projection
 from strategies import generator, gradients, mask_rows, normal
 from tolerances import assert_close
 
@@ -106,7 +107,7 @@ def test_nor_where_each_head_has_its_own_k(kind, data):
 
 
 def allowed(projection: str, sharing: str, window: int | None) -> bool:
-    options = {"max_length": 8, "projected_length": 4, "projection": projection, "sharing": sharing}
+    options = {"max_length": 8, "projected_length": 4, "projection": Projection(projection, sharing)}
     try:
         LinformerAttention(6, 2, attention_window=window, **options)
     except ConfigurationError:

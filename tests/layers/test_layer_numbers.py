@@ -42,18 +42,6 @@ def test_bfloat16_is_near_the_twin(kind):
         assert torch.isfinite(found).all()
 
 
-@pytest.mark.parametrize("gradients_kept", [True, False])
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_residual_is_added_to_the_output(kind, gradients_kept):
-    layer, hidden, mask = half(kind, 5)
-    residual = normal(generator(6), *hidden.shape, dtype=torch.bfloat16)
-    kept = mask.bool()
-    expected = (layer.twin(hidden, mask) + residual)[kept]
-    with torch.set_grad_enabled(gradients_kept):
-        assert_close(layer(hidden, mask, residual=residual)[kept], expected, scope="model")
-        assert_close(layer(hidden, mask, residual=residual, output_attentions=True)[0][kept], expected, scope="model")
-
-
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_autocast_is_near_the_twin(kind):
     """As Trainer runs bf16: float32 weights, and products in bfloat16."""

@@ -61,6 +61,7 @@ def full_attention(layer: Layer, hidden, mask):
     """Every head attends to every valid token (equation 2)."""
     query, key, value, output = layer.linears().values()
     text = Text(*hidden.shape[:2], mask)
+    hidden, _ = layer.layer.checked(hidden, mask)  # behind a short convolution
     q, k, v = (torch.stack([torch.stack([w(x) for x in row]) for row in hidden]) for w in (query, key, value))
     q, k, v = (x.unflatten(2, (layer.kind.heads, DIM)) for x in (q, k, v))
 
@@ -72,7 +73,7 @@ def full_attention(layer: Layer, hidden, mask):
 
 
 ALL_WINDOWED = [kind for kind in KINDS if kind.window is not None]
-POOLED = [kind for kind in KINDS if kind.projection in ("mean", "max") and len(set(kind.slots)) == 1]
+POOLED = [kind for kind in KINDS if kind.projection in ("weighted_mean", "mean", "max") and len(set(kind.slots)) == 1]
 
 
 @pytest.mark.parametrize("kind", ALL_WINDOWED, ids=str)

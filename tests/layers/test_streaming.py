@@ -12,8 +12,10 @@ from torch import Tensor
 
 from longform.layers import streaming
 from longform.layers.attention import LinformerAttention
+from longform.layers.block import Block
+from longform.layers.geometry import Projection
+from longform.layers.self_attention import Shared
 from longform.layers.streaming import assembled, attention_in_parts
-from longform.models import modeling_linformer as modeling
 from longform.models.modeling_linformer import LinformerModel
 from strategies import generator, mask_rows, normal, seeds
 from tolerances import assert_close
@@ -23,10 +25,10 @@ HIDDEN, HEADS, LONGEST, WINDOW = 12, 3, 64, 4
 
 def layer(seed: int = 0, *, sinks: int = 1, budget: float | None = 5.0, **options) -> LinformerAttention:
     torch.manual_seed(seed)
-    chosen = {"projection": "mean", "projected_length": 32, "attention_window": WINDOW, **options}
-    made = LinformerAttention(
-        HIDDEN, HEADS, max_length=LONGEST, sink_tokens=sinks, memory_budget=budget, **chosen
-    ).double()
+    chosen = {"projected_length": 32, "attention_window": WINDOW, **options}
+    kind, sharing = chosen.pop("projection", "mean"), chosen.pop("sharing", "headwise")
+    projection = Projection(kind, sharing, "normal", sink_tokens=sinks, memory_budget=budget)
+    made = LinformerAttention(HIDDEN, HEADS, max_length=LONGEST, projection=projection, **chosen).double()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.copy_(normal(generator(seed + parameter.numel()), *parameter.shape))
@@ -42,7 +44,7 @@ def short_parts(monkeypatch):
 
 def in_parts(module: LinformerAttention, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
     """All parts together, of what must be formed in parts."""
-    parts = attention_in_parts(module, hidden, mask)
+    parts = attention_in_parts(module, hidden, mask, Shared(), torch.zeros_like(hidden))
     assert parts is not None
     return assembled(parts, hidden.shape[:2])
 
@@ -110,7 +112,7 @@ def test_slots_alone_equal_all_queries_at_once(monkeypatch, short_parts, length,
         assert_close(in_parts(module, dirty, mask), expected)
         residual = torch.randn_like(hidden)
         expected = expected + residual
-        parts = attention_in_parts(module, dirty, mask, residual=residual)
+        parts = attention_in_parts(module, dirty, mask, Shared(), residual)
         assert parts is not None
         for where, part in parts:
             assert_close(part, expected[where])
@@ -123,7 +125,7 @@ def test_a_window_reads_no_token_whose_output_was_given_out(short_parts):
     residual = torch.randn_like(hidden)
     expected = whole(module, hidden, mask) + residual
     with torch.no_grad():
-        parts = attention_in_parts(module, hidden, mask, residual=residual)
+        parts = attention_in_parts(module, hidden, mask, Shared(), residual)
         assert parts is not None
         seen = torch.zeros(3, 43, dtype=torch.int)
         for where, part in parts:
@@ -143,27 +145,27 @@ def test_a_window_reads_no_token_whose_output_was_given_out(short_parts):
 def test_other_projections_take_the_whole_text(short_parts, options):
     module, hidden = layer(budget=None, **options), normal(generator(1), 2, 43, HIDDEN)
     with torch.no_grad():
-        assert attention_in_parts(module, hidden, None) is None
+        assert attention_in_parts(module, hidden, None, Shared(), hidden) is None
         assert_close(module(hidden), whole(module, hidden, None))
 
 
 def test_where_something_stands_in_the_way_the_text_is_whole(short_parts):
     module, hidden = layer(), normal(generator(1), 2, 43, HIDDEN)
     with torch.no_grad():
-        assert attention_in_parts(module, hidden[:, :16], None) is None
+        assert attention_in_parts(module, hidden[:, :16], None, Shared(), hidden) is None
         hole = torch.ones(2, 43).index_fill(1, torch.tensor([7]), 0.0)
-        assert attention_in_parts(module, hidden, hole) is None
+        assert attention_in_parts(module, hidden, hole, Shared(), hidden) is None
         handle = module.key.register_forward_hook(lambda *_: None)
-        assert attention_in_parts(module, hidden, None) is None
+        assert attention_in_parts(module, hidden, None, Shared(), hidden) is None
         handle.remove()
-        assert attention_in_parts(module, hidden, None) is not None
+        assert attention_in_parts(module, hidden, None, Shared(), hidden) is not None
 
 
 @pytest.mark.parametrize("kind", ["linear", "mean-window-sinks"])
 def test_the_encoder_decides_once(short_parts, kind):
     """Not with a gradient, weights to return, dropout, a hook, or a layer of somebody else's."""
     made, given = model(kind, LinformerModel), text(2, 32)
-    with patch.object(modeling, "layer_in_parts", wraps=streaming.layer_in_parts) as taken:
+    with patch.object(Block, "in_parts", autospec=True, side_effect=Block.in_parts) as taken:
         made(**given)
         with torch.no_grad():
             made(**given, output_attentions=True)

@@ -6,6 +6,7 @@ from huggingface_hub.errors import StrictDataclassFieldValidationError
 
 from longform import LinformerAttention, LinformerConfig
 from longform.errors import ConfigurationError, LongformError
+from longform.layers.geometry import Projection
 
 WINDOW = {"projection": "mean", "attention_window": 8}
 WRONG = [
@@ -106,6 +107,6 @@ def test_the_layer_checks_the_same_relations():
         LinformerAttention(8, 4, max_length=16, projected_length=17)
     with pytest.raises(ConfigurationError, match="lists 3 values for a layer of 4 heads"):
         LinformerAttention(8, 4, max_length=16, projected_length=[4, 4, 4])
-    layer = LinformerAttention(8, 4, max_length=16, projected_length=4, sharing="layerwise")
+    layer = LinformerAttention(8, 4, max_length=16, projected_length=4, projection=Projection(sharing="layerwise"))
     with pytest.raises(ConfigurationError, match="needs the projection of all layers"):
         layer(torch.zeros(1, 3, 8))

@@ -6,7 +6,7 @@ from model_kinds import KINDS, model, text
 from torch import Tensor, nn
 
 from longform.layers import streaming
-from longform.layers.streaming import layer_in_parts
+from longform.layers.self_attention import Shared
 from longform.models.modeling_linformer import LinformerModel
 from tolerances import assert_close
 
@@ -55,13 +55,13 @@ def test_all_inputs_are_embedded_as_whole_texts_are(kind, of):
 @pytest.mark.parametrize("kind", ["linear", "mean-window-sinks"])
 def test_a_layer_puts_its_output_where_its_input_was_only_when_told(kind):
     made, hidden = model(kind), torch.randn(2, LENGTH, 8)
-    layer, shared = made.encoder.layers[0], made.encoder.shared_projection
+    layer, shared = made.encoder.layers[0], Shared(made.encoder.shared_projection)
     given = hidden.clone()
     with torch.no_grad():
-        out = layer_in_parts(layer, hidden, None, shared, in_place=False)
+        out = layer.in_parts(hidden, None, shared, in_place=False)
         assert torch.equal(hidden, given)
         assert_close(out, layer(hidden, None, shared, False)[0], scope="model")
-        written = layer_in_parts(layer, hidden, None, shared, in_place=True)
+        written = layer.in_parts(hidden, None, shared, in_place=True)
     assert written.data_ptr() == hidden.data_ptr()
     assert torch.equal(written, out)
 

@@ -147,7 +147,7 @@ def reference_weighted_pool(
 
 
 def reference_short_convolution(tokens: Sequence[Tensor], valid: Sequence[bool], taps: Tensor) -> list[Tensor]:
-    """x_t + sum_r taps_r * x_(t + r - floor(c / 2)) over valid tokens of one text: n entries (D,); taps (c, D), c odd."""
+    """x_t + sum_r taps_r * x_(t + r - floor(c / 2)) over valid tokens of one text, n entries (D,); taps (c, D)."""
     found = []
     for t, token in enumerate(tokens):
         total = token.double()
@@ -286,12 +286,18 @@ def reference_distance_bias(table: Tensor | None, query: int, key: int) -> Tenso
 
 
 def reference_memory(
-    tokens: Sequence[Tensor], valid: Sequence[bool], memory: ReferenceMemory, which: str, *, sinks: int = 0,
+    tokens: Sequence[Tensor],
+    valid: Sequence[bool],
+    memory: ReferenceMemory,
+    which: str,
+    *,
+    sinks: int = 0,
     hidden: Sequence[Tensor] = (),
 ) -> ReferenceSlots:
     """The slots of one text and head from its n tokens, shape (d,) each; which is "key" or "value", i.e. E or F.
 
-    hidden: the hidden states (D,) of the tokens, for scores; sinks: the first tokens (of a pooled memory) get a slot each, in front, and are left out of the others.
+    hidden: the hidden states (D,) of the tokens, for scores; sinks: the first tokens (of a pooled memory) get a slot
+    each, in front, and are left out of the others.
     """
     matrix = memory.key if which == "key" else memory.value
     if memory.kind == "dense":

@@ -16,6 +16,7 @@ from longform.export import formats
 from longform.functional import pooling
 from longform.functional.positions import tables
 from longform.inference import exported
+from longform.layers.geometry import Projection
 from longform.layers.sequence_projection import RunProjection, make_projection
 
 EVALUATIONS = ("classification", "sts", "retrieval", "mlm")
@@ -70,7 +71,7 @@ def test_the_choices_are_those_of_the_code_that_makes_them() -> None:
     for kind in choices.PROJECTIONS:
         for init in choices.PROJECTION_INITS:
             made = make_projection(
-                kind, hidden_size=6, heads=2, head_dim=3, max_length=8, slots=4, sharing="headwise", initialisation=init
+                Projection(kind, init=init), hidden_size=6, heads=2, head_dim=3, max_length=8, slots=4
             )
             assert isinstance(made, RunProjection) == (kind in choices.POOLED)
     assert set(choices.SHARINGS) == {"none", "headwise", "key_value", "layerwise"}

@@ -11,7 +11,7 @@ from longform.cli.settings_options import add_settings, option
 MODEL_OPTIONS: dict[str, tuple[Any, str]] = {  # a type, or the names that there are
     "max_position_embeddings": (int, "n: tokens that the model takes at most, special tokens included"),
     "projected_length": (int | list[int], "k: slots that keys and values are shortened to"),
-    "projection": (PROJECTIONS, "how keys and values are shortened; linear: the paper's learned E and F; weighted_mean: by content"),
+    "projection": (PROJECTIONS, "how keys and values are shortened; linear: the paper's E and F"),
     "projection_sharing": (SHARINGS, "what shares a projection"),
     "projection_init": (PROJECTION_INITS, "how a linear projection begins"),
     "position_init": (("normal", "sinusoidal"), "how the table of learned positions begins"),

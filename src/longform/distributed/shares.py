@@ -88,7 +88,8 @@ def _own_sinks(part: Part, sinks: int) -> int:
 def _placed(x: Tensor, first: Tensor, whole: Slots, own: Slots) -> Tensor:
     """Slots x (B, ., h, d) of a part in their places among those of the whole, zeros elsewhere: (B, h, S, d).
 
-    ``first``: the place of the first one, long (B,). ``own``: the slots of the part; what x has in empty ones is left out.
+    ``first``: the place of the first one, long (B,). ``own``: the slots of the part, of which
+    empty ones are left out.
     """
     x = torch.where(own.count[..., None, None] > 0, x, 0.0)
     total = whole.count.shape[1]

@@ -68,7 +68,7 @@ class Call:
     @once
     def wants_gradient(self) -> bool:
         """Whether autograd will ask for a gradient of any of the tensors."""
-        return torch.is_grad_enabled() and any([x.requires_grad for x in self.tensors])
+        return torch.is_grad_enabled() and any(x.requires_grad for x in self.tensors)
 
 
 def is_plain(x: Tensor, dtype: torch.dtype) -> bool:

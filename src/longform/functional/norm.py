@@ -116,7 +116,8 @@ def _trained(call: NormOfSumCall) -> tuple[Tensor, Tensor]:
 NORM = dispatch.operation(
     "norm",
     Kernel("compiled", _compiled, (
-        BFLOAT16, EAGER, PLAIN, NO_GRADIENT, Condition("contiguous input with weight and bias", _contiguous, of_values=True),
+        BFLOAT16, EAGER, PLAIN, NO_GRADIENT,
+        Condition("contiguous input with weight and bias", _contiguous, of_values=True),
         Condition(f"a multiple of {FEATURE_MULTIPLE} features, at most {MOST_FEATURES}", lambda call: (
             call.x.numel() > 0 and call.x.shape[-1] % FEATURE_MULTIPLE == 0 and call.x.shape[-1] <= MOST_FEATURES
         )), LIBRARY,

@@ -120,7 +120,7 @@ def _runs(x: Tensor, size: int, fill: float) -> Tensor:
 
 
 def slot_of_position(x: Tensor, size: Tensor, last: int) -> Tensor:
-    """The slot in which each position of x (B, n, F) stands, runs of ``size`` long (B,), at most ``last``: x's shape."""
+    """The slot of each position of x (B, n, F), runs of ``size`` long (B,), at most ``last``: long, x's shape."""
     positions = torch.arange(x.shape[1], device=x.device)
     index = (positions // size[:, None]).clamp(max=last)
     return index[..., None].expand(x.shape)

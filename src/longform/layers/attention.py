@@ -15,7 +15,7 @@ from longform.functional.attention import slot_attention, weighted_slots
 from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import weighted_window, windowed_attention
-from longform.layers.geometry import check_attention, check_reach
+from longform.layers.geometry import Projection, check_attention, check_reach
 from longform.layers.linear import are_affine
 from longform.layers.memory import (
     join_heads,
@@ -34,16 +34,13 @@ class LinformerAttention(SelfAttention):
     """Multi-head self-attention in O(n k): softmax(Q (E K)ᵀ / sqrt(d)) (F V) (paper §4, equation 7).
 
     ``hidden_size`` D and ``num_heads`` h of ``head_dim`` d (None: D / h); ``max_length`` N, the most tokens;
-    ``projected_length`` k, or one k a head (a list of h; sharing "none"). ``projection``: "linear" (learned E, F),
-    "weighted_mean" (means of runs of tokens weighted by content), "mean", "max", "convolution", "random".
-    ``projection_sharing`` (or ``sharing``): "none" (an E and F a head), "headwise" (one each for all heads),
-    "key_value" (E = F), "layerwise" (E = F given to ``forward`` by their owner, see ``shared_projection``).
+    ``projected_length`` k, or one k a head (a list of h; sharing "none"). ``projection``: how keys and values are
+    shortened, a name ("linear", the paper's, "weighted_mean", "mean", ...) or a Projection with its options.
     ``attention_window``: None for the paper's attention, or tokens seen exactly on each side, in blocks of that size,
-    beside the slots of the rest; ``memory_budget``: how many tokens all slots together stand for at most.
-    ``sink_tokens``: leading tokens that every query sees exactly, beside the k slots (with a dense E: rows of E that
-    start as one token each). ``num_key_value_heads``: heads of keys and values, each for as many heads of queries; None
-    for h of them. ``short_convolution``: taps, an odd number, of a convolution over neighbouring tokens that is added to
-    the input, see ShortConvolution; 0 for none. ``dropout`` on attention weights; ``bias`` in the four projections.
+    beside the slots of the rest. ``short_convolution``: taps, an odd number, of a convolution over neighbouring tokens
+    that is added to the input, see ShortConvolution; 0 for none. ``dropout`` on attention weights; ``bias`` in the four
+    projections of features. ``num_key_value_heads``: heads of keys and values, each for as many heads of queries; None
+    for h of them. ``device``, ``dtype``: of the parameters.
 
     Weights that ``forward`` returns are (B, h, n, k); with a window w (B, h, n, S + 3 w), sinks and slots, then the
     query's block with both neighbours; (B, h, n, n) where the window reaches across ``max_length``.
@@ -57,35 +54,29 @@ class LinformerAttention(SelfAttention):
         *,
         max_length: int,
         projected_length: int | list[int] | tuple[int, ...] = 128,
-        projection: str = "linear",
-        projection_sharing: str = "headwise",
+        projection: str | Projection = "linear",
         attention_window: int | None = None,
-        memory_budget: float | None = None,
-        sink_tokens: int = 0,
-        projection_init: str = "block_mean",
-        freeze_projection: bool = False,
+        short_convolution: int = 0,
         dropout: float = 0.0,
         bias: bool = True,
-        sharing: str | None = None,
         head_dim: int | None = None,
         num_key_value_heads: int | None = None,
-        short_convolution: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        sharing = projection_sharing if sharing is None else sharing
+        options = Projection(projection) if isinstance(projection, str) else projection
         lengths = (projected_length,) * num_heads if isinstance(projected_length, int) else tuple(projected_length)
         check_attention(
             hidden_size=hidden_size, num_heads=num_heads, head_dim=head_dim, max_length=max_length,
-            head_slots=lengths, projection=projection, sharing=sharing, projection_init=projection_init,
-            attention_window=attention_window, memory_budget=memory_budget, sink_tokens=sink_tokens,
-            short_convolution=short_convolution,
+            head_slots=lengths, options=options, attention_window=attention_window, short_convolution=short_convolution,
         )  # fmt: skip
         super().__init__(
             hidden_size, num_heads, head_dim=head_dim, num_key_value_heads=num_key_value_heads, max_length=max_length,
             bias=bias,
         )  # fmt: skip
-        self.sinks = sink_tokens if projection in POOLED else 0
-        self.window, self.memory_budget, self.dropout = attention_window, memory_budget, dropout
-        self.projection_sharing = sharing
+        self.sinks = options.sink_tokens if options.kind in POOLED else 0
+        self.window, self.memory_budget, self.dropout = attention_window, options.memory_budget, dropout
+        self.projection_sharing = options.sharing
         # Blocks of w with both neighbours reach across the whole text: full attention, and no memory to own.
         self.covers_all = attention_window is not None and 2 * attention_window >= max_length
         self._all_heads = list(range(num_heads))
@@ -93,18 +84,14 @@ class LinformerAttention(SelfAttention):
             [head for head, slots in enumerate(lengths) if slots == distinct] for distinct in dict.fromkeys(lengths)
         ]
         self.groups = nn.ModuleList()
-        if sharing != "layerwise" and not self.covers_all:
-            self.groups.extend(
-                make_projection(
-                    projection, hidden_size=hidden_size, heads=len(heads), head_dim=self.head_dim, max_length=max_length,
-                    slots=lengths[heads[0]], sharing=sharing, initialisation=projection_init, frozen=freeze_projection,
-                    sinks=sink_tokens,
-                )
-                for heads in self.head_groups
-            )  # fmt: skip
+        if options.sharing != "layerwise" and not self.covers_all:
+            sizes: Any = {"hidden_size": hidden_size, "head_dim": self.head_dim, "max_length": max_length}
+            for heads in self.head_groups:
+                self.groups.append(make_projection(options, heads=len(heads), slots=lengths[heads[0]], **sizes))
         self.convolution = ShortConvolution(hidden_size, short_convolution) if short_convolution else None
         windowed = attention_window is not None and not self.covers_all
         self.memory_bias = nn.Parameter(torch.zeros(num_heads)) if windowed else None
+        self.to(device=device, dtype=dtype)
 
     def forward(
         self,
@@ -165,7 +152,7 @@ class LinformerAttention(SelfAttention):
                 "sharing='layerwise' needs the projection of all layers: forward(..., shared=Shared(projection="
                 "make_projection(...)))"
                 if shared is None
-                else f"a shared projection is for sharing='layerwise', this layer has sharing={self.projection_sharing!r}"
+                else f"a shared projection is for sharing='layerwise', not sharing={self.projection_sharing!r}"
             )
         owned = self.groups if shared is None else [shared]
         return list(zip(self.head_groups, owned, strict=True))  # ty: ignore[invalid-explicit-return]  a list of modules

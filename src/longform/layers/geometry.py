@@ -1,7 +1,9 @@
 """Checks of which attention options go together; every mismatch is a ConfigurationError that says what to change."""
 
 import math
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from longform.choices import POOLED, PROJECTION_INITS, PROJECTIONS, SHARINGS
@@ -11,6 +13,27 @@ from longform.functional.slots import base_slot_size
 
 ROPE_TYPES = ("default", "linear", "yarn", "llama3")  # those whose angles do not depend on the length of a text
 UNSHARED = ("weighted_mean", "mean", "max")  # no weights, or scores of each head
+
+
+@dataclass(frozen=True)
+class Projection:
+    """How an attention layer shortens keys and values to slots; a name of ``kind`` alone stands for the rest as it is.
+
+    ``kind``: "linear" (the paper's learned E and F), "weighted_mean" (means of runs of tokens weighted by content),
+    "mean", "max", "convolution" or "random". ``sharing``: "none" (an E and F a head), "headwise" (one each for all
+    heads), "key_value" (E = F), "layerwise" (E = F, handed to ``forward`` by its owner). ``init``: how a linear E
+    begins: "block_mean", means of k runs, or "normal", N(0, 1/k), as in the paper's theory. ``frozen``: nothing of it is
+    trained. ``sink_tokens``: leading tokens that every query sees exactly, beside the k slots (with a dense E: rows of
+    E that start as one token each). ``memory_budget``: how many tokens all slots together stand for at most beside a
+    window, or None.
+    """
+
+    kind: str = "linear"
+    sharing: str = "headwise"
+    init: str = "block_mean"
+    frozen: bool = False
+    sink_tokens: int = 0
+    memory_budget: float | None = None
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -26,33 +49,31 @@ def check_attention(
     head_dim: int | None = None,
     max_length: int,
     head_slots: tuple[int, ...],
-    projection: str,
-    sharing: str,
-    projection_init: str,
+    options: Projection,
     attention_window: int | None,
-    memory_budget: float | None,
-    sink_tokens: int,
     short_convolution: int = 0,
     model_slots: tuple[int, ...] = (),
 ) -> None:
     """Check the options of one attention layer; ``head_slots`` is k of each head, ``model_slots`` of those of all.
 
-    What is said about a window holds for all of them.
+    ``options``: a Projection. What is said about a window holds for all layers. Messages have the layer's words,
+    ``in_model_words`` a configuration's.
     """
+    projection, sharing, sink_tokens = options.kind, options.sharing, options.sink_tokens
     check_choice("projection", projection, PROJECTIONS)
-    check_choice("projection_sharing", sharing, SHARINGS)
-    check_choice("projection_init", projection_init, PROJECTION_INITS)
+    check_choice("sharing", sharing, SHARINGS)
+    check_choice("init", options.init, PROJECTION_INITS)
     head_size(hidden_size, num_heads, head_dim)
     _check_slots(head_slots, num_heads, max_length, sharing)
     if projection in UNSHARED and sharing in ("key_value", "layerwise"):
         raise ConfigurationError(
-            f"projection={projection!r} has no E and F to share, so projection_sharing={sharing!r} means nothing; "
+            f"projection={projection!r} has no E and F to share, so sharing={sharing!r} means nothing; "
             "leave it at 'headwise' ('none' where k differs between heads)"
         )
     if sink_tokens < 0 or sink_tokens >= min(head_slots):
         raise ConfigurationError(
             f"sink_tokens={sink_tokens} must be at least 0 and less than projected_length={min(head_slots)} (the "
-            "smallest there is): fewer sinks (--sink-tokens), or more slots"
+            "smallest there is): fewer sinks, or more slots"
         )
     if short_convolution and (short_convolution < 3 or short_convolution % 2 == 0):
         near = max(3, short_convolution - 1), max(3, short_convolution + 1)
@@ -60,7 +81,18 @@ def check_attention(
             f"short_convolution={short_convolution} must be an odd number of tokens from 3 on, as many on either side "
             f"of each; use {' or '.join(map(str, dict.fromkeys(near)))}, or 0 for none"
         )
-    _check_window(attention_window, memory_budget, projection, model_slots or head_slots, max_length)
+    _check_window(attention_window, options.memory_budget, projection, model_slots or head_slots, max_length)
+
+
+MODEL_WORDS = {
+    "max_length": "max_position_embeddings", "num_heads": "num_attention_heads", "sharing": "projection_sharing",
+    "init": "projection_init",
+}  # fmt: skip
+
+
+def in_model_words(message: str) -> str:
+    """A layer's ``message`` with the names that a configuration has for its arguments."""
+    return re.sub(r"\b(max_length|num_heads|(?:sharing|init)(?==))\b", lambda found: MODEL_WORDS[found[1]], message)
 
 
 def head_size(hidden_size: int, num_heads: int, head_dim: int | None = None) -> int:
@@ -68,13 +100,13 @@ def head_size(hidden_size: int, num_heads: int, head_dim: int | None = None) -> 
 
     Raises ConfigurationError where there is no such part.
     """
-    for name, size in (("hidden_size", hidden_size), ("num_attention_heads", num_heads), ("head_dim", head_dim)):
+    for name, size in (("hidden_size", hidden_size), ("num_heads", num_heads), ("head_dim", head_dim)):
         if size is not None and size < 1:
             raise ConfigurationError(f"{name}={size} must be at least 1")
     if head_dim is None and hidden_size % num_heads:
         raise ConfigurationError(
-            f"hidden_size={hidden_size} is not a multiple of num_attention_heads={num_heads}; "
-            "each head takes hidden_size / num_attention_heads features, unless head_dim says how many"
+            f"hidden_size={hidden_size} is not a multiple of num_heads={num_heads}; "
+            "each head takes hidden_size / num_heads features, unless head_dim says how many"
         )
     return head_dim or hidden_size // num_heads
 
@@ -83,7 +115,7 @@ def check_key_value_heads(num_heads: int, key_value_heads: int | None) -> None:
     """Raise ConfigurationError unless each of ``key_value_heads`` serves as many of ``num_heads``; None is all."""
     if key_value_heads is not None and (key_value_heads < 1 or num_heads % key_value_heads):
         raise ConfigurationError(
-            f"num_key_value_heads={key_value_heads} does not divide num_attention_heads={num_heads}: each head of keys "
+            f"num_key_value_heads={key_value_heads} does not divide num_heads={num_heads}: each head of keys "
             "and values serves as many heads of queries; None gives each head its own"
         )
 
@@ -172,13 +204,13 @@ def _check_slots(head_slots: tuple[int, ...], num_heads: int, max_length: int, s
     for slots in head_slots:
         if not isinstance(slots, int) or isinstance(slots, bool) or not 1 <= slots <= max_length:
             raise ConfigurationError(
-                f"projected_length={slots!r} must be a whole number from 1 to max_position_embeddings={max_length}; "
+                f"projected_length={slots!r} must be a whole number from 1 to max_length={max_length}; "
                 "with fewer tokens than slots there is nothing to shorten"
             )
     if len(set(head_slots)) > 1 and sharing != "none":
         raise ConfigurationError(
-            f"projected_length differs between heads ({sorted(set(head_slots))}), which projection_sharing={sharing!r} "
-            "cannot have: one E for all heads has one k; use projection_sharing='none'"
+            f"projected_length differs between heads ({sorted(set(head_slots))}), which sharing={sharing!r} "
+            "cannot have: one E for all heads has one k; use sharing='none'"
         )
 
 
@@ -205,7 +237,7 @@ def _check_window(
         others = ", ".join(f"{k} for {small}" for small, k in fitting.items())
         raise ConfigurationError(
             f"attention_window={window} is not a multiple of the {sizes[unfit[0]]} tokens that a slot covers "
-            f"(max_position_embeddings={max_length} / projected_length={unfit[0]}); use {wider}, or a projected_length "
+            f"(max_length={max_length} / projected_length={unfit[0]}); use {wider}, or a projected_length "
             f"whose slots divide the window: {others}"
         )
 

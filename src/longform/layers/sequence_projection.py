@@ -34,6 +34,7 @@ from longform.functional.slots import (
     rest_mask,
 )
 from longform.functional.weighted_means import heads_of_pooled, pool_heads, pool_hidden, run_weights
+from longform.layers.geometry import Projection
 
 SCORE_DEVIATION = 0.02  # as small as words and layers begin: runs are nearly means
 
@@ -204,7 +205,7 @@ class DenseProjection(SequenceProjection):
         """The parts of E, and of F where it is not E, that are used; bool (B, g, k) or None: slots with valid mass."""
         rows = []
         for matrix in self.matrices():
-            rows.append(select_rows(matrix, mask, length=length))  # noqa: PERF401  a comprehension is a call more
+            rows.append(select_rows(matrix, mask, length=length))
         first, last = rows[0].occupied, rows[-1].occupied
         return rows, None if first is None or last is None else first & last
 
@@ -396,35 +397,22 @@ def usable_slots(slots: Slots, mask: Tensor | None) -> Tensor | None:
 
 
 def make_projection(
-    kind: str,
-    *,
-    hidden_size: int,
-    heads: int,
-    head_dim: int,
-    max_length: int,
-    slots: int,
-    sharing: str,
-    initialisation: str = "block_mean",
-    frozen: bool = False,
-    sinks: int = 0,
+    options: Projection | str, *, hidden_size: int, heads: int, head_dim: int, max_length: int, slots: int
 ) -> SequenceProjection:
-    """The module for ``kind``, one of longform.choices.PROJECTIONS; ``slots`` k, ``max_length`` N.
-
-    ``sinks``: rows of a dense E, initialised as "block_mean", that start as one leading token each.
-    """
-    if kind == "mean":
-        return MeanProjection(max_length=max_length, slots=slots)
-    if kind == "weighted_mean":
-        return WeightedMeanProjection(
-            hidden_size=hidden_size, heads=heads, max_length=max_length, slots=slots, frozen=frozen
-        )
-    if kind == "max":
-        return MaxProjection(max_length=max_length, slots=slots)
-    if kind == "convolution":
+    """The module that ``options``, or a kind of Projection, name for ``heads`` heads; ``slots`` k, ``max_length`` N."""
+    chosen = Projection(options) if isinstance(options, str) else options
+    sizes = {"max_length": max_length, "slots": slots}
+    if chosen.kind == "mean":
+        return MeanProjection(**sizes)
+    if chosen.kind == "weighted_mean":
+        return WeightedMeanProjection(hidden_size=hidden_size, heads=heads, frozen=chosen.frozen, **sizes)
+    if chosen.kind == "max":
+        return MaxProjection(**sizes)
+    if chosen.kind == "convolution":
         return ConvolutionProjection(
-            heads=heads, head_dim=head_dim, max_length=max_length, slots=slots, sharing=sharing, frozen=frozen
+            heads=heads, head_dim=head_dim, sharing=chosen.sharing, frozen=chosen.frozen, **sizes
         )
     return DenseProjection(
-        heads=heads, max_length=max_length, slots=slots, sharing=sharing, initialisation=initialisation,
-        random=kind == "random", frozen=frozen, sinks=sinks,
+        heads=heads, sharing=chosen.sharing, initialisation=chosen.init, random=chosen.kind == "random",
+        frozen=chosen.frozen, sinks=chosen.sink_tokens, **sizes,
     )  # fmt: skip

@@ -12,6 +12,7 @@ from longform.choices import LAYER_TYPES, NORMS, POOLINGS, PREDICTION_HEADS
 from longform.errors import ConfigurationError
 from longform.functional.positions.tables import INITIALISATIONS
 from longform.layers.geometry import (
+    Projection,
     check_attention,
     check_choice,
     check_key_value_heads,
@@ -19,6 +20,7 @@ from longform.layers.geometry import (
     check_relative_positions,
     check_rotary,
     head_size,
+    in_model_words,
     layer_slots,
 )
 
@@ -152,6 +154,12 @@ class LinformerConfig(PreTrainedConfig):
 
     def validate_architecture(self) -> None:
         """Check what a type cannot say."""
+        try:
+            self._check()
+        except ConfigurationError as error:  # layers have other names for some fields
+            raise ConfigurationError(in_model_words(str(error))) from None
+
+    def _check(self) -> None:
         from transformers.activations import ACT2FN  # not above: a second for whoever imports AutoConfig
 
         self._check_numbers()
@@ -171,11 +179,17 @@ class LinformerConfig(PreTrainedConfig):
         for head_slots in dict.fromkeys(every):
             check_attention(
                 hidden_size=self.hidden_size, num_heads=self.num_attention_heads, head_dim=self.head_dim,
-                max_length=self.max_position_embeddings, head_slots=head_slots, projection=self.projection,
-                sharing=self.projection_sharing, projection_init=self.projection_init,
-                attention_window=self.attention_window, memory_budget=self.memory_budget,
-                sink_tokens=self.sink_tokens, short_convolution=self.short_convolution, model_slots=tuple(slots for layer in every for slots in layer),
+                max_length=self.max_position_embeddings, head_slots=head_slots, options=self.projection_options(),
+                attention_window=self.attention_window, short_convolution=self.short_convolution,
+                model_slots=tuple(slots for layer in every for slots in layer),
             )  # fmt: skip
+
+    def projection_options(self) -> Projection:
+        """How the attention of every layer shortens keys and values."""
+        return Projection(
+            self.projection, self.projection_sharing, self.projection_init, self.freeze_projection, self.sink_tokens,
+            self.memory_budget,
+        )  # fmt: skip
 
     def _check_numbers(self) -> None:
         """Sizes, probabilities and the padding token; None is left to the type."""

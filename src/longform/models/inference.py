@@ -23,8 +23,8 @@ def pack_weights(model: Model) -> Model:
     That is Longform's own in bfloat16 on a CPU with AMX, else oneDNN, which would do it in every product. The shorter
     the text, the more it brings (docs/lab/costs.md). The packed model gives what it gave, computes without gradients or
     autocast, and is not saved, pickled, moved, cast or compiled. Keys' and values' layers stay as they are where heads
-    have projections or scores of their own or share keys, which takes each head's part of the weight. On a GPU, and where neither
-    kernel serves, nothing changes. The commands that load a Longform for inference do it by themselves.
+    have projections or scores of their own or share keys, which takes each head's part of the weight. On a GPU, and
+    where neither kernel serves, nothing changes. The commands that load a Longform for inference do it by themselves.
 
     Raises ConfigurationError for a model that is not a Linformer.
     """

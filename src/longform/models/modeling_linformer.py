@@ -53,11 +53,9 @@ def make_attention(
         assert config.sliding_window is not None
         return LocalAttention(config.hidden_size, config.num_attention_heads, reach=config.sliding_window, **shared)
     return LinformerAttention(
-        config.hidden_size, config.num_attention_heads, **shared,
-        projected_length=head_slots, projection=config.projection, sharing=config.projection_sharing,
-        attention_window=config.attention_window, memory_budget=config.memory_budget,
-        sink_tokens=config.sink_tokens, short_convolution=config.short_convolution,
-        projection_init=config.projection_init, freeze_projection=config.freeze_projection,
+        config.hidden_size, config.num_attention_heads, projected_length=head_slots,
+        projection=config.projection_options(), attention_window=config.attention_window,
+        short_convolution=config.short_convolution, **shared,
     )  # fmt: skip
 
 
@@ -100,10 +98,8 @@ class LinformerEncoder(nn.Module):
         self.shared_projection = None
         if config.projection_sharing == "layerwise" and reach < config.max_position_embeddings and head_slots:
             self.shared_projection = make_projection(
-                config.projection, hidden_size=config.hidden_size, heads=config.num_attention_heads, head_dim=config.head_size,
-                max_length=config.max_position_embeddings, slots=head_slots[0][0], sharing="layerwise",
-                initialisation=config.projection_init, frozen=config.freeze_projection,
-                sinks=config.sink_tokens,
+                config.projection_options(), hidden_size=config.hidden_size, heads=config.num_attention_heads,
+                head_dim=config.head_size, max_length=config.max_position_embeddings, slots=head_slots[0][0],
             )  # fmt: skip
         buckets, self.relative_attention_bias = config.relative_attention_num_buckets, None
         if buckets is not None:

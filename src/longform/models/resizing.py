@@ -123,7 +123,8 @@ def _tensors(projection: nn.Module) -> list[Tensor]:
 
 
 def _carry_rows(before: Tensor, after: Tensor, *, drawn: bool, sinks: int) -> None:
-    """E (k, N), a kernel (d, C) or scores (1, D) into another of as many rows; learned ones are stretched, but for ``sinks`` columns.
+    """E (k, N), a kernel (d, C) or scores (1, D) into another of as many rows; learned ones are stretched, but for
+    ``sinks`` columns.
 
     ``drawn``: fixed random columns are kept, and new ones are new draws of the same N(0, 1/k).
     """

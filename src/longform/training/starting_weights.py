@@ -13,7 +13,8 @@ from longform.runs.subject import model_identity
 from longform.training.pretraining_model import described
 from longform.training.students import load_encoder
 
-OF_THE_KIND = ("shared_projection", ".attention.groups.", ".memory_bias", ".attention.convolution.")  # what one kind of attention has, another not
+# What one kind of attention has and another has not.
+OF_THE_KIND = ("shared_projection", ".attention.groups.", ".memory_bias", ".attention.convolution.")
 
 
 class Start:

@@ -45,7 +45,7 @@ class AttentionCall(Call):
     def wants_gradient(self) -> bool:
         """Whether autograd will ask for a gradient of any of the tensors, or of the bias by distance."""
         tensors = self.tensors if self.distance_bias is None else (*self.tensors, self.distance_bias)
-        return torch.is_grad_enabled() and any([x.requires_grad for x in tensors])
+        return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
     @property
     def mask(self) -> Tensor | None:

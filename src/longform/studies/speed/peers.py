@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from longform.errors import require
 from longform.layers.attention import LinformerAttention
+from longform.layers.geometry import Projection
+from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import make_projection
 from longform.studies.speed.checks import PEER_ERROR, require_equal
 from longform.studies.speed.competitor import Competitor
@@ -58,8 +60,8 @@ def verify_tatp22(shape: Shape) -> None:
     sides = (torch.cat([head.weight for head in side]) for side in (peer.to_q, peer.to_k, peer.to_v))
     _copy(layer, *sides, peer.w_o)
     shared = make_projection(
-        "linear", hidden_size=shape.size.hidden, heads=shape.size.heads, head_dim=shape.size.head_dim, max_length=shape.length, slots=shape.slots,
-        sharing="layerwise",
+        Projection(sharing="layerwise"), hidden_size=shape.size.hidden, heads=shape.size.heads,
+        head_dim=shape.size.head_dim, max_length=shape.length, slots=shape.slots,
     )  # fmt: skip
     _copy_matrices(shared, [peer.heads[0].E.weight])
     _require_same(partial(layer, shared=Shared(projection=shared)), peer, shape)
@@ -67,8 +69,9 @@ def verify_tatp22(shape: Shape) -> None:
 
 def _ours(shape: Shape, *, sharing: str) -> LinformerAttention:
     return LinformerAttention(
-        shape.size.hidden, shape.size.heads, max_length=shape.length, projected_length=shape.slots, sharing=sharing
-    )
+        shape.size.hidden, shape.size.heads, max_length=shape.length, projected_length=shape.slots,
+        projection=Projection(sharing=sharing),
+    )  # fmt: skip
 
 
 def _copy(layer: LinformerAttention, query: Tensor, key: Tensor, value: Tensor, output: nn.Module) -> None:
