@@ -70,9 +70,17 @@ def is_plain(x: Tensor, dtype: torch.dtype) -> bool:
 
 def is_eager() -> bool:
     """Whether operations are just carried out: no graph is traced, and no transform of torch.func is at work."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return False
-    return torch._C._functorch.maybe_current_level() is None and forward_ad._current_level < 0
+    return not is_traced() and not is_transformed()
+
+
+def is_traced() -> bool:
+    """Whether a graph is made of what is carried out."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def is_transformed() -> bool:
+    """Whether a transform of torch.func or forward-mode differentiation is at work; a compiler cannot trace it."""
+    return torch._C._functorch.maybe_current_level() is not None or forward_ad._current_level >= 0
 
 
 def is_seen() -> bool:
