@@ -1,6 +1,6 @@
-"""Every kernel of every table against the float64 twin of its operation, forward and gradient."""
+"""Every kernel of every table against the float64 twin of its operation: forward, gradient, gradient of gradients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import pytest
@@ -32,6 +32,11 @@ KERNELS = [
     for operation, kernels in dispatch.OPERATIONS.items()
     for kernel in kernels
     if (operation, kernel.name) not in ON_A_GPU
+]
+TRAINED = [
+    (operation, kernel)
+    for operation, kernel in KERNELS
+    if operation != "document" and (kernel not in WITHOUT_GRADIENT or (operation, kernel) == ("attention", "sdpa"))
 ]
 
 
@@ -189,8 +194,7 @@ def case_of(operation: str, kernel: str, dtype: torch.dtype) -> Case:
 def test_forward_and_gradient_equal_the_twin(operation, kernel):
     dtype = onednn.supported_dtypes()[-1] if kernel in ONEDNN else HALF if kernel in BF16 else torch.float64
     case = case_of(operation, kernel, dtype)
-    kept = torch.is_grad_enabled() and kernel not in WITHOUT_GRADIENT and operation != "document"
-    kept = kept or (operation, kernel) == ("attention", "sdpa")
+    kept = (operation, kernel) in TRAINED
     leaves = [x.detach().requires_grad_(kept) for x in case.leaves]
     wide = [x.detach().double().requires_grad_(kept) for x in case.leaves]
     with only(**{operation: kernel}), torch.set_grad_enabled(kept):
@@ -201,6 +205,37 @@ def test_forward_and_gradient_equal_the_twin(operation, kernel):
         return
     d_out = normal(generator(10), *out.shape, dtype=out.dtype)
     found = torch.autograd.grad(out, leaves, d_out)
-    for one, other in zip(found, torch.autograd.grad(expected, wide, d_out.double()), strict=True):
-        bound = 1e-10 if dtype == torch.float64 else 0.03
+    assert_near(found, torch.autograd.grad(expected, wide, d_out.double()), dtype)
+
+
+def assert_near(found: Iterable[Tensor], expected: Iterable[Tensor], dtype: torch.dtype) -> None:
+    bound = 1e-10 if dtype == torch.float64 else 0.03
+    for one, other in zip(found, expected, strict=True):
         assert (one.double() - other).norm() <= bound * other.norm() + 1e-12
+
+
+@pytest.mark.usefixtures("units")
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize(("operation", "kernel"), [pair for pair in TRAINED if pair != ("window", "formula")])
+def test_gradients_of_gradients_equal_the_twin(operation, kernel, autocast):
+    """Of all inputs and of the output's gradient; ``autocast``: around the backward pass. A window by its formula."""
+    dtype = HALF if kernel in BF16 else torch.float64
+    case = document_case(dtype) if operation == "window" else case_of(operation, kernel, dtype)
+    leaves = [x.detach().requires_grad_() for x in case.leaves]
+    wide = [x.detach().double().requires_grad_() for x in case.leaves]
+    with only(**{operation: kernel}):
+        out = case.call(*leaves)
+    with torch.autocast("cpu", dtype=HALF, enabled=autocast):
+        found = gradients_of_gradients(out, leaves, dtype)
+    assert_near(found, gradients_of_gradients(case.exact(*wide), wide, dtype), dtype)
+
+
+def gradients_of_gradients(out: Tensor, leaves: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """The gradients of a sum of gradients with random weights, after these; ``dtype``: to which both are rounded."""
+    source = generator(10)
+    d_out = normal(source, *out.shape, dtype=dtype).to(out.dtype).requires_grad_()
+    first = torch.autograd.grad(out, leaves, d_out, create_graph=True)
+    along = (normal(source, *x.shape, dtype=dtype).to(x.dtype) for x in first)
+    total = sum((x * y).sum() for x, y in zip(first, along, strict=True))
+    second = torch.autograd.grad(total, (d_out, *leaves), allow_unused=True, materialize_grads=True)
+    return [*first, *second]

@@ -126,13 +126,6 @@ def test_nan_is_not_lost():
     assert not d_query[0, 0, :3].isnan().any()
 
 
-def test_it_has_no_second_derivative():
-    heads, _ = given_heads(3, 3)
-    first = torch.autograd.grad(trained(*heads).square().sum(), heads, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        first[0].sum().backward()
-
-
 def test_where_it_is_taken():
     heads, _ = given_heads(20, 3)
     with machine("amx"):

@@ -64,6 +64,16 @@ def is_eager() -> bool:
     return torch._C._functorch.maybe_current_level() is None and forward_ad._current_level < 0
 
 
+def is_traced() -> bool:
+    """Whether a graph is made of what is carried out."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def is_transformed() -> bool:
+    """Whether a transform of torch.func or forward-mode differentiation is at work; a compiler cannot trace it."""
+    return torch._C._functorch.maybe_current_level() is not None or forward_ad._current_level >= 0
+
+
 def operation(name: str, *kernels: Kernel) -> str:
     """Enter the table of an operation, fastest kernel first, the last one without needs; returns ``name``."""
     OPERATIONS[name] = kernels

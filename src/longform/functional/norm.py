@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import layer_norm as torch_layer_norm
 
 from longform.functional import dispatch
@@ -32,6 +31,7 @@ from longform.functional.conditions import (
 from longform.functional.dispatch import Condition, Kernel
 from longform.functional.native.jobs import NormJob, NormOfSumJob, pointer
 from longform.functional.native.library import run
+from longform.functional.second_gradient import Gradients, differentiable_by
 
 MOST_FEATURES = 4096  # csrc/jobs.h
 FEATURE_MULTIPLE = 64
@@ -156,6 +156,13 @@ def norm_of_sum(
     return dispatch.run(NORM_OF_SUM, NormOfSumCall(residual, branch, weight, bias, epsilon))
 
 
+def _sum_formula(
+    residual: Tensor, branch: Tensor, weight: Tensor, bias: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    out = torch_layer_norm(residual + branch, residual.shape[-1:], weight, bias, epsilon)
+    return out, out
+
+
 class NormOfSum(torch.autograd.Function):
     """Layer norm of residual (..., F) float32 plus branch (..., F) bfloat16; weight, bias (F) float32."""
 
@@ -164,21 +171,23 @@ class NormOfSum(torch.autograd.Function):
         ctx: Any, residual: Tensor, branch: Tensor, weight: Tensor, bias: Tensor, epsilon: float
     ) -> tuple[Tensor, Tensor]:
         """Returns the norm (..., F) in float32, and in bfloat16."""
-        given = residual, branch, weight, bias = [x.contiguous() for x in (residual, branch, weight, bias)]
+        given = residual, branch, weight, bias
+        residual, branch, weight, bias = whole = [x.contiguous() for x in given]
         out, rounded = torch.empty_like(residual), torch.empty_like(branch)
         mean, scale = (residual.new_empty(residual.shape[:-1]) for _ in range(2))
-        job = _sum_job(*given, mean, scale, epsilon)
+        job = _sum_job(*whole, mean, scale, epsilon)
         job.out, job.rounded = pointer(out, torch.float32, *out.shape), pointer(rounded, torch.bfloat16, *out.shape)
         run(job)
         ctx.save_for_backward(*given, mean, scale)
+        ctx.options = (epsilon,)
         ctx.set_materialize_grads(False)
         return out, rounded
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_out: Tensor | None, d_rounded: Tensor | None) -> tuple[Tensor | None, ...]:
+    @differentiable_by(_sum_formula)
+    def backward(ctx: Any, d_out: Tensor | None, d_rounded: Tensor | None) -> Gradients:
         """Gradients of residual, branch, weight and bias."""
-        residual, branch, weight, bias, mean, scale = ctx.saved_tensors
+        residual, branch, weight, bias, mean, scale = (x.contiguous() for x in ctx.saved_tensors)
         if d_out is None and d_rounded is None:
             return (None,) * 5
         job = _sum_job(residual, branch, weight, bias, mean, scale, 0.0)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from longform.functional import dispatch
 from longform.functional.attention import compiled, formula
 from longform.functional.attention.call import NO_BIAS, WHOLE_TILES, AttentionCall
 from longform.functional.attention.compiled import ENOUGH_QUERIES, FEW_KEYS, FEW_TRAINED_KEYS
+from longform.functional.attention.fused import fused_attention
 from longform.functional.conditions import (
     AVX512_BF16,
     BFLOAT16,
@@ -34,11 +34,11 @@ TRAINING = (NO_DROPOUT, BFLOAT16, EAGER, PLAIN, GRADIENT, NO_BIAS, NO_DISTANCES)
 def _sdpa(call: AttentionCall) -> Tensor:
     plain = call.bias is None and call.distance_bias is None
     mask = call.usable if plain else call.mask
-    return scaled_dot_product_attention(call.query, call.key, call.value, attn_mask=mask, dropout_p=call.dropout)
+    return fused_attention(call.query, call.key, call.value, mask, call.dropout)
 
 
 def _formula(call: AttentionCall) -> Tensor:
-    return formula.attended(formula.attention_weights(call.query, call.key, call.mask), call.value, call.dropout)
+    return formula.attention(*call.tensors, call.mask, call.dropout)
 
 
 ATTENTION = dispatch.operation(

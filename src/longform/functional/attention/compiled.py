@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from longform.functional.attention import formula
 from longform.functional.attention.call import AttentionCall
 from longform.functional.dispatch import Condition
 from longform.functional.native.jobs import (
@@ -27,6 +27,7 @@ from longform.functional.native.jobs import (
     strided,
 )
 from longform.functional.native.library import run
+from longform.functional.second_gradient import Gradients, differentiable_by
 
 FEWEST_QUERIES = 16  # torch's was faster for one query, slower for 16
 MOST_KEYS = 2**14  # of which every thread packs a head's: 5 MB where d = 64
@@ -69,21 +70,24 @@ class CompiledAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
         """Returns (B, h, n, d)."""
-        query, key, value = (contiguous_rows(x) for x in (query, key, value))
+        given = query, key, value
+        query, key, value = (contiguous_rows(x) for x in given)
         out, total = like_queries(query), query.new_empty(query.shape[:3], dtype=torch.float32)
         job = new_job(query, out, slot_key=key, slot_value=value)
         job.log_total = pointer(total, torch.float32, *query.shape[:3])
         if bias is not None:
             add_bias(job, bias)
         run(job)
-        ctx.save_for_backward(query, key, value, bias, out, total)
+        ctx.save_for_backward(*given, bias, out, total)
+        ctx.options = ()
         return out
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    @differentiable_by(formula.attention)
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
         """Gradients of query, key and value."""
-        query, key, value, bias, out, total = ctx.saved_tensors
+        *given, bias, out, total = ctx.saved_tensors
+        query, key, value = (contiguous_rows(x) for x in given)
         batch, heads, length, dim = query.shape
         gradient, d_query = contiguous_rows(gradient), like_queries(query)
         parts = _parts(batch * heads, length)

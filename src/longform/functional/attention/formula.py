@@ -25,3 +25,8 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor
 def attended(weights: Tensor, value: Tensor, dropout: float) -> Tensor:
     """weights (B, h, n, S), of which some are dropped, times value (B, h, S, d): (B, h, n, d)."""
     return drop(weights, dropout) @ value
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
+    """Both, with a mask as above: query (B, h, n, d), key, value (B, h, S, d) -> (B, h, n, d)."""
+    return attended(attention_weights(query, key, mask), value, dropout)

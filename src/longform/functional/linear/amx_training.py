@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu
+from torch.nn.functional import linear as plain_linear
 
 from longform.functional.linear.amx import FLOAT32, FLOAT32_TRANSPOSED, GELU, GELU_SLOPE, NO_EPILOGUE, apart
 from longform.functional.linear.call import FeedForwardCall, LinearCall
 from longform.functional.native.jobs import LinearJob, WeightGradientJob, flat_rows, pointer, strided
 from longform.functional.native.library import run
+from longform.functional.second_gradient import Gradients, differentiable_by
 
 
 def train(call: LinearCall) -> Tensor:
@@ -35,6 +36,16 @@ def train_feed_forward(call: FeedForwardCall) -> Tensor:
     return out if call.residual is None else call.residual + out
 
 
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, times: Tensor | None) -> Tensor:
+    if bias is None or times is None:
+        return plain_linear(x, weight, bias)
+    return plain_linear(x, weight) + times[..., None] * bias
+
+
+def _feed_forward(x: Tensor, weight: Tensor, bias: Tensor | None, second: Tensor, second_bias: Tensor | None) -> Tensor:
+    return plain_linear(gelu(plain_linear(x, weight, bias)), second, second_bias)
+
+
 class AmxLinear(torch.autograd.Function):
     """x (..., D) bfloat16, weight (F, D), bias (F) and its ``times`` (...) float32 -> (..., F) bfloat16."""
 
@@ -42,12 +53,13 @@ class AmxLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, times: Tensor | None) -> Tensor:
         """Returns (..., F)."""
         ctx.save_for_backward(x, weight, bias, times)
+        ctx.options = ()
         each = None if times is None else times.reshape(-1).contiguous()
         return product(flat_rows(x), weight, bias, bias_times=each).view(*x.shape[:-1], -1)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    @differentiable_by(_linear)
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
         """Gradients of x, weight, bias and its times."""
         x, weight, bias, times = ctx.saved_tensors
         into_x, into_weight, into_bias, into_times = ctx.needs_input_grad
@@ -72,23 +84,23 @@ class AmxFeedForward(torch.autograd.Function):
         rows = flat_rows(x)
         before = apart(rows, rows.shape[:1], weight.shape[0])
         wide = product(rows, weight, bias, before_gelu=before)
-        ctx.save_for_backward(x, weight, second, before, wide)
-        ctx.has_bias = bias is not None, second_bias is not None
+        ctx.save_for_backward(x, weight, bias, second, second_bias, before, wide)
+        ctx.options = ()
         return product(wide, second, second_bias).view(*x.shape[:-1], -1)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    @differentiable_by(_feed_forward)
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
         """Gradients of x, W, b, W2 and b2."""
-        x, weight, second, before, wide = ctx.saved_tensors
+        x, weight, bias, second, second_bias, before, wide = ctx.saved_tensors
         d_out, needed = flat_rows(gradient), ctx.needs_input_grad
         d_x, d_weight, d_bias, d_second, d_second_bias = (None,) * 5
         if needed[3] or needed[4]:
-            d_second, d_second_bias = weight_gradient(d_out, wide, with_bias=ctx.has_bias[1])
+            d_second, d_second_bias = weight_gradient(d_out, wide, with_bias=second_bias is not None)
         if any(needed[:3]):
             d_before = input_gradient(d_out, second, before_gelu=before)
             if needed[1] or needed[2]:
-                d_weight, d_bias = weight_gradient(d_before, flat_rows(x), with_bias=ctx.has_bias[0])
+                d_weight, d_bias = weight_gradient(d_before, flat_rows(x), with_bias=bias is not None)
             d_x = input_gradient(d_before, weight).view(x.shape) if needed[0] else None
         return d_x, d_weight, d_bias, d_second, d_second_bias
 

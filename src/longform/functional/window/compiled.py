@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from longform.functional.attention.compiled import MOST_TRAINED_KEYS, add_bias, give_heads, like_queries, new_job
 from longform.functional.conditions import is_plain
 from longform.functional.dispatch import Condition
 from longform.functional.native.jobs import AttentionGradientJob, AttentionJob, contiguous_rows, pointer
 from longform.functional.native.library import run
+from longform.functional.second_gradient import Gradients, differentiable_by
+from longform.functional.window import formula
 from longform.functional.window.call import WindowCall
 from longform.functional.window.document import (
     DocumentAttention,
@@ -97,6 +98,13 @@ def train(call: WindowCall) -> Tensor:
     )
 
 
+def _formula(query: Tensor, *given: Any) -> Tensor:
+    *others, far, bias, lengths, window = given
+    text = torch.arange(query.shape[2]) < torch.tensor(lengths)[:, None]
+    near = formula.near_bias(text, window=window, dtype=query.dtype)
+    return torch.where(text[:, None, :, None], formula.attention(query, *others, near, far, bias, window), 0.0)
+
+
 class CompiledWindow(torch.autograd.Function):
     """query, key, value (B, h, n, d), memory (B, h, S, d), ``far`` float32 (B, b, S), ``bias`` float32 (h).
 
@@ -117,8 +125,8 @@ class CompiledWindow(torch.autograd.Function):
         window: int,
     ) -> Tensor:
         """Returns out (B, h, n, d), zeros on padding."""
-        given = [contiguous_rows(x) for x in (query, key, value, memory_key, memory_value)]
-        out, bias = like_queries(query), bias.contiguous()
+        inputs = query, key, value, memory_key, memory_value
+        given, out = [contiguous_rows(x) for x in inputs], like_queries(query)
         blank_padding(out, lengths)
         totals = []
         for documents, length in together(lengths, query.shape[2]):
@@ -126,24 +134,25 @@ class CompiledWindow(torch.autograd.Function):
             job = new_job(**heads)
             totals.append(far.new_empty(heads["query"].shape[:3]))
             job.log_total = pointer(totals[-1], torch.float32, *totals[-1].shape)
-            _weigh(job, far[documents], bias, window)
+            _weigh(job, far[documents], bias.contiguous(), window)
             run(job)
-        ctx.save_for_backward(*given, far, bias, out, *totals)
-        ctx.lengths, ctx.window = lengths, window
+        ctx.save_for_backward(*inputs, far, bias, out, *totals)
+        ctx.options = lengths, window
         return out
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    @differentiable_by(_formula)
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
         """Gradients of query, key, value, memory_key, memory_value and bias."""
-        *given, far, bias, out = ctx.saved_tensors[:8]
-        query, memory_key, gradient = given[0], given[3], contiguous_rows(gradient)
+        (lengths, window), (far, bias, out) = ctx.options, ctx.saved_tensors[5:8]
+        *given, gradient = (contiguous_rows(x) for x in (*ctx.saved_tensors[:5], gradient))
+        query, memory_key = given[0], given[3]
         near = {name: like_queries(query) for name in ("d_query", "d_key", "d_value")}
         for x in near.values():
-            blank_padding(x, ctx.lengths)
+            blank_padding(x, lengths)
         d_slots = [far.new_zeros(memory_key.shape) for _ in range(2)]
         d_bias = far.new_zeros(memory_key.shape[:2])
-        parts = together(ctx.lengths, query.shape[2])
+        parts = together(lengths, query.shape[2])
         for (documents, length), total in zip(parts, ctx.saved_tensors[8:], strict=True):
             job = AttentionGradientJob(parts=1)
             give_heads(job, **_of_documents(documents, length, given, out=out, d_out=gradient, **near))
@@ -151,7 +160,7 @@ class CompiledWindow(torch.autograd.Function):
             job.d_slot_key, job.d_slot_value, job.d_head_bias = (
                 pointer(x[documents], torch.float32, *x[documents].shape) for x in (*d_slots, d_bias)
             )
-            _weigh(job, far[documents], bias, ctx.window)
+            _weigh(job, far[documents], bias.contiguous(), window)
             run(job)
         d_memory = (x.to(memory_key.dtype) for x in d_slots)
         return *near.values(), *d_memory, None, d_bias.sum(dim=0).to(bias.dtype), None, None

@@ -163,6 +163,22 @@ def attended(
     return out.flatten(2, 3).index_select(2, torch.arange(length, device=value.device))
 
 
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    memory_key: Tensor,
+    memory_value: Tensor,
+    near: Tensor,
+    far: Tensor,
+    head_bias: Tensor,
+    window: int,
+) -> Tensor:
+    """Both, without dropout or distances: (B, h, n, d), anything on padding."""
+    of_blocks = block_weights(query, key, memory_key, near, far, head_bias, window)
+    return attended(of_blocks, value, memory_value, window)
+
+
 def weights_of_queries(of_blocks: tuple[Tensor, Tensor], length: int) -> Tensor:
     """The weights of each block, as above, as one row for each query: (B, h, n, S + 3 w), slots first."""
     return torch.cat(of_blocks, dim=-1).flatten(2, 3)[:, :, :length]

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
+from longform.functional.second_gradient import Gradients, differentiable_by
+from longform.functional.window import formula
 from longform.functional.window.call import WindowCall
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -23,10 +24,8 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 def attend(call: WindowCall) -> Tensor:
     """Attention to near tokens and far slots through which gradients pass: (B, h, n, d), zeros on padding."""
-    weight = call.head_bias[:, None].expand(call.query.shape[0], -1, call.far.shape[1])
-    memory = call.memory
-    out = BlockwiseAttention.apply(*call.tensors, memory.key, memory.value, call.near, call.far, weight, call.window)
-    return call.blanked(out)
+    given = *call.tensors, call.memory.key, call.memory.value, call.near, call.far, call.head_bias, call.window
+    return call.blanked(BlockwiseAttention.apply(*given))
 
 
 def _blocks(x: Tensor, window: int) -> Tensor:
@@ -70,7 +69,7 @@ def _document(
     memory_value: Tensor,
     near: Tensor,
     far: Tensor,
-    weight: Tensor,
+    head_bias: Tensor,
     window: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """One document: out (b, h, w, d), joint log-sum-exp, the memory's share and its own output."""
@@ -78,7 +77,7 @@ def _document(
     near_out, near_lse = _part(blocks, _overlapping(key, window), _overlapping(value, window), near)
     spread = (blocks.shape[0], -1, -1, -1)
     far_out, far_lse = _part(blocks, memory_key.expand(spread), memory_value.expand(spread), far)
-    lse, share = _merge(near_lse, far_lse + weight.T[:, :, None])
+    lse, share = _merge(near_lse, far_lse + head_bias[:, None])
     # torch.lerp takes four times as long in float32: 8 ms instead of 2 for 12 heads of 4,096 tokens.
     out = torch.sub(far_out.to(share.dtype), near_out).mul_(share[..., None]).add_(near_out)
     return out.to(query.dtype), lse, share, far_out
@@ -91,7 +90,7 @@ def _merge(near_lse: Tensor, far_lse: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class BlockwiseAttention(torch.autograd.Function):
-    """query, key, value (B, h, n, d), memory (B, h, S, d), near (B, b, 3 w), far (B, b, S), weight (B, h, b)."""
+    """query, key, value (B, h, n, d), memory (B, h, S, d), near (B, b, 3 w), far (B, b, S), head_bias (h)."""
 
     @staticmethod
     def forward(
@@ -103,35 +102,41 @@ class BlockwiseAttention(torch.autograd.Function):
         memory_value: Tensor,
         near: Tensor,
         far: Tensor,
-        weight: Tensor,
+        head_bias: Tensor,
         window: int,
     ) -> Tensor:
         """Returns out (B, h, n, d)."""
-        length = query.shape[2]
-        short = -length % window
-        padded_query = pad(query, (0, 0, 0, short)) if short else query
-        keys, values = (pad(x, (0, 0, window, window + short)) for x in (key, value))
-        parts = [
-            _document(*document, window)
-            for document in zip(padded_query, keys, values, memory_key, memory_value, near, far, weight, strict=True)
-        ]
+        given = query, key, value, memory_key, memory_value, near, far
+        parts = [_document(*document, head_bias, window) for document in zip(*_padded(*given, window), strict=True)]
         out, lse, share, far_out = (torch.stack(x) if len(parts) > 1 else x[0][None] for x in zip(*parts, strict=True))
-        ctx.window, ctx.length = window, length
-        ctx.save_for_backward(
-            padded_query, keys, values, memory_key, memory_value, near, far, weight, out, lse, share, far_out
-        )
-        return _unblock(out, length)
+        ctx.options = (window,)
+        ctx.save_for_backward(*given, head_bias, out, lse, share, far_out)
+        return _unblock(out, query.shape[2])
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of query, key, value, memory_key, memory_value and weight."""
-        padded = pad(gradient, (0, 0, 0, -ctx.length % ctx.window))
-        parts = [_document_backward(*document, ctx.window) for document in zip(padded, *ctx.saved_tensors, strict=True)]
-        query, key, value, memory_key, memory_value, weight = (torch.stack(x) for x in zip(*parts, strict=True))
-        inner = slice(0, ctx.length)
-        grads = (query[:, :, inner], key[:, :, inner], value[:, :, inner], memory_key, memory_value)
-        return *(x.to(gradient.dtype) for x in grads), None, None, weight, None
+    @differentiable_by(formula.attention)
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+        """Gradients of query, key, value, memory_key, memory_value and head_bias."""
+        (window,), length = ctx.options, gradient.shape[2]
+        *given, head_bias, out, lse, share, far_out = ctx.saved_tensors
+        of_batch = _whole(gradient, window), *_padded(*given, window), out, lse, share, far_out
+        parts = [_document_backward(*document, head_bias, window) for document in zip(*of_batch, strict=True)]
+        *near, memory_key, memory_value, d_bias = (torch.stack(x) for x in zip(*parts, strict=True))
+        grads = *(x[:, :, :length] for x in near), memory_key, memory_value
+        return *(x.to(gradient.dtype) for x in grads), None, None, d_bias.sum(dim=0), None
+
+
+def _whole(x: Tensor, window: int) -> Tensor:
+    """x (B, h, n, d) with zeros behind, to whole blocks: (B, h, b w, d)."""
+    short = -x.shape[2] % window
+    return pad(x, (0, 0, 0, short)) if short else x
+
+
+def _padded(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    """Whole blocks of queries (B, h, b w, d), keys and values with a block before and behind; then ``others``."""
+    *rest, window = others
+    short = -query.shape[2] % window
+    return _whole(query, window), *(pad(x, (0, 0, window, window + short)) for x in (key, value)), *rest
 
 
 def _unblock(out: Tensor, length: int) -> Tensor:
@@ -148,11 +153,11 @@ def _document_backward(
     memory_value: Tensor,
     near: Tensor,
     far: Tensor,
-    weight: Tensor,
     out: Tensor,
     lse: Tensor,
     share: Tensor,
     far_out: Tensor,
+    head_bias: Tensor,
     window: int,
 ) -> tuple[Tensor, ...]:
     # The backward kernel is twice as slow in bfloat16 as in float32 on blocks this small (measured on AVX512-bf16).
@@ -168,12 +173,12 @@ def _document_backward(
         attn_mask=near_spread,
     )  # fmt: skip
     flat = [x.transpose(0, 1).flatten(1, 2)[None] for x in (d_out, blocks, out)]
-    far_lse = (lse - weight.T[:, :, None]).transpose(0, 1).flatten(1, 2)[None]
+    far_lse = (lse - head_bias[:, None]).transpose(0, 1).flatten(1, 2)[None]
     far_dq, far_dk, far_dv = _backward(
         flat[0], flat[1], memory_key[None], memory_value[None], flat[2], far_lse, *arguments,
         attn_mask=_rows(far, window),
     )  # fmt: skip
     dq = dq.transpose(0, 1).flatten(1, 2) + far_dq[0]
     d_share = d_out.to(share.dtype) * (far_out.to(share.dtype) - out.to(share.dtype))
-    d_weight = (share * d_share.sum(dim=-1)).sum(dim=-1).T
-    return dq, _fold(dk, window), _fold(dv, window), far_dk[0], far_dv[0], d_weight.to(weight.dtype)
+    d_bias = (share * d_share.sum(dim=-1)).sum(dim=(0, 2))
+    return dq, _fold(dk, window), _fold(dv, window), far_dk[0], far_dv[0], d_bias.to(head_bias.dtype)

@@ -1,0 +1,49 @@
+"""Attention by torch's fused call, which has neither second derivatives nor forward ones: those are the formula's.
+
+Axes: B batch, n queries, S keys, h heads, d head dimension, g = 1 or h.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from longform.functional.attention import formula
+from longform.functional.dispatch import is_traced, is_transformed
+from longform.functional.second_gradient import Gradients, differentiable_by
+
+
+def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """query (B, h, n, d), key, value (B, h, S, d) -> (B, h, n, d).
+
+    ``mask``: bool, False hides a key, or added to the logits; (B or 1, g, n or 1, S) or None.
+    """
+    traced = is_traced()
+    if not traced and is_transformed():
+        return formula.attention(query, key, value, mask, dropout)
+    out = scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+    if traced or dropout or not out.requires_grad:
+        return out
+    return _Differentiable.apply(out, query, key, value, mask)
+
+
+def _formula(out: Tensor, *given: Any) -> Tensor:
+    return formula.attention(*given)
+
+
+class _Differentiable(torch.autograd.Function):
+    """``out``, which torch made of query, key, value and mask, and to which gradients pass."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, *given: Tensor | None) -> Tensor:
+        """Returns ``out`` (B, h, n, d)."""
+        ctx.save_for_backward(out, *given)
+        ctx.options = ()
+        return out.view_as(out)
+
+    @staticmethod
+    @differentiable_by(_formula)
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+        """Gradients of ``out``, and of the others through it."""
+        return gradient, None, None, None, None
