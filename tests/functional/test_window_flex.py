@@ -10,7 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from window_cases import DTYPES, HEADS, Inputs, cases, taking
 
 from longform import LinformerAttention
-from longform.functional import attention, dispatch, window
+from longform.errors import ConfigurationError
+from longform.functional import dispatch, window
+from longform.functional.attention import fused
 from longform.functional.conditions import NO_DROPOUT
 from longform.functional.window import flex as window_flex
 from longform.functional.window.call import WindowCall
@@ -195,8 +197,17 @@ def test_fused_attention_gets_a_mask_only_where_something_is_padded(monkeypatch,
         masks.append(attn_mask)
         return query
 
-    monkeypatch.setattr(attention, "scaled_dot_product_attention", attend)
+    monkeypatch.setattr(fused, "scaled_dot_product_attention", attend)
     made = LinformerAttention(32, 2, max_length=60, projected_length=15, **options)
     mask = torch.arange(60) < torch.tensor([[60], [30]])
     made(torch.randn(2, 60, 32), mask if padded else None)
     assert [mask is not None for mask in masks] == [padded]
+
+
+def test_a_second_derivative_is_refused_with_the_way_out():
+    inputs = Inputs((4, 2, True, 8, Text(1, 16, None)), 1, torch.float32)
+    with taking("flex"):
+        out, _ = inputs.fast("flex", None)
+    with pytest.raises(ConfigurationError, match=r'kernels.use\(window="formula"\)'):
+        torch.autograd.grad(out.sum(), inputs.heads[0], create_graph=True)
+    assert torch.autograd.grad(out.sum(), inputs.heads[0])[0].any()

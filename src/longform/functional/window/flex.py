@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import flex_attention as flex
 
+from longform.errors import ConfigurationError
 from longform.functional.dispatch import Condition
 from longform.functional.one_pass import once_a_pass
 from longform.functional.window.call import WindowCall
@@ -115,7 +116,7 @@ def attend(call: WindowCall) -> Tensor:
         return call.blanked(near_and_far(*given))
     try:
         with _compiling_as_wanted():
-            return call.blanked(_compiled()(*given))
+            return call.blanked(_Once.apply(_compiled()(*given)))
     except NotCompiledError:
         return NotImplemented
     except _compilation_errors() as error:
@@ -123,6 +124,25 @@ def attend(call: WindowCall) -> Tensor:
         reason = str(error).strip().split("\n", 1)[0]
         warnings.warn(f"FlexAttention does not compile here, a slower path serves instead: {reason}", stacklevel=4)
         return NotImplemented
+
+
+class _Once(torch.autograd.Function):
+    """An output of any shape whose gradient is not differentiated again, which torch would refuse without a way out."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor) -> Tensor:
+        """Returns ``out``."""
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: Any) -> Any:
+        """The output's gradient; raises ConfigurationError where a graph of it is asked for."""
+        if torch.is_grad_enabled():
+            raise ConfigurationError(
+                "FlexAttention, which serves windows on CUDA, has no second derivative (create_graph=True): call the "
+                'model inside `with longform.kernels.use(window="formula")`'
+            )
+        return gradient
 
 
 def near_and_far(
