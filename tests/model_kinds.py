@@ -98,7 +98,7 @@ def model(kind: str, cls: type = LinformerModel, **options: Any) -> Any:
     made = cls(config(kind, **options)).eval()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
-            if name.endswith(("memory_bias", "kernel", "bias")):
+            if name.endswith(("memory_bias", "kernel", "matrix", "bias")):
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     return made
 

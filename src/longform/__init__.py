@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from longform.inference.run import embed, predict
     from longform.inference.settings import InferenceSettings
     from longform.layers.attention import LinformerAttention
+    from longform.layers.parameter_groups import parameter_groups
     from longform.models.configuration_linformer import LinformerConfig
     from longform.models.inference import pack_weights
     from longform.models.modeling_linformer import LinformerModel
@@ -67,6 +68,7 @@ __all__ = [
     "finetune",
     "kernels",
     "pack_weights",
+    "parameter_groups",
     "predict",
 ]
 
@@ -100,6 +102,7 @@ _MODULES = {
     "finetune": "training.finetuning",
     "kernels": "kernels",
     "pack_weights": "models.inference",
+    "parameter_groups": "layers.parameter_groups",
     "predict": "inference.run",
 }
 

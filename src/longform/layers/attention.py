@@ -60,7 +60,7 @@ class LinformerAttention(SelfAttention):
         attention_window: int | None = None,
         memory_budget: float | None = None,
         sink_tokens: int = 0,
-        projection_init: str = "normal",
+        projection_init: str = "block_mean",
         freeze_projection: bool = False,
         dropout: float = 0.0,
         bias: bool = True,

@@ -70,6 +70,8 @@ class SequenceProjection(nn.Module, ABC):
 class Learned(nn.Module, ABC):
     """One learned or fixed tensor, (g, k, N) or (g, d, C), as ``name``; a call gives it, so that offloading works."""
 
+    learning_rate_multiplier = 0.01  # of longform.parameter_groups
+
     def __init__(self, name: str, shape: tuple[int, ...], *, fixed: bool, frozen: bool) -> None:
         super().__init__()
         self.name = name
@@ -139,7 +141,7 @@ class DenseProjection(SequenceProjection):
         max_length: int,
         slots: int,
         sharing: str,
-        initialisation: str = "normal",
+        initialisation: str = "block_mean",
         random: bool = False,
         frozen: bool = False,
         sinks: int = 0,
@@ -321,7 +323,7 @@ def make_projection(
     max_length: int,
     slots: int,
     sharing: str,
-    initialisation: str = "normal",
+    initialisation: str = "block_mean",
     frozen: bool = False,
     sinks: int = 0,
 ) -> SequenceProjection:

@@ -43,7 +43,7 @@ class LinformerConfig(PreTrainedConfig):
     ``projected_length``: k, an int, a list per layer, or a list per layer of lists per head.
     ``projection``: "linear", "mean", "max", "convolution" or "random".
     ``projection_sharing``: "none", "headwise", "key_value" or "layerwise".
-    ``projection_init``: "normal", N(0, 1/k), or "block_mean", for projection "linear".
+    ``projection_init``: how E and F begin: "block_mean", means of runs of tokens, or "normal", N(0, 1/k).
     ``freeze_projection``: E and F are not trained.
     ``attention_window``: tokens seen exactly on each side, or None for the paper's attention.
     ``memory_budget``: how many tokens all slots together stand for at most beside a window; None for no limit.
@@ -112,7 +112,7 @@ class LinformerConfig(PreTrainedConfig):
     projected_length: int | list[int] | list[list[int]] = 128
     projection: str = "linear"
     projection_sharing: str = "headwise"
-    projection_init: str = "normal"
+    projection_init: str = "block_mean"
     freeze_projection: bool = False
     attention_window: int | None = None
     memory_budget: float | int | None = None
