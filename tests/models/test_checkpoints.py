@@ -3,6 +3,7 @@
 Outputs are compared within rounding: how a product is summed depends on where in memory its factors lie.
 """
 
+import json
 import math
 import resource
 import shutil
@@ -133,9 +134,9 @@ def test_dtypes(dtype, tmp_path):
 
 
 def test_fresh_weights_have_their_laws():
-    """N(0, 0.02) for linear layers, N(0, 1/k) for E, means for kernels, zero for the memory's bias."""
+    """N(0, 0.02) for linear layers, means for E (or N(0, 1/k)) and kernels, zero for the memory's bias."""
     options = {"hidden_size": 64, "intermediate_size": 128, "initializer_range": 0.02}
-    made = LinformerModel(config("linear", **options))
+    made = LinformerModel(config("linear", projection_init="normal", **options))
     assert made.encoder.layers[0].attention.query.weight.std().item() == pytest.approx(0.02, rel=0.1)
     for matrix in made.encoder.layers[0].attention.groups[0].matrices():
         assert matrix.std().item() == pytest.approx(8**-0.5, rel=0.15)
@@ -143,9 +144,21 @@ def test_fresh_weights_have_their_laws():
     made = LinformerModel(config("convolution-window", **options))
     assert all((kernel == 0.25).all() for kernel in made.encoder.layers[0].attention.groups[0].kernels())
     assert (made.encoder.layers[0].attention.memory_bias == 0).all()
-    made = LinformerModel(config("linear", projection_init="block_mean"))
+    made = LinformerModel(config("linear"))
     first = made.encoder.layers[0].attention.groups[0].matrices()[0]
     assert first[0, 1].tolist() == [0] * 4 + [0.25] * 4 + [0] * 24
+
+
+def test_a_folder_that_does_not_say_how_its_projection_began_keeps_its_weights(tmp_path):
+    """As they were written when N(0, 1/k) was what went without saying."""
+    made = LinformerModel(config("linear", projection_init="normal")).eval()
+    made.save_pretrained(tmp_path)
+    said = json.loads((tmp_path / "config.json").read_text())
+    assert said.pop("projection_init") == "normal"
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    loaded = LinformerModel.from_pretrained(tmp_path).eval()
+    given = text(2, 21)
+    assert_close(loaded(**given)[0], made(**given)[0])
 
 
 @pytest.mark.parametrize("offset", [0, 2])
@@ -240,7 +253,7 @@ def test_another_architecture(cls, tmp_path):
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", ["linear", "mean"])
 def test_what_a_checkpoint_lacks_begins_as_a_new_model_has_it(kind, changed, tmp_path):
-    model(kind, LinformerForMaskedLM).save_pretrained(tmp_path)
+    model(kind, LinformerForMaskedLM, projection_init="normal").save_pretrained(tmp_path)
     changed = {"projection": "linear", **changed}
     loaded = LinformerForMaskedLM.from_pretrained(tmp_path, ignore_mismatched_sizes=True, **changed)
     parts = [part for part in loaded.modules() if isinstance(part, Learned)]

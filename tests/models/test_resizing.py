@@ -202,7 +202,7 @@ def test_word_embeddings_of_the_encoder_alone():
 
 
 def test_a_sink_of_a_learned_projection_stays_one_token():
-    made = model("linear", projection_init="block_mean", sink_tokens=2, projected_length=6)
+    made = LinformerModel(config("linear", sink_tokens=2, projected_length=6))
     made.resize_sequence_length(2 * LONGEST)
     after = made.encoder.layers[0].attention.groups[0].key_projection.matrix[0]
     assert torch.equal(after[:2, :3], torch.eye(3)[:2])

@@ -320,8 +320,6 @@ def _attention_options(
         options["projected_length"] = defaults.default_slots(max_length=max_length, window=window)
     if options["memory_budget"] == "auto":
         options["memory_budget"] = None if window is None else known
-    if options["projection"] != "linear":
-        options["projection_init"] = "normal"
     return options
 
 

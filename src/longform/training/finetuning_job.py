@@ -17,11 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
-from torch.optim import Optimizer
 from tqdm import tqdm
 from transformers import (
     EarlyStoppingCallback,
-    Trainer,
     TrainerCallback,
     TrainerControl,
     TrainerState,
@@ -38,6 +36,7 @@ from longform.runs.pictures import optional
 from longform.runs.subject import model_key
 from longform.training.job import Job, smallest_budget
 from longform.training.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme
+from longform.training.optimizers import split_groups
 from longform.training.plots import confusion_matrix, confusion_table, learning_curve
 from longform.training.records import RecordingCallback
 from longform.training.run_folder import RunFolder
@@ -268,21 +267,11 @@ class FinetuningJob(Job):
         assert steps is not None
         return steps
 
-    def make_optimizer(self, model: Any) -> Optimizer:
-        """AdamW, with a learning rate for the encoder and one for the head, without weight decay of vectors."""
-        decayed = set(Trainer.get_decay_parameter_names(self, model))  # ty: ignore[invalid-argument-type]
-        encoder = {id(parameter) for parameter in getattr(model, "base_model", model).parameters()}
-        groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad:
-                groups.setdefault((id(parameter) not in encoder, name not in decayed), []).append(parameter)
-        rates = (self.learning_rate, self.settings.head_learning_rate or self.learning_rate)
-        decays = (self.settings.weight_decay, 0.0)
-        chosen = [
-            {"params": parameters, "lr": rates[in_head], "weight_decay": decays[is_vector]}
-            for (in_head, is_vector), parameters in sorted(groups.items(), key=lambda each: each[0])
-        ]
-        return torch.optim.AdamW(chosen, lr=self.learning_rate, fused=True)
+    def groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        """See Job; the head has a learning rate of its own."""
+        encoder, head = split_groups(super().groups(model), set(getattr(model, "base_model", model).parameters()))
+        ratio = (self.settings.head_learning_rate or self.learning_rate) / self.learning_rate
+        return [*encoder, *(group | {"lr": group["lr"] * ratio} for group in head)]
 
     def save(self, run: RunFolder, folder: Path) -> None:
         """The model, its scores, and pictures of how it learned."""

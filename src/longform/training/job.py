@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from tqdm import tqdm
 
+from longform.layers.parameter_groups import parameter_groups
 from longform.training.checkpoints import load_weights
 from longform.training.kept_memory import kept_memory
 from longform.training.processes import Processes
@@ -81,9 +82,13 @@ class Job(ABC):
         """The highest."""
         return self.settings.learning_rate
 
-    def make_optimizer(self, model: nn.Module) -> Optimizer | None:
-        """An optimizer of its own for ``model``'s trained parameters; None: the Trainer's AdamW."""
-        return None
+    def groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        """Trained parameters of ``model`` by learning rate and weight decay, as optimizers take them."""
+        return parameter_groups(model, lr=self.learning_rate, weight_decay=self.settings.weight_decay)
+
+    def make_optimizer(self, model: nn.Module) -> Optimizer:
+        """AdamW of the groups."""
+        return torch.optim.AdamW(self.groups(model), lr=self.learning_rate, fused=True)
 
     def autocast(self) -> torch.autocast:
         """Inside, matrix products are in the chosen dtype."""
@@ -128,7 +133,7 @@ def _optimiser_seconds(job: Job) -> float:
     for name, p in job.trained.named_parameters():
         if p.requires_grad:
             copies.register_parameter(name.replace(".", "_"), nn.Parameter(torch.zeros_like(p, device=job.device)))
-    optimizer = job.make_optimizer(copies) or torch.optim.AdamW(copies.parameters(), fused=True)
+    optimizer = job.make_optimizer(copies)
     seconds = []
     for _ in range(2):
         for p in copies.parameters():

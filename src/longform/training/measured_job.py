@@ -9,9 +9,7 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Protocol
 
-import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from longform.training.job import Job, smallest_budget
 from longform.training.records import RecordingCallback, show_measures
@@ -95,15 +93,6 @@ class MeasuredJob(Job):
         self.means()  # of the timed steps: not part of the run
         assert steps is not None
         return steps
-
-    def make_optimizer(self, model: nn.Module) -> Optimizer:
-        """AdamW, without weight decay of vectors."""
-        trained = [p for p in model.parameters() if p.requires_grad]
-        groups = [
-            {"params": [p for p in trained if p.ndim > 1], "weight_decay": self.settings.weight_decay},
-            {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-        ]
-        return torch.optim.AdamW([group for group in groups if group["params"]], lr=self.learning_rate, fused=True)
 
     @contextmanager
     def learning(self) -> Generator[None]:

@@ -6,31 +6,32 @@ whose attention was replaced has to turn many directions of its matrices a littl
 docs/guides/heal-and-fine-tune.md for the measurement.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
+
+from longform.layers.parameter_groups import parameter_groups
 
 # Tables and last layers: one row for each word, distance or label.
 NOT_MUON = ("embeddings", "relative_attention_bias", "decoder", "out_proj")
 
 
 class MuonAdamW(Optimizer):
-    """One optimizer of two: ``matrices`` (2-D) by Muon, ``others`` by AdamW; both follow one schedule.
+    """One optimizer of two: groups of ``matrices`` (2-D) by Muon, of ``others`` by AdamW; both follow one schedule.
 
-    Shapes and dtypes as the parameters. ``lr``: highest learning rate; ``weight_decay``: of matrices only.
+    Shapes and dtypes as the parameters. ``lr``: highest learning rate of the network.
     """
 
-    def __init__(self, matrices: Iterable[Tensor], others: Iterable[Tensor], *, lr: float, weight_decay: float) -> None:
+    def __init__(self, matrices: list[dict[str, Any]], others: list[dict[str, Any]], *, lr: float) -> None:
         self.parts: list[Optimizer] = []
-        matrices, others = list(matrices), list(others)
-        super().__init__([{"params": [*matrices, *others]}], {"lr": lr})
+        super().__init__([*matrices, *others], {"lr": lr})
         if matrices:
-            self.parts.append(Muon(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"))
+            self.parts.append(Muon(matrices, lr=lr, adjust_lr_fn="match_rms_adamw"))
         if others:
-            self.parts.append(AdamW(others, lr=lr, weight_decay=0.0, fused=True))
+            self.parts.append(AdamW(others, lr=lr, fused=True))
         self.link()
 
     def link(self) -> None:
@@ -59,10 +60,24 @@ class MuonAdamW(Optimizer):
 
 
 def muon_adamw(model: nn.Module, *, lr: float, weight_decay: float) -> MuonAdamW:
-    """Muon for the trained matrices inside the layers, AdamW for vectors, tables, kernels and last layers."""
-    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    inside = {name for name, p in trained if p.ndim == 2 and not any(part in name for part in NOT_MUON)}
-    return MuonAdamW(
-        (p for name, p in trained if name in inside), (p for name, p in trained if name not in inside),
-        lr=lr, weight_decay=weight_decay,
-    )  # fmt: skip
+    """Muon for the trained matrices inside the layers, AdamW for vectors, tables, kernels and last layers.
+
+    ``weight_decay``: of the former. What has a rate of its own (longform.parameter_groups) keeps it, and AdamW.
+    """
+    groups = parameter_groups(model, lr=lr, weight_decay=0.0)
+    plain = {p for group in groups if group["lr"] == lr for p in group["params"] if p.ndim == 2}
+    others = {p for name, p in model.named_parameters() if any(part in name for part in NOT_MUON)}
+    by_muon, by_adamw = split_groups(groups, plain - others)
+    return MuonAdamW([group | {"weight_decay": weight_decay} for group in by_muon], by_adamw, lr=lr)
+
+
+def split_groups(
+    groups: list[dict[str, Any]], first: Collection[nn.Parameter]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Groups of the parameters among ``first``, and of the others; none of them is empty."""
+    halves = [
+        [group | {"params": [p for p in group["params"] if (p in first) == wanted]} for group in groups]
+        for wanted in (True, False)
+    ]
+    first_half, second_half = ([group for group in half if group["params"]] for half in halves)
+    return first_half, second_half

@@ -176,6 +176,11 @@ class PretrainingJob(Job):
         """The part's share of its step's loss (scalar, nats)."""
         return share * self.loss(model, part, self.device)
 
+    def groups(self, model: torch.nn.Module) -> list[dict[str, Any]]:
+        """See Job; with the moments of the settings."""
+        moments = {"betas": (self.settings.beta1, self.settings.beta2), "eps": self.settings.epsilon}
+        return [group | moments for group in super().groups(model)]
+
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
         """Loss in nats and perplexity on the validation set; ``quarters``: the loss in each quarter of a block."""
@@ -231,7 +236,6 @@ class PretrainingJob(Job):
         polynomial = {"lr_scheduler_kwargs": {"power": settings.power, "lr_end": 0.0}}
         arguments = training_arguments(
             self, run, steps, evaluations_apart(settings, steps), checkpoints_apart(self, run, steps),
-            adam_beta1=settings.beta1, adam_beta2=settings.beta2, adam_epsilon=settings.epsilon,
             **(polynomial if settings.schedule == "polynomial" else {}),
         )  # fmt: skip
         callback = RecordingCallback(

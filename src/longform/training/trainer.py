@@ -40,8 +40,8 @@ def training_arguments(
     return TrainingArguments(
         output_dir=str(run.folder), max_steps=steps, learning_rate=job.learning_rate,
         lr_scheduler_type=schedule, warmup_steps=int(settings.warmup * steps),
-        weight_decay=settings.weight_decay, max_grad_norm=settings.max_grad_norm, optim="adamw_torch_fused",
-        seed=settings.seed, use_cpu=job.device.type == "cpu", disable_tqdm=True, report_to="none",
+        max_grad_norm=settings.max_grad_norm, seed=settings.seed,
+        use_cpu=job.device.type == "cpu", disable_tqdm=True, report_to="none",
         logging_steps=max(1, min(50, steps // LOGS)), logging_nan_inf_filter=False,
         eval_strategy="no" if evaluate_every is None else "steps", eval_steps=evaluate_every,
         save_strategy="no" if save_every is None else "steps", save_steps=save_every or steps,
@@ -155,11 +155,9 @@ class NumberedStepsTrainer(Trainer):
         return 0
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """The job's, or the Trainer's AdamW."""
+        """The job's."""
         self.optimizer = self.optimizer or self.job.make_optimizer(self.network)
-        if self.optimizer is not None:
-            return self.optimizer
-        return super().create_optimizer(model) if model is not None else super().create_optimizer()
+        return self.optimizer
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
         """``measure()``, logged."""

@@ -22,6 +22,7 @@ from longform.data.batching import group_by_length, padded
 from longform.data.storage import atomic_write
 from longform.errors import InputError
 from longform.evaluation.classification import ClassificationScores, classification_scores
+from longform.layers.parameter_groups import parameter_groups
 from longform.studies.compare.sequences import LabelledSequences, SequenceTask
 from longform.training.checkpoints import reading
 from longform.training.settings import autocast, check_between, check_choices, check_positive, compute_dtype
@@ -45,7 +46,7 @@ class LearningSettings:
     tokens_per_forward: int = 8192
     learning_rate: float = 1e-3  # the highest, of AdamW
     warmup: float = 0.1  # part of the steps (0 to 1) in which the rate rises from 0; after that it falls linearly to 0
-    weight_decay: float = 0.0  # of AdamW
+    weight_decay: float = 0.0  # of AdamW, on matrices only
     max_grad_norm: float = 1.0  # gradients are scaled down to this norm
     evaluations: int = 10
     seed: int = 0  # of weights, order and dropout
@@ -94,9 +95,9 @@ class Learner:
         self.folder, self.name, self.shown = folder, name, progress
         self.dtype = compute_dtype(settings.dtype, device)
         self.progress = Progress()
-        self.optimiser = torch.optim.AdamW(
-            model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
-        )
+        groups = parameter_groups(model, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+        self.rates = [group["lr"] for group in groups]
+        self.optimiser = torch.optim.AdamW(groups, fused=True)
         self.best = self._weights()
 
     def _weights(self) -> dict[str, Tensor]:
@@ -155,8 +156,8 @@ class Learner:
         progress, train = self.progress, self.task.train
         began, cpu = time.perf_counter(), time.process_time()
         self.model.train()
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.settings.learning_rate * self.settings.rate(progress.step)
+        for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
+            group["lr"] = rate * self.settings.rate(progress.step)
         total = 0.0
         for chosen, inputs, mask in self._parts(train, places):
             targets = torch.from_numpy(train.labels[chosen]).long().to(self.device)

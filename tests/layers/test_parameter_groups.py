@@ -1,0 +1,107 @@
+"""Parameter groups: what learns at a rate of its own, what is not decayed, each trained parameter once."""
+
+from collections import Counter
+
+import pytest
+import torch
+from model_kinds import config, model
+from torch import nn
+from transformers import get_scheduler
+
+import longform
+from longform.layers.sequence_projection import Learned
+
+LAYER = {"max_length": 16, "projected_length": 4}
+
+
+def _groups_of(module: nn.Module, **options: float) -> dict[str, tuple[float, float | None]]:
+    """Learning rate and weight decay by the parameter's name."""
+    names = {parameter: name for name, parameter in module.named_parameters()}
+    groups = longform.parameter_groups(module, lr=0.1, **options)
+    times = Counter(parameter for group in groups for parameter in group["params"])
+    assert max(times.values()) == 1
+    return {names[p]: (group["lr"], group.get("weight_decay")) for group in groups for p in group["params"]}
+
+
+@pytest.mark.parametrize("projection", ["linear", "convolution"])
+def test_projections_learn_slowly_and_neither_they_nor_vectors_decay(projection):
+    layer = longform.LinformerAttention(8, 2, projection=projection, **LAYER)
+    found = _groups_of(nn.ModuleDict({"attention": layer, "norm": nn.LayerNorm(8)}), weight_decay=0.5)
+    own = {name for name in found if ".groups." in name}
+    assert len(own) == 2
+    multiplier = layer.groups[0].key_projection.learning_rate_multiplier
+    assert 0 < multiplier < 0.1
+    for name, (rate, decay) in found.items():
+        assert rate == pytest.approx(0.1 * multiplier if name in own else 0.1)
+        assert decay == (0.5 if name.endswith("weight") and "norm" not in name else 0.0)
+    assert len(found) == len(list(layer.parameters())) + 2
+
+
+def test_without_a_weight_decay_it_is_the_optimizers():
+    layer = longform.LinformerAttention(8, 2, **LAYER)
+    optimizer = torch.optim.AdamW(longform.parameter_groups(layer, lr=0.1), weight_decay=0.3)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("kind", ["linear", "linear-layerwise", "convolution-window", "mean"])
+def test_each_trained_parameter_of_a_model_is_in_one_group(kind):
+    made = model(kind)
+    made.embeddings.requires_grad_(False)
+    found = _groups_of(made)
+    assert set(found) == {name for name, p in made.named_parameters() if p.requires_grad}
+    slow = {name for name, (rate, _) in found.items() if rate != 0.1}
+    assert len(slow) == sum(isinstance(module, Learned) for module in made.modules())
+
+
+def test_frozen_projections_are_left_out():
+    layer = longform.LinformerAttention(8, 2, freeze_projection=True, **LAYER)
+    assert not [name for name in _groups_of(layer) if ".groups." in name or name.startswith("groups")]
+
+
+def test_the_innermost_multiplier_counts_for_all_that_a_module_holds():
+    class Slow(nn.Module):
+        learning_rate_multiplier = 0.5
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.scores, self.attention = nn.Linear(3, 3), longform.LinformerAttention(8, 2, **LAYER)
+
+    found = _groups_of(nn.ModuleDict({"slow": Slow(), "plain": nn.Linear(3, 3)}), weight_decay=0.5)
+    assert found["slow.scores.weight"] == found["slow.attention.query.weight"] == (0.05, 0.0)
+    assert found["plain.weight"] == (0.1, 0.5)
+    assert found["slow.attention.groups.0.key_projection.matrix"][0] < 0.05
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant_with_warmup", "polynomial"])
+def test_a_schedule_keeps_the_ratio(schedule):
+    layer = longform.LinformerAttention(8, 2, **LAYER)
+    optimizer = torch.optim.AdamW(longform.parameter_groups(layer, lr=0.1), lr=0.1)
+    before = [group["lr"] for group in optimizer.param_groups]
+    rates = get_scheduler(schedule, optimizer, num_warmup_steps=2, num_training_steps=8)
+    for _ in range(5):
+        optimizer.step()
+        rates.step()
+        now = [group["lr"] for group in optimizer.param_groups]
+        assert [rate / now[0] for rate in now] == pytest.approx([rate / before[0] for rate in before])
+
+
+def test_a_step_of_adam_moves_a_projection_by_its_own_rate():
+    layer = longform.LinformerAttention(8, 2, **LAYER)
+    matrix = layer.groups[0].key_projection
+    before, weight = matrix().detach().clone(), layer.query.weight.detach().clone()
+    layer(torch.randn(2, 16, 8)).square().sum().backward()
+    torch.optim.AdamW(longform.parameter_groups(layer, lr=0.1)).step()
+    moved = (matrix().detach() - before).abs()
+    assert moved.max().item() == pytest.approx(0.1 * matrix.learning_rate_multiplier, rel=1e-2)
+    assert (layer.query.weight.detach() - weight).abs().max().item() == pytest.approx(0.1, rel=0.1)
+
+
+@pytest.mark.parametrize("made", [
+    lambda: longform.LinformerAttention(8, 2, **LAYER),
+    lambda: longform.LinformerModel(config("linear", max_position_embeddings=16, projected_length=4)),
+])  # fmt: skip
+def test_new_projections_begin_as_means_of_runs(made):
+    matrices = [module for module in made().modules() if isinstance(module, Learned)]
+    assert matrices
+    for matrix in matrices:
+        assert matrix()[0, 1].tolist() == [0.0] * 4 + [0.25] * 4 + [0.0] * 8
