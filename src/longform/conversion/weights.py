@@ -15,7 +15,7 @@ from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 HEAD_BIAS, DECODER_BIAS, DECODER_WEIGHT = "lm_head.bias", "lm_head.decoder.bias", "lm_head.decoder.weight"
 WORDS, POSITIONS = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
-OWN_PARTS = (".attention.groups.", ".memory_bias", "shared_projection.")
+OWN_PARTS = (".attention.groups.", "shared_projection.")
 HEAD_PARTS = ("lm_head.", "classifier.", "qa_outputs.", "head.")
 
 
@@ -208,10 +208,11 @@ def _new_tensors(
         shape = tuple(tensor.shape)
         if name in filled or (name == DECODER_WEIGHT and model.config.tie_word_embeddings):
             continue
-        if any(part in name for part in OWN_PARTS):
-            reason = "memory beside the window, starts at 0" if name.endswith("memory_bias") else "projection"
-            new.append(NewTensor(name, shape, reason))
-        elif zeros and name.endswith(zeros):
+        if name.endswith("memory_bias"):
+            new.append(NewTensor(name, shape, "memory beside the window, starts at 0"))
+        elif any(part in name for part in OWN_PARTS):
+            new.append(NewTensor(name, shape, "projection"))
+        elif name.endswith(zeros):
             new.append(NewTensor(name, shape, "zero: the source has no such bias"))
         elif new_head and name.startswith(HEAD_PARTS):
             new.append(NewTensor(name, shape, "new head, not trained yet"))

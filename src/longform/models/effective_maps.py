@@ -29,20 +29,23 @@ def effective_maps(model: LinformerPreTrainedModel, **inputs: Tensor) -> tuple[T
     if mask is not None and order is not None:
         mask = moved(mask, order.there)
         inputs = {name: moved(x, order.there) for name, x in inputs.items()}
-    training = [part for part in base.modules() if part.training]
-    base.eval()
-    try:
-        attentions = base(**inputs, output_attentions=True, return_dict=True).attentions
-    finally:
-        for part in training:
-            part.training = True
     layers = [layer.attention for layer in base.encoder.layers]
     maps = []
-    for layer, weights in zip(layers, attentions, strict=True):
+    for layer, weights in zip(layers, _attentions_without_dropout(base, inputs), strict=True):
         assert isinstance(layer, LinformerAttention | LocalAttention)
         implied = implied_map(layer, weights, mask, shared_projection=base.encoder.shared_projection)
         maps.append(implied if order is None else _in_places(implied, order))
     return tuple(maps)
+
+
+def _attentions_without_dropout(base: LinformerModel, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
+    training = [part for part in base.modules() if part.training]
+    base.eval()
+    try:
+        return base(**inputs, output_attentions=True, return_dict=True).attentions
+    finally:
+        for part in training:
+            part.training = True
 
 
 def _in_places(implied: Tensor, order: TextFirst) -> Tensor:
