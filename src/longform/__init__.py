@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from longform.models.auto_hook import register_late
+from longform.auto_tables import enter_late
 
 if TYPE_CHECKING:
     from longform import kernels
@@ -108,7 +108,7 @@ _MODULES = {
     "predict": "inference.run",
 }
 
-register_late()
+enter_late()
 
 
 def __getattr__(name: str) -> Any:

@@ -10,6 +10,8 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from longform.data.storage import (
     atomic_folder,
@@ -140,6 +142,18 @@ def test_a_folder_that_another_is_making_is_waited_for_and_taken(tmp_path: Path)
     assert len(made) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
     assert (tmp_path / "cache" / "part").read_text() == "whole"
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600), (0o002, 0o644)])
+def test_weights_are_readable_as_the_umask_says(umask: int, mode: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        with atomic_folder(tmp_path / "model") as unfinished:
+            save_file({"weight": torch.zeros(2)}, unfinished / "model.safetensors")
+            (unfinished / "config.json").write_text("{}")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "model/model.safetensors").stat().st_mode & 0o777 == mode
 
 
 def test_link_stays_and_its_target_is_written(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def test_length_and_fields_are_taken_up(longform_folder: Path, data: Path, tmp_p
     assert _evaluated(model, data)[0]["truncated"] == len(ROWS)
     saved = json.loads((model / "config.json").read_text())["fine_tuning"]
     assert saved == {
-        "task": "single-label", "max_length": 12, "pairs": False, "text_field": "body", "label_field": "kind",
-        "pair_field": None,
+        "task": "single-label", "label_type": "str", "max_length": 12, "pairs": False, "text_field": "body",
+        "label_field": "kind", "pair_field": None,
     }  # fmt: skip
 
 

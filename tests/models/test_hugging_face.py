@@ -6,6 +6,7 @@ from sentence_transformers import SentenceTransformer
 from tiny_models import make_sentence_transformer, save_longform
 from transformers import (
     AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     DataCollatorForLanguageModeling,
     DataCollatorWithPadding,
@@ -14,9 +15,15 @@ from transformers import (
     pipeline,
 )
 
-from longform import LinformerConfig, LinformerForMaskedLM, LinformerForSequenceClassification, LinformerModel
+from longform import (
+    LinformerConfig,
+    LinformerForMaskedLM,
+    LinformerForQuestionAnswering,
+    LinformerForSequenceClassification,
+    LinformerForTokenClassification,
+    LinformerModel,
+)
 from longform.functional.masks import masked_mean
-from longform.models.registration import AUTO_MODELS
 from tolerances import assert_close
 
 TEXTS = ["the long text is good", "a bad one", "it is far and near to the short text of the long text"]
@@ -53,21 +60,17 @@ def test_text_classification(settings, tmp_path, tiny_tokenizer):
 
 
 def test_token_classification(tmp_path, tiny_tokenizer):
-    path = folder(tmp_path, tiny_tokenizer, AUTO_MODELS[_auto("TokenClassification")])
+    path = folder(tmp_path, tiny_tokenizer, LinformerForTokenClassification)
     found = pipeline("token-classification", path)(TEXTS[0])
     assert [token["word"] for token in found] == TEXTS[0].split()
 
 
 def test_question_answering(tmp_path, tiny_tokenizer):
-    made = AUTO_MODELS[_auto("QuestionAnswering")]
-    loaded = _auto("QuestionAnswering").from_pretrained(folder(tmp_path, tiny_tokenizer, made))
+    made = LinformerForQuestionAnswering
+    loaded = AutoModelForQuestionAnswering.from_pretrained(folder(tmp_path, tiny_tokenizer, made))
     out = loaded(**tiny_tokenizer("is it good", TEXTS[2], return_tensors="pt"))
     assert out.start_logits.shape == out.end_logits.shape
     assert type(loaded) is made
-
-
-def _auto(task):
-    return next(auto for auto in AUTO_MODELS if auto.__name__ == f"AutoModelFor{task}")
 
 
 def test_feature_extraction(tmp_path, tiny_tokenizer):

@@ -66,6 +66,14 @@ import pickle
 config = pickle.loads(bytes.fromhex(sys.argv[2]))
 from transformers import AutoModel
 show(AutoModel.from_config(config))""",
+    "an entry of a table, and PEFT": """
+import longform
+from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as targets
+assert targets["linformer"] == ["query", "value"]
+from transformers import AutoConfig, AutoModel
+settings = AutoConfig.from_pretrained(folder).to_dict()
+settings.pop("model_type")
+show(AutoModel.from_config(AutoConfig.for_model("linformer", **settings)))""",
     "a spawned process": """
 import multiprocessing
 import longform
@@ -112,15 +120,17 @@ def test_auto_classes_know_the_models(program: str, longform_folder: Path) -> No
     assert done.stdout.splitlines()[-1] == "longform.models.modeling_linformer LinformerModel"
 
 
-def test_the_hooked_module_looks_as_ever() -> None:
+def test_the_table_looks_as_ever_and_loads_no_model_before_one_is_asked_for() -> None:
     program = """
 import inspect, sys, longform
+assert not any(name.startswith(("transformers", "peft")) for name in sys.modules)
 from transformers.models.auto import configuration_auto
 assert configuration_auto.__loader__ is configuration_auto.__spec__.loader
 assert type(configuration_auto.__loader__).__module__.startswith(("_frozen_importlib", "importlib")), "wrapped"
 assert "class AutoConfig" in inspect.getsource(configuration_auto)
 assert "linformer" in configuration_auto.CONFIG_MAPPING
-assert "transformers.models.auto.modeling_auto" not in sys.modules and "longform.models.task_heads" not in sys.modules
+assert "transformers.models.auto.modeling_auto" not in sys.modules and "longform.models" not in sys.modules
+assert configuration_auto.CONFIG_MAPPING["linformer"] is longform.LinformerConfig
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

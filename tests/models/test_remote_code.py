@@ -15,7 +15,7 @@ from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from transformers import AutoModel, AutoModelForSequenceClassification, pipeline
 
-from longform.models.remote_code import auto_map
+from longform.models.auto_classes import AUTO_MAP
 from tests.tiny_models import make_sentence_transformer, save_longform
 
 TEXTS = ["the whole of it", "a text that is longer than the other one"]
@@ -126,7 +126,7 @@ def test_a_program_without_our_import_gives_the_same_numbers(
     for copy in ("model", "sentences"):
         code = {file.name: file.read_text() for file in (tmp_path / "copies" / copy).glob("*.py")}
         assert code == {file.name: file.read_text() for file in encoder.glob("*.py")}
-        assert json.loads((tmp_path / "copies" / copy / "config.json").read_text())["auto_map"] == auto_map()
+        assert json.loads((tmp_path / "copies" / copy / "config.json").read_text())["auto_map"] == AUTO_MAP
 
 
 LOADS = [

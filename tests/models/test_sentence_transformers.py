@@ -1,6 +1,7 @@
 """Converted folders in the hands of the ecosystem: sentence-transformers' trainers, PEFT, pickling, chonkie."""
 
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from tiny_models import save_bert
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 import longform
-from longform.models import auto_hook
+from longform import auto_tables
 
 TEXTS = ["the long text is good", "a bad one", "it is far and near " * 12, "x"]
 ANCHORS = [f"is it {kind} or far " * times for kind in ("good", "bad", "near", "short") for times in (1, 8)]
@@ -87,12 +88,15 @@ def test_a_cross_encoder_is_trained(tiny_tokenizer: Any, tmp_path: Path) -> None
     np.testing.assert_allclose(again.predict(pairs), model.predict(pairs), atol=1e-5)
 
 
-def test_lora_finds_its_layers_and_is_trained_saved_and_merged(folder: Path, tmp_path: Path) -> None:
+def test_lora_finds_its_layers_and_is_trained_saved_and_merged(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from peft import LoraConfig, TaskType, get_peft_model
     from peft.utils import constants
 
     del constants.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING["linformer"]
-    auto_hook.register_late()  # as where peft is imported first
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    auto_tables.enter_late()  # as where peft is imported first
     model = SentenceTransformer(str(folder), device="cpu")
     plain = model.encode(TEXTS)
     model.add_adapter(LoraConfig(task_type=TaskType.FEATURE_EXTRACTION, r=2, init_lora_weights=False))

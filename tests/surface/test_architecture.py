@@ -1,5 +1,6 @@
 """ARCHITECTURE.md's list of files and layers is the tree's and import-linter's."""
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -59,3 +60,18 @@ def test_the_layers_are_those_of_the_import_contract() -> None:
         if found is not None:
             drawn.append(re.findall(r"\w+", found[1]))
     assert drawn == enforced
+
+
+def test_no_import_of_ours_is_hidden_from_the_import_contracts() -> None:
+    """Only the tables of public names and of commands name our modules in strings."""
+    tables = {ROOT / "src/longform/__init__.py", ROOT / "src/longform/cli/main.py"}
+    hidden = [
+        f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}"
+        for path in (ROOT / "src/longform").rglob("*.py")
+        if path not in tables
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func).split(".")[-1] in ("import_module", "__import__", "require", "resolve_name")
+        and "longform." in ast.unparse(call)
+    ]
+    assert hidden == []

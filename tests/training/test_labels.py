@@ -14,9 +14,9 @@ from longform.training.labels import Examples, LabelScheme, check_examples, lear
     ("labels", "expected"),
     [
         (["b", "a", "b"], LabelScheme("single-label", ["a", "b"])),
-        ([10, 2, 1], LabelScheme("single-label", ["1", "2", "10"])),
+        ([10, 2, 1], LabelScheme("single-label", ["1", "2", "10"], "int")),
         (["--5", "-5", "3", "-"], LabelScheme("single-label", ["-5", "3", "-", "--5"])),
-        ([True, False], LabelScheme("single-label", ["False", "True"])),
+        ([True, False], LabelScheme("single-label", ["False", "True"], "bool")),
         ([["b", "a"], [], ["c"]], LabelScheme("multi-label", ["a", "b", "c"])),
         ([0.5, 1.5], LabelScheme("regression", ["score"])),
         ([1, 1.5], LabelScheme("regression", ["score"])),
@@ -46,7 +46,7 @@ def test_labels_that_nothing_can_be_learned_from(labels: list[Any], task: str, n
 
 
 def test_whole_decimals_are_what_one_says() -> None:
-    assert learn_scheme([0.0, 1.0], "single-label") == LabelScheme("single-label", ["0.0", "1.0"])
+    assert learn_scheme([0.0, 1.0], "single-label") == LabelScheme("single-label", ["0.0", "1.0"], "float")
     assert learn_scheme([0.0, 1.0], "regression") == LabelScheme("regression", ["score"])
 
 

@@ -29,9 +29,9 @@ from longform.conversion.tasks import MODELS, check_task
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
 from longform.data.storage import atomic_folder
 from longform.errors import ConfigurationError, ConversionError, LongformError
+from longform.models.auto_classes import AUTO_MODELS
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel
-from longform.models.registration import AUTO_MODELS
 from longform.models.resizing import check_extension
 from longform.runs.output import digests
 
@@ -84,7 +84,7 @@ class ConversionResult:
         (folder / OWN_FILE).write_text(self.report.to_json(digests(folder)), encoding="utf-8")
 
     def _card(self) -> str:
-        auto = next(auto.__name__ for auto, model in AUTO_MODELS.items() if isinstance(self.model, model))
+        auto = next(auto for auto, name in AUTO_MODELS.items() if type(self.model).__name__ == name)
         loader = None if self.sentence_folder is None else loader_of(self.sentence_folder.settings)
         return self.report.card(self.model.config.to_dict(), auto=auto, loader=loader)
 

@@ -48,16 +48,7 @@ def choose_heads(model: Any, tokenizer: Any, texts: Any, *, keep: int, max_lengt
     attentions = [layer.attention for layer in model.base_model.encoder.layers]
     heads = model.config.num_attention_heads
     together = heads // (model.config.num_key_value_heads or heads)
-    if not 1 <= keep <= heads or keep % together:
-        whole = "" if together == 1 else f", and a multiple of the {together} that share keys and values"
-        raise ConfigurationError(f"heads={keep} must be from 1 to the source's {heads}{whole}")
-    if texts is None:
-        raise ConfigurationError(
-            f"heads={keep} needs head_texts (--head-texts): sample texts on which the heads that matter least are "
-            "found; or give lists of the heads of each layer that stay"
-        )
-    if tokenizer is None:
-        raise ConversionError("the choice of heads reads texts, and the source has no tokenizer: give one (tokenizer=)")
+    _check_choice(keep, heads, together, texts, tokenizer)
     moments = [_Moments(attention.output) for attention in attentions]
     with ExitStack() as hooks, torch.inference_mode():
         for attention, each in zip(attentions, moments, strict=True):
@@ -69,6 +60,19 @@ def choose_heads(model: Any, tokenizer: Any, texts: Any, *, keep: int, max_lengt
         output_products(each.covariance(), each.layer.weight.detach().double().cpu(), heads) for each in moments
     )
     return [needed_heads(of_layer, keep, together=together) for of_layer in products]
+
+
+def _check_choice(keep: int, heads: int, together: int, texts: Any, tokenizer: Any) -> None:
+    if not 1 <= keep <= heads or keep % together:
+        whole = "" if together == 1 else f", and a multiple of the {together} that share keys and values"
+        raise ConfigurationError(f"heads={keep} must be from 1 to the source's {heads}{whole}")
+    if texts is None:
+        raise ConfigurationError(
+            f"heads={keep} needs head_texts (--head-texts): sample texts on which the heads that matter least are "
+            "found; or give lists of the heads of each layer that stay"
+        )
+    if tokenizer is None:
+        raise ConversionError("the choice of heads reads texts, and the source has no tokenizer: give one (tokenizer=)")
 
 
 def _sample(texts: Any, tokenizer: Any, max_length: int) -> Iterator[Tensor]:

@@ -29,26 +29,40 @@ def plan_head(
 
     Raises ConversionError where labels are given that the task does not have, or that contradict each other.
     """
-    found = task_of(source.architectures, pretraining=family.pretraining)
-    chosen = task or (source.sentence_folder.task if source.sentence_folder else found) or "encoder"
-    if chosen not in LABELLED and (num_labels is not None or id2label is not None):
-        raise ConversionError(f"num_labels and id2label are for {' and '.join(LABELLED)}; the task is {chosen!r}")
-    if num_labels is not None and id2label is not None and len(id2label) != num_labels:
-        raise ConversionError(f"num_labels={num_labels}, but id2label has {len(id2label)} labels")
-    same_task = chosen == found or (found is None and family.has_head(chosen, source.tensors))
+    chosen, same_task = _task(source, family, task)
+    _check_labels(chosen, num_labels, id2label)
     wanted = len(id2label) if id2label is not None else num_labels
-    labels = source.config.num_labels if same_task else None
-    own = family.options(source.config).get("classifier_pooling", "cls") if same_task and chosen in POOLING else "cls"
-    other_labels = wanted not in (None, labels)
-    other_pooling = classifier_pooling not in (None, own) and chosen in POOLING
-    new = not same_task or other_labels or other_pooling
-    options: dict[str, Any] = {"classifier_pooling": classifier_pooling or ("cls" if new else own)}
+    own = family.options(source.config).get("classifier_pooling", "cls") if chosen in POOLING else None
+    other_pooling = own is not None and classifier_pooling not in (None, own)
+    new = not same_task or wanted not in (None, source.config.num_labels) or other_pooling
+    options: dict[str, Any] = {"classifier_pooling": classifier_pooling or (not new and own) or "cls"}
     if chosen in LABELLED:
         options |= _label_options(source.config, same_task, wanted, id2label)
-    if chosen == "sequence-classification" and not new:
-        activation = activation_of(source.config, source.sentence_folder.settings if source.sentence_folder else None)
-        options |= {} if activation is None else with_activation(source.config, activation)
+    if not new:
+        options |= _activation_options(source, chosen)
     return HeadPlan(chosen, new and chosen != "encoder", options)
+
+
+def _task(source: Source, family: Family, task: str | None) -> tuple[str, bool]:
+    """The task of the result, and whether the source has the head for it."""
+    found, folder = task_of(source.architectures, pretraining=family.pretraining), source.sentence_folder
+    chosen = task or (folder.task if folder else found) or "encoder"
+    return chosen, chosen == found or (found is None and family.has_head(chosen, source.tensors))
+
+
+def _check_labels(task: str, num_labels: int | None, id2label: dict[int, str] | None) -> None:
+    if task not in LABELLED and (num_labels is not None or id2label is not None):
+        raise ConversionError(f"num_labels and id2label are for {' and '.join(LABELLED)}; the task is {task!r}")
+    if num_labels is not None and id2label is not None and len(id2label) != num_labels:
+        raise ConversionError(f"num_labels={num_labels}, but id2label has {len(id2label)} labels")
+
+
+def _activation_options(source: Source, task: str) -> dict[str, Any]:
+    folder = source.sentence_folder
+    activation = activation_of(source.config, folder.settings if folder else None)
+    if activation is None or task != "sequence-classification":
+        return {}
+    return with_activation(source.config, activation)
 
 
 def _label_options(

@@ -73,13 +73,12 @@ def _check(heads: Sequence[Sequence[int]], layers: int, had: int) -> None:
     if len(heads) != layers:
         raise ConfigurationError(f"heads lists {len(heads)} layers, the source has {layers}")
     for number, kept in enumerate(heads):
-        known = all(isinstance(head, int) and not isinstance(head, bool) and 0 <= head < had for head in kept)
-        if not kept or not known or len(set(kept)) != len(kept):
+        if not kept or not all(type(head) is int and 0 <= head < had for head in kept) or len(set(kept)) != len(kept):
             raise ConfigurationError(
                 f"heads of layer {number} (the first is 0) are {list(kept)}: they must be from 1 to {had} different "
                 f"whole numbers from 0 to {had - 1}, the source's heads"
             )
-    counts = sorted({len(kept) for kept in heads})
+    counts = sorted(set(map(len, heads)))
     if len(counts) > 1:
         raise ConfigurationError(
             f"heads lists {counts[0]} heads for one layer and {counts[-1]} for another: each layer keeps as many"

@@ -72,12 +72,12 @@ def _filled(model: LinformerPreTrainedModel, tensors: dict[str, Tensor]) -> Linf
         missing, unknown = model.load_state_dict(tensors, strict=False)
     except RuntimeError as error:
         raise ConversionError(f"the source's weights do not fit its configuration: {error}") from error
-    missing = [name for name in missing if not (name == TIED and model.config.tie_word_embeddings)]
-    unknown = [name for name in unknown if not name.startswith(UNUSED)]
-    if missing or unknown:
+    tied = {TIED} if model.config.tie_word_embeddings else set()
+    lacking, besides = sorted({*missing} - tied), [name for name in unknown if not name.startswith(UNUSED)]
+    if lacking or besides:
         raise ConversionError(
-            f"the source's checkpoint does not fit its configuration: it lacks {', '.join(missing) or 'nothing'}, and "
-            f"holds {', '.join(unknown) or 'nothing'} besides"
+            f"the source's checkpoint does not fit its configuration: it lacks {', '.join(lacking) or 'nothing'}, and "
+            f"holds {', '.join(besides) or 'nothing'} besides"
         )
     return model
 

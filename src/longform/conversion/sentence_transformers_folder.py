@@ -80,6 +80,24 @@ def read_sentence_folder(folder: Path) -> SentenceFolder | None:
     """
     if not (folder / MODULES_FILE).is_file():
         return None
+    modules = _modules(folder)
+    files: dict[str, bytes] = {}
+    for module in modules[1:]:
+        files |= _module_files(folder, _inside(folder, module))
+    encoder = _inside(folder, modules[0])
+    settings = read_json(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
+    if not isinstance(settings, dict):
+        raise ConversionError(f"{folder / SETTINGS_FILE} does not hold an object")
+    options = _encoder_options(folder / encoder)
+    task = options.get("transformer_task", ENCODERS[kind_of(modules[0])])
+    if task not in TASKS:
+        raise ConversionError(
+            f"the encoder of the sentence-transformers folder {folder} is for {task!r}; supported: {', '.join(TASKS)}"
+        )
+    return SentenceFolder(modules, encoder, options, settings, files, TASKS[task])
+
+
+def _modules(folder: Path) -> list[dict[str, Any]]:
     modules = read_json(folder / MODULES_FILE)
     if not isinstance(modules, list) or not modules or not all(isinstance(m, dict) for m in modules):
         raise ConversionError(f"{folder / MODULES_FILE} does not list modules")
@@ -90,20 +108,7 @@ def read_sentence_folder(folder: Path) -> SentenceFolder | None:
             f"{' or '.join(ENCODERS)}, then any of {', '.join(KEPT)}. Of a Router, save the modules of one route as a "
             "model of their own (SentenceTransformer(modules=[...]).save_pretrained), and convert that"
         )
-    files: dict[str, bytes] = {}
-    for module in modules[1:]:
-        files |= _module_files(folder, _inside(folder, module))
-    encoder = _inside(folder, modules[0])
-    settings = read_json(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
-    if not isinstance(settings, dict):
-        raise ConversionError(f"{folder / SETTINGS_FILE} does not hold an object")
-    options = _encoder_options(folder / encoder)
-    task = options.get("transformer_task", ENCODERS[kinds[0]])
-    if task not in TASKS:
-        raise ConversionError(
-            f"the encoder of the sentence-transformers folder {folder} is for {task!r}; supported: {', '.join(TASKS)}"
-        )
-    return SentenceFolder(modules, encoder, options, settings, files, TASKS[task])
+    return modules
 
 
 def _lengthened(options: dict[str, Any], max_length: int) -> dict[str, Any]:

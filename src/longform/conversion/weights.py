@@ -221,7 +221,7 @@ def _new_tensors(
         reason = next((OWN_PARTS[part] for part in OWN_PARTS if part in name), None)
         if reason is not None:
             new.append(NewTensor(name, shape, reason))
-        elif zeros and name.endswith(zeros):
+        elif name.endswith(zeros):
             new.append(NewTensor(name, shape, "zero: the source has no such bias"))
         elif new_head and name.startswith(HEAD_PARTS):
             new.append(NewTensor(name, shape, "new head, not trained yet"))

@@ -169,9 +169,15 @@ def flush_folder(folder: Path) -> None:
 
 
 def flush_files(folder: Path) -> None:
-    """Put every file of ``folder``, at any depth, on the disk."""
+    """Put every file of ``folder``, at any depth, on the disk, readable for all who may read ``folder`` itself.
+
+    safetensors writes files that their owner alone may read, whatever the umask.
+    """
+    readers = folder.stat().st_mode & 0o444
     for path in folder.rglob("*"):
         if path.is_file():
+            if readers & ~(mode := path.stat().st_mode):
+                path.chmod(mode | readers)
             _flush(path)
 
 

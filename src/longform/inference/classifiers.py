@@ -1,7 +1,7 @@
 """Sequence classifiers run over texts. Axes: B texts of a batch, N texts, L labels."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -20,9 +20,10 @@ from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextMod
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
+TYPES: dict[str | None, Any] = {"int": int, "float": float, "bool": {"True": True, "False": False}.__getitem__}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Classifier(TextModel):
     """A sequence classifier (or regressor) for use, with its tokenizer: the numbers of a text are logits (L).
 
@@ -93,13 +94,56 @@ class Classifier(TextModel):
         return [name if times[name] == 1 else f"{name} ({place})" for place, name in enumerate(names)]
 
     @property
+    def classes_(self) -> list[Any]:
+        """``labels`` in the type that they had in training, as scikit-learn calls them."""
+        try:
+            return list(map(TYPES.get(self.fine_tuning.label_type, str), self.labels))
+        except (KeyError, ValueError):  # renamed in the folder
+            return self.labels
+
+    @property
     def label2id(self) -> dict[str, int]:
         """Places of the labels among the logits."""
         return {label: place for place, label in enumerate(self.labels)}
 
-    def logits(self, texts: Any, *, progress: bool = False, **options: Any) -> np.ndarray:
-        """Logits float32 (N, L) of ``texts``, (L,) of one string; ``options`` are those of ``collect``."""
-        return self.values(texts, progress=progress, **options)
+    def logits(
+        self, texts: Any, *, text_field: str | None = None, pair_field: str | None = None, **options: Any
+    ) -> np.ndarray:
+        """Logits float32 (N, L) of ``texts``, (L,) of one string; ``options`` and fields as in ``predict``."""
+        fields = self.fine_tuning.fields(self.model.name_or_path, text_field=text_field, pair_field=pair_field)
+        return self.values(texts, **fields, **options)
+
+    def predict_proba(self, texts: Any, **options: Any) -> np.ndarray:
+        """Probabilities float64 (N, L) in the order of ``classes_``, (L,) of one string; ``options`` as in ``predict``.
+
+        Raises ConfigurationError for a regression, and the errors of ``predict``.
+        """
+        if self.problem_type == REGRESSION:
+            raise ConfigurationError("a regression has no probabilities: predict gives its values")
+        return self._probabilities(self.logits(texts, **options))
+
+    def __call__(self, texts: Any, *, top_k: int | None = 1, **options: Any) -> list[Any]:
+        """``label`` and ``score`` of each text as transformers' text-classification pipeline gives them.
+
+        ``top_k``: as many of the best labels in a list for each text (None: all); of 1 the best alone. Of a regression
+        the scores are its values; ``options`` and errors as in ``predict``.
+        """
+        logits = self.logits(texts, **options)
+        scores = logits if self.problem_type == REGRESSION else self._probabilities(logits)
+        found = []
+        for row in np.atleast_2d(scores).tolist():
+            best = sorted(zip(row, self.classes_, strict=True), key=lambda each: -each[0])[:top_k]
+            found.append([{"label": label, "score": score} for score, label in best])
+        if top_k == 1:
+            return [best for (best,) in found]
+        return found[0] if logits.ndim == 1 else found
+
+    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
+        wide = logits.astype(np.float64)
+        if self.problem_type == MULTI_LABEL:
+            return np.exp(-np.logaddexp(0.0, -wide))  # sigmoid
+        exponentials = np.exp(wide - wide.max(axis=-1, keepdims=True))
+        return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
     def predict(
         self,
@@ -116,34 +160,36 @@ class Classifier(TextModel):
     ) -> dict[str, Any] | list[dict[str, Any]]:
         """Labels and scores of ``texts``, a dictionary each, in order; one dictionary of one string.
 
-        ``label``, ``score`` and ``scores`` (a probability for each label); of a multi-label model ``labels`` (those of
-        at least ``threshold``) and ``scores``; of a regression ``score``, or ``scores`` of several values.
+        ``label``, ``score`` and ``scores`` (a probability for each of ``classes_``); of a multi-label model ``labels``
+        (those of at least ``threshold``) and ``scores``; of a regression ``score``, or ``scores`` of several values.
 
         ``texts``: as in ``Encoder.encode``; a pair is a tuple, or of a table ``text_field`` and ``pair_field``. None
         of a field: as in fine-tuning. The other options are those of ``Encoder.encode``, and so are the errors.
         """
         check_threshold(threshold)
-        fields = self.fine_tuning.fields(self.model.name_or_path, text_field=text_field, pair_field=pair_field)
-        logits = self.values(
-            texts, **fields, strategy=strategy, overlap=overlap, on_long=on_long,
+        logits = self.logits(
+            texts, text_field=text_field, pair_field=pair_field, strategy=strategy, overlap=overlap, on_long=on_long,
             max_tokens_per_batch=max_tokens_per_batch, progress=progress,
         )  # fmt: skip
-        record = self.record_format(threshold)
+        record = self.record_format(threshold, self.classes_)
         return record(logits) if logits.ndim == 1 else [record(row) for row in logits]
 
-    def record_format(self, threshold: float) -> Callable[[np.ndarray], dict[str, Any]]:
-        """The function that makes a record of one text's logits: one label, several labels, or values."""
-        labels = [written(label) for label in self.labels]
+    def record_format(
+        self, threshold: float, classes: Sequence[Any] | None = None
+    ) -> Callable[[np.ndarray], dict[str, Any]]:
+        """The function that makes a record of one text's logits: one label, several labels, or values.
+
+        ``classes``: the labels; default: as files have them, text.
+        """
+        labels = list(map(written, self.labels)) if classes is None else classes
 
         def one_label(logits: np.ndarray) -> dict[str, Any]:
-            exponentials = np.exp(logits.astype(np.float64) - logits.max())  # softmax
-            scores = dict(zip(labels, (exponentials / exponentials.sum()).tolist(), strict=True))
+            scores = dict(zip(labels, self._probabilities(logits).tolist(), strict=True))
             best = labels[int(logits.argmax())]
             return {"label": best, "score": scores[best], "scores": scores}
 
         def multi_label(logits: np.ndarray) -> dict[str, Any]:
-            sigmoid = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
-            scores = dict(zip(labels, sigmoid.tolist(), strict=True))
+            scores = dict(zip(labels, self._probabilities(logits).tolist(), strict=True))
             return {"labels": [label for label, score in scores.items() if score >= threshold], "scores": scores}
 
         def regression(logits: np.ndarray) -> dict[str, Any]:

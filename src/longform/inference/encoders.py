@@ -3,7 +3,7 @@
 Axes: B texts in a batch, n tokens, D embedding size, N texts.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +14,7 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Normalizers
 from torch import Tensor
 from torch.nn.functional import normalize
+from tqdm import tqdm
 from transformers import AutoModel
 
 from longform.choices import POOLINGS
@@ -32,10 +33,11 @@ from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextMod
 from longform.inference.together import Said, Team
 
 KINDS = (*POOLINGS, "max")
+DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}  # their exponents
 QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")  # prompts, as sentence-transformers looks for them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Encoder(TextModel):
     """A text encoder for use: a model, its tokenizer, and what makes one vector of a text's hidden states.
 
@@ -108,6 +110,15 @@ class Encoder(TextModel):
     def features(self) -> int:
         """D."""
         return self.dimensions or self.whole
+
+    def get_embedding_dimension(self) -> int:
+        """D, as sentence-transformers calls it."""
+        return self.features
+
+    @property
+    def max_seq_length(self) -> int:
+        """``limit``, as sentence-transformers calls it: another is a ``max_length`` of ``from_pretrained``."""
+        return self.limit
 
     @property
     def whole(self) -> int:
@@ -210,8 +221,13 @@ class Encoder(TextModel):
         on_long: str = "truncate",
         max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
         progress: bool = False,
-    ) -> np.ndarray:
-        """Embeddings float32 (N, D) of ``texts``, in order; (D,) of one string.
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        normalize_embeddings: bool | None = None,
+        convert_to_tensor: bool = False,
+        convert_to_numpy: bool = True,
+    ) -> Any:
+        """Embeddings float32 (N, D) of ``texts``, in order, an array; (D,) of one string.
 
         ``texts``: a string, or strings in a list, an iterator, a column (Series, ``datasets``) or a table, whose column
         ``text_field`` holds them. They are sorted by length and batched some hundred at a time, and forgotten then.
@@ -219,25 +235,47 @@ class Encoder(TextModel):
         ``strategy``: "whole" (up to the model's limit) or "chunk-average" (the mean over chunks that share ``overlap``
         tokens). ``on_long``, of longer texts: "truncate" or "error". ``max_tokens_per_batch``: padding included.
 
+        The last five are those of sentence-transformers: ``batch_size``, texts at a time, besides the limit in tokens;
+        ``show_progress_bar`` as ``progress``; ``normalize_embeddings``, true where vectors are to have length 1 and the
+        folder's own modules do not see to it; ``convert_to_tensor``: a tensor on the model's device; neither that nor
+        ``convert_to_numpy``: a list of tensors.
+
         Raises DataError for what is no text, with its place, ConfigurationError for options that cannot be.
         """
+        normalise = normalize_embeddings or normalise
         encoder = self.changed(prompt_name=prompt_name, prompt=prompt, truncate_dim=truncate_dim, normalise=normalise)
-        return encoder.values(
+        found = encoder.values(
             texts, text_field=text_field, strategy=strategy, overlap=overlap, on_long=on_long,
-            max_tokens_per_batch=max_tokens_per_batch, progress=progress,
+            max_tokens_per_batch=max_tokens_per_batch, progress=show_progress_bar or progress,
+            **({} if batch_size is None else {"window": batch_size}),
         )  # fmt: skip
+        if convert_to_numpy and not convert_to_tensor:
+            return found
+        tensor = torch.from_numpy(found).to(self.model.device)
+        return tensor if convert_to_tensor or tensor.ndim == 1 else list(tensor)
 
-    def encode_query(self, texts: Any, **options: Any) -> np.ndarray:
+    def encode_query(self, texts: Any, **options: Any) -> Any:
         """``encode`` with the folder's prompt for queries, where it has one and ``options`` name no other."""
         return self.for_queries().encode(texts, **options)
 
-    def encode_document(self, texts: Any, **options: Any) -> np.ndarray:
+    def encode_document(self, texts: Any, **options: Any) -> Any:
         """``encode`` with the folder's prompt for documents, where it has one and ``options`` name no other."""
         return self.for_documents().encode(texts, **options)
+
+    def similarity(self, one: Any, other: Any) -> Tensor:
+        """How alike vectors (N, D), or (D,), and (M, D) are, (N, M): by the cosine, or as the folder says.
+
+        It may say "dot", or "euclidean" or "manhattan", where it is the distance times -1.
+        """
+        kind, x, y = self.folder.similarity, _rows(one), _rows(other)
+        if kind in DISTANCES:
+            return -torch.cdist(x, y, p=DISTANCES[kind])
+        return x @ y.T if kind == "dot" else normalize(x, dim=-1) @ normalize(y, dim=-1).T
 
     def encode_chunks(
         self, texts: Any, *, text_field: str = "text", chunk_tokens: int = 256, overlap: int = 0,
         boundaries: str | Sequence[Spans] = "tokens", max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
+        progress: bool = False,
     ) -> ChunkVectors | Iterator[ChunkVectors]:  # fmt: skip
         """The chunks of ``texts`` (as in ``encode``), each text read as a whole; of several texts streamed, in order.
 
@@ -250,7 +288,10 @@ class Encoder(TextModel):
             self, usable_texts(texts, text_field=text_field), chunk_tokens=chunk_tokens, overlap=overlap,
             boundaries=boundaries, max_tokens_per_batch=max_tokens_per_batch,
         )  # fmt: skip
-        return next(found) if is_one(texts) else found
+        if is_one(texts):
+            return next(found)
+        total = len(texts) if isinstance(texts, Sized) else None
+        return iter(tqdm(found, total=total, desc=self.verb, unit="text", disable=not progress))
 
     def changed(
         self, *, prompt_name: str | None = None, prompt: str | None = None, truncate_dim: int | None = None,
@@ -265,6 +306,11 @@ class Encoder(TextModel):
         if normalise is not None:
             new |= {"normalise": normalise, "renormalise": normalise}
         return replace(self, **new)
+
+
+def _rows(vectors: Any) -> Tensor:
+    found = torch.stack([*map(torch.as_tensor, vectors)]) if isinstance(vectors, list) else torch.as_tensor(vectors)
+    return torch.atleast_2d(found.float())
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -7,17 +7,20 @@ from typing import Any, NamedTuple
 from transformers.configuration_utils import PreTrainedConfig
 
 FIELD = "fine_tuning"  # of the config
-KINDS = {"max_length": int, "pairs": bool} | dict.fromkeys(("task", "text_field", "label_field", "pair_field"), str)
+TEXTS = ("task", "label_type", "text_field", "label_field", "pair_field")
+KINDS = {"max_length": int, "pairs": bool} | dict.fromkeys(TEXTS, str)
 USUAL = {"text_field": "text", "label_field": "label", "pair_field": None}
 
 
 class FineTuning(NamedTuple):
     """``max_length``: tokens at which texts were cut; ``pairs``: texts came in pairs; fields: None for texts in memory.
 
-    ``task``: "single-label", "multi-label" or "regression". All None: nothing is known.
+    ``task``: "single-label", "multi-label" or "regression"; ``label_type``: that of its labels in Python, "str", "int",
+    "float" or "bool". All None: nothing is known.
     """
 
     task: str | None = None
+    label_type: str | None = None
     max_length: int | None = None
     pairs: bool | None = None
     text_field: str | None = None

@@ -87,13 +87,18 @@ def most_characters(settings: InferenceSettings, tokens: int) -> int | None:
     return max(READ_AT_LEAST, CHARACTERS_A_TOKEN * tokens)
 
 
-def prepare_prediction(model: str | Path, settings: InferenceSettings, threshold: float) -> Prepared:
-    """A classifier, loaded; raises what ``Classifier.from_pretrained`` does."""
+def prepare_prediction(
+    model: str | Path, settings: InferenceSettings, threshold: float, *, in_memory: bool = False
+) -> Prepared:
+    """A classifier, loaded; raises what ``Classifier.from_pretrained`` does.
+
+    ``in_memory``: labels have the type that they had in training; in files they are text.
+    """
     classifier = Classifier.from_pretrained(model, **chosen(settings, *LOADING))
     fields = classifier.fine_tuning.fields(model, **chosen(settings, "text_field", "pair_field"))
     settings = replace(settings, **fields)
     about = {"command": "predict", "threshold": threshold}
-    formatted = classifier.record_format(threshold)
+    formatted = classifier.record_format(threshold, classifier.classes_ if in_memory else None)
     return Prepared(_of_documents(classifier, settings), formatted, classifier.limit, settings, about)
 
 

@@ -71,7 +71,8 @@ def predict(
         return run_parts(partial(prepare_prediction, settings=settings, threshold=threshold), model, source, output,
                          settings)  # fmt: skip
     with _place(output, model, source, settings) as place:
-        return _run(prepare_prediction(model, settings, threshold), model, source, place)
+        prepared = prepare_prediction(model, settings, threshold, in_memory=output is None)
+        return _run(prepared, model, source, place)
 
 
 def embed(

@@ -43,7 +43,7 @@ class SentenceModules(NamedTuple):
     ``modules``: those between the encoder and a ``Normalize`` at the end, for which ``normalise`` stands; none where
     they are a ``pooling`` that ``Encoder`` has. ``dimensions``: D that they give. ``encoder``: the encoder's own
     folder, where it is not the folder itself. ``prompts`` by name, ``prompt``: the default one's name. ``max_length``:
-    tokens that are taken of a text.
+    tokens that are taken of a text. ``similarity``: how its vectors are compared, in sentence-transformers' words.
     """
 
     modules: Sequence[nn.Module] = ()
@@ -56,6 +56,7 @@ class SentenceModules(NamedTuple):
     truncate_dim: int | None = None
     max_length: int | None = None
     lower_case: bool = False
+    similarity: str = "cosine"
 
     def to(self, device: torch.device) -> "SentenceModules":
         """Itself, its modules on a device and in eval mode."""
@@ -129,6 +130,7 @@ def sentence_modules(source: str | Path) -> SentenceModules:
         modules=modules, pooling=pooling, normalise=ends_unit, dimensions=_dimensions(modules),
         encoder=_encoder(source, listed), prompts=prompts, prompt=default, truncate_dim=settings.get("truncate_dim"),
         max_length=_most_tokens(options), lower_case=bool(options.get("do_lower_case")),
+        similarity=settings.get("similarity_fn_name") or "cosine",
     )  # fmt: skip
 
 

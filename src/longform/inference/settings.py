@@ -8,10 +8,11 @@ from longform.choices import ENGINES, ON_ERROR, VECTOR_DTYPES
 from longform.errors import ConfigurationError
 from longform.inference.kept_fields import kept_names
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS
+from longform.runs.settings import Settings
 
 
 @dataclass(frozen=True)
-class InferenceSettings:
+class InferenceSettings(Settings):
     """How documents are read and a model is run; the same for prediction and embedding.
 
     Lengths are in tokens. ``strategy``: "whole" (up to ``max_length``; None: the model's limit) or "chunk-average" (the

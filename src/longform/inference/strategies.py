@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -136,7 +137,7 @@ class Collected(NamedTuple):
     truncated: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextModel(ABC):
     """A model that gives F numbers for a text, and its tokenizer. ``limit``: tokens that it takes at most."""
 
@@ -144,6 +145,19 @@ class TextModel(ABC):
     tokenizer: Any
     limit: int
     verb: ClassVar[str]  # what running it is called, beside the progress bar
+
+    def __new__(cls, model: Any = None, *values: Any, **options: Any) -> Self:
+        """Refuse a name, which ``from_pretrained`` takes, with a ConfigurationError."""
+        if isinstance(model, str | Path):
+            raise ConfigurationError(
+                f'{cls.__name__}("{model}"): what a folder or hub name holds is loaded by '
+                f'{cls.__name__}.from_pretrained("{model}")'
+            )
+        return super().__new__(cls)
+
+    def __repr__(self) -> str:
+        name, limit = self.model.name_or_path, f"{self.limit:,}"
+        return f'{type(self).__name__}("{name}": {self.features} values for up to {limit} tokens, {self.model.device})'
 
     @property
     @abstractmethod

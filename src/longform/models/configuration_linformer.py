@@ -1,11 +1,11 @@
 """The configuration of a Linformer (a Hugging Face config), checked when it is made."""
 
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from huggingface_hub.dataclasses import strict
+from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.choices import LAYER_TYPES, NORMS, POOLINGS, PREDICTION_HEADS
@@ -23,6 +23,7 @@ from longform.layers.geometry import (
     in_model_words,
     layer_slots,
 )
+from longform.models.auto_classes import AUTO_MAP, write_code
 
 LEAST = {
     "vocab_size": 1, "hidden_size": 1, "num_hidden_layers": 0, "num_attention_heads": 1, "intermediate_size": 1,
@@ -131,11 +132,6 @@ class LinformerConfig(PreTrainedConfig):
     prediction_head: str = "bert"
     use_pooler: bool = True
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Before there is any configuration, the Auto classes learn of the models (longform.models.auto_hook)."""
-        import_module("longform.models.registration").register_models()  # by its name: the models import this module
-        return super().__new__(cls)
-
     def __post_init__(self, **kwargs: Any) -> None:
         """Check at once, so that a mistake is a ConfigurationError and not a wrapped one."""
         super().__post_init__(**kwargs)
@@ -146,10 +142,9 @@ class LinformerConfig(PreTrainedConfig):
         """Nothing: after it, transformers would copy this module into each folder that is saved."""
 
     def save_pretrained(self, save_directory: str | PathLike[str], push_to_hub: bool = False, **kwargs: Any) -> None:
-        """Hugging Face's save_pretrained; with it longform.models.remote_code's files, for programs without us."""
-        remote_code = import_module("longform.models.remote_code")  # by its name, as above
-        self.auto_map = remote_code.auto_map()
-        remote_code.write_code(Path(save_directory))
+        """Hugging Face's save_pretrained; beside it longform.models.auto_classes' code, for programs without us."""
+        self.auto_map = dict(AUTO_MAP)
+        write_code(Path(save_directory))
         super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
 
     def validate_architecture(self) -> None:
@@ -160,8 +155,6 @@ class LinformerConfig(PreTrainedConfig):
             raise ConfigurationError(in_model_words(str(error))) from None
 
     def _check(self) -> None:
-        from transformers.activations import ACT2FN  # not above: a second for whoever imports AutoConfig
-
         self._check_numbers()
         check_choice("hidden_act", self.hidden_act, tuple(ACT2FN))
         check_choice("position_init", self.position_init, INITIALISATIONS)

@@ -3,6 +3,8 @@
 Axes: B batch, n tokens, h heads.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -29,14 +31,7 @@ def effective_maps(model: LinformerPreTrainedModel, **inputs: Tensor) -> tuple[T
     if mask is not None and order is not None:
         mask = moved(mask, order.there)
         inputs = {name: moved(x, order.there) for name, x in inputs.items()}
-    training = [part for part in base.modules() if part.training]
-    base.eval()
-    try:
-        out = base(**inputs, output_attentions=True, output_hidden_states=True, return_dict=True)
-    finally:
-        for part in training:
-            part.training = True
-    maps = []
+    out, maps = _without_dropout(base, inputs), []
     for layer, weights, hidden in zip(base.encoder.layers, out.attentions, out.hidden_states[:-1], strict=True):
         attention = layer.attention
         assert isinstance(attention, LinformerAttention | LocalAttention)
@@ -44,6 +39,16 @@ def effective_maps(model: LinformerPreTrainedModel, **inputs: Tensor) -> tuple[T
         implied = implied_map(attention, weights, source, mask, shared_projection=base.encoder.shared_projection)
         maps.append(implied if order is None else _in_places(implied, order))
     return tuple(maps)
+
+
+def _without_dropout(base: LinformerModel, inputs: dict[str, Tensor]) -> Any:
+    training = [part for part in base.modules() if part.training]
+    base.eval()
+    try:
+        return base(**inputs, output_attentions=True, output_hidden_states=True, return_dict=True)
+    finally:
+        for part in training:
+            part.training = True
 
 
 def _in_places(implied: Tensor, order: TextFirst) -> Tensor:

@@ -204,7 +204,7 @@ class LinformerPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoModel") -> None:
-        """Nothing, as for LinformerConfig: a folder's code is written by longform.models.remote_code."""
+        """Nothing, as for LinformerConfig: a folder's code is written by longform.models.auto_classes."""
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

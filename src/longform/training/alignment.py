@@ -6,7 +6,7 @@ that they had.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,7 @@ def align(
     output: str | Path | None = None,
     restart: bool = False,
     progress: bool = True,
+    **options: Any,
 ) -> AlignmentResult:
     """Train ``model`` to find documents by their queries.
 
@@ -78,13 +79,13 @@ def align(
     that are to keep their vectors, in a file or in memory (field ``text_field``); default: sentences of the documents.
     ``before``: folder or hub name of the encoder whose vectors they keep; default: ``model``'s own. ``output``: folder
     for checkpoints, records and the finished model; called again with it, an interrupted run goes on from its newest
-    checkpoint, to the same weights (``restart``: anew).
+    checkpoint, to the same weights (``restart``: anew). ``options``: fields of the settings by name.
 
     Raises ConfigurationError (settings, another run in the folder), DataError (pairs), CheckpointError,
     MissingDependencyError (sentence-transformers).
     """
     began = time.perf_counter()
-    settings = settings or AlignmentSettings()
+    settings = replace(settings or AlignmentSettings(), **options)
     process = Processes(current_process(settings.device))
     require("sentence_transformers", extra="embed")
     from longform.training.alignment_job import AlignmentJob, document_limit

@@ -6,6 +6,7 @@ from typing import Any
 
 from longform.choices import DTYPES, PAIR_KINDS, SCHEDULES, STRATEGIES, did_you_mean
 from longform.errors import ConfigurationError
+from longform.runs.settings import Settings
 from longform.training.settings import check_between, check_choices, check_least, check_positive, check_training, one_of
 
 DEFAULT_STEPS = 200
@@ -66,7 +67,7 @@ class AlignmentSource:
 
 
 @dataclass(frozen=True)
-class AlignmentSettings:
+class AlignmentSettings(Settings):
     """How an encoder learns that a query's vector is near its document's, and far from other documents'.
 
     Args:

@@ -6,7 +6,7 @@ mean-pooled last states, plus the divergence of the predictions at masked tokens
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,7 @@ def distill(
     output: str | Path | None = None,
     restart: bool = False,
     progress: bool = True,
+    **options: Any,
 ) -> DistillationResult:
     """Teach ``student`` to behave as ``teacher`` on ``documents``.
 
@@ -91,12 +92,13 @@ def distill(
     ``settings.heldout_documents``, which are then not trained on.
     ``output``: folder for checkpoints, records and the finished student. Called again with the same folder and
     settings, an interrupted run goes on from its newest checkpoint, to the same weights (``restart``: anew).
+    ``options``: fields of the settings by name, such as ``max_steps``.
 
     Raises ConfigurationError (settings, layers that do not correspond, another run in the folder), DataError (no
     text), CheckpointError (a damaged checkpoint, a full disk).
     """
     began = time.perf_counter()
-    settings = settings or DistillationSettings()
+    settings = replace(settings or DistillationSettings(), **options)
     process = processes_of(settings)
     documents = corpus_of(documents, text_field)
     heldout = None if heldout is None else corpus_of(heldout, text_field)

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,7 @@ def finetune(
     output: str | Path | None = None,
     restart: bool = False,
     progress: bool = True,
+    **options: Any,
 ) -> FinetuningResult:
     """Train ``model`` on labelled texts, measure it on a validation part, keep the best.
 
@@ -88,13 +89,13 @@ def finetune(
     columns in a tuple: (texts, labels), of pairs (texts, labels, second texts). Without a validation
     part ``settings.validation_fraction`` of the texts is held out. ``output``: folder for checkpoints,
     records, pictures and the finished model; called again with it, an interrupted run goes on from its newest
-    checkpoint, to the same weights (``restart``: anew). The config remembers length, task and fields, which
-    prediction and evaluation then take up.
+    checkpoint, to the same weights (``restart``: anew). ``options``: fields of the settings by name (``epochs=1``).
+    The config remembers length, task, fields and the type of the labels, which prediction and evaluation then take up.
 
     Raises DataError (labels), ConfigurationError (settings, another run in the folder), CheckpointError.
     """
     began = time.perf_counter()
-    settings = settings or FinetuningSettings()
+    settings = replace(settings or FinetuningSettings(), **options)
     process = processes_of(settings)
     with place_of_run(output, (model, train, validation), process) as folder:
         fields: Any = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
@@ -113,7 +114,7 @@ def finetune(
         known = {} if isinstance(train, tuple) else fields
         if progress and process.is_main_process:
             print(job.understood(), file=sys.stderr)
-        how = FineTuning(scheme.task, job.max_length, taught.pairs is not None, **known)
+        how = FineTuning(scheme.task, scheme.label_type, job.max_length, taught.pairs is not None, **known)
         _remember(opened.model.config, how, activation)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
     end = run.records.last("end") or {}

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Sequence
+from itertools import chain
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,10 +37,14 @@ class Examples(NamedTuple):
 
 
 class LabelScheme(NamedTuple):
-    """``task``: "single-label", "multi-label" or "regression"; ``names``: of the labels, in the order of the logits."""
+    """``task``: "single-label", "multi-label" or "regression"; ``names``: of the labels, in the order of the logits.
+
+    ``label_type``: what the labels were in Python, "str" where they were of several types.
+    """
 
     task: str
     names: list[str]
+    label_type: str = "str"
 
     def described(self, targets: Sequence[Any]) -> str:
         """In words: "2 classes: neg, pos"; ``targets``: what ``encode`` made of the labels."""
@@ -175,13 +180,19 @@ def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
         names = sorted({name for label in labels for name in _names(label)}, key=_order)
         if not names:
             raise DataError("no training text has any label")
-        return LabelScheme(task, names)
+        return LabelScheme(task, names, _type([*chain.from_iterable(filter(is_list, labels))]))
     if any(is_list(label) for label in labels):
         raise DataError('task="single-label", but some labels are lists: use task="multi-label"')
     names = sorted({str(label) for label in labels}, key=_order)
     if len(names) < 2:
         raise DataError(f'all training texts have the label "{names[0]}": a classifier needs two classes or more')
-    return LabelScheme(task, names)
+    return LabelScheme(task, names, _type(labels))
+
+
+def _type(labels: Sequence[Any]) -> str:
+    """The one type of Python's that all labels have, or a package has of its own ("uint8"); else "str"."""
+    kinds = {type(label).__name__.removeprefix("u").rstrip("_0123456789") for label in labels}
+    return kinds.pop() if len(kinds) == 1 and kinds <= {"int", "float", "bool"} else "str"
 
 
 def _order(name: str) -> tuple[bool, float, str]:

@@ -4,7 +4,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,7 @@ def pretrain(
     start: str | Path | None = None,
     restart: bool = False,
     progress: bool = True,
+    **options: Any,
 ) -> PretrainingResult:
     """Train a new masked-language model on ``corpus``, or go on with one (``start``).
 
@@ -90,6 +91,7 @@ def pretrain(
     ``cache``: folder for trained tokenizers and token files, which several runs may share; default: inside ``output``
     while the run lasts. ``output``: folder for checkpoints, records, the finished model, its card and report; called
     again with it, an interrupted run goes on from its newest checkpoint, to the same weights (``restart``: anew).
+    ``options``: fields of the settings by name.
     ``start``: folder of an earlier pre-training whose weights it begins with, in place of new ones. ``config`` and
     ``tokenizer`` are its own by default; another ``config`` may have other attention, k and n: what both models have is
     copied, positions of a longer one are tiled, and projections that the earlier one lacks begin as in a new model.
@@ -100,7 +102,7 @@ def pretrain(
     step or too small for the vocabulary), CheckpointError, MissingDependencyError.
     """
     began = time.perf_counter()
-    settings = settings or PretrainingSettings()
+    settings = replace(settings or PretrainingSettings(), **options)
     require("matplotlib", extra="train")  # now rather than when the learning curve is drawn
     process = processes_of(settings)
     texts, held = corpus_of(corpus, text_field), None if validation is None else corpus_of(validation, text_field)

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 from longform.choices import DTYPES, PACKINGS
 from longform.errors import ConfigurationError
+from longform.runs.settings import Settings
 from longform.training.settings import check_between, check_least, check_positive, check_training, one_of
 
 SCHEDULES = ("linear", "polynomial", "cosine", "constant")
 
 
 @dataclass(frozen=True)
-class PretrainingSettings:
+class PretrainingSettings(Settings):
     """How a masked-language model learns from scratch; the defaults are RoBERTa's recipe.
 
     Args:

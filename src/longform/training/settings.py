@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from longform.choices import DTYPES, POOLINGS, SCHEDULES, did_you_mean
 from longform.errors import ConfigurationError
+from longform.runs.settings import Settings
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +71,7 @@ def check_training(settings: Any) -> None:
 
 
 @dataclass(frozen=True)
-class DistillationSettings:
+class DistillationSettings(Settings):
     """How a student learns from its teacher.
 
     Args:
@@ -176,7 +177,7 @@ def fitted(settings: DistillationSettings, limit: int) -> DistillationSettings:
 
 
 @dataclass(frozen=True)
-class FinetuningSettings:
+class FinetuningSettings(Settings):
     """How an encoder learns a task from labelled texts.
 
     Args:

@@ -1,0 +1,51 @@
+"""The tables in which transformers and PEFT look up a model type, with an entry for ours as soon as they are imported.
+
+``import longform`` imports neither: transformers' table alone needs torch, and half of torch's time again. Neither has
+entry points for models, so that only an import hook can tell when a table is there. The entry is of the kind that
+transformers has for its own models: a module and a name in it, looked up when a folder asks for it.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+
+def _enter_configuration(table: Any) -> None:
+    table.CONFIG_MAPPING._mapping["linformer"] = "LinformerConfig"
+    table.CONFIG_MAPPING._modules["linformer"] = sys.modules["longform"]
+
+
+def _enter_adapted_layers(table: Any) -> None:
+    table.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING["linformer"] = ["query", "value"]  # as for BERT
+
+
+TABLES: dict[str, Callable[[ModuleType], None]] = {
+    "transformers.models.auto.configuration_auto": _enter_configuration,
+    "peft.utils.constants": _enter_adapted_layers,
+}
+
+
+class _TableFinder:
+    """Finds the modules of TABLES as Python does, and has the entry made once they have run."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name in TABLES else None
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_enter(module: ModuleType) -> None:
+                execute(module)
+                TABLES[name](module)
+
+            spec.loader.exec_module = execute_and_enter
+        return spec
+
+
+def enter_late() -> None:
+    """Enter now in the tables that are imported already, and in the others when they will be."""
+    sys.meta_path.insert(0, _TableFinder())
+    for name in TABLES.keys() & sys.modules.keys():
+        TABLES[name](import_module(name))  # waits where another thread is about to import it
