@@ -1,4 +1,4 @@
-"""The table of long classification: each model over several splits, and the difference split by split."""
+"""The table of long classification: each model over several splits, and how much better Longform is, split by split."""
 
 from collections.abc import Sequence
 from statistics import fmean, stdev
@@ -16,7 +16,7 @@ HEADS = [
 
 
 def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
-    """Mean ± standard deviation; the last line of each kind is Longform less the original, paired by split."""
+    """Mean ± standard deviation; the last line of each kind is what Longform is better by, paired by split."""
     body = []
     found: dict[tuple[str, str, str], dict[str, dict[int, Any]]] = {}
     for row in rows:
@@ -35,7 +35,7 @@ def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
             body.append([*kind, name, f"{settings['max_length']:,}", *texts, str(len(common)), *values])
         pairs = [[models[name][split]["metrics"] for name in MODELS] for split in common]
         gains = [spread([100 * (long[metric] - short[metric]) for long, short in pairs], "+") for metric in METRICS]
-        body.append([*kind, "difference", "", "", "", str(len(common)), *gains])
+        body.append([*kind, "Longform is better by", "", "", "", str(len(common)), *gains])
     return HEADS, body
 
 

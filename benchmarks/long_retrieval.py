@@ -6,6 +6,7 @@ The sets: QMSum's questions of its validation part to 35 meetings; in LongEmbed'
 validation as queries to all 197 meetings; scisummnet's summaries to the last 200 papers; SciFact's claims to abstracts.
 ``--converted`` adds Longforms as they are converted, under the names of ``longform benchmark --preset documents``;
 ``--score best-chunk`` ranks a document by its best passage of 256 tokens (the sets' names in the records say so).
+Every contender reads all that it has positions for; ``--chunked-length`` for those that were aligned on shorter chunks.
 Each (set, contender) appends a record to benchmarks/records/long_retrieval.jsonl, and is not measured again.
 """
 
@@ -77,12 +78,12 @@ def contenders(options: argparse.Namespace, folder: Path) -> dict[str, Callable[
 
     for name, strategy in ORIGINAL.items() if options.baselines else ():
         name = name.replace(CHUNKED["document"], CHUNKED[options.score])
-        found[name] = lambda name=name, strategy=strategy: Contender(name, options.original, strategy, 512)
+        found[name] = lambda name=name, strategy=strategy: Contender(name, options.original, strategy)
     for name in options.converted:
         found[name] = lambda name=name: converted(name)
     for place in options.chunked:
         name = f"{Path(place).name}, {CHUNKED[options.score]}"
-        found[name] = lambda name=name, place=place: Contender(name, place, "chunk-average", None)
+        found[name] = lambda name=name, place=place: Contender(name, place, "chunk-average", options.chunked_length)
     for place in options.longform:
         found[Path(place).name] = lambda place=place: Contender(Path(place).name, place, "whole", None)
     return found
@@ -94,7 +95,8 @@ def measure(name: str, contender: Contender, data: Tables, options: argparse.Nam
     rows = compare_retrieval([contender], *data, how, bm25=True, score=options.score)
     there = measured(options.records)
     for row in rows:
-        settings = {"data": name, "contender": row["name"], "queries": len(data[0]), "documents": len(data[1])}
+        settings = {"data": name, "contender": row["name"], "queries": len(data[0]), "documents": len(data[1]),
+                    "reads": row["reads"]}  # fmt: skip
         if (name, row["name"]) in there:
             continue
         metrics = {
@@ -117,6 +119,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of the parquet files")
     parser.add_argument("--longform", nargs="*", default=[], help="folders of Longforms; their names are the records'")
     parser.add_argument("--chunked", nargs="*", default=[], help="folders of other encoders, run over chunks")
+    parser.add_argument(
+        "--chunked-length", type=int, default=None, help="tokens of their chunks, special ones included"
+    )
     parser.add_argument("--converted", nargs="*", choices=CONVERSIONS, default=[], help="converted from the original")
     parser.add_argument("--no-baselines", dest="baselines", action="store_false", help="without the original")
     parser.add_argument("--original", default=None, help="folder or hub name; all-MiniLM-L6-v2 of its package")

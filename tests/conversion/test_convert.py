@@ -69,6 +69,43 @@ def test_short_texts_get_the_sources_own_result(make_source, tmp_path, name, tas
         assert_close(actual[key], tensor, **EXACT)
 
 
+@pytest.mark.parametrize(
+    ("options", "exact"),
+    [
+        ({"attention_window": 4, "projected_length": 24}, 24),
+        ({"attention_window": 4, "projected_length": 24, "projection": "max"}, 24),
+        ({"attention_window": 4, "projected_length": 24, "memory_budget": 12}, 12),
+        ({"attention_window": 12, "projected_length": 16}, 24),
+        ({"attention_window": None, "projection": "mean", "projected_length": [12, 20], "sink_tokens": 4}, 12),
+        ({"attention_window": 12, "projection": "convolution", "projected_length": 28}, 24),
+    ],
+)
+def test_the_card_says_up_to_which_length_nothing_changes(make_source, options, exact):
+    source = make_source("Bert", max_position_embeddings=32)
+    made = longform.convert(source, max_length=96, **options)
+    said = re.search(r"Texts of up to (\d+) tokens get the source's own hidden states", card_of(made))
+    assert said is not None
+    assert int(said[1]) == exact
+    ids = torch.arange(7, 7 + 31)[None]
+    differences = []
+    for length in (exact, exact + 1):
+        with torch.no_grad():
+            here, there = (model(ids[:, :length]).last_hidden_state for model in (made.model, source))
+        differences.append(float((here - there).abs().max()))
+    assert differences[0] < 1e-5
+    assert differences[1] > 1e-5 or "memory_budget" in options  # which tokens in the window do not use up
+
+
+def test_the_card_promises_nothing_where_nothing_is_exact(make_source):
+    card = card_of(longform.convert(make_source("Bert"), max_length=96, projection="linear", projected_length=24))
+    assert "own hidden states" not in card
+    assert "Conversion trains nothing" in card
+
+
+def card_of(made):
+    return made.report.card(made.model.config.to_dict(), auto="AutoModel", loader=None)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_tokens_inside_a_text_have_the_sources_positions(make_source, name, masked):

@@ -71,7 +71,7 @@ def test_the_report_is_what_the_command_prints(
     ours = result.report.replace(f"{result.records[0]['seconds']:.4f}", "seconds")
     for line in (line for line in ours.splitlines() if "seconds" not in line):
         assert line in said
-    assert "longform, whole text: columns are predictions" in said
+    assert "longform: columns are predictions" in said
 
 
 def test_what_cannot_be_evaluated(longform_folder: Path) -> None:

@@ -55,7 +55,7 @@ def test_local_data_give_the_number_of_mteb_and_of_our_own(
     options: Any = {"longform": folder, "original": folder, "original_length": 5, "progress": False}
     found = longform.evaluate("mteb", files[0], documents=files[1], output=tmp_path / "python", **options)
     assert [(each["name"], each["mteb_task"]) for each in found.records] == [
-        ("longform, whole text", "LocalRetrieval"), ("original, cut", "LocalRetrieval")
+        ("longform", "LocalRetrieval"), ("original, cut", "LocalRetrieval")
     ]  # fmt: skip
     assert found.records[0]["score"] == rows[0]["score"] != found.records[1]["score"]
     assert (tmp_path / "python" / "original" / "LocalRetrieval.json").exists()

@@ -1,5 +1,6 @@
 """Chunks of a document are pooled from the states of its whole reading, and say exactly which characters they are."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from tiny_models import make_sentence_transformer, save_bert, save_longform
 from transformers import AutoModel
 
 from longform.errors import ConfigurationError, DataError, InputError
-from longform.inference.chunks import ChunkVectors, encode_chunks
+from longform.inference.chunks import ChunkVectors, chunk_outcomes, encode_chunks
 from longform.inference.encoders import Encoder
 
 TEXTS = ["", "the near text. it is far! ", "x", "good bad long short, " * 4, "a b c d e f g h i j k l m n"]
@@ -107,3 +108,15 @@ def test_layers_are_cut_like_states(tiny_tokenizer: Any, tmp_path: Path) -> None
     encoder = Encoder.from_pretrained(folder)
     (found,) = encode_chunks(encoder, TEXTS[3], chunk_tokens=5)
     assert np.isfinite(found.vectors).all()
+
+
+@pytest.mark.parametrize("prompt", ["", "good: "])
+def test_chunks_that_are_read_alone_lose_no_token(prompt: str, bert_folder: Path, tiny_tokenizer: Any) -> None:
+    encoder = replace(Encoder.from_pretrained(bert_folder), prompt=prompt)  # 32 tokens, two of them special
+    before, ids = (tiny_tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, LONG))
+    (found,) = chunk_outcomes(encoder, LONG, chunk_tokens=encoder.limit, alone=True)
+    size = encoder.limit - 2 - len(before)
+    assert found.tokens.tolist() == [len(ids[first : first + size]) for first in range(0, len(ids), size)]
+    start, end = tiny_tokenizer.cls_token_id, tiny_tokenizer.sep_token_id
+    for vector, first in zip(found.vectors, range(0, len(ids), size), strict=True):
+        _near(vector, _states(bert_folder, [start, *before, *ids[first : first + size], end]).mean(axis=0))

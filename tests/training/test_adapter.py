@@ -52,6 +52,10 @@ def test_a_new_conversion_with_the_adapter_is_the_trained_encoder(source: Path, 
     )
     assert np.abs(added.encode(TEXTS) - before.encode(TEXTS)).max() > 0.01
     assert any("adapter" in note for note in result.report.notes)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "The adapter `adapter`, which was trained for long texts, is part of the weights." in card
+    assert "Conversion trains nothing" not in card
+    assert "own hidden states" not in card
 
 
 def test_weights_of_tokens_are_learned_and_saved(aligned: Path) -> None:
@@ -83,7 +87,7 @@ def test_another_encoder_and_other_options_are_refused(source: Path, aligned: Pa
 
 
 def test_one_that_comes_with_longform_is_known_by_its_name(
-    source: Path, aligned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, aligned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(aligned / "adapter", tmp_path / "adapters" / "tiny-48")
     monkeypatch.setattr(adapter, "SHIPPED", tmp_path / "adapters")
@@ -100,6 +104,9 @@ def test_one_that_comes_with_longform_is_known_by_its_name(
     found = [json.loads(line)["embedding"] for line in Path("vectors.jsonl").read_text().splitlines()]
     np.testing.assert_allclose(found, trained, atol=1e-5)
     main(["convert", str(source), "out", "--adapter", "tiny-48"])
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said.startswith("next  longform embed out texts.jsonl --output vectors.jsonl, or longform align out ")
+    assert "distill" not in said  # which would take from it what the adapter has taught
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (made / "model.safetensors").read_bytes()
     made.rename("tiny-48")  # a folder that is called so comes first
     assert shipped.local_source("tiny-48") == "tiny-48"

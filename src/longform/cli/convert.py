@@ -153,6 +153,10 @@ def run(settings: Any) -> None:
     result.save_pretrained(output, overwrite=settings.restart)
     print(result.report.summary())
     print(f"  saved       {output} (every tensor's account: conversion_report.json)")
+    use = command("embed", output, "texts.jsonl", "--output", "vectors.jsonl")
+    aligning = command("align", output, "pairs.jsonl", "--output", f"{output}-aligned")
     healing = command("distill", output, settings.source, "texts.jsonl", "--output", f"{output}-healed")
-    print_next(f"{healing} (the original teaches it), or {command('embed', output, 'texts.jsonl')} --output "
-               "vectors.jsonl (as it is)")  # fmt: skip
+    if settings.adapter is None:
+        print_next(f"{healing} (the original teaches it), or {use} (as it is)")
+    else:  # the original would take from it what the adapter has taught
+        print_next(f"{use}, or {aligning} (pairs of your own teach it more)")

@@ -11,13 +11,15 @@ from longform.cli.arguments import add_restart, command_parser, one_of
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
-        "demo", "Search speeches for passages that were taken out of them, with a long encoder and with its original, "
-        "and write a report; or convert an encoder, distil it, and fine-tune it on licence texts. Minutes on 2 CPU "
-        "cores. Interrupted, it goes on when it is called again.",
+        "demo", "On texts that come with packages, a report for both tasks. find: each passage that was taken out of a "
+        "speech is to find it again, by the vectors of minilm-16k, of its original on as many tokens as that takes and "
+        "in chunks, and by a search for words (BM25). classify: all-MiniLM-L6-v2 is converted, healed and fine-tuned "
+        "on licence texts, beside the original that is fine-tuned alike. Minutes on 2 CPU cores. Interrupted, it goes "
+        "on when it is called again.",
     )  # fmt: skip
-    made.add_argument("--task", **one_of(DEMO_TASKS), default=DEMO_TASKS[0], help="find passages, or classify texts")
+    made.add_argument("--task", **one_of(DEMO_TASKS), default=DEMO_TASKS[0], help="find speeches, or classify licences")
     made.add_argument("--output", type=Path, default=Path("runs/demo"), help="folder for model, report and records")
-    made.add_argument("--seed", type=int, default=0, help="of the split, the order of texts, the head")
+    made.add_argument("--seed", type=int, default=0, help="of the passages (find); of split, order, head (classify)")
     add_restart(made, "what an earlier demo left in the folder")
     made.add_argument("--scale", type=str, default="full", help=argparse.SUPPRESS)
     return made

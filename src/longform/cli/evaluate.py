@@ -1,6 +1,6 @@
 """The command ``longform evaluate TASK``: scores of a Longform on whole texts, of its original on cut texts.
 
-The original is run twice: on texts cut at its limit, and on chunks of that length.
+The original is run twice: on texts cut where its positions end, and on chunks of that length.
 """
 
 import json
@@ -75,7 +75,7 @@ def _task_parser(task: str, description: str) -> Any:
         "--original", type=str | None, default=None, help="folder or hub name, run on cut texts and on chunks"
     )
     made.add_argument(
-        "--original-length", type=int | None, default=None, help="tokens of the original; null: its limit"
+        "--original-length", type=int | None, default=None, help="tokens of the original; null: all that fit"
     )
     made.add_argument("--overlap", type=int, default=0, help="tokens that neighbouring chunks share")
     made.add_argument("--output", type=str | None, default=None, help="jsonl file: the scores of each row of the table")

@@ -140,7 +140,8 @@ def convert(
     memory; the first 16 are read) need most, or a list per layer of their numbers from 0; None for all. The result is
     smaller and faster, and has to be healed.
 
-    A text within the window gives the source's own result, where all heads stay. Weights keep the source's dtype.
+    A text that the window reaches across, or without more tokens than there are slots of means or maxima, gives the
+    source's own result, where all heads stay. Weights keep the source's dtype.
     Raises ConversionError on a source that cannot be converted and ConfigurationError on options that do not go
     together.
     """

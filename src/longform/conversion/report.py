@@ -1,11 +1,14 @@
 """The report of a conversion: what became of every tensor of the source."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from longform.runs import model_card
 from longform.runs.page import Block, Code, Heading, facts_table
@@ -39,6 +42,7 @@ class ConversionReport:
     """The account of a conversion. Lengths are in tokens; ``parameters`` counts each shared tensor once.
 
     ``heads_left_out``: of each layer the source's heads, from 0, that the result lacks; None where it has all.
+    ``adapter``: the name of the one that is part of the weights.
     """
 
     source: str
@@ -55,6 +59,7 @@ class ConversionReport:
     new: list[NewTensor] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     heads_left_out: list[list[int]] | None = None
+    adapter: str | None = None
 
     def __str__(self) -> str:
         return self.summary()
@@ -93,14 +98,10 @@ class ConversionReport:
         ``auto``: the Auto class that loads it; ``loader``: the class of sentence-transformers that does, if any.
         """
         name = self.source if model_card.is_hub_name(self.source) else Path(self.source).name
-        window = config["attention_window"]
-        same = "" if window is None else f" Texts of up to {window:,} tokens get the source's own result."
-        if self.heads_left_out is not None:
-            same = f" {len(self.heads_left_out[0])} attention heads of each layer were left out."
         blocks: list[Block] = [
             f"`{name}`, converted with Longform: its weights, positions for {self.max_length:,} tokens instead of "
-            f"{self.source_length:,}, and attention that takes time linear in the length of a text.{same} "
-            "Conversion trains nothing: `longform distill` lets the original teach the result, which long texts need.",
+            f"{self.source_length:,}, and attention that takes time linear in the length of a text. "
+            f"{self._beside_the_source()}",
             Heading("Architecture"),
             facts_table(model_card.architecture(config)),
             Heading("Use"),
@@ -111,12 +112,40 @@ class ConversionReport:
         library = "transformers" if loader is None else "sentence-transformers"
         return model_card.model_card(f"{name}, {self.max_length:,} tokens", blocks, base=self.source, library=library)
 
+    def _beside_the_source(self) -> str:
+        """Sentences: what is the source's own result, and what was changed or trained."""
+        healing = (
+            "Conversion trains nothing: `longform distill` lets the original teach the result, which long texts need."
+        )
+        if self.adapter is not None:
+            own = f"The adapter `{self.adapter}`, which was trained for long texts, is part of the weights."
+        elif self.heads_left_out is not None:
+            own = f"{len(self.heads_left_out[0])} attention heads of each layer were left out. {healing}"
+        else:
+            exact = 0 if self.family == "Longform" else exact_tokens(self.options)
+            own = f"Texts of up to {exact:,} tokens get the source's own hidden states. {healing}" if exact else healing
+        return " ".join([own, *(f"{note[0].upper()}{note[1:]}." for note in self.notes if "vector" in note)])
+
     def _attention(self) -> str:
         given = self.options
         slots = f"projection {given['projection']}, projected_length {given['projected_length']}"
         if given["attention_window"] is None:
             return f"{slots}, sharing {given['projection_sharing']}"
         return f"{given['attention_window']} tokens on each side, {slots}, memory_budget {given['memory_budget']}"
+
+
+def exact_tokens(options: Mapping[str, Any]) -> int:
+    """The longest text, in tokens, that a conversion with these ``options`` changes nothing for; 0: there is none.
+
+    A text that a window reaches across on either side is attended to in full. So is one without more tokens than there
+    are slots, where these are means or maxima: each is a token then, of full weight while the budget has room for all.
+    """
+    window, budget = options["attention_window"], options["memory_budget"]
+    reached = 0 if window is None else 2 * window
+    if options["projection"] not in ("mean", "max"):
+        return reached
+    slots = np.ravel(options["projected_length"]).min()
+    return max(reached, int(min(slots, math.inf if budget is None else budget)))
 
 
 def _by_reason(tensors: Iterable[tuple[str, str]]) -> list[str]:

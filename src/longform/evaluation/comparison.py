@@ -1,11 +1,11 @@
-"""Models side by side on one data set: a Longform, its original cut at its limit, and that averaged over chunks.
+"""Models side by side on one data set: a Longform, its original cut where it ends, and that averaged over chunks.
 
 Retrieval is in ``longform.evaluation.retrieval_comparison``.
 """
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,13 @@ from longform.evaluation.masked_lm import mask_texts, masked_lm_scores
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, Classifier
 from longform.inference.encoders import Encoder
 from longform.inference.fine_tuning import FineTuning, of_source
-from longform.inference.loading import load_limited
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected
+from longform.inference.loading import load_limited, position_limit, token_limit
+from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected, TextModel
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A model and the way it takes long texts. ``max_length``: tokens, None for what the model takes."""
+    """A model and the way it takes long texts. ``max_length``: tokens, None for all that fit."""
 
     name: str
     model: str
@@ -57,7 +57,7 @@ def contenders(
     """The Longform on whole texts; the original cut, and in chunks. Raises ConfigurationError when both are None."""
     listed = []
     if longform is not None:
-        listed.append(Contender("longform, whole text", longform, "whole", max_length))
+        listed.append(Contender("longform", longform, "whole", max_length))
     if original is not None:
         listed.append(Contender("original, cut", original, "cut", original_length))
         listed.append(Contender("original, chunks averaged", original, "chunk-average", original_length))
@@ -78,9 +78,10 @@ def compare_similarity(
     truth = [_float(field(row, fields[2]), f'{row.location}: the field "{fields[2]}": ') for row in rows]
 
     def measure(model: Contender) -> dict[str, Any]:
-        result = encoder_of(model, settings).collect([*first, *second], **run_options(model, settings))
+        encoder = encoder_of(model, settings)
+        result = encoder.collect([*first, *second], **run_options(model, settings))
         one, other = result.values[: len(rows)], result.values[len(rows) :]
-        return {"spearman": 100 * similarity_spearman(one, other, truth), **seen(result)}
+        return {"spearman": 100 * similarity_spearman(one, other, truth), **seen(model, encoder, result)}
 
     return side_by_side(models, "sts", len(rows), measure)
 
@@ -105,7 +106,7 @@ def compare_classification(
     def measure(model: Contender) -> dict[str, Any]:
         classifier = Classifier.from_pretrained(model.model, **loading(model, settings))
         result = classifier.collect(documents, **run_options(model, settings))
-        return {**_label_scores(classifier, result.values, labels), **seen(result)}
+        return {**_label_scores(classifier, result.values, labels), **seen(model, classifier, result)}
 
     kept = [model for model in models if pair_field is None or model.strategy != "chunk-average"]
     return side_by_side(kept, "classification", len(documents), measure)
@@ -126,7 +127,8 @@ def compare_masked_lm(
             network, tokenizer, masked, limit=limit, strategy=model.strategy, batch_tokens=batch_tokens,
             progress=settings.progress,
         )  # fmt: skip
-        return {"perplexity": scores.perplexity, "loss": scores.loss, "masked_tokens": scores.masked_tokens}
+        counted = {"perplexity": scores.perplexity, "loss": scores.loss, "masked_tokens": scores.masked_tokens}
+        return counted | how_read(model, limit, network.config)
 
     return side_by_side(models, "mlm", len(texts), measure)
 
@@ -140,13 +142,19 @@ def side_by_side(
         started = time.perf_counter()
         scores = measure(model)
         seconds = time.perf_counter() - started
-        records.append({"task": task, **asdict(model), "items": texts, **scores, "seconds": seconds})
+        about = {"task": task, **asdict(model), "reads": scores["reads"], "items": texts}
+        records.append(about | scores | {"seconds": seconds})
     return records
 
 
 def encoder_of(model: Contender, settings: RunSettings) -> Encoder:
-    """The contender's encoder, loaded."""
-    return Encoder.from_pretrained(model.model, **loading(model, settings))
+    """The contender's encoder, loaded; where no length is given it reads all that it has positions for.
+
+    A sentence-transformers folder may ask for fewer tokens than that, which would be a handicap here.
+    """
+    encoder = Encoder.from_pretrained(model.model, **loading(model, settings))
+    most = max(encoder.limit, token_limit(encoder.model, encoder.tokenizer))
+    return encoder if model.max_length else replace(encoder, limit=most)
 
 
 def loading(model: Contender, settings: RunSettings) -> dict[str, Any]:
@@ -162,9 +170,19 @@ def run_options(model: Contender, settings: RunSettings) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def seen(result: Collected) -> dict[str, int]:
-    """Tokens that it saw, and texts of which it did not see all."""
-    return {"tokens": result.tokens, "truncated": result.truncated}
+def seen(model: Contender, run: TextModel, result: Collected) -> dict[str, Any]:
+    """How the contender read the texts, the tokens that it saw, and the texts of which it did not see all."""
+    return how_read(model, run.limit, run.model.config) | {"tokens": result.tokens, "truncated": result.truncated}
+
+
+def how_read(model: Contender, limit: int, config: Any) -> dict[str, Any]:
+    """The part of a text that a contender ``reads``, in words, and the tokens that it reads at once, ``limit``.
+
+    Where the model has positions for more than that, the words say so.
+    """
+    most = position_limit(config)
+    part = f"chunks of {limit:,} tokens" if model.strategy == "chunk-average" else f"first {limit:,} tokens"
+    return {"reads": part if limit >= most else f"{part} (it takes {most:,})", "max_length": limit}
 
 
 def _label_scores(classifier: Classifier, logits: np.ndarray, labels: Sequence[Any]) -> dict[str, Any]:

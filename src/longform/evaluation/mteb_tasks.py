@@ -5,12 +5,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoConfig, AutoTokenizer
+
 from longform.data.storage import atomic_write
 from longform.errors import ConfigurationError, require
-from longform.evaluation.comparison import Contender, RunSettings
+from longform.evaluation.comparison import Contender, RunSettings, how_read
 from longform.evaluation.retrieval_data import RetrievalData, read_retrieval
-from longform.inference.loading import pick_device, pick_dtype
-from longform.inference.sentence_modules import load_sentence_transformer
+from longform.inference.loading import pick_device, pick_dtype, position_limit
+from longform.inference.sentence_modules import encoder_folder, load_sentence_transformer
+from longform.inference.weights import reading
 from longform.runs.digest import content_key
 from longform.runs.files import read_json
 from longform.runs.folder import open_run_folder
@@ -107,10 +110,21 @@ def compare_mteb(
     records = []
     for model in (model for model in models if model.strategy != "chunk-average"):
         place = None if output is None else Path(output) / model.name.partition(",")[0]
-        rows = evaluate_tasks(model.model, tasks, place, batch_size=batch_size, max_length=model.max_length, **how)
-        about = {"task": "mteb", **asdict(model)}
+        config, most = _most_tokens(model.model)
+        limit = model.max_length or most
+        rows = evaluate_tasks(model.model, tasks, place, batch_size=batch_size, max_length=limit, **how)
+        about = {"task": "mteb", **asdict(model), **how_read(model, limit, config)}
         records += [about | {"mteb_task": row.pop("task"), **row} for row in rows]
     return records
+
+
+def _most_tokens(source: str) -> tuple[Any, int]:
+    """The config of a folder or hub name, and the tokens that fit into it, though its settings may ask for fewer."""
+    place = encoder_folder(source)
+    with reading(f'"{source}"', source):
+        config, tokenizer = AutoConfig.from_pretrained(place), AutoTokenizer.from_pretrained(place)
+    assert tokenizer is not None
+    return config, min(position_limit(config), tokenizer.model_max_length)
 
 
 def _opened(folder: Path, identity: dict[str, Any]) -> Path:

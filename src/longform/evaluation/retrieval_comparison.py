@@ -8,7 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from longform.choices import RETRIEVAL_SCORES
-from longform.data.special_tokens import content_ids
+from longform.data.special_tokens import content_ids, special_tokens
 from longform.data.text import Document
 from longform.errors import ConfigurationError
 from longform.evaluation.comparison import Contender, RunSettings, encoder_of, run_options, seen, side_by_side
@@ -22,7 +22,7 @@ from longform.evaluation.retrieval import (
     ranking_scores,
 )
 from longform.evaluation.retrieval_data import RetrievalData, read_retrieval
-from longform.inference.chunks import beginning, chunk_texts, encode_chunks
+from longform.inference.chunks import beginning, encode_chunks
 from longform.inference.encoders import Encoder
 from longform.inference.strategies import Collected
 
@@ -38,8 +38,9 @@ def compare_retrieval(
 
     A sentence-transformers folder's prompts for queries and for documents come before them. ``score``: a document is
     as good as its one vector ("document"), or as its best chunk of ``chunk_tokens`` ("best-chunk"). Chunks of a
-    Longform, and of the original cut at its limit, are pooled from the reading of the whole; those of the original in
-    chunks are read one by one. ``bm25``: a row of BM25, and a row of each model fused with it by reciprocal ranks.
+    Longform, and of the beginning that the original takes, are pooled from the reading of the whole; those of the
+    original in chunks are read one by one. ``bm25``: a row of BM25, and one of each model fused with it by reciprocal
+    ranks.
 
     Beside nDCG are the ends of its 95 % ``interval`` over queries, and the ``difference`` (mean, low, high) from the
     row that it is ``compared_with``, paired by query: the first row, of fused ones BM25's. ``per_query``: every nDCG.
@@ -56,12 +57,12 @@ def compare_retrieval(
         return _scores(ranking_scores(rankers[name], data.relevant, documents=len(data.documents), depth=depth))
 
     def dense(model: Contender) -> dict[str, Any]:
-        rankers[model.name], read = _read(model, data, settings, score, chunk_tokens)
-        return {**scores(model.name), **seen(read)}
+        rankers[model.name], about = _read(model, data, settings, score, chunk_tokens)
+        return {**scores(model.name), **about}
 
     def lexical(model: Contender) -> dict[str, Any]:
         rankers[model.name] = bm25_ranker(data.questions, [document.text for document in data.documents])
-        return {**scores(model.name), "tokens": 0, "truncated": 0}
+        return {**scores(model.name), "reads": "all words", "tokens": 0, "truncated": 0}
 
     def fused(record: dict[str, Any], words: dict[str, Any]) -> dict[str, Any]:
         name, seconds = f"{record['name']} + BM25", record["seconds"] + words["seconds"]
@@ -79,15 +80,26 @@ def compare_retrieval(
 
 def _read(
     model: Contender, data: RetrievalData, settings: RunSettings, score: str, chunk_tokens: int
-) -> tuple[Ranker, Collected]:
-    """What ranks the documents by a contender's vectors, and what it saw of the documents."""
+) -> tuple[Ranker, dict[str, Any]]:
+    """What ranks the documents by a contender's vectors, and what it saw of the documents (``seen``)."""
     encoder, options = encoder_of(model, settings), run_options(model, settings)
     wanted = encoder.for_queries().collect(data.questions, **options)
     if score == "document":
         read, starts = encoder.for_documents().collect(data.documents, **options), None
+        about = seen(model, encoder, read)
     else:
         read, starts = _chunked(encoder.for_documents(), model, data.documents, chunk_tokens, options)
-    return cosine_ranker(wanted.values, read.values, starts), read
+        about = seen(model, encoder, read)
+        about["reads"] = _chunks_read(encoder, model, chunk_tokens, about["reads"])
+    return cosine_ranker(wanted.values, read.values, starts), about
+
+
+def _chunks_read(encoder: Encoder, model: Contender, size: int, reads: str) -> str:
+    """How a contender that ``reads`` so much of a text comes to the vectors of its chunks, in words."""
+    if model.strategy == "chunk-average":
+        size = min(size, encoder.limit - special_tokens(encoder.tokenizer).total)
+    how = {"chunk-average": ", each read alone", "cut": f" of the {reads}"}
+    return f"chunks of {size:,} tokens" + how.get(model.strategy, f", {encoder.limit:,} tokens read together")
 
 
 def _scores(found: RetrievalScores) -> dict[str, Any]:
@@ -108,14 +120,9 @@ def _chunked(
     encoder: Encoder, model: Contender, corpus: Sequence[Document], size: int, options: dict[str, Any]
 ) -> tuple[Collected, np.ndarray]:
     """Vectors of the chunks of all documents, and where those of each document begin."""
-    if model.strategy == "chunk-average":
-        cut = [chunk_texts(encoder, document.text, size) for document in corpus]
-        starts = np.cumsum([0, *map(len, cut)])[:-1]
-        options = options | {"strategy": "cut"}
-        return encoder.collect([text for chunks in cut for text in chunks], **options), starts
     texts = [beginning(encoder, each.text) if model.strategy == "cut" else each.text for each in corpus]
-    batch = options["max_tokens_per_batch"]
-    found = encode_chunks(encoder, texts, chunk_tokens=size, max_tokens_per_batch=batch)
+    batch, alone = options["max_tokens_per_batch"], model.strategy == "chunk-average"
+    found = encode_chunks(encoder, texts, chunk_tokens=size, max_tokens_per_batch=batch, alone=alone)
     bar = tqdm(found, total=len(texts), desc="chunks of", unit="text", disable=not options["progress"])
     vectors = [each.vectors for each in bar]
     shorter = sum(len(text) < len(each.text) for text, each in zip(texts, corpus, strict=True))

@@ -11,6 +11,7 @@ from typing import Any
 from longform.errors import ConfigurationError
 from longform.evaluation import comparison, retrieval_comparison
 from longform.evaluation.mteb_tasks import compare_mteb
+from longform.evaluation.resampling import Interval
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS
 from longform.runs.summary import table
 
@@ -56,15 +57,16 @@ def evaluate(
     progress: bool = True,
     **options: Any,
 ) -> EvaluationResult:
-    """Score a Longform on whole texts, and its original (folder or hub name) cut at its limit and in chunks.
+    """Score a Longform on whole texts, and its original (folder or hub name) cut where it ends and in chunks.
 
     ``task``: "classification", "sts", "retrieval", "mlm", or "mteb": the field's own harness runs sentence-transformers
     folders, on its tasks (``data``: their names) or on queries and ``documents``, as of "retrieval".
     ``data``: a file, rows or a table (DataFrame, ``datasets``) with the fields of the task, or columns in a tuple:
     (texts, labels), (texts, labels, second texts), (texts, others, scores), (queries, ids of their documents); for
     "mlm" anything that holds texts. ``documents``, of retrieval: the same, as columns (ids, texts). ``max_length``,
-    ``original_length``: tokens of the Longform and of the original, None for what they take. ``overlap``: tokens that
-    neighbouring chunks share. ``options``: those of the task's function in ``longform.evaluation.comparison``,
+    ``original_length``: tokens of the Longform and of the original, None for all that they have positions for, of a
+    classifier what it was fine-tuned on; each record says what it ``reads``. ``overlap``: tokens that neighbouring
+    chunks share. ``options``: those of the task's function in ``longform.evaluation.comparison``,
     ``retrieval_comparison`` and ``mteb_tasks.compare_mteb``, such as ``text_field``, ``label_field``, ``bm25``.
 
     Raises ConfigurationError for another task, and without a model or documents; DataError for the data.
@@ -98,9 +100,14 @@ def _intervals(records: Sequence[dict[str, Any]]) -> str:
     rows = [
         {
             "name": record["name"], f"{score}, 95 %": "{:.1f} to {:.1f}".format(*record["interval"]),
-            "difference, 95 %": "{:+.1f} ({:+.1f} to {:+.1f})".format(*record["difference"]),
-            "from": record["compared_with"],
+            **dict(zip(("better by, 95 %", "than"), _beside(record), strict=True)),
         }
         for record in records
     ]  # fmt: skip
     return table("intervals over queries, differences query by query", rows)
+
+
+def _beside(record: dict[str, Any]) -> tuple[str, str]:
+    """How much better a row is than the one that it is compared with, and which that is; nothing of the first row."""
+    other = record["compared_with"]
+    return ("", "") if other == record["name"] else (Interval(*record["difference"]).signed, other)

@@ -85,19 +85,22 @@ class ChunkPlan(NamedTuple):
 def encode_chunks(
     encoder: StateEncoder, texts: Text | Iterable[Text], *, chunk_tokens: int = 256, overlap: int = 0,
     boundaries: str | Sequence[Spans] = "tokens", max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS, window: int = 512,
+    alone: bool = False,
 ) -> Iterator[ChunkVectors]:  # fmt: skip
-    """The chunks of each text in order, streamed; every chunk knows the whole text.
+    """The chunks of each text in order, streamed; every chunk knows the whole text, unless each is read ``alone``.
 
     A chunk has at most ``chunk_tokens`` tokens and shares ``overlap`` with the one before; it begins where
     ``boundaries`` allows ("tokens", "sentences", "paragraphs"), or is given: for each text the characters from-to of
     its chunks. Special tokens and a prompt count for the chunks at the text's ends, so that a text of one chunk has the
     vector of ``encode``; an empty text is one chunk. A text longer than the model is read in overlapping stretches, and
-    a chunk pooled where at least an eighth of the model's length stands on both sides, if the text has it.
+    a chunk pooled where at least an eighth of the model's length stands on both sides, if the text has it. ``alone``:
+    special tokens and the prompt are around every chunk, which is smaller where the model would not take it with them.
 
     Raises ConfigurationError for a chunk longer than the model and a tokenizer that does not tell characters,
     InputError for spans that are not in order.
     """
     how: Any = {"chunk_tokens": chunk_tokens, "overlap": overlap, "boundaries": boundaries, "window": window}
+    how["alone"] = alone
     for found in chunk_outcomes(encoder, texts, max_tokens_per_batch=max_tokens_per_batch, **how):
         yield ChunkVectors(found.vectors, found.spans)
 
@@ -105,13 +108,14 @@ def encode_chunks(
 def chunk_outcomes(
     encoder: StateEncoder, texts: Text | Iterable[Text], *, chunk_tokens: int, overlap: int = 0,
     boundaries: str | Sequence[Spans] = "tokens", max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS, window: int = 512,
+    alone: bool = False,
 ) -> Iterator[ChunkOutcome]:  # fmt: skip
     """What ``encode_chunks`` gives, and the tokens of each chunk."""
     special = tokens_around(encoder)
     given = None if isinstance(boundaries, str) else iter(boundaries)
     for part in windows(usable_texts(texts), window=window, max_tokens_per_batch=max_tokens_per_batch):
         plans = [
-            chunk_plan(encoder, special, _single(text), chunk_tokens=chunk_tokens, overlap=overlap,
+            chunk_plan(encoder, special, _single(text), chunk_tokens=chunk_tokens, overlap=overlap, alone=alone,
                        boundaries=boundaries if isinstance(boundaries, str) else next(given or iter(())))
             for text in part
         ]  # fmt: skip
@@ -134,13 +138,15 @@ def tokens_around(encoder: StateEncoder) -> SpecialTokens:
 
 def chunk_plan(
     encoder: StateEncoder, special: SpecialTokens, text: str, *, chunk_tokens: int, overlap: int = 0,
-    boundaries: str | Spans = "tokens",
+    boundaries: str | Spans = "tokens", alone: bool = False,
 ) -> ChunkPlan:  # fmt: skip
     """How the chunks of a text are read; what is given and raised is as for ``encode_chunks``."""
     tokens = _tokens(encoder.tokenizer, text, encoder.prompt)
-    chunks = chunks_of(text, tokens.offsets, size=chunk_tokens, overlap=overlap, boundaries=boundaries)
     room = encoder.limit - special.total - len(tokens.prompt)
-    readings = [_reading(stretch, tokens, chunks, special) for stretch in _stretches(chunks, len(tokens.ids), room)]
+    size = min(chunk_tokens, room) if alone else chunk_tokens
+    chunks = chunks_of(text, tokens.offsets, size=size, overlap=overlap, boundaries=boundaries)
+    stretches = _single_chunks(chunks) if alone else _stretches(chunks, len(tokens.ids), room)
+    readings = [_reading(stretch, tokens, chunks, special) for stretch in stretches]
     spans = np.array([(chunk.start, chunk.stop) for chunk in chunks], dtype=np.int64)
     return ChunkPlan(readings, spans, np.array([chunk.end - chunk.first for chunk in chunks], dtype=np.int64))
 
@@ -158,19 +164,11 @@ def chunk_vectors(
         yield number, vector[0].float().cpu().numpy()
 
 
-def chunk_texts(encoder: StateEncoder, text: str, size: int) -> list[str]:
-    """The texts of the chunks that ``encode_chunks`` makes, to be read one by one."""
-    return [
-        text[each.start : each.stop]
-        for each in chunks_of(text, _tokens(encoder.tokenizer, text, "").offsets, size=size)
-    ]
-
-
 def beginning(encoder: StateEncoder, text: str) -> str:
-    """What the model takes of a text at once."""
-    offsets = _tokens(encoder.tokenizer, text, "").offsets
-    room = encoder.limit - special_tokens(encoder.tokenizer).total
-    return text if len(offsets) <= room else text[: offsets[room - 1, 1]]
+    """What the model takes of a text at once, beside special tokens and the prompt."""
+    tokens = _tokens(encoder.tokenizer, text, encoder.prompt)
+    room = encoder.limit - special_tokens(encoder.tokenizer).total - len(tokens.prompt)
+    return text if len(tokens.ids) <= room else text[: tokens.offsets[room - 1, 1]]
 
 
 def _single(text: Text) -> str:
@@ -225,6 +223,11 @@ def _stretches(chunks: Sequence[Chunk], length: int, room: int) -> Iterator[_Str
         begun = after
 
 
+def _single_chunks(chunks: Sequence[Chunk]) -> Iterator[_Stretch]:
+    """A stretch a chunk."""
+    return (_Stretch(chunk.first, chunk.end, [number]) for number, chunk in enumerate(chunks))
+
+
 def _reading(stretch: _Stretch, tokens: _Tokens, chunks: Sequence[Chunk], special: SpecialTokens) -> Reading:
     """A stretch with what stands around it."""
     ids = special.around([*tokens.prompt, *tokens.ids[stretch.first : stretch.end]])
@@ -232,8 +235,9 @@ def _reading(stretch: _Stretch, tokens: _Tokens, chunks: Sequence[Chunk], specia
     places = {}
     for number in stretch.chunks:
         chunk = chunks[number]
-        tail = len(special.suffix) if chunk.end == len(tokens.ids) else 0
-        places[number] = slice(lead + chunk.first if chunk.first else 0, lead + chunk.end + tail)
+        alone = (chunk.first, chunk.end) == (stretch.first, stretch.end)
+        tail = len(special.suffix) if alone or chunk.end == len(tokens.ids) else 0
+        places[number] = slice(0 if alone or not chunk.first else lead + chunk.first, lead + chunk.end + tail)
     return Reading(TokenizedText(ids), places)
 
 

@@ -14,7 +14,7 @@ from longform.inference.weights import load_whole, reading
 from longform.models.inference import pack_weights
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
-OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "roberta-prelayernorm")
+OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "roberta-prelayernorm", "mpnet")
 
 
 def pick_device(name: str = "auto") -> torch.device:

@@ -57,7 +57,7 @@ def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
     length, window = model["max_position_embeddings"], model["attention_window"]
     attention = f"projected to k = {model['projected_length']} ({model['projection']}, {model['projection_sharing']})"
     if window is not None:
-        attention = "full" if 2 * window >= length else f"{attention}, exact within blocks of {window}"
+        attention = "full" if 2 * window >= length else f"{attention}, {window} tokens on each side exact"
     return {
         "layers": model["num_hidden_layers"], "hidden size": model["hidden_size"],
         "attention heads": model["num_attention_heads"], "feed-forward": model["intermediate_size"],

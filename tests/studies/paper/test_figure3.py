@@ -13,8 +13,8 @@ from longform.errors import ConfigurationError
 from longform.studies.paper import figure3 as module
 from longform.studies.paper.figure3 import reproduce_figure3
 from longform.studies.paper.figure3_plan import planned, preset_of
-from longform.studies.paper.figure3_report import claims, final_values, ratios_to_twin
-from longform.studies.paper.report import Claim
+from longform.studies.paper.figure3_report import claims, final_values, notes, ratios_to_twin
+from longform.studies.paper.report import Claim, claims_table
 from longform.training.presets import Preset
 from longform.training.pretraining_settings import PretrainingSettings
 
@@ -215,9 +215,16 @@ def test_what_the_paper_says_beside_what_was_found():
     assert claims("figure3d", [row(16, 8, 4.0), row(32, 8, 4.2)]) == [
         Claim("at one k the final value is about the same for every n", "losses 4.000 (n = 16), 4.200 (n = 32)", False)
     ]  # fmt: skip
-    (untold,) = claims("figure3d", [row(16, 8, 5.5), row(32, 8, 5.5)])
-    assert not untold.agrees
-    assert untold.here.endswith("; too near predicting frequencies to tell")
+    for losses in ((5.5, 5.5), (4.0, 7.5)):  # 0.5 nats below frequencies, and 1.5 above
+        untold = claims("figure3d", [row(16, 8, losses[0]), row(32, 8, losses[1])])
+        assert untold[0].here.endswith("; too near predicting frequencies to tell")
+        assert claims_table(untold).rows[0][2] == "cannot tell"
+
+
+def test_what_is_above_a_level_is_not_said_to_be_below_it():
+    rows = [_row("n16-full", 0, 4.0), _row("n16-x", 0, 7.75)]
+    assert [cells[6:8] for cells in final_values(rows)] == [["2.00", "1.50"], ["1.75 above", "2.25 above"]]
+    assert "The worst of all trainings ends 1.75 nats above: too little" in notes(rows)[0]
     assert claims("figure3c", rows) == claims("figure3d", rows[:1]) == []
 
 

@@ -38,10 +38,24 @@ def test_the_report_has_tables_pictures_and_reasons(tmp_path: Path, fake_childre
     assert "out of memory" in page
     table = (tmp_path / "tables.md").read_text()
     assert (
-        "| 64 | full attention, SDPA | 16 | 1 | 0.1 | 0.0% | 1.00 | 8.00 | 500,000 | 0 | 5 | 0.003146 | 0.1147 |"
+        "| 64 | full attention, SDPA | – | 1 | 0.1 | 0.0% | 1.00 | 8.00 | 500,000 | 0 | 5 | 0.003146 | 0.1147 |"
         in table
     )
     assert {path.suffix for path in tmp_path.iterdir()} >= {".png", ".md", ".html", ".jsonl"}
+
+
+def test_a_pass_that_is_faster_than_its_floor_says_so_and_an_empty_table_is_left_out(
+    tmp_path: Path, fake_children
+) -> None:
+    fake_children.slow = {"ours-linear": 100e-6, "sdpa": 200e-6}  # of floors of 128
+    competitors = chosen_competitors(["ours-linear", "sdpa"])
+    records = run_grid(paper_cells(), competitors, Effort(), output=tmp_path, tell=lambda _: None)
+    write_report(records, competitors, tmp_path, {})
+    table = (tmp_path / "tables.md").read_text()
+    floors = [line.split(" | ")[7] for line in table.splitlines() if line.startswith("| 512 |")]
+    assert floors == ["0.78 (faster than its floor)", "1.56"] * 2
+    assert "Table 3" not in table
+    assert paper_table(records).rows == []  # of no cell is there unfused attention
 
 
 def test_a_line_of_the_picture_is_of_the_largest_k(

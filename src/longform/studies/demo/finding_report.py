@@ -17,18 +17,20 @@ LONGFORM, OTHER = "#0b7a75", "#b8b2a7"
 
 
 def gain(rows: Rows) -> str:
-    """What the Longform finds beside the original cut at its limit, and how sure that is."""
-    longform, cut = rows[0], next(row for row in rows if row["strategy"] == "cut")
-    found = difference_of(longform["per_query"], cut["per_query"])
-    return (
-        f"{MEASURE} {longform[MEASURE]:.1f} by Longform, {cut[MEASURE]:.1f} by the original cut at its limit: "
-        f"{found.mean:+.1f} points (95 % interval {found.low:+.1f} to {found.high:+.1f})"
-    )
+    """How much better or worse the Longform finds than the original does, cut and in chunks, and how sure that is."""
+    longform, *others = rows[:3]
+    beside = (f"than {named(row)} by {difference_of(longform['per_query'], row['per_query']).signed}" for row in others)
+    return f"{MEASURE} {longform[MEASURE]:.1f} by Longform; better {', '.join(beside)} points (95 % intervals)"
 
 
 def shown_scores(rows: Rows) -> str:
     """The score of each contender."""
-    return ", ".join(f"{row['name']} {row[MEASURE]:.1f}" for row in rows)
+    return "; ".join(f"{named(row)} {row[MEASURE]:.1f}" for row in rows)
+
+
+def named(row: Mapping[str, Any]) -> str:
+    """A contender, and what it reads of a document."""
+    return f"{row['name']} ({row['reads']})"
 
 
 def write_report(
@@ -41,8 +43,8 @@ def write_report(
     blocks: list[Block] = [
         f"{gain(speeches)}.",
         Cards([
-            ("Longform", f"{speeches[0][MEASURE]:.1f}", f"{MEASURE}, one vector a speech"),
-            *((row["name"], f"{row[MEASURE]:.1f}", "the same") for row in speeches[1:4]),
+            ("Longform", f"{speeches[0][MEASURE]:.1f}", f"{MEASURE}, one vector a speech, {speeches[0]['reads']}"),
+            *((row["name"], f"{row[MEASURE]:.1f}", row["reads"]) for row in speeches[1:4]),
         ]),
         f"{facts['queries']} passages were taken out of {facts['documents']} speeches ({facts['words']:,} words), none "
         "from the beginning of one. Each is to find the speech that it comes from among all of them: the words "
@@ -69,13 +71,13 @@ def write_report(
 def _compared(title: str, rows: Rows, path: Path) -> list[Block]:
     draw_scores(rows, path)
     shown = [
-        [row["name"], f"{row[MEASURE]:.1f}", "{:.1f} to {:.1f}".format(*row["interval"]), f"{row['recall@1']:.1f}",
-         _beside(rows[0], row), f"{row['seconds']:,.1f}"]
+        [row["name"], row["reads"], f"{row[MEASURE]:.1f}", "{:.1f} to {:.1f}".format(*row["interval"]),
+         f"{row['recall@1']:.1f}", _beside(rows[0], row), f"{row['seconds']:,.1f}"]
         for row in rows
     ]  # fmt: skip
-    heads = ["", MEASURE, "95 % interval", "found first, %", "Longform is better by", "seconds"]
+    heads = ["", "reads", MEASURE, "95 % interval", "found first, %", "better than Longform by", "seconds"]
     return [
-        Heading(title), Table(heads, shown),
+        Heading(title), Table(heads, shown, words=2),
         Picture.read(path, f"bars with intervals: {MEASURE} of {len(rows)} contenders, {title.lower()}"),
     ]  # fmt: skip
 
@@ -83,7 +85,7 @@ def _compared(title: str, rows: Rows, path: Path) -> list[Block]:
 def _beside(longform: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     if row is longform:
         return ""
-    return difference_of(longform["per_query"], row["per_query"]).signed
+    return difference_of(row["per_query"], longform["per_query"]).signed
 
 
 def draw_scores(rows: Rows, path: Path) -> None:
@@ -94,6 +96,6 @@ def draw_scores(rows: Rows, path: Path) -> None:
             low, high = row["interval"]
             axes.barh(place, row[MEASURE], color=LONGFORM if row is rows[0] else OTHER)
             axes.plot([low, high], [place, place], color="#333333", linewidth=1.2)
-        axes.set_yticks(range(len(ordered)), [row["name"] for row in ordered])
+        axes.set_yticks(range(len(ordered)), [named(row) for row in ordered])
         axes.invert_yaxis()
         finish(axes, "", f"{MEASURE}, with 95 % intervals", "", xlim=(0, 100))

@@ -63,13 +63,13 @@ def page_of_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finishe
 def claims(figure: str, rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
     """What the paper says of its figure, beside what ``rows`` have of it.
 
-    Models of which one ends near predicting frequencies agree with nothing: there was nothing to lose.
+    Models of which one ends near predicting frequencies, or above it, cannot tell: there was nothing to lose.
     """
     found = _claims(figure, rows)
     if _least_gap(rows) >= LEARNED:
         return found
     said = "; too near predicting frequencies to tell"
-    return [claim._replace(here=claim.here + said, agrees=False) for claim in found]
+    return [claim._replace(here=claim.here + said, agrees=None) for claim in found]
 
 
 def _least_gap(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -151,8 +151,8 @@ def final_values(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
                 settings["label"], f"{settings['n']:,}", "–" if settings["k"] is None else str(settings["k"]),
                 f"{metrics[0]['parameters']:,}", mean_and_spread(losses, ".4f"),
                 mean_and_spread([math.exp(loss) for loss in losses], ".2f"),
-                f"{_least_below('unigram_loss', metrics):.2f}",
-                f"{_least_below('bigram_loss', metrics):.2f}".replace("nan", "–"),
+                below_or_above(_least_below("unigram_loss", metrics)),
+                below_or_above(_least_below("bigram_loss", metrics)),
                 _shown(ratios[curve], of_itself=curve.endswith("full")), str(len(losses)),
                 f"{sum(one['seconds'] for one in metrics) / 60 / len(metrics):.1f}",
             ]
@@ -178,6 +178,11 @@ def _least_below(level: str, metrics: Sequence[Mapping[str, Any]]) -> float:
     return min(one[level] - one["loss"] for one in metrics)
 
 
+def below_or_above(nats: float) -> str:
+    """A distance below a level as it is read: one that is negative is above it; a dash for NaN."""
+    return "–" if math.isnan(nats) else f"{nats:.2f}" if nats >= 0 else f"{-nats:.2f} above"
+
+
 def _shown(ratios: Sequence[float], *, of_itself: bool) -> str:
     return "1" if of_itself else mean_and_spread(ratios, ".4f") if ratios else "–"
 
@@ -186,8 +191,8 @@ def notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the numbers say."""
     gap = _least_gap(rows)
     said = [
-        "Below frequencies: how far the worst seed ends below predicting token frequencies alone. The least of all "
-        f"trainings is {gap:.2f} nats: "
+        "Below frequencies: how far the worst seed ends below predicting token frequencies alone. The worst of all "
+        f"trainings ends {abs(gap):.2f} nats {'below' if gap >= 0 else 'above'}: "
         + ("attention has had something to do." if gap >= LEARNED else "too little to tell kinds of attention apart."),
         "Below bigrams: the same for predicting each token from the one before it, by counts in the training text.",
         "± is the sample standard deviation over seeds. Loss / twin's compares with full attention of the same n and "

@@ -11,14 +11,15 @@ from longform.runs.page import Block, Bullets, Heading, Picture, Table, markdown
 from longform.runs.records import Record, provenance
 
 RECORDS, TABLE, REPORT = "records.jsonl", "table.md", "report.html"
+VERDICTS = {True: "yes", False: "no", None: "cannot tell"}
 
 
 class Claim(NamedTuple):
-    """What the paper says, what was found here, and whether the two agree."""
+    """What the paper says, what was found here, and whether the two agree; None: what was found cannot tell."""
 
     paper: str
     here: str
-    agrees: bool
+    agrees: bool | None
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Report:
 
 def claims_table(claims: Sequence[Claim]) -> Table:
     """A row a claim."""
-    rows = [[claim.paper, claim.here, "yes" if claim.agrees else "no"] for claim in claims]
+    rows = [[claim.paper, claim.here, VERDICTS[claim.agrees]] for claim in claims]
     return Table(["the paper", "here", "agrees"], rows, words=3)
 
 

@@ -70,6 +70,11 @@ class Competitor:
     refuses: Callable[[Shape], str] = lambda shape: ""  # why it has no model of a shape; "" where it has one
     details: Callable[[Shape], dict[str, int]] = lambda shape: {}
 
+    @property
+    def has_slots(self) -> bool:
+        """Whether k means something to it: full attention and other architectures shorten nothing to k slots."""
+        return self.family not in ("full", "sparse")
+
     def missing(self, cell: Cell) -> str:
         """Why it cannot run in this cell, as far as that is known without trying; "" where it can."""
         absent = [name for name in self.packages if find_spec(name) is None]

@@ -18,7 +18,7 @@ COLUMNS = (
     ("ms", "seconds", lambda value: f"{1_000 * value:,.1f}"),
     ("spread", "spread", lambda value: f"{value:.1%}"),
     ("x SDPA", "against_sdpa", lambda value: f"{value:.2f}"),
-    ("/ floor", "against_floor", lambda value: f"{value:.2f}"),
+    ("/ floor", "against_floor", lambda value: f"{value:.2f}{' (faster than its floor)' if value < 1 else ''}"),
     ("tokens/s", "tokens_per_second", lambda value: f"{value:,.0f}"),
     ("peak MiB", "peak_mib", lambda value: f"{value:,.0f}"),
     ("rounds", "repeats", str),
@@ -29,10 +29,11 @@ READING = (
     "Each row is the median over rounds in which all competitors of a cell took turns in one process, after their "
     "outputs were checked. x SDPA: how many times faster than full attention through scaled_dot_product_attention in "
     "the same code. / floor: time over that of the row's matrix products and attention calls alone (for architectures "
-    "other than Linformer and full attention: those of Longform with its window). Peak: memory of a pass above the "
-    "loaded model, measured in another process. Spread: distance between the quartiles over the median. GFLOP and MB: "
-    "operations of matrix products and attention, and bytes of weights and hidden states, that a pass cannot avoid; "
-    "they are counted, not measured."
+    "other than Linformer and full attention: those of Longform with its window). A pass is faster than its floor "
+    "where the floor's scaled_dot_product_attention calls are slower than what the pass attends by. Peak: memory of a "
+    "pass above the loaded model, measured in another process. Spread: distance between the quartiles over the median. "
+    "GFLOP and MB: operations of matrix products and attention, and bytes of weights and hidden states, that a pass "
+    "cannot avoid; they are counted, not measured."
 )
 
 
@@ -83,12 +84,11 @@ def series_table(records: Sequence[Record], competitors: Mapping[str, Competitor
     rows = []
     for record in sorted(records, key=rank):
         settings, metrics = record.settings, record.metrics
-        label = competitors[settings["competitor"]].label
-        if metrics["missing"]:
-            label += f" ({metrics['missing']})"
+        competitor = competitors[settings["competitor"]]
+        why = f" ({metrics['missing']})" if metrics["missing"] else ""
         values = [DASH if metrics.get(name) is None else form(metrics[name]) for _, name, form in COLUMNS]
-        slots = metrics.get("window_slots", settings["slots"])
-        rows.append([f"{settings['length']:,}", label, str(slots), str(settings["batch"]), *values])
+        slots = metrics.get("window_slots", settings["slots"] if competitor.has_slots else DASH)
+        rows.append([f"{settings['length']:,}", competitor.label + why, str(slots), str(settings["batch"]), *values])
     return Table(header, rows, 2)
 
 
