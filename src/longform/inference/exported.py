@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSequenceClassification
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import cached_file
 
 from longform.errors import CheckpointError, ConfigurationError, require
-from longform.inference.weights import reading
+from longform.inference.weights import load_tokenizer, reading
 
 FILES = {  # of each backend, inside the folder
     "onnx": "onnx/model.onnx",
@@ -68,7 +68,8 @@ def load_exported(
             f"{' --int8' if quantized else ''}"
         )
     with reading(f'"{source}"', source):
-        config, tokenizer = AutoConfig.from_pretrained(source), AutoTokenizer.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source)
+    tokenizer = load_tokenizer(source, config)
     config.name_or_path = str(source)
     model = open_graph(path, config)
     wanted = LOGITS if auto_class is AutoModelForSequenceClassification else HIDDEN

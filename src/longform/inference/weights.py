@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file, logging
 
 from longform.conversion.source import read_weights
+from longform.data.tokenizer_fit import fit_tokenizer
 from longform.errors import CheckpointError
 
 WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")  # before the names: DataParallel's, and torch.compile's
@@ -41,6 +42,16 @@ def load_whole(
             model, found = type(model).from_pretrained(None, config=model.config, state_dict=weights, **how)
     check_weights(model, found, source, new_head=new_head)
     return model
+
+
+def load_tokenizer(source: str | Path, config: Any = None) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or hub name, for the model of ``config`` (None: for any).
+
+    Raises CheckpointError when it cannot be read, ConfigurationError where it is larger than the model.
+    """
+    with reading(f'the tokenizer of "{source}"', source):
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    return fit_tokenizer(tokenizer, config, name=f'"{source}"')
 
 
 def _without_wrappers(source: str | Path, wrapped: list[str]) -> dict[str, Any]:
