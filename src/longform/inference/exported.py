@@ -5,6 +5,7 @@ Files have the names that other programs look for: text-embeddings-inference, se
 Axes: B texts in a batch, n tokens.
 """
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,8 +126,12 @@ def _open_openvino(path: str, threads: int, precision: str | None) -> tuple[Infe
     except RuntimeError as error:
         raise _unreadable(path, error) from error
 
+    requests = threading.local()  # a request is the memory of its results, so each thread has its own
+
     def infer(given: dict[str, np.ndarray]) -> np.ndarray:
-        return compiled(given)[0].copy()  # the next call writes into the same memory
+        if not hasattr(requests, "own"):
+            requests.own = compiled.create_infer_request()
+        return requests.own.infer(given, share_inputs=True)[0].copy()  # the next call writes into the same memory
 
     inputs, outputs = (tuple(port.any_name for port in ports) for ports in (compiled.inputs, compiled.outputs))
     return infer, inputs, outputs

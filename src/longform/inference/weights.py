@@ -4,6 +4,7 @@ transformers gives what a checkpoint lacks random weights, and says so in a log 
 """
 
 import re
+import threading
 import warnings
 from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")  # before the names: DataPara
 BUFFERS = ("position_ids", "token_type_ids", "inv_freq")  # older versions of transformers saved them
 MISSING = " (there is no such folder)"
 SHOWN = 6  # names of tensors in a message
+_one_thread = threading.RLock()
 
 
 def load_whole(
@@ -139,16 +141,20 @@ def _listed(names: Iterable[str]) -> str:
 
 @contextmanager
 def quiet_transformers() -> Generator[None]:
-    """No bars of transformers for weights and files, no table of weights: what is missing is raised as an error."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
+    """No bars of transformers for weights and files, no table of weights: what is missing is raised as an error.
+
+    One thread at a time is inside: these are the whole process's, and so is what transformers switches while it loads.
+    """
+    with _one_thread:
+        verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            logging.set_verbosity(verbosity)
+            if bars:
+                logging.enable_progress_bar()
 
 
 @contextmanager
