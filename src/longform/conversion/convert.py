@@ -277,9 +277,7 @@ def _result(
 ) -> ConversionResult:  # fmt: skip
     """The model with its tokenizer and report; ``known``: tokens of the source."""
     config = model.config
-    tokenizer = lengthened_tokenizer(
-        source.tokenizer, config.max_position_embeddings, token_types=config.type_vocab_size > 1
-    )
+    tokenizer = lengthened_tokenizer(source.tokenizer, config, name=source.name)
     folder = source.sentence_folder
     kept = folder if folder is not None and folder.task == head.task and not head.new else None
     report = ConversionReport(

@@ -10,7 +10,9 @@ from longform.conversion import defaults
 from longform.conversion.report import COPIED, CUT, DROPPED, EXTENDED, NewTensor, TensorRecord
 from longform.conversion.source import Source
 from longform.conversion.tasks import MODELS
+from longform.data.tokenizer_fit import fit_tokenizer
 from longform.errors import ConversionError
+from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 TIED, UNUSED = "lm_head.decoder.weight", ("pooler.", "linformer.pooler.")
@@ -92,19 +94,18 @@ def _record(name: str, before: Tensor, after: Tensor | None) -> TensorRecord:
     return TensorRecord(name, name, action, shape, f"{shape} -> {tuple(after.shape)}")
 
 
-def lengthened_tokenizer(tokenizer: Any, max_length: int, *, token_types: bool) -> Any:
-    """A copy of the tokenizer for ``max_length`` tokens, padding on the right, with nothing cut or padded unasked."""
+def lengthened_tokenizer(tokenizer: Any, config: LinformerConfig, *, name: str) -> Any:
+    """A copy of the tokenizer for the model of ``config``, padding on the right, with nothing cut or padded unasked.
+
+    Raises ConfigurationError where it has more tokens than the model, whose source is called ``name``.
+    """
     if tokenizer is None:
         return None
     tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.model_max_length = max_length
+    tokenizer.model_max_length = config.max_position_embeddings
     tokenizer.padding_side = "right"
-    for name in ("max_length", "stride", "truncation_strategy"):  # what the source's tokenizer.json cut at
-        tokenizer.init_kwargs.pop(name, None)
-    if not token_types:
+    for cut in ("max_length", "stride", "truncation_strategy"):  # what the source's tokenizer.json cut at
+        tokenizer.init_kwargs.pop(cut, None)
+    if config.type_vocab_size <= 1:
         tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:
-        backend.no_truncation()
-        backend.no_padding()
-    return tokenizer
+    return fit_tokenizer(tokenizer, config, name=name)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longform.data.pieces import PIECE, boundary
-from longform.data.special_tokens import ids_at_once, ids_in_pieces
+from longform.data.special_tokens import ids_at_once, ids_in_pieces, special_runs
 from longform.data.text import Document, Text
 from longform.errors import ConfigurationError, DataError
 
@@ -97,20 +97,16 @@ def windows(texts: Iterable[Text], *, window: int, max_tokens_per_batch: int) ->
 def tokenize(texts: Sequence[Text], tokenizer: Any, *, max_length: int | None) -> list[TokenizedText]:
     """Token ids of each text, special tokens included, cut to ``max_length`` (of a pair the longer side is cut).
 
-    Only the beginning of a long text is tokenised at once; what follows is counted in pieces.
+    Only the beginning of a long text is tokenised at once; what follows is counted in pieces. It is cut here, and not
+    by the tokenizer: that would be a setting of it, which other threads would have too.
     """
     pairs = [_text_and_pair(text) for text in texts]
     begun = [[_beginning(side, tokenizer, max_length) for side in pair] for pair in pairs]
-    rest = [first.tokens_after + second.tokens_after for first, second in begun]
     found = _call(tokenizer, [(first.text, second.text) for first, second in begun])
     long = [] if max_length is None else [place for place, ids in enumerate(found) if len(ids.input_ids) > max_length]
-    cut = _cut(tokenizer, [pairs[place] for place in long], max_length or 0)
-    if any(len(text.input_ids) > (max_length or 0) for text in cut):
-        special = tokenizer.num_special_tokens_to_add(pair=pairs[long[0]][1] is not None)
-        raise ConfigurationError(f"max_length={max_length} is less than the special tokens of a text: {special}")
+    cut = _cut([begun[place] for place in long], [found[place] for place in long], tokenizer, max_length or 0)
     for place, text in zip(long, cut, strict=True):
-        beyond = len(found[place].input_ids) - len(text.input_ids) + rest[place]
-        found[place] = text._replace(truncated=beyond)
+        found[place] = text
     return [
         ids._replace(truncated=max(1, ids.truncated)) if isinstance(text, Document) and text.unread else ids
         for ids, text in zip(found, texts, strict=True)
@@ -130,15 +126,31 @@ def _beginning(text: str | None, tokenizer: Any, tokens: int | None) -> _Beginni
     return _Beginning(text[:end], sum(map(len, ids_in_pieces(tokenizer, text, start=end))))
 
 
-def _cut(tokenizer: Any, pairs: list[tuple[str, str | None]], max_length: int) -> list[TokenizedText]:
-    """Token ids of texts that are longer than ``max_length``, cut to that.
-
-    A tokenizer makes all parts of a text that it cuts, of a pair every combination of them: it gets what is enough.
-    """
-    if not pairs:
-        return []
-    short: Any = [tuple(side and side[: enough(side, tokenizer, max_length)] for side in pair) for pair in pairs]
-    return _call(tokenizer, short, truncation=True, max_length=max_length)
+def _cut(
+    begun: Sequence[Sequence[_Beginning]], found: Sequence[TokenizedText], tokenizer: Any, max_length: int
+) -> Iterator[TokenizedText]:
+    """Each of ``found`` without the last tokens of its text, or of the longer one of its pair, special ones kept."""
+    if not found:
+        return
+    pairs = begun[0][1].text is not None
+    start, *between, end = map(len, special_runs(tokenizer, texts=1 + pairs))
+    room = max_length - start - sum(between) - end
+    if room < 0:
+        raise ConfigurationError(
+            f"max_length={max_length} is less than the special tokens of a text: {max_length - room}"
+        )
+    for (first, second), ids in zip(begun, found, strict=True):
+        one = len(ids_at_once(tokenizer, first.text)) if pairs else 0
+        other = len(ids.input_ids) - max_length + room - one
+        least = min(one, other, room // 2)
+        kept = (room - least, least) if one > other else (least, room - least)
+        spans = slice(start + kept[0]), slice(start + one, start + one + sum(between) + kept[1])
+        rows = [
+            row and [*row[spans[0]], *row[spans[1]], *row[len(row) - end :]]
+            for row in (ids.input_ids, ids.token_type_ids)
+        ]
+        beyond = len(ids.input_ids) - max_length + first.tokens_after + second.tokens_after
+        yield TokenizedText(rows[0] or [], rows[1], beyond)
 
 
 def enough(text: str, tokenizer: Any, tokens: int, *, size: int | None = None, after: int = AFTER) -> int:
@@ -162,12 +174,12 @@ def enough(text: str, tokenizer: Any, tokens: int, *, size: int | None = None, a
     return len(text)
 
 
-def _call(tokenizer: Any, pairs: list[tuple[str, str | None]], **options: Any) -> list[TokenizedText]:
+def _call(tokenizer: Any, pairs: list[tuple[str, str | None]]) -> list[TokenizedText]:
     first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     paired = [text for text in second if text is not None]
     if paired and len(paired) < len(pairs):
         raise DataError(f"{len(paired)} of {len(pairs)} texts are pairs: either all are, or none")
-    encoded = tokenizer(first, paired or None, padding=False, verbose=False, **options)
+    encoded = tokenizer(first, paired or None, padding=False, verbose=False)
     types = encoded.get("token_type_ids") or [None] * len(pairs)
     return [TokenizedText(ids, kinds, 0) for ids, kinds in zip(encoded["input_ids"], types, strict=True)]
 

@@ -26,11 +26,23 @@ class SpecialTokens(NamedTuple):
 
 def special_tokens(tokenizer: Any) -> SpecialTokens:
     """Find out what the tokenizer adds to a text."""
-    plain, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
-    for start in range(len(whole) - len(plain) + 1):
-        if whole[start : start + len(plain)] == plain:
-            return SpecialTokens(tuple(whole[:start]), tuple(whole[start + len(plain) :]))
-    raise ConfigurationError("the tokenizer changes a text when it adds special tokens; that is not supported")
+    return SpecialTokens(*map(tuple, special_runs(tokenizer)))
+
+
+def special_runs(tokenizer: Any, *, texts: int = 1) -> list[list[int]]:
+    """Ids that a tokenizer puts before, between and after a text or a pair (``texts`` = 2): ``texts`` + 1 lists.
+
+    Raises ConfigurationError for a tokenizer that changes a text when it adds them.
+    """
+    plain, rest = tokenizer("a", add_special_tokens=False)["input_ids"], tokenizer(*["a"] * texts)["input_ids"]
+    runs = []
+    for _ in range(texts):
+        places = (at for at in range(len(rest) - len(plain) + 1) if rest[at : at + len(plain)] == plain)
+        if (start := next(places, None)) is None:
+            raise ConfigurationError("the tokenizer changes a text when it adds special tokens; that is not supported")
+        runs.append(rest[:start])
+        rest = rest[start + len(plain) :]
+    return [*runs, rest]
 
 
 def content_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:

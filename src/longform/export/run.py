@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from longform.choices import EXPORT_FORMATS
 from longform.conversion.shipped import local_source
@@ -21,7 +21,7 @@ from longform.export.formats import TORCH_FILE, size_of, write, write_int8
 from longform.export.tracing import traced
 from longform.inference.exported import FILES, HIDDEN, LOGITS, open_graph
 from longform.inference.sentence_modules import encoder_folder
-from longform.inference.weights import load_whole, reading
+from longform.inference.weights import load_tokenizer, load_whole, reading
 from longform.models.configuration_linformer import LinformerConfig
 from longform.runs.output import entries, sole_output, some
 
@@ -106,8 +106,7 @@ def _opened(source: Path, config: LinformerConfig) -> tuple[Any, tuple[str, ...]
     classifies = CLASSIFIER in (config.architectures or ())
     auto: Any = AutoModelForSequenceClassification if classifies else AutoModel
     model = load_whole(auto, source, f'"{source}"', dtype=torch.float32).eval()
-    with reading(f'"{source}"', source):
-        tokenizer: Any = AutoTokenizer.from_pretrained(source)
+    tokenizer: Any = load_tokenizer(source, config)
     typed = config.type_vocab_size and "token_type_ids" in tokenizer.model_input_names
     types = ("token_type_ids",) if typed else ()
     return model, ("input_ids", "attention_mask", *types), LOGITS if classifies else HIDDEN

@@ -5,6 +5,7 @@ Files have the names that other programs look for: text-embeddings-inference, se
 Axes: B texts in a batch, n tokens.
 """
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSequenceClassification
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import cached_file
 
 from longform.errors import CheckpointError, ConfigurationError, require
-from longform.inference.weights import reading
+from longform.inference.weights import load_tokenizer, reading
 
 FILES = {  # of each backend, inside the folder
     "onnx": "onnx/model.onnx",
@@ -68,7 +69,8 @@ def load_exported(
             f"{' --int8' if quantized else ''}"
         )
     with reading(f'"{source}"', source):
-        config, tokenizer = AutoConfig.from_pretrained(source), AutoTokenizer.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source)
+    tokenizer = load_tokenizer(source, config)
     config.name_or_path = str(source)
     model = open_graph(path, config)
     wanted = LOGITS if auto_class is AutoModelForSequenceClassification else HIDDEN
@@ -124,8 +126,12 @@ def _open_openvino(path: str, threads: int, precision: str | None) -> tuple[Infe
     except RuntimeError as error:
         raise _unreadable(path, error) from error
 
+    requests = threading.local()  # a request is the memory of its results, so each thread has its own
+
     def infer(given: dict[str, np.ndarray]) -> np.ndarray:
-        return compiled(given)[0].copy()  # the next call writes into the same memory
+        if not hasattr(requests, "own"):
+            requests.own = compiled.create_infer_request()
+        return requests.own.infer(given, share_inputs=True)[0].copy()  # the next call writes into the same memory
 
     inputs, outputs = (tuple(port.any_name for port in ports) for ports in (compiled.inputs, compiled.outputs))
     return infer, inputs, outputs

@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer
 
 from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
 from longform.inference.compiling import compile_in_place
 from longform.inference.exported import load_exported
-from longform.inference.weights import load_whole, reading
+from longform.inference.weights import load_tokenizer, load_whole
 from longform.models.inference import pack_weights
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
@@ -68,8 +67,7 @@ def load_pretrained(
     chosen = pick_device(device)
     wanted = pick_dtype(dtype, chosen)
     whole = load_whole(auto_class, source, f'"{source}"', dtype=wanted)
-    with reading(f'"{source}"', source):
-        tokenizer = AutoTokenizer.from_pretrained(source)
+    tokenizer = load_tokenizer(source, whole.config)
     model: Any = whole.to(chosen).eval()
     if isinstance(model, LinformerPreTrainedModel) and not compile:
         pack_weights(model)

@@ -4,6 +4,7 @@ transformers gives what a checkpoint lacks random weights, and says so in a log 
 """
 
 import re
+import threading
 import warnings
 from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -11,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file, logging
 
 from longform.conversion.source import read_weights
+from longform.data.tokenizer_fit import fit_tokenizer
 from longform.errors import CheckpointError
 
 WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")  # before the names: DataParallel's, and torch.compile's
 BUFFERS = ("position_ids", "token_type_ids", "inv_freq")  # older versions of transformers saved them
 MISSING = " (there is no such folder)"
 SHOWN = 6  # names of tensors in a message
+_one_thread = threading.RLock()
 
 
 def load_whole(
@@ -41,6 +44,16 @@ def load_whole(
             model, found = type(model).from_pretrained(None, config=model.config, state_dict=weights, **how)
     check_weights(model, found, source, new_head=new_head)
     return model
+
+
+def load_tokenizer(source: str | Path, config: Any = None) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or hub name, for the model of ``config`` (None: for any).
+
+    Raises CheckpointError when it cannot be read, ConfigurationError where it is larger than the model.
+    """
+    with reading(f'the tokenizer of "{source}"', source):
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    return fit_tokenizer(tokenizer, config, name=f'"{source}"')
 
 
 def _without_wrappers(source: str | Path, wrapped: list[str]) -> dict[str, Any]:
@@ -128,16 +141,20 @@ def _listed(names: Iterable[str]) -> str:
 
 @contextmanager
 def quiet_transformers() -> Generator[None]:
-    """No bars of transformers for weights and files, no table of weights: what is missing is raised as an error."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
+    """No bars of transformers for weights and files, no table of weights: what is missing is raised as an error.
+
+    One thread at a time is inside: these are the whole process's, and so is what transformers switches while it loads.
+    """
+    with _one_thread:
+        verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            logging.set_verbosity(verbosity)
+            if bars:
+                logging.enable_progress_bar()
 
 
 @contextmanager

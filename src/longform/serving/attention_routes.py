@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from longform.data.batching import TokenizedText
+from longform.data.batching import TokenizedText, enough
 from longform.data.text import clean_text
 from longform.models.effective_maps import effective_maps
 from longform.models.modeling_linformer import LinformerPreTrainedModel
@@ -103,21 +103,24 @@ def _with_map(engine: Engine) -> LinformerPreTrainedModel:
 
 def read_words(engine: Engine, text: str) -> Read:
     """The words of a text's first tokens, as its tokenizer parts them."""
-    tokenizer, limit = engine.runner.tokenizer, min(engine.runner.limit, MOST_TOKENS)
-    text = clean_text(text)[0]
-    made = tokenizer(text, truncation=True, max_length=limit, return_offsets_mapping=True, verbose=False)
+    tokenizer, special, text = engine.runner.tokenizer, engine.special, clean_text(text)[0]
+    room = min(engine.runner.limit, MOST_TOKENS) - special.total
+    begun = text[: enough(text, tokenizer, room)]
+    made = tokenizer(begun, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     words: list[tuple[int, int]] = []
     homes, last = [], None
-    for home, (start, end) in zip(made.word_ids(), made["offset_mapping"], strict=True):
+    for home, (start, end) in zip(made.word_ids()[:room], made["offset_mapping"][:room], strict=True):
         if home is not None and home == last:
             words[-1] = (words[-1][0], end)
         elif home is not None:
             words.append((start, end))
         last = home
         homes.append(-1 if home is None else len(words) - 1)
-    places = np.array(homes, dtype=np.int64)
+    places = np.array([-1] * len(special.prefix) + homes + [-1] * len(special.suffix), dtype=np.int64)
     rest = text[words[-1][1] :] if words else ""
-    return Read(made["input_ids"], words, np.where(places < 0, len(words), places), bool(rest.strip()))
+    return Read(
+        special.around(made["input_ids"][:room]), words, np.where(places < 0, len(words), places), bool(rest.strip())
+    )
 
 
 def _near(read: Read, at: np.ndarray, window: int | None) -> tuple[int, int] | None:

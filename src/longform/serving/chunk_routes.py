@@ -11,7 +11,7 @@ from starlette.responses import Response
 from longform.inference.encoders import Encoder
 from longform.serving.bodies import Body, Inputs, StrictRoute, Whole, answer, as_list
 from longform.serving.documented import refusals
-from longform.serving.reading import Rows, chunk_rows
+from longform.serving.reading import chunk_rows
 from longform.serving.service import Service
 from longform.serving.vectors import changed, check_count
 
@@ -66,9 +66,8 @@ def chunk_routes(service: Service) -> APIRouter:
         encoder = changed(
             service.engine.encoder(), prompt_name=body.prompt_name, dimensions=body.dimensions, normalise=body.normalize
         )
-        rows = await service.read(
-            sum(map(len, texts)), lambda engine: _rows(encoder, engine.runner.tokenizer, texts, body)
-        )
+        how: Any = {"chunk_tokens": body.chunk_tokens, "overlap": body.overlap, "boundaries": body.boundaries}
+        rows = await service.read(sum(map(len, texts)), lambda _: chunk_rows(encoder, texts, **how))
         found = iter(await service.results(request, rows))
         documents = [
             {"index": place, "chunks": _chunks(encoder, plan, [next(found) for _ in plan.readings])}
@@ -77,12 +76,6 @@ def chunk_routes(service: Service) -> APIRouter:
         return answer({"model": service.engine.name, "documents": documents, "tokens": rows.tokens})
 
     return router
-
-
-def _rows(encoder: Encoder, tokenizer: Any, texts: list[str], body: ChunksBody) -> Rows:
-    return chunk_rows(
-        encoder, tokenizer, texts, chunk_tokens=body.chunk_tokens, overlap=body.overlap, boundaries=body.boundaries
-    )
 
 
 def _chunks(encoder: Encoder, plan: Any, readings: list[Any]) -> list[dict[str, Any]]:

@@ -1,8 +1,7 @@
 """What is served: a model from a folder, and what it makes of a batch of token ids."""
 
-import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -78,10 +77,6 @@ class Engine:
                 "wrong_model", f"{self.name} is a model of kind {self.kind}, no reranker (a classifier with one score)"
             )
         return self.classifier()
-
-    def with_own_tokenizer(self) -> "Engine":
-        """The same model with a copy of its tokenizer: one belongs to one thread."""
-        return replace(self, runner=replace(self.runner, tokenizer=copy.deepcopy(self.runner.tokenizer)))
 
     @cached_property
     def special(self) -> SpecialTokens:

@@ -1,7 +1,6 @@
 """Texts of requests become rows of token ids, and rows become results; what cannot be read is refused."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,11 +60,8 @@ def id_rows(engine: Engine, texts: Sequence[Sequence[int]], finish: Callable[[An
     return Rows([(each, finish) for each in found], _cut(found, encoder.limit, truncate=truncate))
 
 
-def chunk_rows(
-    encoder: Encoder, tokenizer: Any, texts: Sequence[str], *, chunk_tokens: int, overlap: int, boundaries: str
-) -> Rows:
+def chunk_rows(encoder: Encoder, texts: Sequence[str], *, chunk_tokens: int, overlap: int, boundaries: str) -> Rows:
     """A row a reading of each text; its result: (number, vector) of each of its chunks."""
-    encoder = replace(encoder, tokenizer=tokenizer)  # which is free for this thread
     special = tokens_around(encoder)
     how: Any = {"chunk_tokens": chunk_tokens, "overlap": overlap, "boundaries": boundaries}
     plans = tuple(chunk_plan(encoder, special, clean_text(text)[0], **how) for text in texts)

@@ -1,7 +1,6 @@
 """The one object behind all routes: the model, what waits for it, and the sums that are limited."""
 
 import asyncio
-import functools
 import threading
 import time
 from collections.abc import Callable
@@ -69,7 +68,6 @@ class Service:
         self.failure: BaseException | None = None
         self.on_loaded: Callable[[], None] = lambda: None  # also called where that failed
         self._engine: Engine | None = None
-        self._apart: Engine | None = None  # with a tokenizer for the thread of long texts
         self._texts = ThreadPoolExecutor(1, thread_name_prefix="longform-text")
         self._unfinished: set[Work] = set()
         self.workers: list[Worker] = []
@@ -90,17 +88,16 @@ class Service:
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             engine = self._load()
-            apart = engine.with_own_tokenizer()
-            loop.call_soon_threadsafe(self._ready, engine, apart, loop)
+            loop.call_soon_threadsafe(self._ready, engine, loop)
         except BaseException as error:
             self.failure = error
             loop.call_soon_threadsafe(self.on_loaded)
 
-    def _ready(self, engine: Engine, apart: Engine, loop: asyncio.AbstractEventLoop) -> None:
+    def _ready(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
         self.workers = [Worker(engine, self.waiting, self.metrics, loop) for _ in range(self.settings.workers)]
         for worker in self.workers:
             worker.start()
-        self._engine, self._apart = engine, apart
+        self._engine = engine
         self.metrics.model_bytes.set(engine.weight_bytes)
         self.metrics.ready.set(1)
         self.on_loaded()
@@ -114,14 +111,12 @@ class Service:
         self._texts.shutdown(wait=False, cancel_futures=True)
 
     async def read(self, characters: int, make: Callable[[Engine], Result]) -> Result:
-        """``make`` called with the model, its tokenizer free for it; elsewhere where the texts are long."""
+        """``make`` called with the model; in a thread of its own where the texts are long."""
         engine, started = self.engine, time.monotonic()
         if characters <= AT_ONCE:
             made = make(engine)
         else:
-            assert self._apart is not None
-            call = functools.partial(make, self._apart)
-            made = await asyncio.get_running_loop().run_in_executor(self._texts, call)
+            made = await asyncio.get_running_loop().run_in_executor(self._texts, make, engine)
         self.metrics.seconds.labels("tokenize").observe(time.monotonic() - started)
         return made
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from longform.data.tokenizer_fit import vocabulary_size
 from longform.distributed.token_losses import over_parts, own_places
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
@@ -43,7 +44,7 @@ def config_for(model: LinformerConfig | Mapping[str, Any] | None, tokenizer: Any
     for name in ("model_type", "transformers_version", "architectures"):
         given.pop(name, None)
     known: dict[str, Any] = {
-        "type_vocab_size": 0, **given, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id,
+        "type_vocab_size": 0, **given, "vocab_size": vocabulary_size(tokenizer), "pad_token_id": tokenizer.pad_token_id,
         "bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id,
     }  # fmt: skip
     return LinformerConfig(**known)

@@ -11,9 +11,9 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from longform.data.storage import made_once
 from longform.data.token_store import Corpus, CorpusTexts, TokenStore, token_store
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
+from longform.inference.weights import load_tokenizer
 from longform.runs.digest import content_key
 from longform.runs.subject import corpus_key
-from longform.training.students import load_tokenizer
 
 Tokenizers = PreTrainedTokenizerBase | TokenizerSettings | str | Path | None
 

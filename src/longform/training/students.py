@@ -13,16 +13,16 @@ from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from longform.conversion.cross_encoder import activation_of
 from longform.conversion.shipped import local_source
+from longform.data.tokenizer_fit import fit_tokenizer
 from longform.errors import ConfigurationError
 from longform.inference.sentence_modules import is_encoder_alone, settings_of
-from longform.inference.weights import load_whole, quiet_transformers, reading
+from longform.inference.weights import load_tokenizer, load_whole, quiet_transformers, reading
 from longform.models.configuration_linformer import LinformerConfig
 
 CLASSIFIER = "ForSequenceClassification"
@@ -66,14 +66,18 @@ def open_student(student: Any, tokenizer: PreTrainedTokenizerBase | None) -> Stu
         folder = Path(local_source(student))
         if not folder.is_dir():
             raise ConfigurationError(f'the student "{student}" is not a folder; longform convert makes one')
-        return Student(load_encoder(folder), tokenizer or load_tokenizer(folder), folder)
+        return _student(load_encoder(folder), tokenizer or load_tokenizer(folder), folder)
     if isinstance(student, PreTrainedModel):
         if tokenizer is None:
             raise ConfigurationError("a model in memory needs its tokenizer: tokenizer=...")
-        return Student(student, tokenizer)
+        return _student(student, tokenizer)
     if isinstance(getattr(student, "model", None), PreTrainedModel):
-        return Student(student.model, tokenizer or student.tokenizer, student)
+        return _student(student.model, tokenizer or student.tokenizer, student)
     raise ConfigurationError(f"a student is a model, a ConversionResult or a folder, not {type(student).__name__}")
+
+
+def _student(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, origin: Any = None) -> Student:
+    return Student(model, fit_tokenizer(tokenizer, model.config, name=f"the {type(model).__name__}"), origin)
 
 
 def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
@@ -90,14 +94,6 @@ def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
         named = (AutoConfig.from_pretrained(source).architectures or [""])[0]
     head = "" if is_encoder_alone(source) else next((head for head in HEADS if named.endswith(head)), "")
     return load_whole(getattr(transformers, f"AutoModel{head}"), source, what, dtype=torch.float32)
-
-
-def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or hub name. Raises CheckpointError when it cannot be read."""
-    with reading(f'the tokenizer of "{source}"', source):
-        tokenizer = AutoTokenizer.from_pretrained(source)
-    assert tokenizer is not None
-    return tokenizer
 
 
 def activation_for(source: Any, labels: int) -> str | None:
@@ -134,7 +130,7 @@ def with_labels(
             with reading(f'the configuration of "{source}"', source):
                 found = AutoConfig.from_pretrained(source)
             config |= _chosen_pooling(found, pooling, f'"{source}"')
-        return Student(_with_labels(source, labels, config), tokenizer)
+        return _student(_with_labels(source, labels, config), tokenizer)
     opened = open_student(source, tokenizer)
     if pooling is not None:
         named = type(opened.model).__name__
@@ -146,7 +142,7 @@ def with_labels(
     frozen = {name for name, p in opened.model.base_model.named_parameters() if not p.requires_grad}
     for name, parameter in made.base_model.named_parameters():
         parameter.requires_grad_(name not in frozen and parameter.requires_grad)
-    return Student(made, opened.tokenizer)
+    return _student(made, opened.tokenizer)
 
 
 def _chosen_pooling(config: Any, pooling: str, model: str, *, head: bool | None = None) -> dict[str, str]:

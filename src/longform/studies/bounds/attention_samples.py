@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from longform.data.batching import tokenize
 from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError
 from longform.studies.spectrum.capture import captured_layers
@@ -53,8 +54,7 @@ def texts_of_length(tokenizer: Any, documents: Iterable[Document | str], *, leng
     rows, seen = [], 0
     for document in documents:
         seen += 1
-        text = document if isinstance(document, str) else document.text
-        ids = tokenizer(text, truncation=True, max_length=length)["input_ids"]
+        ids = tokenize([document], tokenizer, max_length=length)[0].input_ids
         if len(ids) == length:
             rows.append(ids)
         if len(rows) == count:
