@@ -4,9 +4,10 @@ import codecs
 import gzip
 import io
 import os
+import sys
 import zlib
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -124,16 +125,16 @@ def in_utf8(file: Any, encoding: str | None) -> IO[bytes]:
 
 
 @contextmanager
-def opened(path: Path) -> Generator[IO[bytes]]:
-    """The bytes of a file of text, decompressed, in UTF-8 or what they are instead.
+def opened(path: Path | None) -> Generator[IO[bytes]]:
+    """The bytes of a file of text (None: standard input), decompressed, in UTF-8 or what they are instead.
 
     Raises DataError, also from what reads them, where they cannot be had.
     """
     try:
-        with _open(path) as file:
+        with _open(path) if path else nullcontext(sys.stdin.buffer) as file:
             yield in_utf8(file, chosen_encoding())
     except UnicodeDecodeError as error:
-        raise DataError(f'"{path}" is not in the encoding that was given: {error}') from error
+        raise DataError(f'"{path or "-"}" is not in the encoding that was given: {error}') from error
     except (EOFError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from longform.data.values import Classes, class_names, named_classes, python_values
+from longform.data.values import Classes, class_names, named_classes, python_values, schema_classes
 from longform.errors import DataError, require
 
 DATASET_PREFIX = "hf:"
@@ -112,9 +112,10 @@ def rows(given: Any) -> Iterator[Any]:
     """Each row of a table as a dictionary, with the names of its classes; the elements of anything else."""
     if hasattr(given, "itertuples"):
         return _rows_of_frame(given)
-    texts, classes = _arrow_table(check_texts(given)), classes_of(given)
+    texts = _arrow_table(check_texts(given))
+    classes = classes_of(texts)
     if hasattr(texts, "to_batches"):
-        return (row for batch in texts.to_batches(max_chunksize=ROWS_AT_A_TIME) for row in batch.to_pylist())
+        texts = (row for batch in texts.to_batches(max_chunksize=ROWS_AT_A_TIME) for row in batch.to_pylist())
     return (named_classes(row, classes) for row in texts) if classes else iter(texts)
 
 
@@ -126,7 +127,9 @@ def _rows_of_frame(frame: Any) -> Iterator[dict[str, Any]]:
 
 
 def classes_of(given: Any) -> Classes:
-    """The classes of a data set of ``datasets``, and of a column of one under the name ""."""
+    """The classes of a data set of ``datasets`` or a table of pyarrow, and of a column of one under the name ""."""
+    if hasattr(given, "to_batches"):
+        return schema_classes(given.schema)
     features = getattr(given, "features", None)
     if hasattr(features, "_type"):
         return class_names({"": asdict(features)})

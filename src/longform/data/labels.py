@@ -36,7 +36,8 @@ def plain_labels(given: Iterable[Any], names: Sequence[str] | None = None) -> La
             (label and [places[at] for at, one in enumerate(label) if float(one)] for label in labels), places
         )
     for label in lists:
-        if any(isinstance(each, float | list) for each in label) or len(set(map(str, label))) < len(label):
+        twice = len(set(map(str, label))) < len(label) and all(str(each).lstrip("-").isdecimal() for each in label)
+        if twice or any(isinstance(each, float | list) for each in label):
             raise DataError(
                 f"the label {label!r} is no list of names or numbers of classes, each once, and the labels are no "
                 "vectors of 0 and 1 of one length: give one of the two"

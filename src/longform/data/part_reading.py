@@ -7,9 +7,9 @@ from typing import Any
 from longform.data.files import JSON_LINES, lines
 from longform.data.part_plans import Part
 from longform.data.places import opened_place, random_access
-from longform.data.records import ROWS_AT_A_TIME, Record, classes_of_schema, decoded_rows, jsonl_record
+from longform.data.records import ROWS_AT_A_TIME, Record, decoded_rows, jsonl_record
 from longform.data.text import Document, Reader
-from longform.data.values import named_classes
+from longform.data.values import named_classes, schema_classes
 from longform.errors import DataError, require
 
 Refuse = Callable[[str, Exception], None]  # takes the place of what cannot be read, and why; may raise
@@ -53,7 +53,7 @@ def _rows(part: Part, refuse: Refuse) -> Iterator[Record]:
         with random_access(part.file) as stream:
             file = parquet.ParquetFile(stream)
             groups, at = _groups(file.metadata, part.first, end)
-            classes = classes_of_schema(file.schema_arrow)
+            classes = schema_classes(file.schema_arrow)
             for batch in file.iter_batches(batch_size=ROWS_AT_A_TIME, row_groups=groups):
                 wanted = batch.slice(max(0, row - at), max(0, end - max(row, at)))
                 at += len(batch)

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -16,7 +15,6 @@ from longform.data.files import (
     JSON_LINES,
     TEXT,
     TSV,
-    beginning,
     decoded,
     file_kind,
     is_saved,
@@ -26,7 +24,7 @@ from longform.data.files import (
 )
 from longform.data.given import DATASET_PREFIX, ROWS_AT_A_TIME, InMemory, as_rows, classes_of, rows, source_of
 from longform.data.json_text import MOST, Shortened, array_elements, parsed, shortened
-from longform.data.values import Classes, class_names, named_classes
+from longform.data.values import Classes, named_classes, schema_classes
 from longform.errors import DataError, require
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -101,7 +99,8 @@ def csv_records(path: Path, kind: str) -> Iterator[Record]:
     """The rows of a csv or tsv file with a header line. Raises DataError for rows that do not fit the header."""
     csv.field_size_limit(MOST)
     with opened(path) as file:
-        reader = csv.DictReader(_csv_lines(file, path), dialect=_DIALECTS[kind], strict=True)
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        reader = csv.DictReader(_csv_lines(text, path), dialect=_DIALECTS[kind], strict=True)
         try:
             for row in reader:
                 if None in row or None in row.values():
@@ -111,12 +110,11 @@ def csv_records(path: Path, kind: str) -> Iterator[Record]:
             raise DataError(f"{path}:{reader.reader.line_num}: not readable as {kind} ({error})") from error
 
 
-def _csv_lines(file: IO[bytes], path: Path) -> Iterator[str]:
-    for number, line in enumerate(lines(file), start=1):
-        text, beyond = beginning(decoded(line, str(path), number), MOST)
-        if beyond:
+def _csv_lines(text: IO[str], path: Path) -> Iterator[str]:
+    for number, line in enumerate(iter(lambda: text.readline(MOST + 1), ""), start=1):
+        if len(line) > MOST:
             raise DataError(f"{path}: a line of more than {MOST:,} characters; such records are read from .jsonl files")
-        yield from io.StringIO(text, newline="")  # lines that end with "\r" alone
+        yield line if line.isascii() else "".join(decoded([line.encode("utf-8", "surrogateescape")], str(path), number))
 
 
 def parquet_records(path: Path) -> Iterator[Record]:
@@ -126,7 +124,7 @@ def parquet_records(path: Path) -> Iterator[Record]:
     try:
         row = 0
         with path.open("rb") as source, parquet.ParquetFile(source) as file:  # open: a name need not be UTF-8
-            classes = classes_of_schema(file.schema_arrow)
+            classes = schema_classes(file.schema_arrow)
             for batch in file.iter_batches(batch_size=ROWS_AT_A_TIME):
                 for values in decoded_rows(batch, f"{path}, rows {row:,} to {row + len(batch) - 1:,}"):
                     yield Record(f"{path}:{row}", named_classes(values, classes), 0, classes)
@@ -137,12 +135,6 @@ def parquet_records(path: Path) -> Iterator[Record]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise DataError(f"{path}: not a readable parquet file ({error})") from error
-
-
-def classes_of_schema(schema: Any) -> Classes:
-    """The classes of a parquet file that ``datasets`` wrote."""
-    about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    return class_names(about.get("info", {}).get("features") or {})
 
 
 def decoded_rows(batch: Any, where: str) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """Documents from files, folders, standard input and records, one at a time."""
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,10 @@ from longform.data.files import (
     READ,
     TEXT,
     beginning,
-    chosen_encoding,
     decoded,
     file_kind,
     files_below,
     holds_array,
-    in_utf8,
     is_saved,
     lines,
     named_kind,
@@ -244,10 +241,11 @@ class Reader:
                 yield self._from_text(str(source), decoded(parts(file), str(source)))
 
     def _standard_input(self) -> Iterator[Document]:
-        file, name = in_utf8(sys.stdin.buffer, chosen_encoding()), "standard input"
-        if self.stdin_format == "jsonl":
-            yield from map(self._from_record, jsonl_records(file, name=name, max_characters=self.max_characters))
-        else:
+        name = "standard input"
+        with opened(None) as file:
+            if self.stdin_format == "jsonl":
+                yield from map(self._from_record, jsonl_records(file, name=name, max_characters=self.max_characters))
+                return
             for number, line in enumerate(lines(file), start=1):
                 document = self._from_text(f"-:{number}", decoded(line, name, number))
                 yield document._replace(text=document.text.rstrip("\r\n"))

@@ -1,5 +1,6 @@
 """Values of other libraries (numpy, torch, pandas, polars, pyarrow, datasets) as Python has them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,12 @@ def class_names(features: Mapping[str, Any]) -> Classes:
         name: each["feature"] if isinstance(each.get("feature"), Mapping) else each for name, each in found.items()
     }
     return {name: each["names"] for name, each in inner.items() if each.get("_type") == "ClassLabel"}
+
+
+def schema_classes(schema: Any) -> Classes:
+    """The same of a table of pyarrow, or a parquet file, that ``datasets`` wrote."""
+    about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    return class_names(about.get("info", {}).get("features") or {})
 
 
 def named_classes(row: Mapping[str, Any], classes: Classes) -> dict[str, Any]:
