@@ -4,19 +4,25 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pandas
+import polars
+import pyarrow
 import pytest
 
 from longform.data.given import Files, InMemory, as_rows, source_of
 from longform.data.records import read_records
 from longform.data.text import Document, ReadReport, read_documents
 from longform.errors import DataError
+from longform.evaluation.retrieval_data import read_retrieval
 
 ROWS = [{"body": "one", "more": "two", "key": 7}, {"body": "", "more": "x", "key": 8}]
 TABLES = {
     "rows": ROWS,
     "DataFrame": pandas.DataFrame(ROWS),
     "Dataset": datasets.Dataset.from_list(ROWS),
+    "polars": polars.DataFrame(ROWS),
+    "pyarrow": pyarrow.Table.from_pylist(ROWS),
     "stream": datasets.Dataset.from_list(ROWS).to_iterable_dataset(),
 }
 
@@ -60,6 +66,16 @@ def test_strings_and_pairs_are_documents() -> None:
 def test_a_missing_value_of_pandas_is_none() -> None:
     table = pandas.DataFrame({"text": ["a", "b"], "label": pandas.array([1, None], dtype="Int64")})
     assert [record.values["label"] for record in read_records(InMemory(table))] == [1, None]
+
+
+def test_an_id_is_whole_whatever_its_column_was_made() -> None:
+    frame = pandas.DataFrame({"text": ["a", "b", "c"], "id": [7, None, 9]})
+    for given in (frame, [{"text": text, "id": np.int64(7)} for text in "a"], frame.astype({"id": "Int64"})):
+        found = [document.id for document in read_documents(InMemory(given))]
+        assert found == ["7", "texts:1", "9"][: len(found)]
+    assert [document.id for document in read_documents(InMemory(frame), id_field="id")] == ["7", "texts:1", "9"]
+    queries = [{"query": "x", "relevant": np.array([7.0, 9.0])}, {"query": "y", "relevant": 9}]
+    assert read_retrieval(queries, frame.dropna()).relevant == [{0, 1}, {1}]
 
 
 @pytest.mark.parametrize(

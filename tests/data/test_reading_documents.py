@@ -1,5 +1,6 @@
 """Every source of documents, and what bad input gets."""
 
+import gzip
 import io
 import json
 import os
@@ -7,8 +8,13 @@ import threading
 from collections import UserDict
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
+from longform.data.counting import count_documents
+from longform.data.files import encoding
+from longform.data.places import input_files, opened_place, random_access
 from longform.data.records import read_records
 from longform.data.text import Document, ReadReport, read_documents, text_of
 from longform.errors import ConfigurationError, DataError
@@ -108,14 +114,97 @@ def test_reading_is_streamed(tmp_path: Path) -> None:
 
 
 def test_characters_that_tokenizers_refuse_are_replaced_and_counted(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(b"nul \x00 bad \xff here, and a true one: \xef\xbf\xbd")
-    (tmp_path / "b.jsonl").write_bytes(b'{"text": "nul \\u0000 lone \\ud800 bad \xff"}\n')
+    (tmp_path / "a.txt").write_bytes(b"nul \x00 here, and a true one: \xef\xbf\xbd")
+    (tmp_path / "b.jsonl").write_bytes(b'{"text": "nul \\u0000 lone \\ud800"}\n')
     report = ReadReport()
     assert texts([tmp_path / "a.txt", tmp_path / "b.jsonl"], report=report) == [
-        "nul   bad � here, and a true one: �",
-        "nul   lone � bad �",
+        "nul   here, and a true one: �",
+        "nul   lone �",
     ]
-    assert report == ReadReport(documents=2, empty=0, replaced_characters=5)
+    assert report == ReadReport(documents=2, empty=0, replaced_characters=3)
+
+
+LATIN = "text,label\nKäse,ä\nKöse,ö\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("a.txt", "one\nKäse", 2),
+        ("a.jsonl", '{"text": "one"}\n\n{"text": "Käse"}\n', 3),
+        ("a.json", '["one",\n"Käse"]', 2),
+        ("a.csv", LATIN, 2),
+        ("a.tsv", LATIN.replace(",", "\t"), 2),
+        ("a.csv.gz", LATIN, 2),
+        ("-", "one\nKäse", 2),
+    ],
+)
+def test_bytes_that_are_not_utf_8_are_an_error_with_their_line_unless_the_encoding_is_named(
+    name: str, content: str, line: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for given in ("cp1252", "utf-16"):
+        coded = content.encode(given)
+        path = name if name == "-" else tmp_path / name
+        if path == "-":
+            feed_stdin(monkeypatch, coded)
+        else:
+            (tmp_path / name).write_bytes(gzip.compress(coded) if name.endswith("gz") else coded)
+        if given == "cp1252":
+            with pytest.raises(DataError, match=rf", line {line}: the byte 0xe4 is not UTF-8: name the .*--encoding"):
+                texts(path)
+            if path == "-":
+                feed_stdin(monkeypatch, coded)
+        with encoding(given):
+            assert "Käse" in "".join(texts(path))
+        if path == "-":
+            feed_stdin(monkeypatch, coded)
+        with encoding("ascii"), pytest.raises(DataError, match="is not in the encoding that was given"):
+            texts(path)
+
+
+def test_an_encoding_that_there_is_not() -> None:
+    for wrong in ("latin9000", "hex", ""):
+        with pytest.raises(ConfigurationError, match=f'encoding="{wrong}" is none that is known'), encoding(wrong):
+            pass
+
+
+def test_links_inside_a_folder_are_read_once_and_loops_never(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    for folder in (inside / "2024", outside):
+        folder.mkdir(parents=True)
+        write_lines(folder / "a.jsonl", {"text": folder.name})
+    links = {
+        "1999": "2024", "self": ".", "up": "..", "2024/latest": "../2024", "b.jsonl": "2024/a.jsonl",
+        "far": str(outside), "gone": "nowhere",
+    }  # fmt: skip
+    for name, target in links.items():
+        (inside / name).symlink_to(target)
+    (outside / "back").symlink_to(inside)
+    read = [document.id for document in read_documents(inside)]
+    assert read == [f"{inside}/2024/a.jsonl:1", f"{inside}/far/a.jsonl:1"]
+    assert [file.name for file in input_files([inside])] == [name.removesuffix(":1") for name in read]
+    assert [file.name for file in input_files([f"{inside}/**.jsonl"])] == [name.removesuffix(":1") for name in read]
+    assert [file.name for file in input_files([f"{inside}/1*/*.jsonl"])] == [f"{inside}/1999/a.jsonl"]
+    assert [file.name for file in input_files([f"{inside}/*.jsonl"])] == [f"{inside}/b.jsonl"]
+
+
+def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    folder.mkdir()
+    rows = [{"text": "near", "n": 1}]
+    (folder / "a.csv").write_text("text,n\nnear,1\n")
+    write_lines(folder / "b.jsonl", *rows)
+    (folder / "c.jsonl.gz").write_bytes(gzip.compress((folder / "b.jsonl").read_bytes()))
+    zstd = pyarrow.OSFile(os.fsencode(folder / "d.jsonl.zst"), "wb")
+    with zstd, pyarrow.CompressedOutputStream(zstd, "zstd") as stream:
+        stream.write((folder / "b.jsonl").read_bytes())
+    with (folder / "e.parquet").open("wb") as file:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+    assert texts(folder) == ["near"] * 5
+    assert count_documents(folder) == 5
+    lines, zipped, zst, table = input_files([folder])
+    assert [opened_place(file).read() for file in (lines, zipped, zst)] == [b'{"text": "near", "n": 1}\n'] * 3
+    assert random_access(table).size() == (folder / "e.parquet").stat().st_size
 
 
 def test_empty_texts_are_kept_and_counted(tmp_path: Path) -> None:

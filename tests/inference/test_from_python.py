@@ -8,6 +8,8 @@ from typing import Any
 import datasets
 import numpy as np
 import pandas
+import polars
+import pyarrow
 import pytest
 from sentence_transformers import SentenceTransformer
 from tiny_models import make_sentence_transformer, save_bert, save_longform
@@ -25,6 +27,10 @@ OF_TEXTS: dict[str, Callable[[list[str]], Any]] = {
     "array": np.array,
     "Series": pandas.Series,
     "DataFrame": lambda texts: pandas.DataFrame({"body": texts}),
+    "polars": lambda texts: polars.DataFrame({"body": texts}),
+    "polars' Series": polars.Series,
+    "pyarrow": lambda texts: pyarrow.table({"body": texts}),
+    "pyarrow's column": lambda texts: pyarrow.chunked_array([texts]),
     "rows": lambda texts: [{"body": text} for text in texts],
     "Dataset": lambda texts: datasets.Dataset.from_dict({"body": texts}),
     "column": lambda texts: datasets.Dataset.from_dict({"body": texts})["body"],

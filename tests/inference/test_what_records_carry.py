@@ -6,18 +6,24 @@ import json
 import math
 from dataclasses import replace
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import numpy as np
 import pandas
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 
 from longform.data.counting import count_documents
+from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError
 from longform.inference import run as inference
 from longform.inference.encoders import Encoder
+from longform.inference.kept_fields import kept_fields
 from longform.inference.run import InferenceSettings, embed, predict
 
 SETTINGS = InferenceSettings(progress=False)
@@ -68,7 +74,91 @@ def test_fields_of_parquet_that_json_has_no_word_for(longform_folder: Path, tmp_
     frame.to_parquet(tmp_path / "a.parquet")
     embed(longform_folder, tmp_path / "a.parquet", tmp_path / "out.jsonl", replace(SETTINGS, keep=["day", "value"]))
     kept = [(record["day"], record["value"]) for record in read(tmp_path / "out.jsonl")]
-    assert kept == [("2026-01-02", None), (None, 1.5)]
+    assert kept == [("2026-01-02", "Infinity"), (None, 1.5)]
+
+
+NUMBERS = np.arange(2000)
+KEPT: dict[str, tuple[Any, Any]] = {
+    "missing": ([None, math.nan, pandas.NA, pandas.NaT, np.datetime64("NaT"), np.float32("nan")], [None] * 6),
+    "arrays": (NUMBERS, NUMBERS.tolist()),
+    "matrices": (np.eye(2, dtype=np.float32), [[1, 0], [0, 1]]),
+    "dates": (np.array(["2024-01-02T03:04:05.000000006", "NaT"], "M8[ns]"), ["2024-01-02T03:04:05.000000006", None]),
+    "tensors": (torch.tensor([1, 2]), [1, 2]),
+    "nullable": (pandas.array([1, None], dtype="Int64"), [1, None]),
+    "columns": (pandas.Series(["a", None], dtype="category"), ["a", None]),
+    "Timestamp": (pandas.Timestamp("2024-01-02 03:04:05.000000006", tz="UTC"), "2024-01-02 03:04:05.000000006+00:00"),
+    "Timedelta": (pandas.Timedelta(nanoseconds=1), "0 days 00:00:00.000000001"),
+    "Period": (pandas.Period("2024-01", "M"), "2024-01"),
+    "scalars": ([np.int64(2**60 + 1), np.bool_(True), np.str_("x"), np.float64(0.1)], [2**60 + 1, True, "x", 0.1]),
+    "Decimal": (Decimal("0.10"), "0.10"),
+    "UUID": (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+    "bytes": (b"\x00\xff", "AP8="),
+    "set": ({"b", "a"}, ["a", "b"]),
+    "names": ({1: "a", "x": (1, 2)}, {"1": "a", "x": [1, 2]}),
+    "NUL": ("\x00", "\x00"),
+    "large": (2**200, 2**200),
+}
+
+
+@pytest.mark.parametrize(("value", "expected"), KEPT.values(), ids=KEPT)
+def test_values_of_any_library_are_kept_whole(value: Any, expected: Any) -> None:
+    assert kept_fields(Document("1", "near", {"x": value}), {"y": "x"}, text_field="text") == {"y": expected}
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (object(), "object"),
+        ({(1, 2): "a"}, "keys must be str"),
+        ({1: "a", "1": "b"}, "names that are the same"),
+        (10**5000, "4300 digits"),
+        (pandas.DataFrame({"a": [1]}), "DataFrame"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_kept_is_refused_at_its_record(
+    value: Any, named: str, longform_folder: Path, tmp_path: Path
+) -> None:
+    rows = [{"text": "near", "x": 1}, {"text": "far", "x": value}, {"text": "bad"}]
+    message = rf'document texts:1: the field "x" \({type(value).__name__}\) cannot be kept, .*{named}'
+    for output in (None, tmp_path / "out.jsonl", tmp_path / "out.parquet"):
+        with pytest.raises(DataError, match=message):
+            embed(longform_folder, rows, output, replace(SETTINGS, keep=["x"]))
+
+
+MIXED: dict[str, list[Any]] = {
+    "number, text": [1, "a", None],
+    "bool, number": [True, 1, 0.5],
+    "large": [2**63, 1, 2**200],
+    "lists": [["k", 1], [], None],
+    "lists of bools": [[True], [1], []],
+    "rows of other names": [{"a": 1}, {"b": {}}, {}],
+    "no names": [{}, None, {}],
+    "whole in float": [2**60 + 1, 0.5, None],
+}
+SURE: dict[str, tuple[list[Any], str]] = {
+    "numbers": ([1, 0.5, None], "double"),
+    "rows": ([{"a": 1, "b": ["x"]}, None, {"a": 2, "b": []}], "struct<a: int64, b: list<element: string>>"),
+    "bools": ([True, None, False], "bool"),
+    "nothing": ([None, None, None], "null"),
+}
+
+
+@pytest.mark.parametrize("group", [1024, 1])
+def test_kept_values_in_parquet_have_a_type_that_holds_them_or_are_json(
+    group: int, longform_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longform.inference.parquet_output.ROWS_AT_A_TIME", group)
+    columns = MIXED | {name: values for name, (values, _) in SURE.items()}
+    rows = [{"text": "near", **{name: values[row] for name, values in columns.items()}} for row in range(3)]
+    embed(
+        longform_folder, write(tmp_path / "a.jsonl", rows), tmp_path / "out.parquet", replace(SETTINGS, keep=[*columns])
+    )
+    table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
+    for name, values in MIXED.items():
+        assert list(map(json.loads, table[name].to_pylist())) == values, name
+    for name, (values, kind) in SURE.items():
+        assert (table[name].to_pylist(), str(table[name].type)) == (values, kind)
 
 
 @pytest.mark.parametrize(

@@ -91,13 +91,17 @@ def test_values_that_are_not_finite_are_named(label: Any, student_folder: Path) 
 
 
 @pytest.mark.parametrize("label", [float("nan"), np.float32("nan"), None, ""])
-@pytest.mark.parametrize("task", ["auto", "regression", "single-label", "multi-label"])
-def test_a_missing_label_is_named(label: Any, task: str, student_folder: Path) -> None:
-    labels = [*VALUES.labels[:3], label, *VALUES.labels[4:]]
-    with pytest.raises(DataError, match="the training part: text 3 has no label"):
-        _train(student_folder, VALUES._replace(labels=labels), task=task)
-    with pytest.raises(DataError, match="the validation part: text 3 has no label"):
-        finetune(student_folder, VALUES, validation=VALUES._replace(labels=labels), progress=False)
+def test_a_text_without_a_label_is_left_out_and_counted(
+    label: Any, student_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = VALUES._replace(labels=[*VALUES.labels[:3], label, *VALUES.labels[4:]])
+    settings = FinetuningSettings(max_steps=1)
+    found = finetune(student_folder, some, settings, validation=some, progress=True)
+    assert found.unlabelled == 2
+    assert "left out    2 texts without a label" in found.report
+    said = capsys.readouterr().err
+    assert "15 to train on, 15 held out" in said
+    assert "; 2 texts without a label are left out" in said
 
 
 def test_each_number_of_a_step_is_looked_at() -> None:

@@ -1,17 +1,24 @@
 """Labelled texts and texts to heal on, as tables, columns and files; and the reports that the commands print."""
 
+import random
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 import pandas
+import polars
+import pyarrow
 import pytest
 from transformers import BertModel
 
 import longform
+from longform.data.given import InMemory
+from longform.data.text import Document, clean_text, read_documents
 from longform.data.token_store import CorpusFiles, CorpusTexts, corpus_of
 from longform.errors import ConfigurationError, DataError
+from longform.training.alignment_settings import AlignmentSource
+from longform.training.alignment_sources import open_source
 from longform.training.labels import Examples, examples_of
 
 ROWS = [{"body": f"the {kind} text {number}", "kind": kind} for kind in ("good", "bad") for number in range(8)]
@@ -27,11 +34,25 @@ EXPECTED = Examples([row["body"] for row in ROWS], [row["kind"] for row in ROWS]
         TABLE,
         TABLE[TABLE["kind"] != "other"],
         datasets.Dataset.from_list(ROWS),
+        polars.DataFrame(ROWS),
+        pyarrow.Table.from_pylist(ROWS),
         (TABLE["body"], TABLE["kind"]),
+        (polars.DataFrame(ROWS)["body"], pyarrow.chunked_array([TABLE["kind"]])),
         (EXPECTED.texts, iter(EXPECTED.labels)),
         Examples(TABLE["body"], TABLE["kind"]),
     ],
-    ids=["rows", "DataFrame", "part of a DataFrame", "Dataset", "columns", "lists", "Examples"],
+    ids=[
+        "rows",
+        "DataFrame",
+        "part of a DataFrame",
+        "Dataset",
+        "polars",
+        "pyarrow",
+        "columns",
+        "other columns",
+        "lists",
+        "Examples",
+    ],
 )
 def test_labelled_texts(given: Any) -> None:
     assert examples_of(given, **FIELDS) == EXPECTED
@@ -53,8 +74,11 @@ def test_labelled_pairs_and_files(tmp_path: Path) -> None:
         (([1],), "a tuple of 1: labelled texts are"),
         (("a.csv", "b.csv"), "texts is str"),
         (["a text"], "text number 0: a row with fields is needed, this is str"),
-        ([{"text": "a", "label": None}], 'texts:0: the field "label" is empty'),
+        ([{"text": "a", "label": None}], 'the field "label" is empty in all 1 records'),
         (pandas.DataFrame({"text": ["a"], "label": pandas.array([None], dtype="string")}), 'field "label" is empty'),
+        ((["a"], ["x", "y"]), "columns of one length, of text, label, pair; their lengths here: 1, 2"),
+        ((["a", None], [1, 2]), 'texts:1: the field "text" is NoneType .*, not text'),
+        ((["a", "b"], [1, 2], ["c", 3.5]), 'texts:1: the field "pair" is float .*, not text'),
         ([Path("a.csv"), Path("b.csv")], r"2 files of labelled texts were given \(a.csv, ...\): give one"),
     ],
 )
@@ -63,9 +87,28 @@ def test_what_is_no_labelled_text(given: Any, message: str) -> None:
         examples_of(given)
 
 
+@pytest.mark.parametrize("text", ["lone \ud83d", "nul \x00 x"])
+def test_what_no_tokenizer_takes_is_replaced_on_every_way(text: str, student_folder: Path) -> None:
+    rows = [{"text": text, "label": name, "title": text} for name in "ab" * 4]
+    clean = clean_text(text)[0]
+    frame = pandas.DataFrame(rows, dtype=object)
+    for given in (rows, frame, (frame["text"], frame["label"]), ([text], ["a"], [text])):
+        found = examples_of(given)
+        assert {*found.texts, *(found.pairs or ())} == {clean}
+    for corpus in ([text], pandas.Series([text], dtype=object), np.array([text]), [Document("1", text, {})]):
+        assert list(CorpusTexts(corpus_of(corpus))) == [clean]
+    made = open_source(AlignmentSource(texts=[row | {"text": "one two. " * 9} for row in rows], make=["title"],
+                                       title_field="title"), characters=None, heldout=0, seed=0)  # fmt: skip
+    assert made.example(0, random.Random(0), most=None).queries == [clean.strip()]
+    encoder = longform.Encoder.from_pretrained(student_folder, pooling="mean", prompt=text)
+    assert encoder.encode([text, Document("1", text, {})]).shape[0] == 2
+    assert len(list(read_documents(InMemory([Document("1", text, {}, text)])))) == 1
+
+
 def test_a_corpus_is_a_list_a_column_or_files(tmp_path: Path) -> None:
     texts = list(EXPECTED.texts)
-    for given in (texts, ROWS, TABLE, TABLE["body"], np.array(texts), datasets.Dataset.from_list(ROWS)):
+    others = (polars.DataFrame(ROWS), polars.DataFrame(ROWS)["body"], pyarrow.Table.from_pylist(ROWS))
+    for given in (texts, ROWS, TABLE, TABLE["body"], np.array(texts), datasets.Dataset.from_list(ROWS), *others):
         corpus: Any = corpus_of(given, "body")
         assert (len(corpus), corpus[3], list(corpus)) == (16, texts[3], texts)
     stream = corpus_of(datasets.Dataset.from_list(ROWS).to_iterable_dataset(), "body")
@@ -73,7 +116,11 @@ def test_a_corpus_is_a_list_a_column_or_files(tmp_path: Path) -> None:
     assert corpus_of(tmp_path) == corpus_of([tmp_path]) == CorpusFiles((str(tmp_path),))
     with pytest.raises(ConfigurationError, match='"-" cannot be read again'):
         corpus_of("-")
-    for wrong, message in ((TABLE, "its columns are: body, kind"), (["a", 3], "text number 1: int is no text")):
+    for wrong, message in (
+        (TABLE, "its columns are: body, kind"),
+        (["a", 3], "text number 1: int is no text"),
+        (polars.DataFrame(ROWS).lazy(), r"texts is LazyFrame: collect\(\) it first"),
+    ):
         with pytest.raises(DataError, match=message):
             corpus_of(wrong)
 

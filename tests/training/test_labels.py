@@ -2,12 +2,27 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import hypothesis
+import numpy as np
+import pandas
+import polars
+import pyarrow.parquet
 import pytest
+import torch
 from hypothesis import strategies as st
 
+from longform.data.labels import Labels
 from longform.errors import DataError
-from longform.training.labels import Examples, LabelScheme, check_examples, learn_scheme, read_examples, split
+from longform.training.labels import (
+    Examples,
+    LabelScheme,
+    check_examples,
+    examples_of,
+    learn_scheme,
+    read_examples,
+    split,
+)
 
 
 @pytest.mark.parametrize(
@@ -93,18 +108,105 @@ def test_too_few_texts_to_split() -> None:
         split(examples, learn_scheme(examples.labels, "auto"), fraction=0.1, seed=0)
 
 
+def test_nothing_to_train_on() -> None:
+    with pytest.raises(DataError, match="the training part: no texts"):
+        check_examples(Examples([], []), where="the training part")
+
+
+HOT = [[0, 1, 0], [1, 0, 0], [1, 1, 0], [0, 0, 0]]
+TEXTS = [f"text {number}" for number in range(len(HOT))]
+
+
 @pytest.mark.parametrize(
-    ("examples", "named"),
+    "labels",
     [
-        (Examples([], []), "no texts"),
-        (Examples(["a"], [1, 2]), "1 texts but 2 labels"),
-        (Examples(["a", None], [1, 2]), "the training part: text 1 is NoneType, not text"),
-        (Examples(["a", "b"], [1, 2], ["c", 3.5]), "second text 1 is float, not text"),
+        HOT,
+        [list(map(float, row)) for row in HOT],
+        [list(map(bool, row)) for row in HOT],
+        [tuple(row) for row in HOT],
+        np.array(HOT),
+        np.array(HOT, dtype=np.float32),
+        torch.tensor(HOT),
+        [torch.tensor(row) for row in HOT],
+        pandas.Series([np.array(row) for row in HOT]),
+        polars.Series(HOT),
+        ["0;1;0", "1;0;0", "1;1;0", "0;0;0"],
+    ],
+    ids=lambda labels: f"{type(labels).__name__} of {type(labels[0]).__name__}",
+)
+def test_vectors_of_0_and_1_are_labels_by_place(labels: Any) -> None:
+    examples = examples_of((TEXTS, labels))
+    scheme = learn_scheme(examples.labels, "multi-label" if isinstance(labels[0], str) else "auto")
+    assert scheme == LabelScheme("multi-label", ["0", "1", "2"])  # the last one too, which no text has
+    assert scheme.encode(examples.labels, where="here") == HOT
+    assert scheme.encode([HOT[2]], where="here") == [HOT[2]]
+    with pytest.raises(DataError, match="validation: labels are of 4, those of the training of 3"):
+        scheme.encode([[1, 0, 0, 1]], where="validation")
+
+
+def test_numbers_of_classes_in_lists_are_names() -> None:
+    scheme = learn_scheme([[0, 2], [1], []], "auto")
+    assert scheme == LabelScheme("multi-label", ["0", "1", "2"])
+    assert scheme.encode([[2, 0], [1]], where="here") == [[1, 0, 1], [0, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        ([[0, 1, 0], [1, 0]], r"\[0, 1, 0\] is no list of names .*vectors of 0 and 1 of one length"),
+        ([[0.2, 0.8], [0.9, 0.1]], r"\[0.2, 0.8\] is no list of names"),
+        ([[1, -1, 1], [1, 1, -1]], "is no list of names"),
+        ([[[0, 1]], [[1, 0]]], "is no list of names"),
+        ([[1, None, 0], [0, 1, 1]], "has places without a number"),
+        (["[0, 1, 0]", "['a', 'b']"], r"texts of lists \('\[0, 1, 0\]'\): give lists"),
+        ([{"a": 1}, {"a": 0}], "mixed types: dict"),
+        ([b"good", b"bad"], "mixed types: bytes"),
     ],
 )
-def test_nothing_to_train_on(examples: Examples, named: str) -> None:
+def test_lists_that_may_mean_several_things_are_refused(labels: list[Any], named: str) -> None:
     with pytest.raises(DataError, match=named):
-        check_examples(examples, where="the training part")
+        learn_scheme(labels, "auto")
+
+
+CLASSES = datasets.ClassLabel(names=["sport", "art", "unused"])
+
+
+def test_classes_of_datasets_have_their_names_and_order(tmp_path: Path) -> None:
+    columns = {"text": TEXTS, "label": [0, 1, -1, 1], "tags": [[0, 1], [], [1], [-1, 0]]}
+    features = {"text": datasets.Value("string"), "label": CLASSES, "tags": datasets.List(CLASSES)}
+    data = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+    data.save_to_disk(tmp_path / "saved")
+    data.to_parquet(tmp_path / "a.parquet")
+    ways = (data, data.to_iterable_dataset(), data.with_format("torch"), tmp_path / "saved", tmp_path / "a.parquet",
+            (data["text"], data["label"]), pyarrow.parquet.read_table(tmp_path / "a.parquet"))  # fmt: skip
+    for given in ways:
+        examples = examples_of(given)
+        assert examples.texts == [TEXTS[0], TEXTS[1], TEXTS[3]]
+        assert examples.labels == ["sport", "art", "art"]
+        assert isinstance(examples.labels, Labels)
+        assert examples.labels.unlabelled == 1
+        assert learn_scheme(examples.labels, "auto").names == CLASSES.names
+    for given in (*ways[:5], ways[6]):
+        tags = examples_of(given, label_field="tags").labels
+        assert tags == [["sport", "art"], [], ["art"], ["sport"]]
+        assert learn_scheme(tags, "auto") == LabelScheme("multi-label", CLASSES.names)
+
+
+def test_a_category_of_pandas_is_a_name_and_its_lack_no_class() -> None:
+    for column in (
+        pandas.Categorical(["b", None, "a", "b"], categories=["a", "b", "unused"]),
+        pandas.array(["b", None, "a", "b"], dtype="string"),
+        ["b", float("nan"), "a", "b"],
+        ["b", [None], "a", "b"],
+        polars.Series(["b", None, "a", "b"], dtype=polars.Categorical),
+    ):
+        table = {"text": TEXTS, "label": column}
+        frame = polars.DataFrame(table) if isinstance(column, polars.Series) else pandas.DataFrame(table)
+        for given in (frame, (TEXTS, column)):
+            labels = examples_of(given).labels
+            assert labels == ["b", "a", "b"]
+            assert learn_scheme(labels, "auto").names == ["a", "b"]
+    assert learn_scheme([["a", None], ["b", float("nan")], None], "auto").names == ["a", "b"]
 
 
 def test_csv_and_jsonl_and_parquet_say_the_same(tmp_path: Path) -> None:
@@ -123,11 +225,11 @@ def test_csv_and_jsonl_and_parquet_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
-        ("a.jsonl", '{"text": "x", "label": null}\n', 'a.jsonl:1: the field "label" is empty'),
+        ("a.jsonl", '{"text": "x", "label": null}\n', 'the field "label" is empty in all 1 records'),
         ("a.jsonl", '{"text": "x"}\n', 'no field "label"; the fields there are: text'),
         ("a.jsonl", '{"text": 3, "label": 1}\n', 'the field "text" is int .*, not text'),
         ("a.jsonl", '{"text": "x", "label": NaN}\n', "is empty"),
-        ("a.csv", "text,label\nx,\n", 'a.csv:2: the field "label" is empty'),
+        ("a.csv", "text,label\nx,\n", 'the field "label" is empty'),
         ("a.csv", "text,label\nx\n", "a.csv:2: not as many fields"),
         ("a.csv", "text,label\nx,1,2\n", "a.csv:2: not as many fields"),
     ],
@@ -145,8 +247,10 @@ def test_a_file_that_is_not_there(name: str, tmp_path: Path) -> None:
 
 
 def test_decimals_of_a_csv_file_are_values(tmp_path: Path) -> None:
-    for name, labels, task in (("a", ("3.5", "2", "1"), "regression"), ("b", ("3", "2", "1"), "single-label"),
-                               ("c", ("3.5", "x", "1"), "single-label")):  # fmt: skip
+    for name, labels, task in (
+        ("a", ("3.5", "2", "1"), "regression"), ("b", ("3", "2", "1"), "single-label"),
+        ("c", ("3.5", "x", "1"), "single-label"), ("d", ("3.5", "", "1"), "regression"),
+    ):  # fmt: skip
         path = tmp_path / f"{name}.csv"
         path.write_text("text,label\n" + "".join(f"some text,{label}\n" for label in labels))
         assert learn_scheme(read_examples(path, text_field="text", label_field="label").labels, "auto").task == task

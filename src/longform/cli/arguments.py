@@ -10,6 +10,7 @@ from longform.cli.refusals import check_options, option_names, refusal
 from longform.errors import ConfigurationError, require
 
 RETRIEVAL_FIELDS = ("query_field", "relevant_field", "id_field", "text_field")
+WITHOUT_TEXTS = ("demo", "doctor", "evaluate", "export", "serve")  # commands that read none; evaluate's tasks do
 REMEMBERED = "null: as in the model's fine-tuning"
 
 
@@ -20,6 +21,9 @@ def command_parser(command: str, description: str) -> Any:
         prog=f"longform {command}", description=description, exit_on_error=False, allow_abbrev=False
     )
     parser.add_argument("--config", action="config", help="YAML file with any of the options below")
+    if command not in WITHOUT_TEXTS:
+        parser.add_argument("--encoding", type=str, default="utf-8", help="of files of text, which are refused where "
+                            "they are not in it: utf-8, cp1252, latin-1, utf-16, ...")  # fmt: skip
     return parser
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from longform import __version__
 from longform.choices import STANDARD_OUTPUT, did_you_mean
 from longform.cli.arguments import parse
+from longform.data.files import encoding
 from longform.errors import LongformError
 
 FAILED, INTERRUPTED, CLOSED = 2, 130, 141
@@ -76,7 +77,8 @@ def _run(name: str, arguments: list[str]) -> int:
     try:
         module = import_module(f"longform.cli.{name}")
         settings = parse(module.parser(), arguments)
-        module.run(settings)
+        with encoding(settings.get("encoding") or settings.get(f"{settings.get('task')}.encoding") or "utf-8"):
+            module.run(settings)
         sys.stdout.flush()
     except BrokenPipeError:  # what reads our output has enough of it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains at its end

@@ -16,6 +16,7 @@ from transformers.modeling_utils import PreTrainedModel
 from longform.conversion.families import BY_MODEL_TYPE, check_model_type
 from longform.conversion.sentence_transformers_folder import SentenceFolder, read_json, read_sentence_folder
 from longform.errors import ConversionError
+from longform.runs.output import check_utf_8
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 FOREIGN_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
@@ -73,6 +74,7 @@ def _open_model(model: PreTrainedModel, tokenizer: Any) -> Source:
 
 def _find_folder(source: str | Path) -> Path:
     folder = Path(source).expanduser()
+    check_utf_8(folder)
     if folder.is_dir():
         return folder
     if folder.is_file():

@@ -37,7 +37,8 @@ def _count(path: Path) -> int | None:
         return 1
     if kind == PARQUET:
         try:
-            return require("pyarrow.parquet", extra="cli").read_metadata(path).num_rows
+            with path.open("rb") as file:
+                return require("pyarrow.parquet", extra="cli").read_metadata(file).num_rows
         except (OSError, ValueError):  # pyarrow's errors are of these
             return None
     return _lines(path) if kind == JSON_LINES else sum(1 for _ in read_records(path, max_characters=1))

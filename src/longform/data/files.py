@@ -3,13 +3,16 @@
 import codecs
 import gzip
 import io
+import os
+import sys
 import zlib
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-from longform.errors import DataError, require
+from longform.errors import ConfigurationError, DataError, require
 
 TEXT, JSON_LINES, JSON, CSV, TSV, PARQUET = "text", "jsonl", "json", "csv", "tsv", "parquet"
 SAVED = "saved"  # a folder that ``datasets`` saved
@@ -24,6 +27,8 @@ READ = (
 )
 PIECE = 2**16  # bytes or characters that are read together
 LOOKED_AT = 8192  # bytes at the beginning of a file that show whether it is text
+UTF_8 = "utf-8"
+_read_as = [UTF_8]  # see ``encoding``
 
 
 def named_kind(path: Path) -> str | None:
@@ -86,11 +91,50 @@ def holds_array(path: Path) -> bool:
 
 
 @contextmanager
-def opened(path: Path) -> Generator[IO[bytes]]:
-    """The bytes of a file, decompressed. Raises DataError, also from what reads them, where they cannot be."""
+def encoding(name: str) -> Generator[None]:
+    """Inside, files of text are in this encoding, not in UTF-8: in this process, for all threads.
+
+    Raises ConfigurationError for an encoding that Python does not know.
+    """
     try:
-        with _open(path) as file:
-            yield file
+        io.TextIOWrapper(io.BytesIO(), encoding=name)
+    except (LookupError, ValueError) as error:
+        raise ConfigurationError(
+            f'encoding="{name}" is none that is known: utf-8, cp1252, utf-16, ... ({error})'
+        ) from error
+    before = _read_as.copy()
+    _read_as[:] = [codecs.lookup(name).name]
+    try:
+        yield
+    finally:
+        _read_as[:] = before
+
+
+def chosen_encoding() -> str | None:
+    """The encoding of files of text, None for UTF-8."""
+    return None if _read_as[0] == UTF_8 else _read_as[0]
+
+
+def in_utf8(file: Any, encoding: str | None) -> IO[bytes]:
+    """The bytes of a text that is in ``encoding`` (None: UTF-8), as UTF-8; UnicodeDecodeError where it is not."""
+    if encoding is None:
+        return file
+    arrow = require("pyarrow", extra="cli")
+    stream = file if isinstance(file, arrow.NativeFile) else arrow.PythonFile(file, mode="r")
+    return io.BufferedReader(arrow.transcoding_input_stream(stream, encoding, UTF_8))
+
+
+@contextmanager
+def opened(path: Path | None) -> Generator[IO[bytes]]:
+    """The bytes of a file of text (None: standard input), decompressed, in UTF-8 or what they are instead.
+
+    Raises DataError, also from what reads them, where they cannot be had.
+    """
+    try:
+        with _open(path) if path else nullcontext(sys.stdin.buffer) as file:
+            yield in_utf8(file, chosen_encoding())
+    except UnicodeDecodeError as error:
+        raise DataError(f'"{path or "-"}" is not in the encoding that was given: {error}') from error
     except (EOFError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
@@ -100,7 +144,7 @@ def opened(path: Path) -> Generator[IO[bytes]]:
 def _open(path: Path) -> Any:
     suffix = path.suffix.lower()
     if suffix == ".zst":
-        return io.BufferedReader(require("pyarrow", extra="cli").input_stream(str(path), compression="zstd"))
+        return io.BufferedReader(require("pyarrow", extra="cli").input_stream(path.open("rb"), compression="zstd"))
     return gzip.open(path) if suffix == ".gz" else path.open("rb")
 
 
@@ -121,9 +165,60 @@ def _line(piece: bytes, file: IO[bytes]) -> Iterator[bytes]:
         piece = b"" if piece.endswith(b"\n") else file.readline(PIECE)
 
 
-def decoded(content: Iterable[bytes], errors: str) -> Iterator[str]:
-    """Bytes in UTF-8 as characters, without a mark at the beginning; ``errors`` as ``bytes.decode`` has it."""
-    return codecs.iterdecode(content, "utf-8-sig", errors)
+def decoded(content: Iterable[bytes], name: str, line: int = 1) -> Iterator[str]:
+    """Bytes in UTF-8 as characters, without a mark at the beginning.
+
+    Raises DataError for bytes that are not UTF-8; ``name`` and number of the ``line`` where ``content`` begins are for
+    it.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    for piece in chain(content, (b"",)):
+        try:
+            text = decoder.decode(piece, final=not piece)
+        except UnicodeDecodeError as error:
+            line += error.object.count(b"\n", 0, error.start)
+            raise DataError(
+                f"{name}, line {line}: the byte {error.object[error.start]:#04x} is not UTF-8: name the file's "
+                'encoding, as in --encoding cp1252 (Python: with longform.data.files.encoding("cp1252"): ...)'
+            ) from error
+        line += text.count("\n")
+        yield text
+
+
+def files_below(folder: str | Path, *, hidden: bool = True) -> list[str]:
+    """All files in a folder, at any depth, and in the folders that links lead to; no folder is entered twice.
+
+    ``hidden``: those with names that begin with "." or "_" too. Raises OSError for a folder that cannot be read.
+    """
+    found: list[str] = []
+    entered: set[str] = set()
+    waiting = [str(folder)]
+    for place in waiting:  # links come last: most lead to what has been entered by then
+        for above, folders, names in os.walk(place, onerror=_raised):
+            real = os.path.realpath(above)
+            folders[:] = [] if real in entered else [name for name in folders if hidden or not is_hidden(name)]
+            if real not in entered:
+                entered.add(real)
+                waiting += filter(os.path.islink, (os.path.join(above, name) for name in sorted(folders)))
+                found += (os.path.join(above, name) for name in names if hidden or not is_hidden(name))
+    return [path for path in found if os.path.isfile(path)]
+
+
+def _raised(error: OSError) -> None:
+    raise error
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is to be passed over, as programs that read folders of data do."""
+    return name.startswith((".", "_"))
+
+
+def once(paths: Iterable[str]) -> list[str]:
+    """Files sorted, each once: of several names the first one that is no link."""
+    found: dict[str, str] = {}
+    for path in sorted(paths, key=os.path.islink):
+        found.setdefault(os.path.realpath(path), path)
+    return sorted(found.values(), key=lambda path: Path(path).parts)
 
 
 def beginning(content: Iterable[str], most: int | None) -> tuple[str, int]:

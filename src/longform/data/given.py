@@ -3,13 +3,15 @@
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from longform.errors import DataError
+from longform.data.values import Classes, class_names, named_classes, python_values, schema_classes
+from longform.errors import DataError, require
 
 DATASET_PREFIX = "hf:"
+ROWS_AT_A_TIME = 256  # of a table, decoded together
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Files:
 
 @dataclass(frozen=True)
 class InMemory:
-    """Texts in memory: a list or an iterator of them, a column, a table (pandas' DataFrame, a Dataset), rows."""
+    """Texts in memory: a list or an iterator of them, a column, rows, a table (pandas, polars, pyarrow, datasets)."""
 
     given: Any
 
@@ -63,7 +65,7 @@ def as_rows(given: Any, *names: str | None) -> Any:
     if not isinstance(given, tuple) or not isinstance(source_of(given), InMemory):
         return given
     fields = [name for name in names if name is not None]
-    columns = [list(check_texts(each)) for each in given]
+    columns = [_column(each) for each in given]
     lengths = sorted({len(each) for each in columns})
     if len(lengths) != 1 or len(columns) > len(fields):
         said = ", ".join(str(len(each)) for each in columns) or "none"
@@ -83,9 +85,9 @@ def elements(given: Any, text_field: str, pair_field: str | None = None) -> Iter
 
     Raises DataError for what holds no texts and for a column that is not there.
     """
-    check_texts(given)
-    if column_names(given) is None:
-        return given
+    texts = check_texts(given)
+    if column_names(texts) is None:
+        return texts
     columns = [column(given, name) for name in (text_field, pair_field) if name is not None]
     return columns[0] if len(columns) == 1 else zip(*columns, strict=True)
 
@@ -96,12 +98,25 @@ def column(table: Any, name: str) -> Any:
     if name not in names:
         there = ", ".join(map(str, names)) or "none"
         raise DataError(f'the {type(table).__name__} has no column "{name}"; its columns are: {there}')
-    return table[name]
+    return python_values(_arrow_table(table)[name])
+
+
+def _arrow_table(given: Any) -> Any:
+    """A table of polars, DuckDB, ... as pyarrow's, by the interface that they share; anything else as it is."""
+    if hasattr(given, "itertuples") or not hasattr(given, "__arrow_c_stream__") or column_names(given) is None:
+        return given
+    return require("pyarrow", extra="cli").table(given)
 
 
 def rows(given: Any) -> Iterator[Any]:
-    """Each row of a table as a dictionary; the elements of anything else."""
-    return _rows_of_frame(given) if hasattr(given, "itertuples") else iter(check_texts(given))
+    """Each row of a table as a dictionary, with the names of its classes; the elements of anything else."""
+    if hasattr(given, "itertuples"):
+        return _rows_of_frame(given)
+    texts = _arrow_table(check_texts(given))
+    classes = classes_of(texts)
+    if hasattr(texts, "to_batches"):
+        texts = (row for batch in texts.to_batches(max_chunksize=ROWS_AT_A_TIME) for row in batch.to_pylist())
+    return (named_classes(row, classes) for row in texts) if classes else iter(texts)
 
 
 def _rows_of_frame(frame: Any) -> Iterator[dict[str, Any]]:
@@ -111,13 +126,37 @@ def _rows_of_frame(frame: Any) -> Iterator[dict[str, Any]]:
         yield {name: None if value is missing else value for name, value in zip(names, values, strict=True)}
 
 
-def check_texts(given: Any) -> Iterable[Any]:
-    """What is given. Raises DataError, which says what to give, for what cannot hold several texts."""
+def classes_of(given: Any) -> Classes:
+    """The classes of a data set of ``datasets`` or a table of pyarrow, and of a column of one under the name ""."""
+    if hasattr(given, "to_batches"):
+        return schema_classes(given.schema)
+    features = getattr(given, "features", None)
+    if hasattr(features, "_type"):
+        return class_names({"": asdict(features)})
+    return class_names(features.to_dict()) if hasattr(features, "to_dict") else {}
+
+
+def _column(given: Any) -> list[Any]:
+    """One of several columns, given by itself."""
+    classes, values = classes_of(given), python_values(check_texts(given))
+    return [named_classes({"": each}, classes)[""] for each in values] if classes else list(values)
+
+
+def check_texts(given: Any) -> Any:
+    """What is given, to iterate over. Raises DataError, which says what to give, for what cannot hold several texts."""
     if isinstance(given, Mapping):
         keys = ", ".join(map(str, given)) or "none"
         raise DataError(
             f"texts is {type(given).__name__} with the keys: {keys}. Give what is under one of them, or a list of rows"
         )
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise DataError(f"texts is {type(given).__name__}: give a list of texts, an iterator, a column or a table")
-    return given
+    if isinstance(given, str | bytes) or not (isinstance(given, Iterable) or hasattr(given, "__arrow_c_stream__")):
+        way = (
+            "collect() it first"
+            if hasattr(given, "collect")
+            else "give a list of texts, an iterator, a column or a table"
+        )
+        raise DataError(f"texts is {type(given).__name__}: {way}")
+    of_arrow = (
+        hasattr(given, "to_pylist") and column_names(given) is None
+    )  # a column, whose elements are scalars of arrow
+    return given.to_pylist() if of_arrow else given

@@ -9,6 +9,7 @@ from longform.data.part_plans import Part
 from longform.data.places import opened_place, random_access
 from longform.data.records import ROWS_AT_A_TIME, Record, decoded_rows, jsonl_record
 from longform.data.text import Document, Reader
+from longform.data.values import named_classes, schema_classes
 from longform.errors import DataError, require
 
 Refuse = Callable[[str, Exception], None]  # takes the place of what cannot be read, and why; may raise
@@ -41,7 +42,7 @@ def _lines(part: Part, reader: Reader, refuse: Refuse) -> Iterator[Record]:
                         yield record
                 if number == part.first + part.rows:
                     break
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, UnicodeDecodeError) as error:
         refuse(f"{name}, after line {number}", DataError(f'"{name}" cannot be read: {error}'))
 
 
@@ -52,12 +53,13 @@ def _rows(part: Part, refuse: Refuse) -> Iterator[Record]:
         with random_access(part.file) as stream:
             file = parquet.ParquetFile(stream)
             groups, at = _groups(file.metadata, part.first, end)
+            classes = schema_classes(file.schema_arrow)
             for batch in file.iter_batches(batch_size=ROWS_AT_A_TIME, row_groups=groups):
                 wanted = batch.slice(max(0, row - at), max(0, end - max(row, at)))
                 at += len(batch)
                 for values in _values(wanted, name, row, refuse):
                     if values is not None:
-                        yield Record(f"{name}:{row}", values)
+                        yield Record(f"{name}:{row}", named_classes(values, classes))
                     row += 1
     except (arrow.ArrowException, OSError, ValueError) as error:
         if isinstance(error, DataError):

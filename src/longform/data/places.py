@@ -1,6 +1,7 @@
 """Files that are read in parts: in folders, by globs and by URIs of other file systems (``s3://``), through pyarrow."""
 
 import fnmatch
+import glob
 import io
 import os
 from collections.abc import Iterable
@@ -9,7 +10,17 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from longform.data.files import COMPRESSED, JSON_LINES, PARQUET, named_kind
+from longform.data.files import (
+    COMPRESSED,
+    JSON_LINES,
+    PARQUET,
+    chosen_encoding,
+    files_below,
+    in_utf8,
+    is_hidden,
+    named_kind,
+    once,
+)
 from longform.errors import DataError, require
 
 IN_PARTS = (JSON_LINES, PARQUET)  # kinds of files of which a range of rows can be read
@@ -19,12 +30,13 @@ _CODECS = dict(zip(COMPRESSED, ("gzip", "zstd"), strict=True))
 class InputFile(NamedTuple):
     """``name``: as it was given, or found in what was given; ``place``: the same from any folder, or a URI.
 
-    ``kind``: JSON_LINES or PARQUET.
+    ``kind``: JSON_LINES or PARQUET. ``encoding``: of its text, None for UTF-8.
     """
 
     name: str
     place: str
     kind: str
+    encoding: str | None = None
 
 
 def input_files(sources: Iterable[str | Path]) -> list[InputFile]:
@@ -39,28 +51,42 @@ def input_files(sources: Iterable[str | Path]) -> list[InputFile]:
 def _found(source: str) -> list[InputFile]:
     system, path, prefix, query = _located(source if "://" in source else str(Path(source)))
     above = path[: path.find("*")].rpartition("/")[0] if "*" in path else path
-    paths = _listed(system, above, source)
-    if "*" in path:
-        paths = [each for each in paths if _matches(each, path)]
+    local = isinstance(system, require("pyarrow.fs", extra="cli").LocalFileSystem)
+    try:
+        paths = _local(path, above) if local else _listed(system, above)
+    except FileNotFoundError as error:
+        raise DataError(f'"{source}" does not exist') from error
+    except OSError as error:
+        raise DataError(f'"{source}" cannot be listed: {error}') from error
+    kinds = {each: named_kind(Path(each)) for each in paths if "*" not in path or _matches(each, path)}
+    wanted = [each for each, kind in kinds.items() if kind in IN_PARTS and not _in_hidden(each[len(above) :])]
     found = []
-    for each in paths:
-        kind, name = named_kind(Path(each)), prefix.named + each[len(prefix.path) :] + query
-        if kind in IN_PARTS and not _is_hidden(each[len(above) :]):
-            found.append(InputFile(name, name if "://" in name else os.path.abspath(name), kind))
+    for each in once(wanted) if local else wanted:
+        name = prefix.named + each[len(prefix.path) :] + query
+        place = name if "://" in name else os.path.abspath(name)
+        found.append(InputFile(name, place, str(kinds[each]), chosen_encoding()))
     if not found:
         raise DataError(f'"{source}" has no .jsonl (also .gz, .zst) or .parquet files, which are read in parts')
     return found
 
 
-def _listed(system: Any, path: str, source: str) -> list[str]:
+def _local(path: str, above: str) -> list[str]:
+    """Files on this machine; of a link the one name that ``files_below`` gives, or that the glob asks for."""
+    if not os.path.exists(above or "."):
+        raise FileNotFoundError
+    if "*" in path and "**" not in path:
+        return list(filter(os.path.isfile, glob.glob(path)))
+    if os.path.isfile(above):
+        return [above]
+    return [each if above else each.removeprefix("./") for each in files_below(above or ".", hidden=False)]
+
+
+def _listed(system: Any, path: str) -> list[str]:
     fs = require("pyarrow.fs", extra="cli")
-    try:
-        info = system.get_file_info(path)
-        if info.type == fs.FileType.NotFound:
-            raise DataError(f'"{source}" does not exist')
-        every = [info] if info.is_file else system.get_file_info(fs.FileSelector(path, recursive=True))
-    except OSError as error:
-        raise DataError(f'"{source}" cannot be listed: {error}') from error
+    info = system.get_file_info(path)
+    if info.type == fs.FileType.NotFound:
+        raise FileNotFoundError
+    every = [info] if info.is_file else system.get_file_info(fs.FileSelector(path, recursive=True))
     return sorted((each.path for each in every if each.is_file), key=lambda each: PurePosixPath(each).parts)
 
 
@@ -68,19 +94,21 @@ def _matches(path: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(path, pattern) and ("**" in pattern or path.count("/") == pattern.count("/"))
 
 
-def _is_hidden(path: str) -> bool:
-    return any(part.startswith((".", "_")) for part in PurePosixPath(path).parts)
+def _in_hidden(path: str) -> bool:
+    return any(map(is_hidden, PurePosixPath(path).parts))
 
 
 def opened_place(file: InputFile, at: int = 0) -> IO[bytes]:
-    """The bytes of a jsonl file from ``at`` on, decompressed. Raises OSError."""
+    """The bytes of a jsonl file from ``at`` on, decompressed and in UTF-8. Raises OSError."""
     system, path, *_ = _located(file.place)
-    if (suffix := Path(path).suffix.lower()) in _CODECS:
-        stream = io.BufferedReader(system.open_input_stream(path, compression=_CODECS[suffix]))
+    codec = _CODECS.get(Path(path).suffix.lower())
+    if codec or file.encoding:
+        source = system.open_input_stream(os.fsencode(path), compression=codec)
+        stream = in_utf8(source, file.encoding) if file.encoding else io.BufferedReader(source)
         while at > 0 and (passed := stream.read(min(at, 2**20))):
             at -= len(passed)
         return stream
-    source = system.open_input_file(path)
+    source = random_access(file)
     source.seek(at)
     return io.BufferedReader(source)
 
@@ -88,7 +116,7 @@ def opened_place(file: InputFile, at: int = 0) -> IO[bytes]:
 def random_access(file: InputFile) -> Any:
     """A file as pyarrow reads it, anywhere in it. Raises OSError."""
     system, path, *_ = _located(file.place)
-    return system.open_input_file(path)
+    return system.open_input_file(os.fsencode(path))  # a name need not be UTF-8
 
 
 class _Prefix(NamedTuple):

@@ -2,9 +2,11 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 from longform.data.files import (
@@ -20,23 +22,37 @@ from longform.data.files import (
     opened,
     parts,
 )
-from longform.data.given import DATASET_PREFIX, InMemory, as_rows, rows, source_of
+from longform.data.given import DATASET_PREFIX, ROWS_AT_A_TIME, InMemory, as_rows, classes_of, rows, source_of
 from longform.data.json_text import MOST, Shortened, array_elements, parsed, shortened
+from longform.data.values import Classes, named_classes, schema_classes
 from longform.errors import DataError, require
 
-ROWS_AT_A_TIME = 256  # of a parquet file, decoded together
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _DIALECTS = {CSV: "excel", TSV: "excel-tab"}
 
 
 class Record(NamedTuple):
     """One row and where it stands: ``location`` is "file:line" (from 1) or "file:row" (from 0).
 
-    ``unread``: characters of its texts that were not read.
+    ``unread``: characters of its texts that were not read. ``classes``: of fields that had numbers of classes, whose
+    names they have now.
     """
 
     location: str
     values: dict[str, Any]
     unread: int = 0
+    classes: Classes = MappingProxyType({})
+
+
+def clean_text(text: str) -> tuple[str, int]:
+    """The text with NUL -> space and lone surrogates -> U+FFFD, and how many there were (tokenizers refuse them)."""
+    lone = 0
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text, lone = _SURROGATES.subn(REPLACEMENT, text)
+    return (text.replace("\x00", " "), lone + text.count("\x00")) if "\x00" in text else (text, lone)
 
 
 def jsonl_records(file: IO[bytes], *, name: str, max_characters: int | None = None) -> Iterator[Record]:
@@ -53,7 +69,7 @@ def jsonl_records(file: IO[bytes], *, name: str, max_characters: int | None = No
 def jsonl_record(line: Iterator[bytes], *, name: str, number: int, max_characters: int | None = None) -> Record | None:
     """The record of one line, given in pieces; None for a blank one. Raises DataError as ``jsonl_records`` does."""
     where = f"{name}, line {number}"
-    text, unread = shortened(decoded(line, "replace"), max_characters, where)
+    text, unread = shortened(decoded(line, name, number), max_characters, where)
     if not text or text.isspace():
         return None
     values = parsed(text, where)
@@ -65,7 +81,7 @@ def jsonl_record(line: Iterator[bytes], *, name: str, number: int, max_character
 def json_records(path: Path, *, max_characters: int | None = None) -> Iterator[Record]:
     """The elements of a JSON array: objects, or texts, which get the field "text"; ``max_characters`` as above."""
     with opened(path) as file:
-        text: Any = decoded(parts(file), "replace")
+        text: Any = decoded(parts(file), str(path))
         if max_characters is not None:
             text = Shortened(text, max_characters)
         counted = 0
@@ -83,7 +99,7 @@ def csv_records(path: Path, kind: str) -> Iterator[Record]:
     """The rows of a csv or tsv file with a header line. Raises DataError for rows that do not fit the header."""
     csv.field_size_limit(MOST)
     with opened(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
         reader = csv.DictReader(_csv_lines(text, path), dialect=_DIALECTS[kind], strict=True)
         try:
             for row in reader:
@@ -95,10 +111,10 @@ def csv_records(path: Path, kind: str) -> Iterator[Record]:
 
 
 def _csv_lines(text: IO[str], path: Path) -> Iterator[str]:
-    while line := text.readline(MOST + 1):
+    for number, line in enumerate(iter(lambda: text.readline(MOST + 1), ""), start=1):
         if len(line) > MOST:
             raise DataError(f"{path}: a line of more than {MOST:,} characters; such records are read from .jsonl files")
-        yield line
+        yield line if line.isascii() else "".join(decoded([line.encode("utf-8", "surrogateescape")], str(path), number))
 
 
 def parquet_records(path: Path) -> Iterator[Record]:
@@ -107,10 +123,11 @@ def parquet_records(path: Path) -> Iterator[Record]:
     parquet = require("pyarrow.parquet", extra="cli")
     try:
         row = 0
-        with parquet.ParquetFile(path) as file:
+        with path.open("rb") as source, parquet.ParquetFile(source) as file:  # open: a name need not be UTF-8
+            classes = schema_classes(file.schema_arrow)
             for batch in file.iter_batches(batch_size=ROWS_AT_A_TIME):
                 for values in decoded_rows(batch, f"{path}, rows {row:,} to {row + len(batch) - 1:,}"):
-                    yield Record(f"{path}:{row}", values)
+                    yield Record(f"{path}:{row}", named_classes(values, classes), 0, classes)
                     row += 1
     except DataError:
         raise
@@ -167,16 +184,23 @@ def _of_one_split(loaded: Any, source: str, named: str) -> Iterator[Record]:
                 if loaded else f'"{source}" has no splits'
             )  # fmt: skip
         loaded = next(iter(loaded.values()))
-    for row, values in enumerate(loaded):
-        yield Record(f"{source}:{row}", dict(values))
+    try:
+        yield from _rows(loaded, source)
+    except Exception as error:  # as above, of what is read on the way
+        raise DataError(f'"{source}" could not be read with the datasets library: {error}') from error
 
 
 def memory_records(source: InMemory) -> Iterator[Record]:
     """Rows in memory. Raises DataError for an element that is no row."""
-    for number, row in enumerate(rows(source.given)):
+    return _rows(source.given, "texts")
+
+
+def _rows(given: Any, named: str) -> Iterator[Record]:
+    classes = classes_of(given)
+    for number, row in enumerate(rows(given)):
         if not isinstance(row, Mapping):
             raise DataError(f"text number {number}: a row with fields is needed, this is {type(row).__name__}")
-        yield Record(f"texts:{number}", dict(row))
+        yield Record(f"{named}:{number}", dict(row), 0, classes)
 
 
 def read_records(source: str | Path | InMemory, *, max_characters: int | None = None) -> Iterator[Record]:
@@ -225,7 +249,12 @@ def field(record: Record, name: str) -> Any:
 
 
 def string_field(record: Record, name: str) -> str:
-    """The text in one field; raises DataError where there is no such field, or something else in it."""
+    """The text in one field (``clean_text``); raises DataError where there is no such field, or no text in it."""
+    return clean_text(raw_string(record, name))[0]
+
+
+def raw_string(record: Record, name: str) -> str:
+    """The same as it stands there."""
     value = field(record, name)
     if not isinstance(value, str):
         kind = type(value).__name__

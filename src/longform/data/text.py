@@ -1,7 +1,6 @@
 """Documents from files, folders, standard input and records, one at a time."""
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,21 +13,22 @@ from longform.data.files import (
     beginning,
     decoded,
     file_kind,
+    files_below,
     holds_array,
     is_saved,
     lines,
     named_kind,
+    once,
     opened,
     parts,
 )
 from longform.data.given import DATASET_PREFIX, InMemory, elements, rows
-from longform.data.records import Record, field, jsonl_records, read_records, string_field
+from longform.data.records import Record, clean_text, field, jsonl_records, raw_string, read_records
+from longform.data.values import is_missing, python_values
 from longform.errors import ConfigurationError, DataError
 
 STANDARD_INPUT = "-"
 ID = "id"  # the field that names a record, where it has one
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_UNREADABLE = re.compile("[\x00\ud800-\udfff]")
 _ESCAPED = re.compile(r"[\ud800-\udfff]|\\ud[89a-f][0-9a-f]{2}")
 
 
@@ -54,14 +54,9 @@ class ReadReport:
 
     documents: int = 0
     empty: int = 0  # documents with nothing but white space; they are kept
-    replaced_characters: int = 0  # bytes that are not UTF-8, NUL and lone surrogates
+    replaced_characters: int = 0  # NUL and lone surrogates
     unread_characters: int = 0  # of documents longer than what is read of one
     passed_over_files: int = 0  # in folders: of no kind that is read
-
-
-def clean_text(text: str) -> tuple[str, int]:
-    """The text with NUL -> space and lone surrogates -> U+FFFD, and how many there were (tokenizers refuse them)."""
-    return _UNREADABLE.subn(lambda match: " " if match[0] == "\x00" else REPLACEMENT, text)
 
 
 def written(name: str) -> str:
@@ -73,15 +68,22 @@ def written(name: str) -> str:
     return name.replace("\\", "\\\\").encode("utf-8", "backslashreplace").decode() if _ESCAPED.search(name) else name
 
 
+def identifier(value: Any) -> str:
+    """An id as text, of a whole number as such even where pandas made it a decimal; "" where there is none."""
+    value = python_values(value)
+    if is_missing(value):
+        return ""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
 def text_of(document: str | Document | Mapping[str, Any], text_field: str = "text") -> str:
-    """The text of a Document, of a row with ``text_field`` (of the ``datasets`` library, say), or the string itself.
+    """The text of a Document, of a row with ``text_field`` (of the ``datasets`` library, say), or the string itself,
+    as a tokenizer takes it (``clean_text``).
 
     Raises DataError, with the fields there are, for what has no text.
     """
-    if isinstance(document, str):
-        return document
-    if isinstance(document, Document):
-        return document.text
+    if isinstance(document, str | Document):
+        return clean_text(document if isinstance(document, str) else document.text)[0]
     if not isinstance(document, Mapping):
         raise DataError(
             f'{type(document).__name__} is no text: give strings, Documents, or rows with the field "{text_field}"'
@@ -93,7 +95,7 @@ def text_of(document: str | Document | Mapping[str, Any], text_field: str = "tex
             f'text (text_field=NAME; datasets: rename_column(NAME, "{text_field}")), or give strings: '
             "[row[NAME] for row in rows]"
         )
-    return document[text_field]
+    return clean_text(document[text_field])[0]
 
 
 def is_one(texts: Any) -> bool:
@@ -102,7 +104,7 @@ def is_one(texts: Any) -> bool:
 
 
 def usable_texts(texts: Any, *, text_field: str = "text", pair_field: str | None = None) -> Iterator[Text]:
-    """One text or several as what a tokenizer takes: strings (``clean_text``), pairs of them, Documents.
+    """One text or several as what a tokenizer takes (``clean_text``): strings, pairs of them, Documents.
 
     ``texts``: a text, or an iterable, a column, rows or a table of them (``longform.data.given``); the fields are those
     of rows and tables. Nothing is kept of an iterator. Raises DataError, which says what to give, for anything else.
@@ -110,17 +112,17 @@ def usable_texts(texts: Any, *, text_field: str = "text", pair_field: str | None
     if is_one(texts):
         texts = [texts]
     for number, text in enumerate(elements(texts, text_field, pair_field)):
-        yield text if isinstance(text, Document) else _usable(text, number, text_field, pair_field)
+        yield _usable(text, number, text_field, pair_field)
 
 
 def _usable(text: Any, number: int, text_field: str, pair_field: str | None) -> Text:
     try:
+        if isinstance(text, Document):
+            return text._replace(text=text_of(text), pair=None if text.pair is None else text_of(text.pair))
         if _is_pair(text):
-            return clean_text(text[0])[0], clean_text(text[1])[0]
-        first = clean_text(text_of(text, text_field))[0]
-        if pair_field is not None and isinstance(text, Mapping):
-            return first, clean_text(text_of(text, pair_field))[0]
-        return first
+            return text_of(text[0]), text_of(text[1])
+        first = text_of(text, text_field)
+        return (first, text_of(text, pair_field)) if pair_field is not None and isinstance(text, Mapping) else first
     except DataError as error:
         raise DataError(f"text number {number}: {error}") from None
 
@@ -171,16 +173,21 @@ def source_files(source: str | Path, report: ReadReport) -> list[str | Path]:
         return [str(source)]
     path = Path(source)
     if path.is_dir() and not is_saved(path):
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        known = [file for file in files if (kind := named_kind(file)) and (kind != JSON or holds_array(file))]
+        files = files_below(path)
+        known = once(file for file in files if _is_known(Path(file)))
         if not known:
             raise DataError(f'the folder "{path}" has no documents: no file at any depth that is {READ}')
-        report.passed_over_files += len(files) - len(known)
-        return list(known)
+        report.passed_over_files += len(once(files)) - len(known)
+        return list(map(Path, known))
     if not path.exists():
         raise DataError(f'"{path}" does not exist')
     file_kind(path)
     return [path]
+
+
+def _is_known(path: Path) -> bool:
+    kind = named_kind(path)
+    return kind is not None and (kind != JSON or holds_array(path))
 
 
 @dataclass(frozen=True)
@@ -231,26 +238,25 @@ class Reader:
             yield from map(self._from_record, read_records(source, max_characters=self.max_characters))
         else:
             with opened(Path(source)) as file:
-                yield self._from_bytes(str(source), parts(file))
+                yield self._from_text(str(source), decoded(parts(file), str(source)))
 
     def _standard_input(self) -> Iterator[Document]:
-        file = sys.stdin.buffer
-        if self.stdin_format == "jsonl":
-            records = jsonl_records(file, name="standard input", max_characters=self.max_characters)
-            yield from map(self._from_record, records)
-        else:
+        name = "standard input"
+        with opened(None) as file:
+            if self.stdin_format == "jsonl":
+                yield from map(self._from_record, jsonl_records(file, name=name, max_characters=self.max_characters))
+                return
             for number, line in enumerate(lines(file), start=1):
-                document = self._from_bytes(f"-:{number}", line)
+                document = self._from_text(f"-:{number}", decoded(line, name, number))
                 yield document._replace(text=document.text.rstrip("\r\n"))
 
-    def _from_bytes(self, identifier: str, parts: Iterable[bytes]) -> Document:
-        """A text; each byte that is not UTF-8 becomes a lone surrogate first, which ``clean_text`` replaces."""
-        text, unread = beginning(decoded(parts, "surrogateescape"), self.max_characters)
+    def _from_text(self, identifier: str, parts: Iterable[str]) -> Document:
+        text, unread = beginning(parts, self.max_characters)
         return Document(identifier, self._clean(text), {}, None, unread)
 
     def _from_memory(self, given: Any, number: int) -> Document:
         if isinstance(given, Document):
-            return given
+            return given._replace(text=self._clean(given.text), pair=given.pair and self._clean(given.pair))
         name = f"texts:{number}"
         if _is_pair(given):
             first, second = (self._kept(part) for part in given)
@@ -261,21 +267,14 @@ class Reader:
 
     def _from_record(self, record: Record) -> Document:
         given = record.values.get(ID) if self.id_field is None else field(record, self.id_field)
-        own = self.id_field is not None or (isinstance(given, str | int) and given != "")
-        identifier = str(given) if own else record.location
-        text, beyond = self._string(record, self.text_field)
-        pair, pair_beyond = (None, 0) if self.pair_field is None else self._string(record, self.pair_field)
+        text, beyond = self._kept(raw_string(record, self.text_field))
+        pair, pair_beyond = (None, 0) if self.pair_field is None else self._kept(raw_string(record, self.pair_field))
         fields = {name: value for name, value in record.values.items() if name != self.text_field}
-        return Document(identifier, text, fields, pair, record.unread + beyond + pair_beyond)
-
-    def _string(self, record: Record, name: str) -> tuple[str, int]:
-        return self._kept(string_field(record, name))
+        return Document(identifier(given) or record.location, text, fields, pair, record.unread + beyond + pair_beyond)
 
     def _kept(self, value: str) -> tuple[str, int]:
         """What is taken of a text, and how many characters are left."""
         kept = value[: self.max_characters]
-        # U+FFFD in a record is counted as replaced: bytes that are not UTF-8 become it before the JSON is read.
-        self.report.replaced_characters += kept.count(REPLACEMENT)
         return self._clean(kept), len(value) - len(kept)
 
     def _clean(self, text: str) -> str:

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from tqdm import tqdm
 
-from longform.data.given import InMemory, check_texts, column, column_names, source_of
+from longform.data.given import InMemory, elements, source_of
 from longform.data.special_tokens import content_ids
 from longform.data.storage import atomic_write, made_once
 from longform.data.text import STANDARD_INPUT, Document, read_documents, text_of, usable_texts
+from longform.data.values import python_values
 from longform.errors import ConfigurationError, DataError
 
 TOKENS, ENDS, META = "tokens.bin", "document_ends.npy", "corpus.json"
@@ -56,12 +57,9 @@ def corpus_of(given: Any, text_field: str = "text") -> Corpus:
     source = source_of(given)
     if not isinstance(source, InMemory):
         return CorpusFiles(tuple(map(str, source)), text_field).read_again()
-    if column_names(source.given) is not None:
-        given = column(source.given, text_field)
-    if hasattr(given, "tolist"):  # of pandas and numpy
-        return given.tolist()
-    texts: Any = usable_texts(given, text_field=text_field) if isinstance(given, list) else check_texts(given)
-    return list(texts) if isinstance(given, list) else texts
+    texts = python_values(elements(source.given, text_field))
+    usable: Any = usable_texts(texts, text_field=text_field)
+    return list(usable) if isinstance(texts, list) else texts
 
 
 @dataclass(frozen=True)

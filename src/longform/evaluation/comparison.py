@@ -12,8 +12,9 @@ import numpy as np
 from transformers import AutoModelForMaskedLM
 
 from longform.data.given import as_rows, source_of
+from longform.data.labels import lists_of_names, plain_labels
 from longform.data.records import Record, field, records_of, string_field
-from longform.data.text import clean_text, read_documents
+from longform.data.text import read_documents
 from longform.errors import ConfigurationError, DataError
 from longform.evaluation.classification import (
     classification_scores,
@@ -74,7 +75,7 @@ def compare_similarity(
     if len(fields) != 3:
         raise ConfigurationError(f"fields names {len(fields)} fields; it is first text, second text, score")
     rows = list(records_of(data, *fields))
-    first, second = ([clean_text(string_field(row, name))[0] for row in rows] for name in fields[:2])
+    first, second = ([string_field(row, name) for row in rows] for name in fields[:2])
     truth = [_float(field(row, fields[2]), f'{row.location}: the field "{fields[2]}": ') for row in rows]
 
     def measure(model: Contender) -> dict[str, Any]:
@@ -101,7 +102,10 @@ def compare_classification(
     label_field, pair_field = fields.pop("label_field"), fields["pair_field"]
     source = source_of(as_rows(data, fields["text_field"], label_field, pair_field))
     documents = list(read_documents(source, **fields))
-    labels = [field(Record(document.id, document.fields), label_field) for document in documents]
+    labels = plain_labels(field(Record(document.id, document.fields), label_field) for document in documents)
+    for document, label in zip(documents, labels, strict=True):
+        if label is None:
+            raise DataError(f'{document.id}: the field "{label_field}" is empty: leave texts without a label out')
 
     def measure(model: Contender) -> dict[str, Any]:
         classifier = Classifier.from_pretrained(model.model, **loading(model, settings))
@@ -196,7 +200,7 @@ def _label_scores(classifier: Classifier, logits: np.ndarray, labels: Sequence[A
 def _indicators(labels: Sequence[Any], label2id: dict[str, int]) -> np.ndarray:
     """0/1 (N, L) of lists of names."""
     truth = np.zeros((len(labels), len(label2id)), dtype=np.int64)
-    for row, names in enumerate(labels):
+    for row, names in enumerate(lists_of_names(labels)):
         if not isinstance(names, list):
             raise DataError(f"row {row}: the labels of a multi-label model are a list of names, not {names!r}")
         truth[row, label_ids(names, label2id)] = 1

@@ -7,7 +7,8 @@ from typing import Any
 
 from longform.data.given import InMemory, as_rows, source_of
 from longform.data.records import Record, field, records_of, string_field
-from longform.data.text import Document, clean_text, read_documents
+from longform.data.text import Document, identifier, read_documents
+from longform.data.values import python_values
 from longform.errors import DataError
 
 
@@ -37,7 +38,7 @@ def read_retrieval(
         where = source if isinstance(source, InMemory) else ", ".join(map(str, source))
         raise DataError(f'{where}: the {id_field} "{twice}" occurs twice: a document\'s is its own')
     asked = list(records_of(queries, query_field, relevant_field))
-    questions = [clean_text(string_field(row, query_field))[0] for row in asked]
+    questions = [string_field(row, query_field) for row in asked]
     return RetrievalData(corpus, questions, [_places(row, relevant_field, places) for row in asked])
 
 
@@ -52,7 +53,8 @@ def _places(row: Record, name: str, places: dict[str, int]) -> set[int]:
                 f'{row.location}: the field "{name}" is {value[:40]!r}, neither the id of a document nor a JSON list '
                 'of ids such as ["a", "b"]'
             ) from error
-    ids = [str(each) for each in (value if isinstance(value, list) else [value])]
+    value = python_values(value)
+    ids = list(map(identifier, value if isinstance(value, list) else [value]))
     unknown = [each for each in ids if each not in places]
     if unknown or not ids:
         raise DataError(f"{row.location}: no document has the id {', '.join(unknown) or '(none given)'}")

@@ -1,15 +1,29 @@
 """Fields of documents' records that prediction and embedding carry along into their output."""
 
+import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import PurePath
 from typing import Any
+from uuid import UUID
 
-from longform.data.text import Document, clean_text
+import numpy as np
+
+from longform.data.text import Document, clean_text, written
+from longform.data.values import is_missing, python_values
 from longform.errors import ConfigurationError, DataError
 
 RESULTS = frozenset(
     ("id", "chunk", "start", "end", "embedding", "label", "labels", "score", "scores", "tokens", "truncated")
 )  # fields that records of ours have themselves
+TEXTS = (
+    date, time, timedelta, Decimal, Fraction, UUID, PurePath, complex, np.datetime64, np.timedelta64, np.longdouble,
+)  # fmt: skip  # values that their text holds whole
+NOT_FINITE = {"NaN": None, "Infinity": "Infinity", "-Infinity": "-Infinity"}  # as protobuf's JSON has them
 
 
 def kept_names(keep: Sequence[str]) -> dict[str, str]:
@@ -23,23 +37,58 @@ def kept_names(keep: Sequence[str]) -> dict[str, str]:
         if name in RESULTS or name in found:
             there = "is a field of our records" if name in RESULTS else "is kept twice"
             raise ConfigurationError(f'keep: "{name}" {there}; give it another name: {name}-given={field or name}')
-        found[name] = field or name
+        found[written(name)] = field or name
     return found
 
 
 def kept_fields(document: Document, names: Mapping[str, str], *, text_field: str | None) -> dict[str, Any]:
-    """The values of a document's kept fields, as JSON can hold them: NaN is null, a date its text.
+    """The values of a document's kept fields, as JSON holds them without loss: what is missing (NaN, NaT, NA) is null.
 
-    Raises DataError, with the fields there are, where one is lacking.
+    Arrays, tensors and sets are lists, bytes their base64, dates, decimals and infinity their text. Raises DataError
+    for a field that is lacking, with those there are, and for a value that JSON has no word for.
     """
     there = document.fields if text_field is None else {text_field: document.text, **document.fields}
     for field in names.values():
         if field not in there:
             fields = ", ".join(map(str, document.fields)) or "none"
             raise DataError(f'document {document.id}: no field "{field}" to keep; the fields there are: {fields}')
-    return {name: _as_json(there[field]) for name, field in names.items()}
+    kept = {}
+    for name, field in names.items():
+        try:
+            text = clean_text(json.dumps(there[field], default=_plain, ensure_ascii=False))[0]
+            kept[name] = json.loads(text, parse_constant=NOT_FINITE.get, object_pairs_hook=_without_loss)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DataError(
+                f'document {document.id}: the field "{field}" ({type(there[field]).__name__}) cannot be kept, since '
+                f"JSON has no word for what it holds ({error}): leave it out, or make text of it"
+            ) from error
+    return kept
 
 
-def _as_json(value: Any) -> Any:
-    text = clean_text(json.dumps(value, default=str, ensure_ascii=False))[0]
-    return json.loads(text, parse_constant=lambda _: None)
+def _plain(value: Any) -> Any:
+    """A value that is none of JSON's by means of those that are. Raises TypeError where that would lose of it."""
+    if is_missing(value):
+        return None
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    if isinstance(value, TEXTS) or type(value).__module__.startswith("pandas._libs"):  # Timestamp, Period, Interval
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Set):
+        return sorted(value, key=str)
+    dates = isinstance(value, np.ndarray) and value.dtype.kind in "mM"  # of which tolist makes numbers
+    plain = list(value) if dates else python_values(value)
+    if plain is value:
+        raise TypeError(f"{type(value).__name__} {str(value)[:40]!r}")
+    return plain
+
+
+def _without_loss(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object of which no name stands twice, as 1 and "1" do once they are names."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("names that are the same as text")
+    return found

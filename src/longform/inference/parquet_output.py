@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from longform.errors import require
@@ -25,7 +25,9 @@ def write_parquet(
     first = next(records())
     own = {name: _own_type(arrow, name, value, vector_dtype) for name, value in first.items() if name in RESULTS}
     others = [name for name in first if name not in RESULTS]
-    kept = dict.fromkeys(others, arrow.string()) if kept_as_text else _kept_types(arrow, records(), others)
+    kept = dict.fromkeys(others, arrow.string())
+    if not kept_as_text:
+        kept = _kept_types(arrow, chain(records(), records()), others)
     mixed = [name for name, kind in kept.items() if kind is None]
     schema = arrow.schema([(name, own[name] if name in own else kept[name] or arrow.string()) for name in first])
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -51,16 +53,22 @@ def _own_type(arrow: Any, name: str, value: Any, vector_dtype: str) -> Any:
 
 
 def _kept_types(arrow: Any, records: Iterator[dict[str, Any]], names: list[str]) -> dict[str, Any]:
-    """The type of each kept field; None where its values have none in common."""
+    """The type of each kept field, None where its values have none in common; they come twice, since a type that
+    holds the first ones may grow to one that does not.
+    """
     found: dict[str, Any] = dict.fromkeys(names, arrow.null())
     for rows in _row_groups(records) if names else ():
-        found |= {name: kind and _common(arrow, kind, [row[name] for row in rows]) for name, kind in found.items()}
+        for name, kind in found.items():
+            found[name] = None if kind is None else _common(arrow, kind, [row[name] for row in rows])
     return found
 
 
 def _common(arrow: Any, kind: Any, values: list[Any]) -> Any:
+    """The type that has ``kind`` and all ``values`` as they are and that parquet knows, None where there is none."""
     try:
-        both = [arrow.schema([("kept", each)]) for each in (kind, arrow.infer_type(values))]
-        return arrow.unify_schemas(both, promote_options="permissive").field("kept").type
-    except arrow.ArrowException:
+        both = [arrow.schema([("kept", each)]) for each in (kind, arrow.array(values).type)]
+        common = arrow.unify_schemas(both, promote_options="permissive").field("kept").type
+        whole = arrow.array(values, common).to_pylist() == values
+    except (arrow.ArrowException, OverflowError):  # mixed types, large numbers
         return None
+    return common if whole and "struct<>" not in str(common) else None

@@ -95,10 +95,10 @@ class PartWorker:
 
     def _records(self, documents: list[Document]) -> Iterator[dict[str, Any]]:
         prepared, keep = self._prepared, self._prepared.keep
+        kept = [kept_fields(each, keep, text_field=prepared.settings.text_field) for each in documents]
         results = prepared.results(iter(documents), _nothing)
-        for document, made in zip(documents, results, strict=True):
-            kept = kept_fields(document, keep, text_field=prepared.settings.text_field)
-            yield from prepared.records(document.id, {name: _text(value) for name, value in kept.items()}, made)
+        for document, fields, made in zip(documents, kept, results, strict=True):
+            yield from prepared.records(document.id, {name: _text(value) for name, value in fields.items()}, made)
 
 
 class _Failed:

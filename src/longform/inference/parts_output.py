@@ -37,7 +37,7 @@ def place_of_parts(output: str | Path, *, inputs: Iterable[Any], restart: bool) 
 
     Raises ConfigurationError as ``sole_output`` does, and for a finished output unless it is to ``restart``.
     """
-    with sole_output(output, inputs=inputs, folder=True) as place:
+    with sole_output(output, inputs=inputs, folder=True, models=False) as place:
         if (place / FINISHED).exists() and not restart:
             raise ConfigurationError(
                 f'"{output}" is finished already: give restart=True (--restart) to make it anew, or another output'

@@ -18,6 +18,7 @@ from transformers.utils import cached_file, logging
 from longform.conversion.source import read_weights
 from longform.data.tokenizer_fit import fit_tokenizer
 from longform.errors import CheckpointError
+from longform.runs.output import check_utf_8
 
 WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")  # before the names: DataParallel's, and torch.compile's
 BUFFERS = ("position_ids", "token_type_ids", "inv_freq")  # older versions of transformers saved them
@@ -159,7 +160,11 @@ def quiet_transformers() -> Generator[None]:
 
 @contextmanager
 def reading(what: str, source: str | Path) -> Generator[None]:
-    """What goes wrong inside, where ``what`` is read from the folder or hub name ``source``, is a CheckpointError."""
+    """What goes wrong inside, where ``what`` is read from the folder or hub name ``source``, is a CheckpointError.
+
+    Raises ConfigurationError as ``check_utf_8`` does.
+    """
+    check_utf_8(source)
     try:
         with quiet_transformers():
             yield

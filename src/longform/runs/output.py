@@ -23,19 +23,31 @@ NAMED = 3  # of many files, in a message
 
 
 def check_output(
-    output: str | Path, *, inputs: Iterable[Any] = (), folder: bool = False, beside: Iterable[str] = ()
-) -> Path:
+    output: str | Path, *, inputs: Iterable[Any] = (), folder: bool = False, beside: Iterable[str] = (),
+    models: bool = True,
+) -> Path:  # fmt: skip
     """The path of ``output``, a file or a ``folder``, whose link is followed.
 
     ``inputs``: models and sources, by name, or lists of them; what is in memory is passed over. ``beside``: how the
-    names of more files end that are written with it. Raises ConfigurationError where the output is an input, in one or
-    above one, and where the other kind of thing is there.
+    names of more files end that are written with it. ``models``: whether a folder may hold some. Raises
+    ConfigurationError where the output is an input, in one or above one, where the other kind of thing is there, and
+    as ``check_utf_8`` does.
     """
     place, given = followed(Path(output).expanduser()), list(_paths(inputs))
+    if folder and models:
+        check_utf_8(place.absolute())
     for path in (place, *(place.with_name(place.name + end) for end in beside)):
         _check_apart(path, given)
         _check_kind(path, folder=folder)
     return place
+
+
+def check_utf_8(folder: str | Path) -> None:
+    """Raise ConfigurationError for the folder of a model whose name is not UTF-8: safetensors takes no other."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f'the name "{folder}" is not UTF-8, and no model can be there: rename it') from error
 
 
 @contextlib.contextmanager

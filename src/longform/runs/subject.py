@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from longform.data.files import chosen_encoding, files_below
 from longform.data.records import DATASET_PREFIX
 from longform.data.text import Document
 from longform.data.token_store import Corpus, CorpusFiles, CorpusTexts
@@ -43,7 +44,8 @@ def corpus_key(corpus: Corpus, limit: int | None = None) -> str:
     ``limit``: documents that count.
     """
     if isinstance(corpus, CorpusFiles):
-        return content_key(limit, corpus.text_field, map(_source, corpus.sources))
+        read_as = filter(None, [chosen_encoding()])
+        return content_key(limit, corpus.text_field, map(_source, corpus.sources), *read_as)
     return content_key(limit, CorpusTexts(corpus, limit))
 
 
@@ -64,7 +66,7 @@ def _source(source: str) -> Any:
 
 
 def _content(path: Path) -> dict[str, str]:
-    return _files(path, path.rglob("*")) if path.is_dir() else _files(path.parent, [path])
+    return _files(path, map(Path, files_below(path))) if path.is_dir() else _files(path.parent, [path])
 
 
 def _files(folder: Path, paths: Iterable[Path]) -> dict[str, str]:

@@ -93,7 +93,7 @@ class MadePairs(PairSource):
     ) -> None:  # fmt: skip
         self.texts = [document.text[:characters] for document in documents]
         titles = [document.fields.get(title_field) if title_field else None for document in documents]
-        self.titles = [title if isinstance(title, str) else None for title in titles]
+        self.titles = [clean_text(title)[0] if isinstance(title, str) else None for title in titles]
         self.kinds = list(kinds)
         self.key = content_key(self.texts, self.titles, self.kinds)
         usable = [place for place in range(len(self.texts)) if self._made(place, random.Random(0)) is not None]
@@ -136,9 +136,7 @@ def _pairs(source: AlignmentSource) -> tuple[list[str], list[str], list[set[int]
     documents: dict[str, int] = {}
     relevant: dict[str, set[int]] = {}
     for row in records_of(as_rows(source.pairs, source.query_field, source.document_field)):
-        query, document = (
-            clean_text(string_field(row, name))[0] for name in (source.query_field, source.document_field)
-        )
+        query, document = (string_field(row, name) for name in (source.query_field, source.document_field))
         if not query.strip() or not document.strip():
             continue
         if document not in documents and source.first is not None and len(documents) >= source.first:

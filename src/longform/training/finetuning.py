@@ -9,6 +9,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from longform.conversion.cross_encoder import IDENTITY, OLDER, with_activation
+from longform.data.labels import Labels
 from longform.errors import ConfigurationError
 from longform.inference import classifiers, fine_tuning
 from longform.inference.fine_tuning import FineTuning
@@ -38,7 +39,8 @@ class FinetuningResult:
     """What came of it: the best model, its ``metrics`` on the validation part, and how it got there.
 
     ``labels``: names in the order of the logits. ``truncated``: texts of the training part that were cut.
-    ``seconds``: wall-clock time of this call. ``records``: every measurement.
+    ``unlabelled``: texts that were left out, since they have no label. ``seconds``: wall-clock time of this call.
+    ``records``: every measurement.
     """
 
     model: PreTrainedModel
@@ -51,6 +53,7 @@ class FinetuningResult:
     seconds: float
     records: list[dict[str, Any]] = field(repr=False)
     output: Path | None = None
+    unlabelled: int = 0
 
     @property
     def report(self) -> str:
@@ -60,6 +63,8 @@ class FinetuningResult:
             f"validation  {shown} (step {self.metrics['best_step']} of {self.steps})",
             f"texts cut   {self.truncated} of the training part",
         ]
+        if self.unlabelled:
+            said.append(f"left out    {self.unlabelled:,} texts without a label")
         if self.output is not None:
             said.append(f"saved       {self.output} (metrics.json, records.jsonl, learning_curve.png)")
         return "\n".join(said)
@@ -102,6 +107,8 @@ def finetune(
         labelled = examples_of(train, **fields)
         if validation is not None:
             validation = examples_of(validation, **fields)
+        columns = [part.labels for part in (labelled, validation) if part is not None]
+        unlabelled = sum(labels.unlabelled for labels in columns if isinstance(labels, Labels))
         scheme, taught, held = _split(labelled, validation, settings)
         set_seed(settings.seed)
         activation = IDENTITY if scheme.task == REGRESSION else activation_for(model, len(scheme.names))
@@ -113,7 +120,8 @@ def finetune(
         job = FinetuningJob(opened, scheme, taught, held, settings, process, progress=progress)
         known = {} if isinstance(train, tuple) else fields
         if progress and process.is_main_process:
-            print(job.understood(), file=sys.stderr)
+            without = f"; {unlabelled:,} texts without a label are left out" if unlabelled else ""
+            print(job.understood() + without, file=sys.stderr)
         how = FineTuning(scheme.task, scheme.label_type, job.max_length, taught.pairs is not None, **known)
         _remember(opened.model.config, how, activation)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
@@ -122,7 +130,7 @@ def finetune(
     return FinetuningResult(
         opened.model, opened.tokenizer, scheme.task, scheme.names, metrics, steps=end["step"],
         truncated=job.truncated, seconds=time.perf_counter() - began, records=run.records.rows,
-        output=None if output is None else Path(output).expanduser(),
+        output=None if output is None else Path(output).expanduser(), unlabelled=unlabelled,
     )  # fmt: skip
 
 

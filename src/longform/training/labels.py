@@ -2,25 +2,24 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from itertools import chain
-from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from longform.data.files import CSV, TSV, named_kind
-from longform.data.given import InMemory, check_texts, source_of
-from longform.data.records import field, read_records, string_field
-from longform.data.text import clean_text
+from longform.data.given import InMemory, as_rows, classes_of, source_of
+from longform.data.labels import LIST_SEPARATOR, Labels, lists_of_names, plain_labels
+from longform.data.records import Record, field, memory_records, read_records, string_field
 from longform.errors import DataError
 
 SINGLE, MULTI, REGRESSION = "single-label", "multi-label", "regression"
 SHOWN = 10  # of the names of labels, in a line
-LIST_SEPARATOR = ";"  # between the labels of one text in a csv file
 
 
 class Examples(NamedTuple):
-    """Texts with their labels; ``pairs``: second texts, or None. A label is a name, a number, or a list of names."""
+    """Texts with their labels (``longform.data.labels``); ``pairs``: second texts, or None."""
 
     texts: Sequence[str]
     labels: Sequence[Any]
@@ -58,7 +57,14 @@ class LabelScheme(NamedTuple):
         """Targets: a class number, a list of 0.0 and 1.0, or a number. Raises DataError for labels not in training."""
         if self.task == REGRESSION:
             return _numbers(labels, where)
-        given = [_names(label) for label in labels] if self.task == MULTI else [[str(label)] for label in labels]
+        if self.task == MULTI:
+            given = lists_of_names(labels)
+            if given.names and len(given.names) != len(self.names):
+                raise DataError(
+                    f"{where}: labels are of {len(given.names)}, those of the training of {len(self.names)}"
+                )
+        else:
+            given = [[str(label)] for label in plain_labels(labels)]
         place = {name: number for number, name in enumerate(self.names)}
         unseen = sorted({name for names in given for name in names} - place.keys())
         if unseen:
@@ -78,12 +84,13 @@ def examples_of(
 
     Raises DataError as ``read_examples`` does, for a tuple of anything else, and for several files.
     """
-    if isinstance(given, tuple):
-        columns: list[Any] = [None if each is None else list(check_texts(each)) for each in given]
-        if not 2 <= len(columns) <= 3:
-            raise DataError(f"a tuple of {len(columns)}: labelled texts are (texts, labels) or (texts, labels, pairs)")
-        return Examples(*columns)
     source = source_of(given)
+    if isinstance(given, tuple) and isinstance(source, InMemory):
+        columns = tuple(each for each in given if each is not None)
+        if not 2 <= len(columns) <= 3:
+            raise DataError(f"a tuple of {len(given)}: labelled texts are (texts, labels) or (texts, labels, pairs)")
+        rows, classes = as_rows(columns, "text", "label", "pair"), classes_of(columns[1]).get("")
+        return _examples(memory_records(InMemory(rows)), "text", "label", "pair" if columns[2:] else None, classes)
     if not isinstance(source, InMemory) and len(source) > 1:
         raise DataError(f"{len(source)} files of labelled texts were given ({source[0]}, ...): give one")
     fields: Any = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
@@ -96,41 +103,50 @@ def read_examples(
 ) -> Examples:  # fmt: skip
     """Labelled texts of a file of records (``longform.data.files``), of "hf:NAME[:CONFIG]:SPLIT", or in memory.
 
-    Raises DataError, with file and line, for a missing or empty label, a field that is not there, a text that is
-    not text.
+    Texts without a label are left out (``Labels.unlabelled``). Raises DataError, with file and line, for a field that
+    is not there, a text that is not text, and where no text has a label.
     """
-    texts, labels, pairs = [], [], []
-    for record in read_records(source):
-        texts.append(clean_text(string_field(record, text_field))[0])
+    of_text = isinstance(source, str | Path) and named_kind(Path(source)) in (CSV, TSV)  # where everything is text
+    return _examples(read_records(source), text_field, label_field, pair_field, of_text=of_text)
+
+
+def _examples(
+    records: Iterator[Record], text_field: str, label_field: str, pair_field: str | None,
+    classes: Sequence[str] | None = None, *, of_text: bool = False,
+) -> Examples:  # fmt: skip
+    texts, given, pairs = [], [], []
+    for record in records:
+        texts.append(string_field(record, text_field))
         if pair_field is not None:
-            pairs.append(clean_text(string_field(record, pair_field))[0])
+            pairs.append(string_field(record, pair_field))
         label = field(record, label_field)
-        if _is_missing(label):
-            raise DataError(f'{record.location}: the field "{label_field}" is empty; every text needs a label')
-        labels.append(label)
-    if isinstance(source, str | Path) and named_kind(Path(source)) in (CSV, TSV):  # where everything is text
-        labels = _decimals(labels) or labels
-    return Examples(texts, labels, None if pair_field is None else pairs)
+        given.append(None if isinstance(label, str) and not label else label)
+        classes = record.classes.get(label_field, classes)
+    labels = plain_labels(given, classes)
+    if of_text:
+        labels = plain_labels(_decimals(labels) or labels)
+    found = Examples(texts, labels, None if pair_field is None else pairs)
+    places = [place for place, label in enumerate(labels) if label is not None]
+    if len(places) == len(labels):
+        return found
+    if not places:
+        raise DataError(f'the field "{label_field}" is empty in all {len(labels):,} records: no text has a label')
+    kept = found.take(places)
+    return kept._replace(labels=Labels(kept.labels, labels.names, unlabelled=len(labels) - len(places)))
 
 
-def _decimals(labels: Sequence[str]) -> list[float] | None:
+def _decimals(labels: Sequence[str | None]) -> list[float | None] | None:
     """Numbers, where all are numbers and not all of them whole."""
     try:
-        found = [float(label) for label in labels]
+        found = [None if label is None else float(label) for label in labels]
     except ValueError:
         return None
-    return None if all(label.strip().removeprefix("-").isdecimal() for label in labels) else found
+    return None if all(label is None or label.strip().removeprefix("-").isdecimal() for label in labels) else found
 
 
 def is_list(label: Any) -> bool:
     """Whether a text has several labels."""
-    return isinstance(label, list | tuple | set)
-
-
-def _names(label: Any) -> list[str]:
-    if isinstance(label, str):
-        return [part.strip() for part in label.split(LIST_SEPARATOR) if part.strip()]
-    return [str(name) for name in label]
+    return isinstance(label, list)
 
 
 def _numbers(labels: Sequence[Any], where: str) -> list[float]:
@@ -146,53 +162,40 @@ def _numbers(labels: Sequence[Any], where: str) -> list[float]:
 
 
 def check_examples(examples: Examples, *, where: str) -> None:
-    """Raise DataError when there are none, not as many labels (second texts) as texts, or one of them is missing."""
-    if len(examples.texts) == 0:
+    """Raise DataError when there are none."""
+    if not examples.texts:
         raise DataError(f"{where}: no texts")
-    for name, others in (("labels", examples.labels), ("second texts", examples.pairs)):
-        if others is not None and len(others) != len(examples.texts):
-            raise DataError(f"{where}: {len(examples.texts)} texts but {len(others)} {name}")
-    for name, several in (("text", examples.texts), ("second text", examples.pairs or ())):
-        wrong = next((row for row, text in enumerate(several) if not isinstance(text, str)), None)
-        if wrong is not None:
-            raise DataError(f"{where}: {name} {wrong} is {type(several[wrong]).__name__}, not text")
-    unlabelled = next((row for row, label in enumerate(examples.labels) if _is_missing(label)), None)
-    if unlabelled is not None:
-        raise DataError(f"{where}: text {unlabelled} has no label ({examples.labels[unlabelled]!r}), and needs one")
-
-
-def _is_missing(label: Any) -> bool:
-    nothing = label is None or type(label).__name__ == "NAType"  # pandas'
-    return nothing or (isinstance(label, str) and not label) or (isinstance(label, Real) and label != label)
 
 
 def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
-    """The kind of labels and their names, from the training part.
+    """The kind of labels and their names, from the training part; texts without a label do not count.
 
     Raises DataError for mixed types and for one class only.
     """
+    given = plain_labels(labels)
+    labels = [label for label in given if label is not None]
     task = _task(labels) if task == "auto" else task
     if task == REGRESSION:
         if len(set(_numbers(labels, "the training part"))) < 2:
             raise DataError("all training texts have the same value: there is nothing to learn")
         return LabelScheme(task, ["score"])
-    if task == MULTI:
-        names = sorted({name for label in labels for name in _names(label)}, key=_order)
-        if not names:
-            raise DataError("no training text has any label")
-        return LabelScheme(task, names, _type([*chain.from_iterable(filter(is_list, labels))]))
-    if any(is_list(label) for label in labels):
+    if task == SINGLE and any(is_list(label) for label in labels):
         raise DataError('task="single-label", but some labels are lists: use task="multi-label"')
-    names = sorted({str(label) for label in labels}, key=_order)
-    if len(names) < 2:
-        raise DataError(f'all training texts have the label "{names[0]}": a classifier needs two classes or more')
-    return LabelScheme(task, names, _type(labels))
+    lists = lists_of_names(given) if task == MULTI else Labels([[str(label)] for label in labels], given.names)
+    occurring = sorted({name for label in lists for name in label or ()}, key=_order)
+    if not occurring:
+        raise DataError("no training text has any label")
+    if task == SINGLE and len(occurring) < 2:
+        raise DataError(f'all training texts have the label "{occurring[0]}": a classifier needs two classes or more')
+    values = [*chain.from_iterable(filter(is_list, labels))] if task == MULTI else labels
+    return LabelScheme(task, list(lists.names or occurring), _type(values, occurring))
 
 
-def _type(labels: Sequence[Any]) -> str:
-    """The one type of Python's that all labels have, or a package has of its own ("uint8"); else "str"."""
-    kinds = {type(label).__name__.removeprefix("u").rstrip("_0123456789") for label in labels}
-    return kinds.pop() if len(kinds) == 1 and kinds <= {"int", "float", "bool"} else "str"
+def _type(values: Sequence[Any], names: Sequence[str]) -> str:
+    """The one type of Python's, or of a package ("uint8"), of the ``values`` whose texts are ``names``; else "str"."""
+    kinds = {type(value).__name__.removeprefix("u").rstrip("_0123456789") for value in values}
+    known = len(kinds) == 1 and kinds <= {"int", "float", "bool"} and {str(value) for value in values} >= set(names)
+    return kinds.pop() if known else "str"
 
 
 def _order(name: str) -> tuple[bool, float, str]:
@@ -202,9 +205,14 @@ def _order(name: str) -> tuple[bool, float, str]:
 
 
 def _task(labels: Sequence[Any]) -> str:
-    kinds = {"list" if is_list(x) else _kind(x): x for x in labels}
+    kinds = {_kind(label): label for label in labels}
     if kinds.keys() <= {"list"}:
         return MULTI
+    if kinds.keys() == {"text"} and all(label.startswith("[") and label.endswith("]") for label in labels):
+        raise DataError(
+            f"the labels are texts of lists ({labels[0][:40]!r}): give lists, from .jsonl or .parquet files, or names "
+            f'with "{LIST_SEPARATOR}" between them and task="multi-label"'
+        )
     if kinds.keys() == {"text"} or kinds.keys() == {"whole number"}:
         return SINGLE
     if kinds.keys() <= {"decimal number", "whole number"}:
@@ -225,12 +233,8 @@ def _undecided(labels: Sequence[Any]) -> DataError:
 
 
 def _kind(label: Any) -> str:
-    if isinstance(label, str):
-        return "text"
-    name = type(label).__name__
-    if isinstance(label, bool | int) or name.startswith(("int", "uint", "bool")):
-        return "whole number"
-    return "decimal number" if name.startswith("float") else name
+    kinds = ((str, "text"), (list, "list"), (int, "whole number"), (float | Decimal, "decimal number"))
+    return next((name for kind, name in kinds if isinstance(label, kind)), type(label).__name__)
 
 
 def split(

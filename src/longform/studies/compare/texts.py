@@ -14,9 +14,9 @@ from longform.training.labels import (
     Examples,
     LabelScheme,
     check_examples,
+    examples_of,
     is_list,
     learn_scheme,
-    read_examples,
     split,
 )
 
@@ -34,8 +34,7 @@ def text_task(
     Raises DataError for labels that are not classes, too few texts, a vocabulary too small for their characters.
     """
     given = isinstance(source, Examples)
-    fields = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
-    examples = source if given else read_examples(source, **fields)
+    examples = examples_of(source, text_field=text_field, label_field=label_field, pair_field=pair_field)
     check_examples(examples, where="the data")
     if any(is_list(label) for label in examples.labels):
         raise DataError(f'"{label_field}" holds lists: a comparison takes one class a text')
