@@ -22,9 +22,9 @@ class Projection:
     ``kind``: "linear" (the paper's learned E and F), "weighted_mean" (means of runs of tokens weighted by content),
     "mean", "max", "convolution" or "random". ``sharing``: "none" (an E and F a head), "headwise" (one each for all
     heads), "key_value" (E = F), "layerwise" (E = F, handed to ``forward`` by its owner). ``init``: how a linear E
-    begins: "block_mean", means of k runs, or "normal", N(0, 1/k), as in the paper's theory. ``frozen``: nothing of it is
-    trained. ``sink_tokens``: leading tokens that every query sees exactly, beside the k slots (with a dense E: rows of
-    E that start as one token each). ``memory_budget``: how many tokens all slots together stand for at most beside a
+    begins: "block_mean", means of k runs, or "normal", N(0, 1/k), as in the paper's theory. ``frozen``: nothing of it
+    is trained. ``sink_tokens``: leading tokens that every query sees exactly, beside the k slots (with a dense E: rows
+    of E that start as one token each). ``memory_budget``: how many tokens all slots together stand for at most beside a
     window, or None.
     """
 

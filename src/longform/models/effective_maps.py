@@ -32,7 +32,8 @@ def effective_maps(model: LinformerPreTrainedModel, **inputs: Tensor) -> tuple[T
         mask = moved(mask, order.there)
         inputs = {name: moved(x, order.there) for name, x in inputs.items()}
     out, maps = _without_dropout(base, inputs), []
-    for layer, weights, hidden in zip(base.encoder.layers, out.attentions, out.hidden_states[:-1], strict=True):
+    layers: Any = base.encoder.layers
+    for layer, weights, hidden in zip(layers, out.attentions, out.hidden_states[:-1], strict=True):
         attention = layer.attention
         assert isinstance(attention, LinformerAttention | LocalAttention)
         source, _ = attention.checked(layer.attention_norm(hidden) if layer.pre_norm else hidden, mask)

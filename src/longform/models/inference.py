@@ -59,4 +59,4 @@ def replace_linears(model: nn.Module, make: Callable[[nn.Linear], nn.Module], *,
         for name, child in list(parent.named_children()):
             plain = type(child) is nn.Linear and not is_hooked(child)
             if plain and not (keep is not None and keep(parent, name)):
-                setattr(parent, name, make(child))  # ty: ignore[invalid-argument-type]  a linear layer
+                setattr(parent, name, make(child))

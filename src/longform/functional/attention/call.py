@@ -33,7 +33,7 @@ class AttentionCall(Call):
     distance_bias: Tensor | None = None
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:  # ty: ignore[invalid-attribute-override]  nobody writes it
+    def tensors(self) -> tuple[Tensor, ...]:  # ty: ignore[incompatible-property-override]  nobody writes it
         """Queries, keys and values, shapes as above."""
         return self.query, self.key, self.value
 
