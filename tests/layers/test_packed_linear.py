@@ -13,7 +13,6 @@ from longform.errors import ConfigurationError, InputError
 from longform.functional.linear import can_pack, onednn
 from longform.functional.linear.call import is_tiled
 from longform.layers.feed_forward import FeedForward
-from longform.layers.linear import Linear
 from longform.layers.packed_linear import PackedLinear, pack_linear
 from longform.models.inference import replace_linears
 from strategies import generator, normal
@@ -36,7 +35,7 @@ def test_equals_float64(shape, inner, outer, dtype, bias, with_gelu):
     x, layer = given(*shape, inner=inner, outer=outer, dtype=dtype, bias=bias)
     expected = linear(x.double(), layer.weight.double(), layer.bias.double() if bias else None)
     for kernel in (None, "onednn"):
-        found = PackedLinear(layer, kernel=kernel)(x, gelu=with_gelu)
+        found = PackedLinear(layer, kernel=kernel)(x, activation=nn.GELU() if with_gelu else None)
         assert found.dtype == dtype
         assert_close(found, gelu(expected) if with_gelu else expected)
 
@@ -50,6 +49,21 @@ def test_our_own_kernel_is_taken_where_it_fits():
         assert_close(own(x), linear(x.double(), layer.weight.double(), layer.bias.double()))
         with pytest.raises(InputError, match=r"given torch\.float32"):
             own(x.float())
+
+
+@pytest.mark.parametrize("dtype", onednn.supported_dtypes())
+@torch.no_grad()
+def test_a_residual_is_added(dtype):
+    x, layer = given(2, 5, inner=48, outer=65, dtype=dtype)
+    residual = normal(generator(3), 2, 65, 5, dtype=dtype).transpose(1, 2)
+    expected = linear(x.double(), layer.weight.double(), layer.bias.double()) + residual.double()
+    assert_close(PackedLinear(layer, kernel="onednn")(x, residual=residual), expected)
+
+
+@torch.no_grad()
+def test_another_gelu_comes_after_the_product():
+    x, layer = given(4, inner=6, outer=3)
+    assert_close(PackedLinear(layer)(x, activation=nn.GELU("tanh")), gelu(layer(x), approximate="tanh").double())
 
 
 @torch.no_grad()
@@ -98,7 +112,7 @@ def test_what_cannot_be_packed_stays():
     assert not can_pack(torch.ones(3, 6, dtype=torch.float64))
     assert not can_pack(torch.ones(0, 6))
     assert not can_pack(torch.ones(3, 6, device="meta"))
-    network = nn.Sequential(Linear(2, 3), Linear(3, 2).double(), nn.Sequential(nn.Linear(2, 2)))
+    network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2).double(), nn.Sequential(nn.Linear(2, 2)))
     replace_linears(network, pack_linear, keep=lambda parent, name: name == "0" and parent is network)
     assert [type(part).__name__ for part in network.modules() if isinstance(part, nn.Linear | PackedLinear)] == [
         "Linear", "Linear", "PackedLinear",

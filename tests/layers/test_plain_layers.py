@@ -8,12 +8,13 @@ from torch import nn
 from longform import LinformerModel
 from longform.layers import streaming
 from longform.layers.feed_forward import FeedForward
-from longform.layers.linear import Linear, apply_linear, is_untouched
+from longform.layers.linear import are_affine, is_hooked
+from longform.layers.packed_linear import pack_linear
 from longform.layers.streaming import can_run_in_parts, in_chunks
 from tolerances import assert_close
 
 
-class Adapted(Linear):
+class Adapted(nn.Linear):
     """Somebody's layer with more to do."""
 
     def forward(self, x):
@@ -21,32 +22,30 @@ class Adapted(Linear):
 
 
 def watched() -> list[nn.Module]:
-    hooked, before, replaced = Linear(4, 3), Linear(4, 3), Linear(4, 3)
+    hooked, before, replaced = nn.Linear(4, 3), nn.Linear(4, 3), nn.Linear(4, 3)
     hooked.register_forward_hook(lambda *_: None)
     before.register_forward_pre_hook(lambda *_: None)
     replaced.forward = lambda x: x[..., :3] * 2.0
-    quantised = torch.nn.utils.parametrizations.weight_norm(Linear(4, 3))
-    compiled = Linear(4, 3)
+    compiled = nn.Linear(4, 3)
     compiled._compiled_call_impl = compiled._call_impl  # as nn.Module.compile() leaves it
-    return [hooked, before, replaced, quantised, compiled, Adapted(4, 3)]
+    return [hooked, before, replaced, compiled, Adapted(4, 3)]
 
 
-def test_only_an_untouched_linear_is_plain():
-    assert is_untouched(Linear(4, 3))
+def test_only_a_layer_that_is_its_weights_is_affine():
+    parametrised = torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
+    assert are_affine(nn.Linear(4, 3), parametrised, pack_linear(nn.Linear(4, 3)))
     for layer in watched():
-        assert not is_untouched(layer)
-    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
-    assert not is_untouched(Linear(4, 3))
-    handle.remove()
-    assert is_untouched(Linear(4, 3))
+        assert not are_affine(nn.Linear(4, 3), layer)
+    assert is_hooked(watched()[0])
+    assert not is_hooked(nn.Linear(4, 3))
 
 
-@pytest.mark.parametrize("with_residual", [False, True])
-def test_a_layer_that_is_not_plain_is_called(with_residual):
-    x, residual = torch.randn(2, 5, 4), torch.randn(2, 5, 3) if with_residual else None
-    for layer in watched():
-        expected = layer(x) if residual is None else residual + layer(x)
-        assert_close(apply_linear(layer, x, residual=residual), expected)
+def test_layers_are_torchs_own():
+    """Tools that look an exact type up (quantize_dynamic, pruning, PEFT) find all of them."""
+    made = model("mean-window")
+    found = [part for part in made.modules() if isinstance(part, nn.Linear)]
+    assert {type(part) for part in found} == {nn.Linear}
+    assert {type(part) for part in made.modules() if isinstance(part, nn.LayerNorm)} == {nn.LayerNorm}
 
 
 @torch.no_grad()
@@ -103,9 +102,10 @@ def test_a_feed_forward_part_in_chunks_is_the_whole(chunk_size):
     """Forward and backward, as Hugging Face's chunk_size_feed_forward has it."""
     part = FeedForward(4, 6, nn.GELU())
     x, residual = torch.randn(2, 7, 4), torch.randn(2, 7, 4)
-    whole = part(x, residual)
+    whole = part.plus(x, residual)
+    assert_close(whole, part(x) + residual)
     part.chunk_size = chunk_size
-    assert_close(part(x, residual), whole)
+    assert_close(part.plus(x, residual), whole)
     parameters = list(part.parameters())
     found = torch.autograd.grad(part(x).square().sum(), parameters)
     part.chunk_size = 0
