@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import longform
 from longform import LinformerAttention
 from longform.functional import window
 from longform.functional.dispatch import listening, use
@@ -48,7 +49,9 @@ def test_flex_attention_equals_the_plain_path(length, size, sinks, budget, padde
         assert error < (1e-4 if dtype == torch.float32 else 2e-2)
 
 
-@pytest.mark.parametrize("options", [{}, {"projection": "mean"}, {"projection": "mean", "sink_tokens": 2}])
+@pytest.mark.parametrize(
+    "options", [{}, {"projection": "mean"}, {"projection": longform.Projection("mean", sink_tokens=2)}]
+)
 def test_without_padding_attention_is_flash_attention(options):
     made = LinformerAttention(128, 2, max_length=1024, projected_length=64, **options).to(GPU, torch.bfloat16).eval()
     hidden = torch.randn(2, 1024, 128, device=GPU, dtype=torch.bfloat16)

@@ -7,13 +7,14 @@ import pytest
 import torch
 from kernel_tables import only
 from torch import Tensor
-from torch.nn.functional import gelu, layer_norm
+from torch.nn.functional import layer_norm
 from torch.nn.functional import linear as exact_linear
 from window_cases import Inputs
 
 from longform.functional import dispatch
 from longform.functional.attention import slot_attention
-from longform.functional.linear import feed_forward, linear, onednn, pack
+from longform.functional.linear import linear, onednn, pack, packed_linear
+from longform.functional.linear.amx import tiled
 from longform.functional.norm import layer_norm as longform_norm
 from longform.functional.norm import norm_of_sum
 from longform.functional.slot_means import mean_pool
@@ -24,8 +25,8 @@ from tolerances import assert_close
 
 HALF, WIDE = torch.bfloat16, torch.float32
 BF16 = {"amx", "amx_training", "compiled", "compiled_training"}
-ONEDNN = {"onednn", "onednn_packed"}  # in bfloat16 on machines that multiply it
-WITHOUT_GRADIENT = {"amx", "compiled", "onednn", "onednn_packed", "single_tokens", "documents", "sdpa"}
+ONEDNN = {"onednn"}  # in bfloat16 on machines that multiply it
+WITHOUT_GRADIENT = {"amx", "compiled", "onednn", "single_tokens", "documents", "sdpa"}
 ON_A_GPU = {("window", "flex")}  # tests/functional/test_window_flex.py runs it uncompiled, tests/device on a GPU
 KERNELS = [
     (operation, kernel.name)
@@ -108,45 +109,16 @@ def _by_formula(leaves: list[Tensor], call: Callable[..., Tensor]) -> Case:
 
 def linear_case(dtype: torch.dtype, *, kernel: str) -> Case:
     source = generator(5)
-    x, weight = normal(source, 2, 33, 64, dtype=dtype), normal(source, 96, 64, dtype=WIDE) / 8
-    bias, residual = normal(source, 96, dtype=WIDE), normal(source, 2, 33, 96, dtype=dtype)
-    if kernel == "amx_training":  # weights stay float32
-        return Case([x, weight, bias], linear, lambda x, w, b: exact_linear(x, w.to(HALF).double(), b))
-    weight, bias = weight.to(dtype), bias.to(dtype)
-    given = weight
-    if kernel == "amx":
-        from longform.functional.linear.amx import tiled
-
-        given = tiled(weight)
-    elif kernel == "onednn_packed":
-        given = pack(weight, kernel="onednn")
-    if kernel != "torch":
-        return Case(
-            [x, bias, residual],
-            lambda x, b, r: linear(x, given, b, residual=r),
-            lambda x, b, r: exact_linear(x, weight.double(), b) + r,
-        )
-    return Case([x, weight, bias], lambda *x: linear(*x, gelu=True), lambda *x: gelu(exact_linear(*x)))
-
-
-def feed_forward_case(dtype: torch.dtype, *, kernel: str) -> Case:
-    source = generator(6)
-    wide = WIDE if kernel == "amx_training" else dtype
-    x, first, second = (normal(source, *shape) / 8 for shape in ((2, 33, 64), (96, 64), (64, 96)))
-    leaves = [
-        x.to(dtype),
-        first.to(wide),
-        normal(source, 96, dtype=wide),
-        second.to(wide),
-        normal(source, 64, dtype=wide),
-    ]
-
-    def exact(x, w, b, v, c):
-        if kernel == "amx_training":
-            w, v = (y.to(HALF).double() for y in (w, v))
-        return exact_linear(gelu(exact_linear(x, w, b)), v, c)
-
-    return Case(leaves, feed_forward, exact)
+    x, weight = normal(source, 2, 33, 64, dtype=dtype), (normal(source, 96, 64, dtype=WIDE) / 8).to(dtype)
+    bias, residual = normal(source, 96, dtype=WIDE).to(dtype), normal(source, 2, 33, 96, dtype=dtype)
+    if kernel == "torch":
+        return Case([x, weight, bias], linear, exact_linear)
+    given = pack(weight, kernel="onednn") if kernel == "onednn" else tiled(weight)
+    return Case(
+        [x, bias, residual],
+        lambda x, b, r: packed_linear(x, given, b, residual=r),
+        lambda x, b, r: exact_linear(x, weight.double(), b) + r,
+    )
 
 
 def norm_case(dtype: torch.dtype) -> Case:
@@ -179,8 +151,8 @@ def means_case(dtype: torch.dtype) -> Case:
 def case_of(operation: str, kernel: str, dtype: torch.dtype) -> Case:
     if (operation, kernel) == ("window", "single_tokens"):
         return single_tokens_case(dtype)
-    if operation in ("linear", "feed_forward"):
-        return {"linear": linear_case, "feed_forward": feed_forward_case}[operation](dtype, kernel=kernel)
+    if operation == "linear":
+        return linear_case(dtype, kernel=kernel)
     wide_heads = operation == "document" or (operation, kernel) == ("window", "compiled_training")
     made = {
         "attention": attention_case, "window": document_case if wide_heads else window_case, "document": document_case,

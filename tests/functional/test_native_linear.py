@@ -10,7 +10,6 @@ from kernel_tables import machine
 from torch.nn.functional import gelu, linear
 
 from longform.functional.linear import amx, onednn, pack
-from longform.functional.linear import linear as fused_linear
 from longform.functional.linear.amx import tiled
 from longform.functional.linear.call import LinearCall, is_tiled
 from strategies import generator, normal, seeds
@@ -115,17 +114,6 @@ def test_nan_stays_in_its_row(with_gelu):
     out = subject(x, tiled(weight), bias, gelu=with_gelu)
     assert out[3].isnan().all()
     assert torch.equal(torch.cat([out[:3], out[4:]]), torch.cat([clean[:3], clean[4:]]))
-
-
-@pytest.mark.parametrize("rows", [3, 70])
-def test_each_row_adds_the_bias_as_often_as_it_is_told(rows):
-    x, weight, bias, _ = given_layer(rows, 64, 96)
-    times = normal(generator(1), rows)
-    expected = exact(x, weight) + times.double()[:, None] * bias.double()
-    assert_close(subject(x, tiled(weight), bias, bias_times=times), expected)
-    for laid_out in (weight, tiled(weight)):
-        assert_close(fused_linear(x, laid_out, bias, bias_times=times.to(HALF).float()), expected)
-        assert_close(fused_linear(x, laid_out, None, bias_times=times), exact(x, weight))
 
 
 def test_tiles_hold_pairs_of_inputs():

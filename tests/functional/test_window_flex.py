@@ -16,6 +16,7 @@ from longform.functional.attention import fused
 from longform.functional.conditions import NO_DROPOUT
 from longform.functional.window import flex as window_flex
 from longform.functional.window.call import WindowCall
+from longform.layers.geometry import Projection
 from strategies import Text, gradients, seeds
 from tolerances import assert_close
 
@@ -187,7 +188,7 @@ def test_weights_and_dropout_go_the_plain_path(monkeypatch, options):
     assert out.shape == (2, HEADS, 23, inputs.heads[0].shape[-1])
 
 
-@pytest.mark.parametrize("options", [{}, {"projection": "mean"}, {"projection": "mean", "sink_tokens": 2}])
+@pytest.mark.parametrize("options", [{}, {"projection": "mean"}, {"projection": Projection("mean", sink_tokens=2)}])
 @pytest.mark.parametrize("padded", [False, True])
 def test_fused_attention_gets_a_mask_only_where_something_is_padded(monkeypatch, options, padded):
     """FlashAttention takes none. (A linear E has one for texts below its length too: some rows may have no weight.)"""

@@ -91,7 +91,8 @@ def test_weights_times_f_is_a_map_over_tokens(kind, data, seed):
     text = data.draw(texts(lengths=lengths, batch=2, kinds=("full", "right", "holes")))
     layer, hidden = Layer(kind, seed), normal(generator(seed), text.batch, text.length, kind.width)
     out, weights = layer(hidden, text.mask, output_attentions=True)
-    values = layer.layer.value(hidden).unflatten(2, (kind.heads, DIM))
+    seen, _ = layer.layer.checked(hidden, text.mask)
+    values = layer.layer.value(seen).unflatten(2, (kind.heads, DIM))
     rows = []
     for b in range(text.batch):
         valid = text.valid[b].tolist()

@@ -54,7 +54,7 @@ def test_each_trained_parameter_of_a_model_is_in_one_group(kind):
 
 
 def test_frozen_projections_are_left_out():
-    layer = longform.LinformerAttention(8, 2, freeze_projection=True, **LAYER)
+    layer = longform.LinformerAttention(8, 2, projection=longform.Projection(frozen=True), **LAYER)
     assert not [name for name in _groups_of(layer) if ".groups." in name or name.startswith("groups")]
 
 

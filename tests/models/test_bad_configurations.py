@@ -17,12 +17,12 @@ WRONG = [
     ({"projected_length": [[8, 4], [8]], "projection_sharing": "none"}, r"lists 1 values for a layer of 2 heads"),
     ({"projected_length": [[8, 4], [8, 4]]}, r"differs between heads \(\[4, 8\]\).*projection_sharing='none'"),
     ({"projected_length": [8, 4], "projection_sharing": "layerwise"}, r"differs between layers.*use 'headwise'"),
-    ({"projection": "median"}, r"projection='median' is not known; choose one of 'linear', 'mean', 'max'"),
+    ({"projection": "median"}, r"projection='median' is not known; choose one of 'linear', 'weighted_mean', 'mean'"),
     ({"projection_sharing": "all"}, r"projection_sharing='all' is not known; choose one of 'none', 'headwise'"),
     ({"position_init": "zero"}, r"position_init='zero' is not known; choose one of 'normal', 'sinusoidal'"),
     ({"projection_init": "zero"}, r"projection_init='zero' is not known; choose one of 'normal', 'block_mean'"),
-    ({"projection": "mean", "projection_sharing": "layerwise"}, r"has no parameters to share.*at 'headwise'"),
-    ({"projection": "max", "projection_sharing": "key_value"}, r"has no parameters to share.*at 'headwise'"),
+    ({"projection": "mean", "projection_sharing": "layerwise"}, r"has no E and F to share.*at 'headwise'"),
+    ({"projection": "max", "projection_sharing": "key_value"}, r"has no E and F to share.*at 'headwise'"),
     ({"hidden_size": 9}, r"hidden_size=9 is not a multiple of num_attention_heads=2"),
     ({"attention_window": 8}, r"attention_window=8 needs .*'linear'.*use projection in .*or attention_window=None"),
     ({"attention_window": 8, "projection": "random"}, r"'random' does not give"),
@@ -99,9 +99,9 @@ def test_wrong_types_are_refused(wrong):
 
 
 def test_the_layer_checks_the_same_relations():
-    with pytest.raises(ConfigurationError, match="hidden_size=10 is not a multiple of num_attention_heads=4"):
+    with pytest.raises(ConfigurationError, match="hidden_size=10 is not a multiple of num_heads=4"):
         LinformerAttention(10, 4, max_length=16, projected_length=4)
-    with pytest.raises(ConfigurationError, match="num_attention_heads=0 must be at least 1"):
+    with pytest.raises(ConfigurationError, match="num_heads=0 must be at least 1"):
         LinformerAttention(8, 0, max_length=16, projected_length=[4])
     with pytest.raises(ConfigurationError, match="projected_length=17 must be a whole number from 1 to"):
         LinformerAttention(8, 4, max_length=16, projected_length=17)

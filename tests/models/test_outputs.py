@@ -7,13 +7,16 @@ from model_kinds import KINDS, LONGEST, model, text
 from longform import LinformerForMaskedLM
 from longform.errors import InputError
 from longform.layers import streaming
+from longform.layers.self_attention import Shared
 from longform.models.effective_maps import effective_maps
 from tolerances import assert_close
 
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 WIDTHS = {  # of the attention weights of a text of 32 tokens
     "linear": 8, "linear-none": 8, "linear-key_value": 8, "linear-layerwise": 8, "random": 8, "mean": 8, "max": 8,
-    "convolution": 8, "k of each head": 8, "mean-window": 8 + 3 * 8, "max-window": 8 + 3 * 8,
+    "convolution": 8, "k of each head": 8, "mean-window": 8 + 3 * 8, "weighted_mean": 8,
+    "weighted_mean-convolution": 8, "weighted_mean-window": 2 + 8 + 3 * 8, "weighted_mean-rotary": 8 + 3 * 8,
+    "max-window": 8 + 3 * 8,
     "convolution-window": 8 + 3 * 8, "mean-sinks": 2 + 8, "mean-window-sinks": 2 + 8 + 3 * 8,
     "mean-window-distances": 1 + 8 + 3 * 8,
     "rotary": 8, "rotary-window": 1 + 8 + 3 * 8, "rotary-local": 3 * 11,  # which is 1 + 8 + 3 * 8 in its first layer
@@ -123,7 +126,7 @@ def test_effective_maps_of_a_model(kind):
         state = torch.where(kept[..., None], state, 0.0)
         values = layer.attention.value(state).unflatten(2, (2, -1)).transpose(1, 2)
         rebuilt = layer.attention.output((found @ values).transpose(1, 2).flatten(2))
-        out = layer.attention(state, kept, shared_projection=base.encoder.shared_projection)
+        out = layer.attention(state, kept, shared=Shared(base.encoder.shared_projection))
         assert_close(rebuilt[kept], out[kept], scope="model")
     made.train()
     assert_close(effective_maps(made, **given)[0], maps[0])

@@ -16,8 +16,7 @@ from longform.functional.dispatch import listening
 from strategies import generator, normal
 
 FORMULAS = {
-    "attention": "formula", "window": "formula", "linear": "torch", "feed_forward": "two_layers", "norm": "torch",
-    "norm_of_sum": "two_steps",
+    "attention": "formula", "window": "formula", "linear": "torch", "norm": "torch",
 }  # fmt: skip
 SIZES = {
     "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96, "initializer_range": 0.1,

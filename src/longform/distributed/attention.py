@@ -6,8 +6,6 @@ window needs the hidden states of a block on either side too. Neither grows with
 Axes: B batch, n tokens of the whole texts, m tokens of the part, D hidden, h heads, d head dimension.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -21,7 +19,7 @@ from longform.functional.window import windowed_attention
 from longform.layers.attention import LinformerAttention
 from longform.layers.linear import are_affine
 from longform.layers.memory import join_heads, of_heads, weights_of_heads
-from longform.layers.self_attention import NOTHING_SHARED, Shared
+from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import MeanProjection, SequenceProjection
 
 Group = tuple[list[int], SequenceProjection]  # heads that have one k, and their projection
@@ -35,17 +33,26 @@ class ParallelAttention(LinformerAttention):
 
     sequence: SequenceGroup
 
-    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None, **options: Any) -> Any:
-        """hidden_states (B, m, D) of the part, whose mask ``sequence`` knows -> (B, m, D); see LinformerAttention.
+    def context(
+        self, hidden_states: Tensor, attention_mask: Tensor | None, shared: Shared, *, output_attentions: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Hidden_states (B, m, D) of the part, whose mask ``sequence`` knows -> (B, m, h d); see LinformerAttention.
 
         Texts that every process reads as a whole are attended as LinformerAttention does.
         """
         part = self.sequence.part
-        if part is None:
-            return super().forward(hidden_states, attention_mask, **options)
-        if self.window is None:
-            return super().forward(hidden_states, part.own_mask, **options)
-        return self._near_and_far(hidden_states, part, **options)
+        if part is None or self.window is None:
+            return super().context(hidden_states, attention_mask, shared, output_attentions=output_attentions)
+        assert not output_attentions  # which the model refuses
+        self.check_distances(shared.distance_bias)
+        hidden, _ = self.checked(hidden_states, None)
+        context = self._windowed_part(hidden, self._groups(shared.projection), part, shared.distance_bias)
+        return context.transpose(1, 2).flatten(2), None
+
+    def checked(self, hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """See SelfAttention; the mask of a part is known here."""
+        part = self.sequence.part
+        return super().checked(hidden_states, mask if part is None else part.own_mask)
 
     def convolved(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """The part's hidden states (B, m, D) after a short convolution, which reaches into both neighbours' tokens."""
@@ -76,15 +83,6 @@ class ParallelAttention(LinformerAttention):
             key, value = self.keys_and_values(hidden, part.own_mask)
             shares = [self._share_of_heads(key, value, hidden, *group, part) for group in groups]
         return [(heads, memory) for (heads, _), memory in zip(groups, self._summed(shares), strict=True)]
-
-    def _near_and_far(
-        self, hidden_states: Tensor, part: Part, *, shared: Shared = NOTHING_SHARED, output_attentions: bool = False
-    ) -> Tensor:
-        assert not output_attentions  # which the model refuses
-        self.check_distances(shared.distance_bias)
-        hidden, _ = self.checked(hidden_states, part.own_mask)
-        context = self._windowed_part(hidden, self._groups(shared.projection), part, shared.distance_bias)
-        return self.output(context.transpose(1, 2).flatten(2))
 
     def _slots_come_from_hidden(self, groups: list[Group]) -> bool:
         """Whether means of hidden states make the slots, at the cost of a mean."""

@@ -103,13 +103,11 @@ def find(name: str, call: Any, kind: tuple[Any, ...]) -> Callable[[Any], Any]:
     """The first kernel of operation ``name`` that serves ``call``, which it takes.
 
     ``kind``: facts about its tensors and options on which the choice depends, to be compared with those of other
-    calls. Where operations are traced or transformed each call is asked by itself.
+    calls. Where operations are traced, transformed or seen by a mode each call is asked by itself.
     """
-    if _forced or _listeners or not is_eager():
+    if _forced or _listeners or torch._C._len_torch_dispatch_stack() or not is_eager():
         return choose(name, call).run
-    key = (
-        name, torch.is_grad_enabled(), torch._C._len_torch_dispatch_stack(), torch.is_autocast_enabled("cpu"), kind
-    )  # fmt: skip
+    key = name, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), kind
     ways = _ways.get(key)
     if ways is None:
         ways = _remember(key, call)

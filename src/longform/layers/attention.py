@@ -107,6 +107,14 @@ class LinformerAttention(SelfAttention):
         that and the weights. Raises InputError on an input of another shape or length or a mask of another shape, and
         ConfigurationError where the window is too small for a bias by distance.
         """
+        context, weights = self.context(hidden_states, attention_mask, shared, output_attentions=output_attentions)
+        out = self.output(context)
+        return (out, weights) if output_attentions else out
+
+    def context(
+        self, hidden_states: Tensor, attention_mask: Tensor | None, shared: Shared, *, output_attentions: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """The input of the output projection, (B, n, h d), and weights or None; see ``forward``."""
         if shared.distance_bias is not None:
             self.check_distances(shared.distance_bias)
         hidden, mask = self.checked(hidden_states, attention_mask)
@@ -123,8 +131,7 @@ class LinformerAttention(SelfAttention):
                 f"attention_window={self.window} tokens, not n={hidden.shape[1]}: shorten the query, or convert with a "
                 "wider window"
             )
-        out = self.output(context.transpose(1, 2).flatten(2))
-        return (out, weights) if output_attentions else out
+        return context.transpose(1, 2).flatten(2), weights
 
     def check_distances(self, distance_bias: Tensor | None) -> None:
         """Raise ConfigurationError where the window is too small for ``distance_bias`` (h, 2 r + 1)."""

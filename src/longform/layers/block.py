@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from longform.layers.attention import LinformerAttention
 from longform.layers.feed_forward import FeedForward
 from longform.layers.norm import InferenceNorm
 from longform.layers.self_attention import Shared
-from longform.layers.streaming import assembled, attention_in_parts, in_chunks, rows_of
+from longform.layers.streaming import added, assembled, attention_in_parts, in_chunks, rows_of
 
 
 class Block(nn.Module):
@@ -55,6 +56,9 @@ class Block(nn.Module):
         source = self.attention_norm(hidden) if self.pre_norm else hidden
         finish: Any = partial(in_chunks, self._after_attention, rows=rows_of(hidden))
         parts = attention_in_parts(self.attention, source, mask, shared, hidden)
+        if parts is None and isinstance(self.attention, LinformerAttention):
+            context, _ = self.attention.context(source, mask, shared)
+            return finish(added(self.attention.output, context, hidden))
         if parts is None:
             return finish(hidden + self.attention(source, mask, shared=shared))
         return assembled(((where, finish(x)) for where, x in parts), hidden.shape[:2], hidden if in_place else None)

@@ -123,10 +123,10 @@ def _slots_alone(
         where = (slice(None), slice(start, start + rows))
         turned = None if shared.rotation is None else shared.rotation.at(where[1])
         context, _ = attention.attended(attention.queries(hidden[where], turned).transpose(1, 2), memories)
-        yield where, _added(attention.output, context.transpose(1, 2).flatten(2), residual[where])
+        yield where, added(attention.output, context.transpose(1, 2).flatten(2), residual[where])
 
 
-def _added(layer: nn.Module, context: Tensor, residual: Tensor) -> Tensor:
+def added(layer: nn.Module, context: Tensor, residual: Tensor) -> Tensor:
     """``residual`` (b, c, D) plus layer(context), in the pass of a packed layer's product."""
     return layer(context, residual=residual) if type(layer) is PackedLinear else residual + layer(context)
 
@@ -148,7 +148,7 @@ def _windowed(
         turned = None if shared.rotation is None else shared.rotation.of(b)
         for tokens, context in _contexts(attention, hidden[document, :n], far, turned):
             where = (document, tokens)
-            yield where, _added(attention.output, context.flatten(1)[None], residual[where])
+            yield where, added(attention.output, context.flatten(1)[None], residual[where])
         if n < hidden.shape[1]:
             where = (document, slice(n, None))
             yield where, residual[where] + blank
