@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from longform.choices import EXPORT_FORMATS
 from longform.conversion.shipped import local_source
-from longform.data.storage import atomic_folder
+from longform.data.storage import atomic_folder, copy_anew
 from longform.errors import CheckpointError, ConfigurationError
 from longform.export.checking import Checked, check_graph
 from longform.export.formats import TORCH_FILE, size_of, write, write_int8
@@ -130,7 +130,7 @@ def _graph_folder(
         if there := entries(place):
             raise ConfigurationError(f'"{output}" is not empty ({some(there)}): give another folder')
         with atomic_folder(place) as unfinished:
-            shutil.copytree(source, unfinished, dirs_exist_ok=True)
+            copy_anew(source, unfinished)
             graphs = unfinished / inside.relative_to(source)
             shutil.rmtree(graphs, ignore_errors=True)  # an earlier export of the source
             graphs.mkdir()

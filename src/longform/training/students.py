@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import shutil
 import tempfile
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from transformers import (
 
 from longform.conversion.cross_encoder import activation_of
 from longform.conversion.shipped import local_source
+from longform.data.storage import copy_anew
 from longform.data.tokenizer_fit import fit_tokenizer
 from longform.errors import ConfigurationError
 from longform.inference.adapters import join_adapters
@@ -54,10 +54,10 @@ def _copy_other_files(source: Path, folder: Path) -> None:
     """Copy what neither model nor tokenizer saves: sentence-transformers' files and modules, the conversion report."""
     for name in KEPT_FILES:
         if (source / name).is_file():
-            shutil.copy2(source / name, folder / name)
+            copy_anew(source / name, folder / name)
     for path in source.iterdir():
         if path.is_dir() and path.name[:1].isdigit() and (path / "config.json").is_file():
-            shutil.copytree(path, folder / path.name, dirs_exist_ok=True)
+            copy_anew(path, folder / path.name)
 
 
 def open_student(student: Any, tokenizer: PreTrainedTokenizerBase | None) -> Student:
