@@ -1,4 +1,4 @@
-"""What is written has the modes of new files, whatever those of its sources: by the umask, not read-only, not private."""
+"""What is written has the modes of new files, by the umask, whatever those of its sources."""
 
 import os
 import shutil

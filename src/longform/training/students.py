@@ -90,6 +90,7 @@ def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
     """
     if isinstance(source, PreTrainedModel):
         return source
+    source = local_source(source)
     what = f'the model "{source}"'
     named = (read_config(source, what).architectures or [""])[0]
     head = "" if is_encoder_alone(source) else next((head for head in HEADS if named.endswith(head)), "")
