@@ -1,7 +1,10 @@
 """An adapter that a training wrote, added to a new conversion: the same encoder; shipped ones by their names."""
 
 import json
+import os
+import pwd
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from longform.cli.main import main
 from longform.conversion import adapter, shipped
 from longform.errors import ConfigurationError, ConversionError
 from longform.training.alignment_settings import AlignmentSettings
+from longform.training.students import load_encoder
 
 TEXTS = ["the far text is bad", "the", "good or bad in it " * 5]
 WORDS = ("far", "good", "bad", "near")
@@ -110,3 +114,42 @@ def test_one_that_comes_with_longform_is_known_by_its_name(
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (made / "model.safetensors").read_bytes()
     made.rename("tiny-48")  # a folder that is called so comes first
     assert shipped.local_source("tiny-48") == "tiny-48"
+
+
+def test_names_of_ours_are_sources_of_a_conversion_and_teachers(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipped, "bundled_encoder_folder", lambda: source)
+    assert longform.convert("bundled", max_length=48).report.source == str(source)
+    assert load_encoder("bundled").config.model_type == "bert"
+
+
+def _nobody(uid: int) -> None:
+    raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+
+def test_the_cache_is_what_is_named_then_the_home_then_a_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("LONGFORM_CACHE", "named")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = [shipped.cache()]
+    for variable in ("LONGFORM_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable)
+        found.append(shipped.cache())
+    assert found == [Path("named"), tmp_path / "xdg/longform", tmp_path / ".cache/longform"]
+    temporary = tmp_path / f"longform-{os.getuid()}"
+    monkeypatch.setattr(os, "access", lambda *_: False)  # of a home that cannot be written
+    with pytest.warns(UserWarning, match="LONGFORM_CACHE names another"):
+        assert shipped.cache() == temporary
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", _nobody)  # a user of a container
+    with pytest.warns(UserWarning, match="no home to keep models in"):
+        assert shipped.cache() == temporary
+    assert temporary.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
+    (tmp_path / f"longform-{os.getuid()}").mkdir()  # as another user may have done
+    with pytest.raises(ConfigurationError, match="is another user's"):
+        shipped.cache()
+    monkeypatch.setenv("LONGFORM_CACHE", "named")
+    assert shipped.cache() == Path("named")

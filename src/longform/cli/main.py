@@ -15,6 +15,7 @@ from typing import Any
 from longform import __version__
 from longform.choices import STANDARD_OUTPUT, did_you_mean
 from longform.cli.arguments import parse
+from longform.cli.streams import keep_open, keep_stdout
 from longform.data.files import encoding
 from longform.errors import LongformError
 
@@ -53,6 +54,7 @@ COMMANDS = {  # what each does
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``longform`` with ``arguments`` (default: the process's own); returns the exit status."""
+    keep_open("stderr", lossy=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files need not be UTF-8
@@ -77,6 +79,7 @@ def _run(name: str, arguments: list[str]) -> int:
     try:
         module = import_module(f"longform.cli.{name}")
         settings = parse(module.parser(), arguments)
+        keep_stdout(getattr(settings, "output", None))
         with encoding(settings.get("encoding") or settings.get(f"{settings.get('task')}.encoding") or "utf-8"):
             module.run(settings)
         sys.stdout.flush()

@@ -1,17 +1,19 @@
 """Encoders known by a name of ours: those of installed packages, and long ones that adapters make of them.
 
 An adapter that comes with Longform is added to its encoder once, in a folder of the cache (``LONGFORM_CACHE``, else
-``longform`` in ``XDG_CACHE_HOME`` or ``~/.cache``); from then on that folder is loaded.
+``longform`` in ``XDG_CACHE_HOME`` or ``~/.cache``, else in a temporary folder); from then on that folder is loaded.
 """
 
 import os
+import tempfile
+import warnings
+from importlib import import_module
 from pathlib import Path
 
 from longform.conversion.adapter import SHIPPED, shipped
-from longform.conversion.convert import convert
 from longform.data.bundled import bundled_encoder_folder
 from longform.data.storage import locked
-from longform.errors import MissingDependencyError
+from longform.errors import ConfigurationError, MissingDependencyError
 from longform.runs.digest import content_key, file_key
 
 BUNDLED, HUB_NAME = "bundled", "sentence-transformers/all-MiniLM-L6-v2"
@@ -36,6 +38,9 @@ def shipped_folder(name: str) -> Path:
     """
     files = sorted(path for path in (SHIPPED / name).iterdir() if path.is_file())
     folder = cache() / f"{name}-{content_key([(path.name, file_key(path)) for path in files])}"
+    if folder.is_dir():
+        return folder
+    convert = import_module("longform.conversion.convert").convert  # by its name: it asks this module for its sources
     with locked(folder.with_name(f".{name}.lock"), wait=True):
         if not folder.is_dir():
             convert(_encoder(), adapter=name).save_pretrained(folder)
@@ -43,9 +48,24 @@ def shipped_folder(name: str) -> Path:
 
 
 def cache() -> Path:
-    """The folder of the cache, which need not be there."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get("LONGFORM_CACHE") or home / "longform").expanduser()
+    """The folder of the cache, which need not be there; a warning says where it is a temporary one.
+
+    That is so where nothing is named, and the user has no home (in a container), or one that cannot be written.
+    """
+    if named := os.environ.get("LONGFORM_CACHE"):
+        return Path(os.path.expanduser(named))
+    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "longform")
+    home = Path(os.path.expanduser(home))  # which leaves ~ where nobody knows it
+    there = next(place for place in (home, *home.parents) if place.exists())
+    if home.is_absolute() and (there == home or os.access(there, os.W_OK)):
+        return home
+    user = getattr(os, "getuid", int)()
+    folder = Path(tempfile.gettempdir(), f"longform-{user}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.lstat().st_uid != user:
+        raise ConfigurationError(f'"{folder}" is another user\'s: name a folder for models by LONGFORM_CACHE')
+    warnings.warn(f'no home to keep models in: they go to "{folder}"; LONGFORM_CACHE names another', stacklevel=2)
+    return folder
 
 
 def _encoder() -> str:

@@ -22,6 +22,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 FOREIGN_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
+ADAPTED = " (an adapter by PEFT: give the model that it makes with its base, model.merge_and_unload())"
 HUB_LEFT_OUT = ["onnx/*", "openvino/*", "coreml/*"]
 
 
@@ -45,6 +46,7 @@ def open_source(source: str | Path | PreTrainedModel, *, tokenizer: Any = None) 
     if not isinstance(source, str | Path):
         raise ConversionError(
             f"the source must be a folder, a hub name or a loaded PreTrainedModel, not a {type(source).__name__}"
+            f"{ADAPTED if hasattr(source, 'peft_config') else ''}"
         )
     folder = _find_folder(source)
     sentence_folder = read_sentence_folder(folder)
@@ -59,6 +61,8 @@ def open_source(source: str | Path | PreTrainedModel, *, tokenizer: Any = None) 
 
 def _open_model(model: PreTrainedModel, tokenizer: Any) -> Source:
     check_model_type(model.config.model_type)
+    if hasattr(model, "peft_config"):
+        raise ConversionError(f"the source is a {type(model).__name__} with other layers in it{ADAPTED}")
     family = BY_MODEL_TYPE.get(model.config.model_type)
     if family is not None and family.other_names:
         with TemporaryDirectory() as folder:
@@ -96,7 +100,10 @@ def _find_folder(source: str | Path) -> Path:
 def _read_config(folder: Path) -> PreTrainedConfig:
     path = folder / "config.json"
     if not path.is_file():
-        raise ConversionError(f"{folder} has no config.json: it is not the folder of a saved Hugging Face model")
+        adapted = ADAPTED if (folder / "adapter_config.json").is_file() else ""
+        raise ConversionError(
+            f"{folder} has no config.json: it is not the folder of a saved Hugging Face model{adapted}"
+        )
     content = read_json(path)
     if not isinstance(content, dict):
         raise ConversionError(f"{path} does not hold an object")

@@ -78,9 +78,9 @@ def atomic_folder(path: Path) -> Generator[Path, None, None]:
                     older.rename(path)
                     raise
         finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            _remove(unfinished)
         flush_folder(path.parent)
-        shutil.rmtree(older, ignore_errors=True)
+        _remove(older)
 
 
 def _exchanged(first: Path, second: Path) -> bool:
@@ -119,9 +119,27 @@ def recover(place: Path) -> None:
         if found[3] == OLDER and not os.path.lexists(place):
             path.rename(place)
         elif path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def _remove(folder: Path) -> None:
+    """Delete a folder as far as that is possible, also what is read-only in it."""
+    for place, _, _ in os.walk(folder):
+        with contextlib.suppress(OSError):
+            os.chmod(place, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def copy_anew(source: Path, target: Path) -> None:
+    """Copy a file, or a folder with all that is in it, as if this process had written it: read-only sources too."""
+    if source.is_dir():
+        target.mkdir(exist_ok=True)
+        for path in source.iterdir():
+            copy_anew(path, target / path.name)
+    else:
+        shutil.copyfile(source, target)
 
 
 def clear_leftovers(folder: Path) -> None:
@@ -169,16 +187,17 @@ def flush_folder(folder: Path) -> None:
 
 
 def flush_files(folder: Path) -> None:
-    """Put every file of ``folder``, at any depth, on the disk, readable for all who may read ``folder`` itself.
-
-    safetensors writes files that their owner alone may read, whatever the umask.
-    """
-    readers = folder.stat().st_mode & 0o444
+    """Put every file of ``folder``, which is new, on the disk, at any depth, readable as the folder is (``share``)."""
     for path in folder.rglob("*"):
         if path.is_file():
-            if readers & ~(mode := path.stat().st_mode):
-                path.chmod(mode | readers)
+            share(path, folder)
             _flush(path)
+
+
+def share(path: Path, like: Path) -> None:
+    """Let all read and write a file who may do so with ``like``: safetensors leaves its files to their owner alone."""
+    with contextlib.suppress(OSError):  # file systems without modes
+        path.chmod(path.stat().st_mode | like.stat().st_mode & 0o666)
 
 
 def _flush(path: Path) -> None:

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+from transformers import AutoModel, AutoModelForSequenceClassification
 
 from longform.choices import EXPORT_FORMATS
 from longform.conversion.shipped import local_source
-from longform.data.storage import atomic_folder
+from longform.data.storage import atomic_folder, copy_anew
 from longform.errors import CheckpointError, ConfigurationError
 from longform.export.checking import Checked, check_graph
 from longform.export.formats import TORCH_FILE, size_of, write, write_int8
 from longform.export.tracing import traced
 from longform.inference.exported import FILES, HIDDEN, LOGITS, open_graph
 from longform.inference.sentence_modules import encoder_folder
-from longform.inference.weights import load_tokenizer, load_whole, reading
+from longform.inference.weights import load_tokenizer, load_whole, read_config
 from longform.models.configuration_linformer import LinformerConfig
 from longform.runs.output import entries, sole_output, some
 
@@ -90,8 +90,7 @@ def _longform_config(source: Path) -> LinformerConfig:
     """The config of a folder. Raises CheckpointError where that is no Longform's encoder or classifier."""
     if not source.is_dir():
         raise CheckpointError(f'"{source}" is no folder: export reads a saved Longform, and writes beside it')
-    with reading(f'"{source}"', source):
-        config = AutoConfig.from_pretrained(encoder_folder(source))
+    config = read_config(encoder_folder(source), f'"{source}"')
     heads = getattr(config, "architectures", None) or [ENCODERS[0]]
     if not isinstance(config, LinformerConfig) or heads[0] not in (CLASSIFIER, *ENCODERS):
         raise CheckpointError(
@@ -131,7 +130,7 @@ def _graph_folder(
         if there := entries(place):
             raise ConfigurationError(f'"{output}" is not empty ({some(there)}): give another folder')
         with atomic_folder(place) as unfinished:
-            shutil.copytree(source, unfinished, dirs_exist_ok=True)
+            copy_anew(source, unfinished)
             graphs = unfinished / inside.relative_to(source)
             shutil.rmtree(graphs, ignore_errors=True)  # an earlier export of the source
             graphs.mkdir()

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import cached_file
 
 from longform.errors import CheckpointError, ConfigurationError, require
-from longform.inference.weights import load_tokenizer, reading
+from longform.inference.weights import load_tokenizer, read_config
 
 FILES = {  # of each backend, inside the folder
     "onnx": "onnx/model.onnx",
@@ -68,8 +68,7 @@ def load_exported(
             f'"{source}" has no {FILES[backend]}: make it with longform export {source} --format {kind}'
             f"{' --int8' if quantized else ''}"
         )
-    with reading(f'"{source}"', source):
-        config = AutoConfig.from_pretrained(source)
+    config = read_config(source, f'"{source}"')
     tokenizer = load_tokenizer(source, config)
     config.name_or_path = str(source)
     model = open_graph(path, config)

@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file, logging
 
 from longform.conversion.source import read_weights
 from longform.data.tokenizer_fit import fit_tokenizer
-from longform.errors import CheckpointError
+from longform.errors import CheckpointError, require
+from longform.inference.adapters import adapter_of, adapter_weights, add_adapter, labels_of
 from longform.runs.output import check_utf_8
 
 WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")  # before the names: DataParallel's, and torch.compile's
 BUFFERS = ("position_ids", "token_type_ids", "inv_freq")  # older versions of transformers saved them
 MISSING = " (there is no such folder)"
+JOINED = " (of an adapter and its base, model.merge_and_unload().save_pretrained(FOLDER) makes one model)"
 SHOWN = 6  # names of tensors in a message
 _one_thread = threading.RLock()
 
@@ -32,11 +34,23 @@ def load_whole(
 ) -> PreTrainedModel:
     """The model of a folder or hub name, from safetensors, with every weight from there.
 
+    Of an adapter (PEFT) it is the model that it was trained on, and the adapter becomes part of the weights.
     ``what``: its name in errors. ``new_head``: a head that the checkpoint lacks, or has for another number of labels,
     is a new one. ``config``: fields of its config. Names in the wrappers of DataParallel or torch.compile are taken
     without, with a warning. Raises CheckpointError for what cannot be read, and as ``check_weights`` does.
     """
     how: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": dtype}
+    with reading(what, source):
+        adapter = adapter_of(source)
+        learned = {} if adapter is None else adapter_weights(source)
+    if adapter is not None:
+        require("peft", extra="lora")
+        base, new_head = adapter["base_model_name_or_path"], new_head or bool(adapter.get("modules_to_save"))
+        config = labels_of(learned) | config
+        model = load_whole(auto_class, base, f'"{base}", the base of {what},', dtype=dtype, new_head=new_head, **config)
+        with reading(what, source):
+            add_adapter(model, source, learned)
+        return model
     with reading(what, source):
         model, found = auto_class.from_pretrained(source, use_safetensors=True, **how, **config)
         wrapped = [name for name in found["unexpected_keys"] if WRAPPERS.match(name)]
@@ -47,13 +61,30 @@ def load_whole(
     return model
 
 
+def read_config(source: str | Path, what: str) -> Any:
+    """The configuration of a folder or hub name, of an adapter its base's; ``what``: its name in errors.
+
+    Raises CheckpointError when it cannot be read.
+    """
+    with reading(what, source):
+        adapter = adapter_of(source)
+        config = AutoConfig.from_pretrained(adapter["base_model_name_or_path"] if adapter else source)
+    if adapter and adapter.get("task_type") == "SEQ_CLS":
+        config.architectures = ["ForSequenceClassification"]
+    return config
+
+
 def load_tokenizer(source: str | Path, config: Any = None) -> PreTrainedTokenizerBase:
     """The tokenizer of a folder or hub name, for the model of ``config`` (None: for any).
 
-    Raises CheckpointError when it cannot be read, ConfigurationError where it is larger than the model.
+    An adapter without one has its base's. Raises CheckpointError when it cannot be read, ConfigurationError where it is
+    larger than the model.
     """
     with reading(f'the tokenizer of "{source}"', source):
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        adapter = adapter_of(source)
+        absent: Any = {"_raise_exceptions_for_missing_entries": False}
+        own = adapter is None or cached_file(str(source), "tokenizer_config.json", **absent)
+        tokenizer = AutoTokenizer.from_pretrained(source if own else adapter["base_model_name_or_path"])
     return fit_tokenizer(tokenizer, config, name=f'"{source}"')
 
 
@@ -184,6 +215,8 @@ def _hint(source: str | Path) -> str:
     if not folder.is_dir():
         return "" if folder.exists() else MISSING
     names = {path.name for path in folder.iterdir()}
+    if "adapter_config.json" in names:
+        return JOINED
     if any(name.endswith(".bin") for name in names) and not any(name.endswith(".safetensors") for name in names):
         return " (its weights are a pickle, which is never read: save the model with safetensors)"
     return ""

@@ -53,9 +53,11 @@ def _kept(parent: nn.Module, name: str) -> bool:
 def replace_linears(model: nn.Module, make: Callable[[nn.Linear], nn.Module], *, keep: Keep | None = None) -> None:
     """Put make(layer) in the place of each linear layer of ``model``, weight of shape (F, D), unless ``keep`` says so.
 
-    A layer with hooks of its own stays: somebody sees or changes what passes through it.
+    A layer with hooks of its own stays: somebody sees or changes what passes through it. So does one with an adapter
+    (PEFT), whose parts look into each other.
     """
-    for parent in list(model.modules()):
+    adapted = {part for layer in model.modules() if hasattr(layer, "base_layer") for part in layer.modules()}
+    for parent in [each for each in model.modules() if each not in adapted]:
         for name, child in list(parent.named_children()):
             plain = type(child) is nn.Linear and not is_hooked(child)
             if plain and not (keep is not None and keep(parent, name)):

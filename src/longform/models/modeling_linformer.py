@@ -3,6 +3,7 @@
 Axes: B batch, n tokens, D hidden, h heads, L layers.
 """
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPo
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
+from longform.data.storage import share
 from longform.errors import InputError
 from longform.functional.masks import TextFirst, blank_padding, checked_mask, moved, reading_mask, text_first
 from longform.functional.one_pass import one_pass
@@ -201,6 +203,13 @@ class LinformerPreTrainedModel(PreTrainedModel):
                 if isinstance(part, SequenceProjection):
                     part.requires_grad_(False)
         return loaded
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        """Hugging Face's save_pretrained; the weights are as readable as the configuration beside them."""
+        super().save_pretrained(save_directory, *args, **kwargs)
+        for config in Path(save_directory).glob("*config.json"):
+            for path in config.parent.glob("*.safetensors"):
+                share(path, config)
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoModel") -> None:

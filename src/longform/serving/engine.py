@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
-from transformers import AutoConfig
 
 from longform.conversion.shipped import local_source
 from longform.data.batching import TokenizedText, collate
 from longform.data.special_tokens import SpecialTokens, special_tokens
 from longform.inference.classifiers import Classifier
 from longform.inference.encoders import Encoder
-from longform.inference.weights import reading
+from longform.inference.weights import read_config
 from longform.serving.errors import Refusal
 from longform.serving.settings import ServingSettings
 
@@ -44,8 +43,7 @@ class Engine:
         Raises CheckpointError, ConfigurationError.
         """
         given, folder = folder, local_source(folder)
-        with reading(f'"{folder}"', folder):
-            config = AutoConfig.from_pretrained(folder)
+        config = read_config(folder, f'"{folder}"')
         kind = Classifier if (config.architectures or [""])[0].endswith(CLASSIFIER) else Encoder
         how: Any = {"max_length": settings.max_length, "dtype": settings.dtype, "device": settings.device}
         name = Path(given).resolve().name if Path(given).is_dir() else given

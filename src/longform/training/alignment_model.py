@@ -16,6 +16,7 @@ from longform.conversion.saving import OWN_FILE
 from longform.conversion.sentence_transformers_folder import REQUIREMENTS, SETTINGS_FILE
 from longform.conversion.shipped import local_source
 from longform.errors import ConfigurationError
+from longform.inference.adapters import join_adapters
 from longform.inference.encoders import Encoder
 from longform.inference.sentence_modules import load_sentence_transformer
 from longform.inference.weights import quiet_transformers, reading
@@ -144,6 +145,8 @@ def _opened(source: str, before: str | Path | None, device: torch.device) -> Ope
     encoder = Encoder.from_pretrained(source, device=device.type)
     with quiet_transformers(), reading(f'the model "{source}"', source):
         sentences = load_sentence_transformer(source, device=device.type, model_kwargs={"dtype": torch.float32})
+    if hasattr(sentences[0].auto_model, "peft_config"):
+        join_adapters(sentences[0].auto_model)
     ends_unit = type(sentences[-1]).__name__ == "Normalize"
     modules = tuple(sentences)[1 : -1 if ends_unit else None]
     own = replace(encoder, model=sentences[0].auto_model, folder=encoder.folder._replace(modules=modules))

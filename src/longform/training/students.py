@@ -1,7 +1,7 @@
 """Models to train: opening them (from memory, a conversion or a folder), their state in training, saving them."""
 
 import contextlib
-import shutil
+import copy
 import tempfile
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -11,7 +11,6 @@ import torch
 import transformers
 from torch import nn
 from transformers import (
-    AutoConfig,
     AutoModelForSequenceClassification,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -19,10 +18,12 @@ from transformers import (
 
 from longform.conversion.cross_encoder import activation_of
 from longform.conversion.shipped import local_source
+from longform.data.storage import copy_anew
 from longform.data.tokenizer_fit import fit_tokenizer
 from longform.errors import ConfigurationError
+from longform.inference.adapters import join_adapters
 from longform.inference.sentence_modules import is_encoder_alone, settings_of
-from longform.inference.weights import load_tokenizer, load_whole, quiet_transformers, reading
+from longform.inference.weights import load_tokenizer, load_whole, quiet_transformers, read_config
 from longform.models.configuration_linformer import LinformerConfig
 
 CLASSIFIER = "ForSequenceClassification"
@@ -33,7 +34,7 @@ KEPT_FILES = (
 
 
 class Student(NamedTuple):
-    """A model with its tokenizer, and where it came from: a folder, a ConversionResult, or None."""
+    """A model with its tokenizer, and where it came from: a folder, a ConversionResult, a PeftModel, or None."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -41,10 +42,9 @@ class Student(NamedTuple):
 
     def save(self, folder: Path) -> None:
         """Save model and tokenizer; the files that make its origin a sentence-transformers folder are copied."""
-        if hasattr(self.origin, "save_pretrained"):
-            self.origin.save_pretrained(folder)
+        (self.origin if hasattr(self.origin, "save_pretrained") else self.model).save_pretrained(folder)
+        if hasattr(self.origin, "tokenizer"):
             return
-        self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         if isinstance(self.origin, Path):
             _copy_other_files(self.origin, folder)
@@ -54,10 +54,10 @@ def _copy_other_files(source: Path, folder: Path) -> None:
     """Copy what neither model nor tokenizer saves: sentence-transformers' files and modules, the conversion report."""
     for name in KEPT_FILES:
         if (source / name).is_file():
-            shutil.copy2(source / name, folder / name)
+            copy_anew(source / name, folder / name)
     for path in source.iterdir():
         if path.is_dir() and path.name[:1].isdigit() and (path / "config.json").is_file():
-            shutil.copytree(path, folder / path.name, dirs_exist_ok=True)
+            copy_anew(path, folder / path.name)
 
 
 def open_student(student: Any, tokenizer: PreTrainedTokenizerBase | None) -> Student:
@@ -67,13 +67,14 @@ def open_student(student: Any, tokenizer: PreTrainedTokenizerBase | None) -> Stu
         if not folder.is_dir():
             raise ConfigurationError(f'the student "{student}" is not a folder; longform convert makes one')
         return _student(load_encoder(folder), tokenizer or load_tokenizer(folder), folder)
-    if isinstance(student, PreTrainedModel):
-        if tokenizer is None:
-            raise ConfigurationError("a model in memory needs its tokenizer: tokenizer=...")
-        return _student(student, tokenizer)
-    if isinstance(getattr(student, "model", None), PreTrainedModel):
-        return _student(student.model, tokenizer or student.tokenizer, student)
-    raise ConfigurationError(f"a student is a model, a ConversionResult or a folder, not {type(student).__name__}")
+    bare = isinstance(student, PreTrainedModel)
+    model = student if bare else getattr(student, "model", None)
+    if not isinstance(model, PreTrainedModel):
+        raise ConfigurationError(f"a student is a model, a ConversionResult or a folder, not {type(student).__name__}")
+    tokenizer = tokenizer or getattr(student, "tokenizer", None)
+    if tokenizer is None:
+        raise ConfigurationError("a model in memory needs its tokenizer: tokenizer=...")
+    return _student(model, tokenizer, None if bare else student)
 
 
 def _student(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, origin: Any = None) -> Student:
@@ -89,9 +90,9 @@ def load_encoder(source: PreTrainedModel | str | Path) -> PreTrainedModel:
     """
     if isinstance(source, PreTrainedModel):
         return source
+    source = local_source(source)
     what = f'the model "{source}"'
-    with reading(what, source):
-        named = (AutoConfig.from_pretrained(source).architectures or [""])[0]
+    named = (read_config(source, what).architectures or [""])[0]
     head = "" if is_encoder_alone(source) else next((head for head in HEADS if named.endswith(head)), "")
     return load_whole(getattr(transformers, f"AutoModel{head}"), source, what, dtype=torch.float32)
 
@@ -104,8 +105,7 @@ def activation_for(source: Any, labels: int) -> str | None:
     """
     if isinstance(source, str | Path):
         source = local_source(source)
-        with reading(f'the configuration of "{source}"', source):
-            config, settings = AutoConfig.from_pretrained(source), settings_of(source)
+        config, settings = read_config(source, f'the configuration of "{source}"'), settings_of(source)
         named = (config.architectures or [""])[0]
     else:
         model = getattr(source, "model", source)
@@ -127,19 +127,22 @@ def with_labels(
         source = local_source(source)
         tokenizer = tokenizer or load_tokenizer(source)
         if pooling is not None:
-            with reading(f'the configuration of "{source}"', source):
-                found = AutoConfig.from_pretrained(source)
+            found = read_config(source, f'the configuration of "{source}"')
             config |= _chosen_pooling(found, pooling, f'"{source}"')
         return _student(_with_labels(source, labels, config), tokenizer)
     opened = open_student(source, tokenizer)
     if pooling is not None:
         named = type(opened.model).__name__
         config |= _chosen_pooling(opened.model.config, pooling, f"the {named}", head=named.endswith(CLASSIFIER))
+    whole = opened.model
+    if hasattr(whole, "peft_config"):
+        whole = copy.deepcopy(whole)
+        join_adapters(whole)
     with tempfile.TemporaryDirectory(prefix="longform-") as folder:
         with quiet_transformers():
-            opened.model.save_pretrained(folder)
+            whole.save_pretrained(folder)
         made = _with_labels(folder, labels, config)
-    frozen = {name for name, p in opened.model.base_model.named_parameters() if not p.requires_grad}
+    frozen = {name for name, p in whole.base_model.named_parameters() if not p.requires_grad}
     for name, parameter in made.base_model.named_parameters():
         parameter.requires_grad_(name not in frozen and parameter.requires_grad)
     return _student(made, opened.tokenizer)

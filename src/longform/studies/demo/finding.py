@@ -6,14 +6,13 @@ Beside the Longform stand the original cut where its positions end, the original
 """
 
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from longform.conversion.shipped import local_source
 from longform.data.bundled import speeches
-from longform.data.storage import atomic_folder
+from longform.data.storage import atomic_folder, copy_anew
 from longform.data.text import Document
 from longform.errors import ConfigurationError
 from longform.evaluation.comparison import RunSettings, contenders
@@ -72,7 +71,7 @@ def run_finding(pipeline: Pipeline, scale: str, seed: int, say: Callable[[str], 
             asked, longform, original, score=score, chunk_tokens=chosen.chunk_tokens)})["rows"]  # fmt: skip
         say(shown_scores(rows))
     with atomic_folder(folder / "model") as unfinished:
-        shutil.copytree(longform, unfinished, dirs_exist_ok=True)
+        copy_anew(Path(longform), unfinished)
     made_on = environment()
     examples = [(asked.queries[at], asked.relevant[at]) for at in range(0, len(asked.queries), chosen.queries)]
     write_report(folder / "report.html", pipeline.results, examples[:EXAMPLES], made_on, folder=folder.as_posix(),

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from longform.conversion.convert import ConversionResult, convert
+from longform.data.storage import atomic_folder, copy_anew
 from longform.data.text import Document
 from longform.inference.weights import quiet_transformers
 from longform.studies.demo.comparing import evaluate
@@ -176,14 +177,10 @@ def measure(pipeline: Pipeline, scale: Scale) -> dict[str, Any]:
 
 def place_model(pipeline: Pipeline) -> None:
     """Put the fine-tuned Longform, and nothing else, into ``model``; whole or not at all."""
-    final, partial = pipeline.folder / "model", pipeline.work / "model.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for pattern in MODEL_FILES:
-        for file in (pipeline.work / "longform").glob(pattern):
-            shutil.copy2(file, partial / file.name)
-    shutil.rmtree(final, ignore_errors=True)
-    partial.rename(final)
+    with atomic_folder(pipeline.folder / "model") as unfinished:
+        for pattern in MODEL_FILES:
+            for file in (pipeline.work / "longform").glob(pattern):
+                copy_anew(file, unfinished / file.name)
 
 
 def material_of(pipeline: Pipeline) -> Material:
