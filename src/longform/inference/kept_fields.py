@@ -71,7 +71,7 @@ def _plain(value: Any) -> Any:
         return None
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
-    if isinstance(value, TEXTS) or type(value).__module__.startswith("pandas._libs"):  # Timestamp, Period, Interval
+    if isinstance(value, TEXTS) or type(value).__name__ in ("Period", "Interval"):  # of pandas
         return str(value)
     if isinstance(value, Enum):
         return value.value
