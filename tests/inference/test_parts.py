@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import os
+from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ import pytest
 from pyarrow import fs
 
 import longform
-from longform.data.files import encoding
+from longform.data.files import ENCODING
 from longform.data.part_plans import plan_file
 from longform.data.places import input_files
 from longform.errors import ConfigurationError, DataError, InputError
@@ -207,8 +208,9 @@ def test_bytes_that_are_not_utf_8_fail_with_their_row_unless_the_encoding_is_nam
     assert (result.records, result.failed) == (2, 1)
     for name in ("cp1252", "utf-16"):
         (folder / "a.jsonl").write_text(lines, encoding=name)
-        with encoding(name):
-            longform.embed(longform_folder, folder, tmp_path / name, replace(SETTINGS, part_rows=2))
+        context = copy_context()
+        context.run(ENCODING.set, name)
+        context.run(longform.embed, longform_folder, folder, tmp_path / name, replace(SETTINGS, part_rows=2))
         assert list(pandas.read_parquet(tmp_path / name)["id"]) == texts
         (tmp_path / name / "_finished.json").unlink()
         with pytest.raises(ConfigurationError, match=f"encoding: {name} there, None now"):

@@ -9,13 +9,14 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextvars import copy_context
 from importlib import import_module
 from typing import Any
 
 from longform import __version__
 from longform.choices import STANDARD_OUTPUT, did_you_mean
 from longform.cli.arguments import parse
-from longform.data.files import encoding
+from longform.data.files import ENCODING
 from longform.errors import LongformError
 
 FAILED, INTERRUPTED, CLOSED = 2, 130, 141
@@ -77,8 +78,9 @@ def _run(name: str, arguments: list[str]) -> int:
     try:
         module = import_module(f"longform.cli.{name}")
         settings = parse(module.parser(), arguments)
-        with encoding(settings.get("encoding") or settings.get(f"{settings.get('task')}.encoding") or "utf-8"):
-            module.run(settings)
+        context = copy_context()
+        context.run(ENCODING.set, settings.get("encoding") or settings.get(f"{settings.get('task')}.encoding"))
+        context.run(module.run, settings)
         sys.stdout.flush()
     except BrokenPipeError:  # what reads our output has enough of it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains at its end

@@ -7,15 +7,12 @@ import numpy as np
 
 from longform.data.batching import tokenize
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
-from longform.errors import DataError
 from longform.studies.compare.sequences import LabelledSequences, SequenceTask
 from longform.training.labels import (
     SINGLE,
     Examples,
     LabelScheme,
-    check_examples,
     examples_of,
-    is_list,
     learn_scheme,
     split,
 )
@@ -35,9 +32,6 @@ def text_task(
     """
     given = isinstance(source, Examples)
     examples = examples_of(source, text_field=text_field, label_field=label_field, pair_field=pair_field)
-    check_examples(examples, where="the data")
-    if any(is_list(label) for label in examples.labels):
-        raise DataError(f'"{label_field}" holds lists: a comparison takes one class a text')
     scheme = learn_scheme(examples.labels, SINGLE)
     rest, test = split(examples, scheme, fraction=TESTED, seed=seed, otherwise="give more texts")
     share = VALIDATED / (1 - TESTED)
