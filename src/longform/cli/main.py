@@ -16,7 +16,7 @@ from typing import Any
 from longform import __version__
 from longform.choices import STANDARD_OUTPUT, did_you_mean
 from longform.cli.arguments import parse
-from longform.data.files import ENCODING
+from longform.data.files import ENCODING, in_utf8
 from longform.errors import LongformError
 
 FAILED, INTERRUPTED, CLOSED = 2, 130, 141
@@ -78,8 +78,9 @@ def _run(name: str, arguments: list[str]) -> int:
     try:
         module = import_module(f"longform.cli.{name}")
         settings = parse(module.parser(), arguments)
-        context = copy_context()
-        context.run(ENCODING.set, settings.get("encoding") or settings.get(f"{settings.get('task')}.encoding"))
+        context, own = copy_context(), getattr(settings, str(getattr(settings, "task", "")), settings)
+        in_utf8(io.BytesIO(), encoding := getattr(own, "encoding", None))  # refused before a model is loaded
+        context.run(ENCODING.set, encoding)
         context.run(module.run, settings)
         sys.stdout.flush()
     except BrokenPipeError:  # what reads our output has enough of it

@@ -7,6 +7,7 @@ import numpy as np
 
 from longform.data.batching import tokenize
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
+from longform.errors import DataError
 from longform.studies.compare.sequences import LabelledSequences, SequenceTask
 from longform.training.labels import (
     SINGLE,
@@ -32,6 +33,8 @@ def text_task(
     """
     given = isinstance(source, Examples)
     examples = examples_of(source, text_field=text_field, label_field=label_field, pair_field=pair_field)
+    if any(isinstance(label, list) for label in examples.labels):
+        raise DataError(f'"{label_field}" holds lists: a comparison takes one class a text')
     scheme = learn_scheme(examples.labels, SINGLE)
     rest, test = split(examples, scheme, fraction=TESTED, seed=seed, otherwise="give more texts")
     share = VALIDATED / (1 - TESTED)
