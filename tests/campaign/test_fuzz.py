@@ -30,7 +30,7 @@ from longform.inference.encoders import Encoder
 from longform.inference.resumable import ResumableOutput
 from longform.runs.records import read_records
 from longform.training.checkpoints import newest_checkpoint
-from longform.training.labels import read_examples
+from longform.training.labels import examples_of
 from longform.training.presets import load_preset
 from longform.training.records import Records
 from longform.training.run_folder import RunFolder
@@ -134,7 +134,7 @@ def documents(path: Path) -> None:
 
 def labelled(path: Path) -> None:
     documents(path)
-    read_examples(path)
+    examples_of(path)
 
 
 @cache

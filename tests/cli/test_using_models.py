@@ -54,6 +54,24 @@ def test_embed_prints_counts(encoder: str, documents: str, tmp_path: Path, capsy
         assert count in shown
 
 
+def test_texts_in_another_encoding(
+    encoder: str, classifier: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "a.csv"
+    source.write_text("id,text,label\n\xe4,near,good\n\xf6,f\xe4r,bad\n", encoding="cp1252")
+    commands = (
+        ["embed", encoder, str(source), "--output", str(tmp_path / "o.jsonl")],
+        ["evaluate", "classification", "--longform", classifier, "--data", str(source)],
+    )
+    for command in commands:
+        assert main(command) == 2
+        assert f"{source}, line 2: the byte 0xe4 is not UTF-8: name the file's" in capsys.readouterr().err
+        assert main([*command, "--encoding", "latin9000"]) == 2
+        assert 'encoding is "latin9000"; it is utf-8' in capsys.readouterr().err
+        assert main([*command, "--encoding", "cp1252"]) == 0
+    assert [record["id"] for record in lines(tmp_path / "o.jsonl")] == ["\xe4", "\xf6"]
+
+
 def test_embed_standard_input(encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"near\nfar\n")))
     assert main(["embed", encoder, "-", "--output", str(tmp_path / "o.jsonl")]) == 0

@@ -16,7 +16,7 @@ from longform.data.files import KINDS, PARQUET
 from longform.data.records import read_records
 from longform.data.text import ReadReport, read_documents
 from longform.errors import DataError
-from longform.training.labels import read_examples
+from longform.training.labels import examples_of
 
 ROWS = [{"text": "near", "label": "a"}, {"text": 'far "and"\tgood, ü', "label": "b"}]
 LINES = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
@@ -57,7 +57,7 @@ def test_records_of_every_kind_are_read_alike_by_all_readers(tmp_path: Path, kin
         found = list(read_documents(source, max_characters=100))
         assert [document.text for document in found] == [row["text"] for row in ROWS]
         assert [document.fields for document in found] == [{"label": "a"}, {"label": "b"}]
-    examples = read_examples(path)
+    examples = examples_of(path)
     assert (examples.texts, examples.labels) == ([row["text"] for row in ROWS], ["a", "b"])
 
 

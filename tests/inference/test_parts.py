@@ -4,6 +4,8 @@ import errno
 import gzip
 import json
 import os
+from contextvars import copy_context
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 from pyarrow import fs
 
 import longform
+from longform.data.files import ENCODING
 from longform.data.part_plans import plan_file
 from longform.data.places import input_files
 from longform.errors import ConfigurationError, DataError, InputError
@@ -189,6 +192,38 @@ def test_rows_that_fail_are_left_out_and_listed(longform_folder: Path, tmp_path:
     assert [Path(each["row"]).name for each in failed] == ["a.jsonl:4", "a.jsonl:12", "a.jsonl:31", "b.parquet"]
     for each, said in zip(failed, ("is NoneType", "is int", "JSON", "not readable as parquet"), strict=True):
         assert said.lower() in each["reason"].lower()
+
+
+def test_bytes_that_are_not_utf_8_fail_with_their_row_unless_the_encoding_is_named(
+    longform_folder: Path, tmp_path: Path
+) -> None:
+    texts = ["nah", "f\xfcr", "gut"]
+    lines = "".join(json.dumps({"id": text, "text": text}, ensure_ascii=False) + "\n" for text in texts)
+    folder = tmp_path / "given"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text(lines, encoding="cp1252")
+    with pytest.raises(DataError, match=r"a\.jsonl, line 2: the byte 0xfc is not UTF-8: name .* --encoding cp1252"):
+        longform.embed(longform_folder, folder, tmp_path / "strict", SETTINGS)
+    result = longform.embed(longform_folder, folder, tmp_path / "skip", SETTINGS, on_error="skip")
+    assert (result.records, result.failed) == (2, 1)
+    for name in ("cp1252", "utf-16"):
+        (folder / "a.jsonl").write_text(lines, encoding=name)
+        context = copy_context()
+        context.run(ENCODING.set, name)
+        context.run(longform.embed, longform_folder, folder, tmp_path / name, replace(SETTINGS, part_rows=2))
+        assert list(pandas.read_parquet(tmp_path / name)["id"]) == texts
+        (tmp_path / name / "_finished.json").unlink()
+        with pytest.raises(ConfigurationError, match=f"encoding: {name} there, None now"):
+            longform.embed(longform_folder, folder, tmp_path / name, replace(SETTINGS, part_rows=2))
+
+
+def test_a_field_that_cannot_be_kept_is_refused_before_its_part_is_computed(
+    longform_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_lines(tmp_path / "given" / "a.jsonl", rows()[:3])
+    monkeypatch.setattr(longform.Encoder, "forward", None)
+    with pytest.raises(DataError, match='document doc 0: no field "title" to keep'):
+        longform.embed(longform_folder, source, tmp_path / "out", replace(SETTINGS, keep=["title"]))
 
 
 def test_a_document_that_a_model_fails_on(

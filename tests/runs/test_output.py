@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import longform
 from longform.data.token_store import CorpusFiles
 from longform.errors import CheckpointError, ConfigurationError
 from longform.runs.output import check_names, check_output, digests, entries, foreign, sole_output
@@ -165,3 +166,16 @@ def test_what_a_killed_process_left_of_the_files_beside_an_output_goes_too(tmp_p
     with sole_output(tmp_path / "out.jsonl", beside=(".settings",)):
         assert not any((tmp_path / name).exists() for name in left)
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl.settings"]
+
+
+def test_no_model_is_in_a_folder_whose_name_is_not_utf_8(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/mod\xe9le"))
+    for path in (folder, folder / "below"):
+        with pytest.raises(ConfigurationError, match="is not UTF-8, and no model can be there: rename it"):
+            check_output(path, folder=True)
+        assert check_output(path, folder=True, models=False) == path
+        assert check_output(path / "a.jsonl") == path / "a.jsonl"
+    folder.mkdir()
+    for read in (longform.Encoder.from_pretrained, longform.convert):
+        with pytest.raises(ConfigurationError, match="rename it"):
+            read(folder)

@@ -268,7 +268,7 @@ def test_parts_that_do_not_fit_each_other(student_folder: Path) -> None:
         _run(student_folder, None, examples, validation=Examples(["x"], ["other"]))
     with pytest.raises(ConfigurationError, match="either both have second texts"):
         _run(student_folder, None, examples, validation=Examples(["x"], ["good"], ["y"]))
-    with pytest.raises(DataError, match="the training part: no texts"):
+    with pytest.raises(DataError, match="none of 0 texts has a label"):
         _run(student_folder, None, Examples([], []))
 
 

@@ -12,15 +12,12 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from longform.data.labels import Labels
 from longform.errors import DataError
 from longform.training.labels import (
     Examples,
     LabelScheme,
-    check_examples,
     examples_of,
     learn_scheme,
-    read_examples,
     split,
 )
 
@@ -108,11 +105,6 @@ def test_too_few_texts_to_split() -> None:
         split(examples, learn_scheme(examples.labels, "auto"), fraction=0.1, seed=0)
 
 
-def test_nothing_to_train_on() -> None:
-    with pytest.raises(DataError, match="the training part: no texts"):
-        check_examples(Examples([], []), where="the training part")
-
-
 HOT = [[0, 1, 0], [1, 0, 0], [1, 1, 0], [0, 0, 0]]
 TEXTS = [f"text {number}" for number in range(len(HOT))]
 
@@ -140,7 +132,7 @@ def test_vectors_of_0_and_1_are_labels_by_place(labels: Any) -> None:
     assert scheme == LabelScheme("multi-label", ["0", "1", "2"])  # the last one too, which no text has
     assert scheme.encode(examples.labels, where="here") == HOT
     assert scheme.encode([HOT[2]], where="here") == [HOT[2]]
-    with pytest.raises(DataError, match="validation: labels are of 4, those of the training of 3"):
+    with pytest.raises(DataError, match="validation: vectors of 4, those in training of 3"):
         scheme.encode([[1, 0, 0, 1]], where="validation")
 
 
@@ -157,7 +149,8 @@ def test_numbers_of_classes_in_lists_are_names() -> None:
         ([[0.2, 0.8], [0.9, 0.1]], r"\[0.2, 0.8\] is no list of names"),
         ([[1, -1, 1], [1, 1, -1]], "is no list of names"),
         ([[[0, 1]], [[1, 0]]], "is no list of names"),
-        ([[1, None, 0], [0, 1, 1]], "has places without a number"),
+        ([[1, None, 0], [None, 1, 0]], r"\[1, None, 0\] is no list of names"),
+        ([["a", None], [None, 1]], r"\[None, 1\] is no list of names"),
         (["[0, 1, 0]", "['a', 'b']"], r"texts of lists \('\[0, 1, 0\]'\): give lists"),
         ([{"a": 1}, {"a": 0}], "mixed types: dict"),
         ([b"good", b"bad"], "mixed types: bytes"),
@@ -180,11 +173,9 @@ def test_classes_of_datasets_have_their_names_and_order(tmp_path: Path) -> None:
     ways = (data, data.to_iterable_dataset(), data.with_format("torch"), tmp_path / "saved", tmp_path / "a.parquet",
             (data["text"], data["label"]), pyarrow.parquet.read_table(tmp_path / "a.parquet"))  # fmt: skip
     for given in ways:
-        examples = examples_of(given)
-        assert examples.texts == [TEXTS[0], TEXTS[1], TEXTS[3]]
-        assert examples.labels == ["sport", "art", "art"]
-        assert isinstance(examples.labels, Labels)
-        assert examples.labels.unlabelled == 1
+        with pytest.warns(UserWarning, match="1 texts without a label are left out"):
+            examples = examples_of(given)
+        assert examples == Examples([TEXTS[0], TEXTS[1], TEXTS[3]], ["sport", "art", "art"])
         assert learn_scheme(examples.labels, "auto").names == CLASSES.names
     for given in (*ways[:5], ways[6]):
         tags = examples_of(given, label_field="tags").labels
@@ -203,7 +194,8 @@ def test_a_category_of_pandas_is_a_name_and_its_lack_no_class() -> None:
         table = {"text": TEXTS, "label": column}
         frame = polars.DataFrame(table) if isinstance(column, polars.Series) else pandas.DataFrame(table)
         for given in (frame, (TEXTS, column)):
-            labels = examples_of(given).labels
+            with pytest.warns(UserWarning, match="1 texts without a label"):
+                labels = examples_of(given).labels
             assert labels == ["b", "a", "b"]
             assert learn_scheme(labels, "auto").names == ["a", "b"]
     assert learn_scheme([["a", None], ["b", float("nan")], None], "auto").names == ["a", "b"]
@@ -219,17 +211,17 @@ def test_csv_and_jsonl_and_parquet_say_the_same(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     expected = Examples(['one, "two"', "lines\nof it"], ["good", "bad"], ["x", " z"])
     for name in ("a.jsonl", "a.csv", "a.parquet"):
-        assert read_examples(tmp_path / name, text_field="t", pair_field="u", label_field="y") == expected
+        assert examples_of(tmp_path / name, text_field="t", pair_field="u", label_field="y") == expected
 
 
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
-        ("a.jsonl", '{"text": "x", "label": null}\n', 'the field "label" is empty in all 1 records'),
+        ("a.jsonl", '{"text": "x", "label": null}\n', "none of 1 texts has a label"),
         ("a.jsonl", '{"text": "x"}\n', 'no field "label"; the fields there are: text'),
         ("a.jsonl", '{"text": 3, "label": 1}\n', 'the field "text" is int .*, not text'),
-        ("a.jsonl", '{"text": "x", "label": NaN}\n', "is empty"),
-        ("a.csv", "text,label\nx,\n", 'the field "label" is empty'),
+        ("a.jsonl", '{"text": "x", "label": NaN}\n', "none of 1 texts has a label"),
+        ("a.csv", "text,label\nx,\n", "none of 1 texts has a label"),
         ("a.csv", "text,label\nx\n", "a.csv:2: not as many fields"),
         ("a.csv", "text,label\nx,1,2\n", "a.csv:2: not as many fields"),
     ],
@@ -237,23 +229,29 @@ def test_csv_and_jsonl_and_parquet_say_the_same(tmp_path: Path) -> None:
 def test_records_without_what_is_needed(name: str, content: str, named: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=named):
-        read_examples(tmp_path / name)
+        examples_of(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["none.csv", "none.jsonl"])
 def test_a_file_that_is_not_there(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a file"):
-        read_examples(tmp_path / name)
+        examples_of(tmp_path / name)
 
 
 def test_decimals_of_a_csv_file_are_values(tmp_path: Path) -> None:
     for name, labels, task in (
         ("a", ("3.5", "2", "1"), "regression"), ("b", ("3", "2", "1"), "single-label"),
-        ("c", ("3.5", "x", "1"), "single-label"), ("d", ("3.5", "", "1"), "regression"),
+        ("c", ("3.5", "x", "1"), "single-label"),
     ):  # fmt: skip
         path = tmp_path / f"{name}.csv"
         path.write_text("text,label\n" + "".join(f"some text,{label}\n" for label in labels))
-        assert learn_scheme(read_examples(path, text_field="text", label_field="label").labels, "auto").task == task
+        assert learn_scheme(examples_of(path, text_field="text", label_field="label").labels, "auto").task == task
+
+
+def test_decimals_of_a_csv_file_that_lacks_one_are_values(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\na,3.5\nb,\nc,1\n")
+    with pytest.warns(UserWarning, match="1 texts without"):
+        assert examples_of(tmp_path / "a.csv") == Examples(["a", "c"], [3.5, 1.0])
 
 
 @hypothesis.given(st.lists(st.text() | st.from_regex(r"-{0,3}\d{1,4}", fullmatch=True), min_size=2, unique=True))

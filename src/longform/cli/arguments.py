@@ -22,8 +22,8 @@ def command_parser(command: str, description: str) -> Any:
     )
     parser.add_argument("--config", action="config", help="YAML file with any of the options below")
     if command not in WITHOUT_TEXTS:
-        parser.add_argument("--encoding", type=str, default="utf-8", help="of files of text, which are refused where "
-                            "they are not in it: utf-8, cp1252, latin-1, utf-16, ...")  # fmt: skip
+        parser.add_argument("--encoding", type=str | None, default=None,
+                            help="of files of text: cp1252, utf-16, ...; null: utf-8")  # fmt: skip
     return parser
 
 

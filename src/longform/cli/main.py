@@ -9,6 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextvars import copy_context
 from importlib import import_module
 from typing import Any
 
@@ -16,7 +17,7 @@ from longform import __version__
 from longform.choices import STANDARD_OUTPUT, did_you_mean
 from longform.cli.arguments import parse
 from longform.cli.streams import keep_open, keep_stdout
-from longform.data.files import encoding
+from longform.data.files import ENCODING, in_utf8
 from longform.errors import LongformError
 
 FAILED, INTERRUPTED, CLOSED = 2, 130, 141
@@ -80,8 +81,10 @@ def _run(name: str, arguments: list[str]) -> int:
         module = import_module(f"longform.cli.{name}")
         settings = parse(module.parser(), arguments)
         keep_stdout(getattr(settings, "output", None))
-        with encoding(settings.get("encoding") or settings.get(f"{settings.get('task')}.encoding") or "utf-8"):
-            module.run(settings)
+        context, own = copy_context(), getattr(settings, str(getattr(settings, "task", "")), settings)
+        in_utf8(io.BytesIO(), encoding := getattr(own, "encoding", None))  # refused before a model is loaded
+        context.run(ENCODING.set, encoding)
+        context.run(module.run, settings)
         sys.stdout.flush()
     except BrokenPipeError:  # what reads our output has enough of it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains at its end

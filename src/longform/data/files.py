@@ -8,6 +8,7 @@ import sys
 import zlib
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -27,8 +28,7 @@ READ = (
 )
 PIECE = 2**16  # bytes or characters that are read together
 LOOKED_AT = 8192  # bytes at the beginning of a file that show whether it is text
-UTF_8 = "utf-8"
-_read_as = [UTF_8]  # see ``encoding``
+ENCODING: ContextVar[str | None] = ContextVar("encoding", default=None)  # of all files of text; None: UTF-8
 
 
 def named_kind(path: Path) -> str | None:
@@ -90,38 +90,16 @@ def holds_array(path: Path) -> bool:
         return file.read(LOOKED_AT).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
 
 
-@contextmanager
-def encoding(name: str) -> Generator[None]:
-    """Inside, files of text are in this encoding, not in UTF-8: in this process, for all threads.
-
-    Raises ConfigurationError for an encoding that Python does not know.
-    """
-    try:
-        io.TextIOWrapper(io.BytesIO(), encoding=name)
-    except (LookupError, ValueError) as error:
-        raise ConfigurationError(
-            f'encoding="{name}" is none that is known: utf-8, cp1252, utf-16, ... ({error})'
-        ) from error
-    before = _read_as.copy()
-    _read_as[:] = [codecs.lookup(name).name]
-    try:
-        yield
-    finally:
-        _read_as[:] = before
-
-
-def chosen_encoding() -> str | None:
-    """The encoding of files of text, None for UTF-8."""
-    return None if _read_as[0] == UTF_8 else _read_as[0]
-
-
-def in_utf8(file: Any, encoding: str | None) -> IO[bytes]:
-    """The bytes of a text that is in ``encoding`` (None: UTF-8), as UTF-8; UnicodeDecodeError where it is not."""
+def in_utf8(file: IO[bytes], encoding: str | None) -> IO[bytes]:
+    """The bytes of a text in ``encoding`` as UTF-8. Raises ConfigurationError for an encoding that Python lacks."""
     if encoding is None:
         return file
     arrow = require("pyarrow", extra="cli")
-    stream = file if isinstance(file, arrow.NativeFile) else arrow.PythonFile(file, mode="r")
-    return io.BufferedReader(arrow.transcoding_input_stream(stream, encoding, UTF_8))
+    try:
+        "x".encode(encoding)
+        return io.BufferedReader(arrow.transcoding_input_stream(arrow.PythonFile(file, mode="r"), encoding, "utf-8"))
+    except LookupError as error:
+        raise ConfigurationError(f'encoding is "{encoding}"; it is utf-8, cp1252, utf-16, ... ({error})') from error
 
 
 @contextmanager
@@ -132,9 +110,9 @@ def opened(path: Path | None) -> Generator[IO[bytes]]:
     """
     try:
         with _open(path) if path else nullcontext(sys.stdin.buffer) as file:
-            yield in_utf8(file, chosen_encoding())
+            yield in_utf8(file, ENCODING.get())
     except UnicodeDecodeError as error:
-        raise DataError(f'"{path or "-"}" is not in the encoding that was given: {error}') from error
+        raise DataError(f'"{path or "-"}" is not in {ENCODING.get()}: {error}') from error
     except (EOFError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
@@ -166,51 +144,41 @@ def _line(piece: bytes, file: IO[bytes]) -> Iterator[bytes]:
 
 
 def decoded(content: Iterable[bytes], name: str, line: int = 1) -> Iterator[str]:
-    """Bytes in UTF-8 as characters, without a mark at the beginning.
+    """Bytes in UTF-8 as characters, without a mark at the beginning, which is in ``line`` of ``name``.
 
-    Raises DataError for bytes that are not UTF-8; ``name`` and number of the ``line`` where ``content`` begins are for
-    it.
+    Raises DataError, with the line, for bytes that are not UTF-8.
     """
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     for piece in chain(content, (b"",)):
         try:
             text = decoder.decode(piece, final=not piece)
         except UnicodeDecodeError as error:
-            line += error.object.count(b"\n", 0, error.start)
+            line, byte = line + error.object.count(b"\n", 0, error.start), error.object[error.start]
             raise DataError(
-                f"{name}, line {line}: the byte {error.object[error.start]:#04x} is not UTF-8: name the file's "
-                'encoding, as in --encoding cp1252 (Python: with longform.data.files.encoding("cp1252"): ...)'
+                f"{name}, line {line}: the byte {byte:#04x} is not UTF-8: name the file's encoding, as in --encoding "
+                'cp1252 (Python: longform.data.files.ENCODING.set("cp1252"))'
             ) from error
         line += text.count("\n")
         yield text
 
 
-def files_below(folder: str | Path, *, hidden: bool = True) -> list[str]:
-    """All files in a folder, at any depth, and in the folders that links lead to; no folder is entered twice.
-
-    ``hidden``: those with names that begin with "." or "_" too. Raises OSError for a folder that cannot be read.
+def files_below(folder: str | Path, but: tuple[str, ...] = ()) -> list[str]:
+    """All files in a folder, at any depth, and in folders that links lead to, none of which is entered twice, or is
+    above it; of a file itself. ``but``: how names begin that are passed over. Raises OSError for what cannot be read.
     """
-    found: list[str] = []
-    entered: set[str] = set()
-    waiting = [str(folder)]
-    for place in waiting:  # links come last: most lead to what has been entered by then
-        for above, folders, names in os.walk(place, onerror=_raised):
-            real = os.path.realpath(above)
-            folders[:] = [] if real in entered else [name for name in folders if hidden or not is_hidden(name)]
-            if real not in entered:
-                entered.add(real)
-                waiting += filter(os.path.islink, (os.path.join(above, name) for name in sorted(folders)))
-                found += (os.path.join(above, name) for name in names if hidden or not is_hidden(name))
-    return [path for path in found if os.path.isfile(path)]
-
-
-def _raised(error: OSError) -> None:
-    raise error
-
-
-def is_hidden(name: str) -> bool:
-    """Whether a file or folder is to be passed over, as programs that read folders of data do."""
-    return name.startswith((".", "_"))
+    if os.path.isfile(folder):
+        return [str(folder)]
+    folders, links, entered, found = [str(folder)], [], {*map(str, Path(os.path.realpath(folder)).parents)}, []
+    while place := folders.pop() if folders else links.pop() if links else "":  # what links lead to comes last
+        if (real := os.path.realpath(place)) in entered:
+            continue
+        entered.add(real)
+        for path in (os.path.join(place, name) for name in sorted(os.listdir(place)) if not name.startswith(but)):
+            if os.path.isdir(path):
+                (links if os.path.islink(path) else folders).append(path)
+            elif os.path.isfile(path):
+                found.append(path)
+    return found
 
 
 def once(paths: Iterable[str]) -> list[str]:

@@ -88,17 +88,13 @@ def elements(given: Any, text_field: str, pair_field: str | None = None) -> Iter
     texts = check_texts(given)
     if column_names(texts) is None:
         return texts
-    columns = [column(given, name) for name in (text_field, pair_field) if name is not None]
+    names, table = [name for name in (text_field, pair_field) if name is not None], _arrow_table(given)
+    for name in names:
+        if name not in (there := column_names(table) or []):
+            said = ", ".join(map(str, there)) or "none"
+            raise DataError(f'the {type(given).__name__} has no column "{name}"; its columns are: {said}')
+    columns = [python_values(table[name]) for name in names]
     return columns[0] if len(columns) == 1 else zip(*columns, strict=True)
-
-
-def column(table: Any, name: str) -> Any:
-    """A column of a table. Raises DataError, with those it has, for one that is not there."""
-    names = column_names(table) or []
-    if name not in names:
-        there = ", ".join(map(str, names)) or "none"
-        raise DataError(f'the {type(table).__name__} has no column "{name}"; its columns are: {there}')
-    return python_values(_arrow_table(table)[name])
 
 
 def _arrow_table(given: Any) -> Any:

@@ -12,17 +12,17 @@ from urllib.parse import urlsplit
 
 from longform.data.files import (
     COMPRESSED,
+    ENCODING,
     JSON_LINES,
     PARQUET,
-    chosen_encoding,
     files_below,
     in_utf8,
-    is_hidden,
     named_kind,
     once,
 )
 from longform.errors import DataError, require
 
+HIDDEN = (".", "_")  # how names begin that are passed over
 IN_PARTS = (JSON_LINES, PARQUET)  # kinds of files of which a range of rows can be read
 _CODECS = dict(zip(COMPRESSED, ("gzip", "zstd"), strict=True))
 
@@ -51,42 +51,30 @@ def input_files(sources: Iterable[str | Path]) -> list[InputFile]:
 def _found(source: str) -> list[InputFile]:
     system, path, prefix, query = _located(source if "://" in source else str(Path(source)))
     above = path[: path.find("*")].rpartition("/")[0] if "*" in path else path
-    local = isinstance(system, require("pyarrow.fs", extra="cli").LocalFileSystem)
-    try:
-        paths = _local(path, above) if local else _listed(system, above)
-    except FileNotFoundError as error:
-        raise DataError(f'"{source}" does not exist') from error
-    except OSError as error:
-        raise DataError(f'"{source}" cannot be listed: {error}') from error
-    kinds = {each: named_kind(Path(each)) for each in paths if "*" not in path or _matches(each, path)}
-    wanted = [each for each, kind in kinds.items() if kind in IN_PARTS and not _in_hidden(each[len(above) :])]
+    listed = _listed(system, path, above, source)
+    kinds = {each: named_kind(Path(each)) for each in listed if "*" not in path or _matches(each, path)}
+    wanted = [each for each, kind in kinds.items() if kind in IN_PARTS and not _is_hidden(each[len(above) :])]
     found = []
-    for each in once(wanted) if local else wanted:
+    for each in once(wanted):
         name = prefix.named + each[len(prefix.path) :] + query
         place = name if "://" in name else os.path.abspath(name)
-        found.append(InputFile(name, place, str(kinds[each]), chosen_encoding()))
+        found.append(InputFile(name, place, str(kinds[each]), ENCODING.get()))
     if not found:
         raise DataError(f'"{source}" has no .jsonl (also .gz, .zst) or .parquet files, which are read in parts')
     return found
 
 
-def _local(path: str, above: str) -> list[str]:
-    """Files on this machine; of a link the one name that ``files_below`` gives, or that the glob asks for."""
-    if not os.path.exists(above or "."):
-        raise FileNotFoundError
-    if "*" in path and "**" not in path:
-        return list(filter(os.path.isfile, glob.glob(path)))
-    if os.path.isfile(above):
-        return [above]
-    return [each if above else each.removeprefix("./") for each in files_below(above or ".", hidden=False)]
-
-
-def _listed(system: Any, path: str) -> list[str]:
+def _listed(system: Any, path: str, above: str, source: str) -> list[str]:
     fs = require("pyarrow.fs", extra="cli")
-    info = system.get_file_info(path)
-    if info.type == fs.FileType.NotFound:
-        raise FileNotFoundError
-    every = [info] if info.is_file else system.get_file_info(fs.FileSelector(path, recursive=True))
+    try:
+        if isinstance(system, fs.LocalFileSystem) and os.path.exists(above or "."):  # pyarrow would follow loops
+            return glob.glob(path) if "**" not in path and path != above else files_below(above or ".", HIDDEN)
+        info = system.get_file_info(above)
+        if info.type == fs.FileType.NotFound:
+            raise DataError(f'"{source}" does not exist')
+        every = [info] if info.is_file else system.get_file_info(fs.FileSelector(above, recursive=True))
+    except OSError as error:
+        raise DataError(f'"{source}" cannot be listed: {error}') from error
     return sorted((each.path for each in every if each.is_file), key=lambda each: PurePosixPath(each).parts)
 
 
@@ -94,8 +82,8 @@ def _matches(path: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(path, pattern) and ("**" in pattern or path.count("/") == pattern.count("/"))
 
 
-def _in_hidden(path: str) -> bool:
-    return any(map(is_hidden, PurePosixPath(path).parts))
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(HIDDEN) for part in PurePosixPath(path).parts)
 
 
 def opened_place(file: InputFile, at: int = 0) -> IO[bytes]:
@@ -103,8 +91,8 @@ def opened_place(file: InputFile, at: int = 0) -> IO[bytes]:
     system, path, *_ = _located(file.place)
     codec = _CODECS.get(Path(path).suffix.lower())
     if codec or file.encoding:
-        source = system.open_input_stream(os.fsencode(path), compression=codec)
-        stream = in_utf8(source, file.encoding) if file.encoding else io.BufferedReader(source)
+        raw = io.BufferedReader(system.open_input_stream(os.fsencode(path), compression=codec))
+        stream = in_utf8(raw, file.encoding)
         while at > 0 and (passed := stream.read(min(at, 2**20))):
             at -= len(passed)
         return stream

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from longform.errors import DataError
-
 Classes = Mapping[str, Sequence[str]]  # names of the classes of columns whose values are their numbers
 
 
@@ -21,38 +19,30 @@ def python_values(value: Any) -> Any:
 
 def is_missing(value: Any) -> bool:
     """Whether a value stands for none: None, pandas' NA, and what does not equal itself (NaN, NaT)."""
-    if value is None or type(value).__name__ == "NAType":
-        return True
-    differs = value != value
+    differs = value is None or type(value).__name__ == "NAType" or value != value
     return isinstance(differs, bool | np.bool_) and bool(differs)
 
 
 def class_names(features: Mapping[str, Any]) -> Classes:
     """The classes of ClassLabel columns, and of lists of such; ``features`` as ``datasets`` writes them down."""
-    found = {name: each for name, each in features.items() if isinstance(each, Mapping)}
-    inner = {
-        name: each["feature"] if isinstance(each.get("feature"), Mapping) else each for name, each in found.items()
-    }
-    return {name: each["names"] for name, each in inner.items() if each.get("_type") == "ClassLabel"}
+    inner = {name: each.get("feature", each) for name, each in features.items() if isinstance(each, Mapping)}
+    return {name: each["names"] for name, each in inner.items() if "names" in each and "_type" in each}
 
 
 def schema_classes(schema: Any) -> Classes:
-    """The same of a table of pyarrow, or a parquet file, that ``datasets`` wrote."""
+    """The same of the arrow schema of a table that ``datasets`` wrote."""
     about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     return class_names(about.get("info", {}).get("features") or {})
 
 
 def named_classes(row: Mapping[str, Any], classes: Classes) -> dict[str, Any]:
-    """A row with the names of classes in place of their numbers, None for -1. Raises DataError for other numbers."""
-    return {name: _named(value, classes[name]) if name in classes else value for name, value in row.items()}
+    """A row with the names of classes in place of their numbers, and None for -1."""
+    return dict(row) | {name: _named(row[name], names) for name, names in classes.items() if name in row}
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:
     value = python_values(value)
     if isinstance(value, list):
         return [_named(each, names) for each in value]
-    if not isinstance(value, int):
-        return value
-    if not -1 <= value < len(names):
-        raise DataError(f"there is no class {value}: the data set names {len(names)}, from 0")
-    return None if value == -1 else names[value]
+    known = isinstance(value, int) and 0 <= value < len(names)
+    return names[value] if known else None if isinstance(value, int) else value

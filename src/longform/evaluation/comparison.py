@@ -103,9 +103,6 @@ def compare_classification(
     source = source_of(as_rows(data, fields["text_field"], label_field, pair_field))
     documents = list(read_documents(source, **fields))
     labels = plain_labels(field(Record(document.id, document.fields), label_field) for document in documents)
-    for document, label in zip(documents, labels, strict=True):
-        if label is None:
-            raise DataError(f'{document.id}: the field "{label_field}" is empty: leave texts without a label out')
 
     def measure(model: Contender) -> dict[str, Any]:
         classifier = Classifier.from_pretrained(model.model, **loading(model, settings))

@@ -5,9 +5,6 @@ import json
 from collections.abc import Mapping, Sequence, Set
 from datetime import date, time, timedelta
 from decimal import Decimal
-from enum import Enum
-from fractions import Fraction
-from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
@@ -20,9 +17,7 @@ from longform.errors import ConfigurationError, DataError
 RESULTS = frozenset(
     ("id", "chunk", "start", "end", "embedding", "label", "labels", "score", "scores", "tokens", "truncated")
 )  # fields that records of ours have themselves
-TEXTS = (
-    date, time, timedelta, Decimal, Fraction, UUID, PurePath, complex, np.datetime64, np.timedelta64, np.longdouble,
-)  # fmt: skip  # values that their text holds whole
+TEXTS = (date, time, timedelta, Decimal, UUID, complex, np.datetime64, np.timedelta64)  # which their text holds whole
 NOT_FINITE = {"NaN": None, "Infinity": "Infinity", "-Infinity": "-Infinity"}  # as protobuf's JSON has them
 
 
@@ -56,7 +51,7 @@ def kept_fields(document: Document, names: Mapping[str, str], *, text_field: str
     for name, field in names.items():
         try:
             text = clean_text(json.dumps(there[field], default=_plain, ensure_ascii=False))[0]
-            kept[name] = json.loads(text, parse_constant=NOT_FINITE.get, object_pairs_hook=_without_loss)
+            kept[name] = json.loads(text, parse_constant=NOT_FINITE.get)
         except (TypeError, ValueError, RecursionError) as error:
             raise DataError(
                 f'document {document.id}: the field "{field}" ({type(there[field]).__name__}) cannot be kept, since '
@@ -69,26 +64,12 @@ def _plain(value: Any) -> Any:
     """A value that is none of JSON's by means of those that are. Raises TypeError where that would lose of it."""
     if is_missing(value):
         return None
-    if isinstance(value, bytes | bytearray):
+    if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    if isinstance(value, TEXTS) or type(value).__module__.startswith("pandas._libs"):  # Timestamp, Period, Interval
+    if isinstance(value, TEXTS) or type(value).__name__ in ("Period", "Interval"):  # of pandas
         return str(value)
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Set):
-        return sorted(value, key=str)
     dates = isinstance(value, np.ndarray) and value.dtype.kind in "mM"  # of which tolist makes numbers
-    plain = list(value) if dates else python_values(value)
-    if plain is value:
+    plain = sorted(value, key=str) if isinstance(value, Set) else list(value) if dates else python_values(value)
+    if type(plain) is type(value):
         raise TypeError(f"{type(value).__name__} {str(value)[:40]!r}")
     return plain
-
-
-def _without_loss(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object of which no name stands twice, as 1 and "1" do once they are names."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("names that are the same as text")
-    return found

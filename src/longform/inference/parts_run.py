@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from tqdm import tqdm
 
 from longform.choices import STANDARD_OUTPUT
-from longform.data.files import chosen_encoding
+from longform.data.files import ENCODING
 from longform.data.given import InMemory, Source
 from longform.data.part_plans import FilePlan, Part, part_name, plan_file
 from longform.data.places import InputFile, input_files
@@ -83,7 +83,7 @@ def run_parts(
         raise ConfigurationError(f'"{output}" is a folder of parts, which are made of files, not of {source}')
     files, model = input_files(source), _from_anywhere(model)
     listed = {"sources": list(map(str, source)), "part_rows": settings.part_rows,
-              "files": content_key(file.name for file in files), "encoding": chosen_encoding()}  # fmt: skip
+              "files": content_key(file.name for file in files), "encoding": ENCODING.get()}  # fmt: skip
     with (
         place_of_parts(output, inputs=(model, *source), restart=settings.restart) as place,
         _engine(partial(prepare, model), model, place, settings) as engine,

@@ -43,11 +43,9 @@ def check_output(
 
 
 def check_utf_8(folder: str | Path) -> None:
-    """Raise ConfigurationError for the folder of a model whose name is not UTF-8: safetensors takes no other."""
-    try:
-        str(folder).encode()
-    except UnicodeEncodeError as error:
-        raise ConfigurationError(f'the name "{folder}" is not UTF-8, and no model can be there: rename it') from error
+    """Raise ConfigurationError for a name of a folder that is not UTF-8: safetensors and tokenizers take no other."""
+    if str(folder) != str(folder).encode(errors="replace").decode():
+        raise ConfigurationError(f'the name "{folder}" is not UTF-8, and no model can be there: rename it')
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from longform.data.files import chosen_encoding, files_below
+from longform.data.files import ENCODING, files_below
 from longform.data.records import DATASET_PREFIX
 from longform.data.text import Document
 from longform.data.token_store import Corpus, CorpusFiles, CorpusTexts
@@ -44,8 +44,7 @@ def corpus_key(corpus: Corpus, limit: int | None = None) -> str:
     ``limit``: documents that count.
     """
     if isinstance(corpus, CorpusFiles):
-        read_as = filter(None, [chosen_encoding()])
-        return content_key(limit, corpus.text_field, map(_source, corpus.sources), *read_as)
+        return content_key(limit, corpus.text_field, map(_source, corpus.sources), *filter(None, [ENCODING.get()]))
     return content_key(limit, CorpusTexts(corpus, limit))
 
 

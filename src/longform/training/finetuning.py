@@ -9,7 +9,6 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from longform.conversion.cross_encoder import IDENTITY, OLDER, with_activation
-from longform.data.labels import Labels
 from longform.errors import ConfigurationError
 from longform.inference import classifiers, fine_tuning
 from longform.inference.fine_tuning import FineTuning
@@ -20,7 +19,6 @@ from longform.training.labels import (
     SINGLE,
     Examples,
     LabelScheme,
-    check_examples,
     examples_of,
     learn_scheme,
     split,
@@ -39,8 +37,7 @@ class FinetuningResult:
     """What came of it: the best model, its ``metrics`` on the validation part, and how it got there.
 
     ``labels``: names in the order of the logits. ``truncated``: texts of the training part that were cut.
-    ``unlabelled``: texts that were left out, since they have no label. ``seconds``: wall-clock time of this call.
-    ``records``: every measurement.
+    ``seconds``: wall-clock time of this call. ``records``: every measurement.
     """
 
     model: PreTrainedModel
@@ -53,7 +50,6 @@ class FinetuningResult:
     seconds: float
     records: list[dict[str, Any]] = field(repr=False)
     output: Path | None = None
-    unlabelled: int = 0
 
     @property
     def report(self) -> str:
@@ -63,8 +59,6 @@ class FinetuningResult:
             f"validation  {shown} (step {self.metrics['best_step']} of {self.steps})",
             f"texts cut   {self.truncated} of the training part",
         ]
-        if self.unlabelled:
-            said.append(f"left out    {self.unlabelled:,} texts without a label")
         if self.output is not None:
             said.append(f"saved       {self.output} (metrics.json, records.jsonl, learning_curve.png)")
         return "\n".join(said)
@@ -107,8 +101,6 @@ def finetune(
         labelled = examples_of(train, **fields)
         if validation is not None:
             validation = examples_of(validation, **fields)
-        columns = [part.labels for part in (labelled, validation) if part is not None]
-        unlabelled = sum(labels.unlabelled for labels in columns if isinstance(labels, Labels))
         scheme, taught, held = _split(labelled, validation, settings)
         set_seed(settings.seed)
         activation = IDENTITY if scheme.task == REGRESSION else activation_for(model, len(scheme.names))
@@ -120,8 +112,7 @@ def finetune(
         job = FinetuningJob(opened, scheme, taught, held, settings, process, progress=progress)
         known = {} if isinstance(train, tuple) else fields
         if progress and process.is_main_process:
-            without = f"; {unlabelled:,} texts without a label are left out" if unlabelled else ""
-            print(job.understood() + without, file=sys.stderr)
+            print(job.understood(), file=sys.stderr)
         how = FineTuning(scheme.task, scheme.label_type, job.max_length, taught.pairs is not None, **known)
         _remember(opened.model.config, how, activation)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
@@ -130,7 +121,7 @@ def finetune(
     return FinetuningResult(
         opened.model, opened.tokenizer, scheme.task, scheme.names, metrics, steps=end["step"],
         truncated=job.truncated, seconds=time.perf_counter() - began, records=run.records.rows,
-        output=None if output is None else Path(output).expanduser(), unlabelled=unlabelled,
+        output=None if output is None else Path(output).expanduser(),
     )  # fmt: skip
 
 
@@ -147,12 +138,9 @@ def _remember(config: Any, how: FineTuning, activation: str | None) -> None:
 def _split(
     train: Examples, validation: Examples | None, settings: FinetuningSettings
 ) -> tuple[LabelScheme, Examples, Examples]:
-    check_examples(train, where="the training part")
     scheme = learn_scheme(train.labels, settings.task)
     if validation is None:
         train, validation = split(train, scheme, fraction=settings.validation_fraction, seed=settings.seed)
-    else:
-        check_examples(validation, where="the validation part")
     if (train.pairs is None) != (validation.pairs is None):
         raise ConfigurationError("training and validation part: either both have second texts, or none")
     return scheme, train, validation

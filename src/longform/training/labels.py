@@ -2,7 +2,8 @@
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Sequence
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 from longform.data.files import CSV, TSV, named_kind
 from longform.data.given import InMemory, as_rows, classes_of, source_of
 from longform.data.labels import LIST_SEPARATOR, Labels, lists_of_names, plain_labels
-from longform.data.records import Record, field, memory_records, read_records, string_field
+from longform.data.records import field, read_records, string_field
 from longform.errors import DataError
 
 SINGLE, MULTI, REGRESSION = "single-label", "multi-label", "regression"
@@ -32,7 +33,8 @@ class Examples(NamedTuple):
     def take(self, places: Sequence[int]) -> "Examples":
         """Some of them."""
         pairs = None if self.pairs is None else [self.pairs[place] for place in places]
-        return Examples([self.texts[place] for place in places], [self.labels[place] for place in places], pairs)
+        labels = Labels((self.labels[place] for place in places), getattr(self.labels, "names", None))
+        return Examples([self.texts[place] for place in places], labels, pairs)
 
 
 class LabelScheme(NamedTuple):
@@ -59,10 +61,8 @@ class LabelScheme(NamedTuple):
             return _numbers(labels, where)
         if self.task == MULTI:
             given = lists_of_names(labels)
-            if given.names and len(given.names) != len(self.names):
-                raise DataError(
-                    f"{where}: labels are of {len(given.names)}, those of the training of {len(self.names)}"
-                )
+            if len(given.names or self.names) != len(self.names):
+                raise DataError(f"{where}: vectors of {len(given.names or ())}, those in training of {len(self.names)}")
         else:
             given = [[str(label)] for label in plain_labels(labels)]
         place = {name: number for number, name in enumerate(self.names)}
@@ -80,59 +80,42 @@ class LabelScheme(NamedTuple):
 def examples_of(
     given: Any, *, text_field: str = "text", label_field: str = "label", pair_field: str | None = None
 ) -> Examples:
-    """Labelled texts as they are given: a file, rows or a table, or columns in a tuple, as Examples are one.
+    """Labelled texts as they are given: a file of records (``longform.data.files``), "hf:NAME[:CONFIG]:SPLIT", rows or
+    a table, or columns in a tuple, as Examples are one. Texts without a label are left out, with a warning.
 
-    Raises DataError as ``read_examples`` does, for a tuple of anything else, and for several files.
+    Raises DataError, with file and line, for a field that is not there, a text that is not text, a tuple of anything
+    else, several files, and where no text has a label.
     """
-    source = source_of(given)
+    source, names = source_of(given), None
     if isinstance(given, tuple) and isinstance(source, InMemory):
         columns = tuple(each for each in given if each is not None)
         if not 2 <= len(columns) <= 3:
             raise DataError(f"a tuple of {len(given)}: labelled texts are (texts, labels) or (texts, labels, pairs)")
-        rows, classes = as_rows(columns, "text", "label", "pair"), classes_of(columns[1]).get("")
-        return _examples(memory_records(InMemory(rows)), "text", "label", "pair" if columns[2:] else None, classes)
+        text_field, label_field, pair_field = "text", "label", "pair" if columns[2:] else None
+        source, names = InMemory(as_rows(columns, "text", "label", "pair")), classes_of(columns[1]).get("")
     if not isinstance(source, InMemory) and len(source) > 1:
         raise DataError(f"{len(source)} files of labelled texts were given ({source[0]}, ...): give one")
-    fields: Any = {"text_field": text_field, "label_field": label_field, "pair_field": pair_field}
-    return read_examples(source if isinstance(source, InMemory) else source[0], **fields)
-
-
-def read_examples(
-    source: str | Path | InMemory, *, text_field: str = "text", label_field: str = "label",
-    pair_field: str | None = None,
-) -> Examples:  # fmt: skip
-    """Labelled texts of a file of records (``longform.data.files``), of "hf:NAME[:CONFIG]:SPLIT", or in memory.
-
-    Texts without a label are left out (``Labels.unlabelled``). Raises DataError, with file and line, for a field that
-    is not there, a text that is not text, and where no text has a label.
-    """
-    of_text = isinstance(source, str | Path) and named_kind(Path(source)) in (CSV, TSV)  # where everything is text
-    return _examples(read_records(source), text_field, label_field, pair_field, of_text=of_text)
-
-
-def _examples(
-    records: Iterator[Record], text_field: str, label_field: str, pair_field: str | None,
-    classes: Sequence[str] | None = None, *, of_text: bool = False,
-) -> Examples:  # fmt: skip
-    texts, given, pairs = [], [], []
-    for record in records:
+    texts, found, pairs = [], [], []
+    for record in read_records(source if isinstance(source, InMemory) else source[0]):
         texts.append(string_field(record, text_field))
-        if pair_field is not None:
-            pairs.append(string_field(record, pair_field))
+        pairs.append(pair_field and string_field(record, pair_field))
         label = field(record, label_field)
-        given.append(None if isinstance(label, str) and not label else label)
-        classes = record.classes.get(label_field, classes)
-    labels = plain_labels(given, classes)
-    if of_text:
+        found.append(None if isinstance(label, str) and not label else label)
+        names = record.classes.get(label_field, names)
+    labels = plain_labels(found)
+    if not isinstance(source, InMemory) and named_kind(Path(source[0])) in (CSV, TSV):  # where everything is text
         labels = plain_labels(_decimals(labels) or labels)
-    found = Examples(texts, labels, None if pair_field is None else pairs)
-    places = [place for place, label in enumerate(labels) if label is not None]
-    if len(places) == len(labels):
-        return found
+    return _labelled(Examples(texts, Labels(labels, labels.names or names), pairs if pair_field else None))
+
+
+def _labelled(examples: Examples) -> Examples:
+    """Without the texts that have no label."""
+    places = [place for place, label in enumerate(examples.labels) if label is not None]
     if not places:
-        raise DataError(f'the field "{label_field}" is empty in all {len(labels):,} records: no text has a label')
-    kept = found.take(places)
-    return kept._replace(labels=Labels(kept.labels, labels.names, unlabelled=len(labels) - len(places)))
+        raise DataError(f"none of {len(examples.texts)} texts has a label: there is nothing to learn from")
+    if lacking := len(examples.texts) - len(places):
+        warnings.warn(f"{lacking:,} texts without a label are left out", stacklevel=3)
+    return examples.take(places)
 
 
 def _decimals(labels: Sequence[str | None]) -> list[float | None] | None:
@@ -142,11 +125,6 @@ def _decimals(labels: Sequence[str | None]) -> list[float | None] | None:
     except ValueError:
         return None
     return None if all(label is None or label.strip().removeprefix("-").isdecimal() for label in labels) else found
-
-
-def is_list(label: Any) -> bool:
-    """Whether a text has several labels."""
-    return isinstance(label, list)
 
 
 def _numbers(labels: Sequence[Any], where: str) -> list[float]:
@@ -161,12 +139,6 @@ def _numbers(labels: Sequence[Any], where: str) -> list[float]:
     return numbers
 
 
-def check_examples(examples: Examples, *, where: str) -> None:
-    """Raise DataError when there are none."""
-    if not examples.texts:
-        raise DataError(f"{where}: no texts")
-
-
 def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
     """The kind of labels and their names, from the training part; texts without a label do not count.
 
@@ -179,7 +151,7 @@ def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
         if len(set(_numbers(labels, "the training part"))) < 2:
             raise DataError("all training texts have the same value: there is nothing to learn")
         return LabelScheme(task, ["score"])
-    if task == SINGLE and any(is_list(label) for label in labels):
+    if task == SINGLE and any(isinstance(label, list) for label in labels):
         raise DataError('task="single-label", but some labels are lists: use task="multi-label"')
     lists = lists_of_names(given) if task == MULTI else Labels([[str(label)] for label in labels], given.names)
     occurring = sorted({name for label in lists for name in label or ()}, key=_order)

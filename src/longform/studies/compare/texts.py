@@ -13,9 +13,7 @@ from longform.training.labels import (
     SINGLE,
     Examples,
     LabelScheme,
-    check_examples,
     examples_of,
-    is_list,
     learn_scheme,
     split,
 )
@@ -35,8 +33,7 @@ def text_task(
     """
     given = isinstance(source, Examples)
     examples = examples_of(source, text_field=text_field, label_field=label_field, pair_field=pair_field)
-    check_examples(examples, where="the data")
-    if any(is_list(label) for label in examples.labels):
+    if any(isinstance(label, list) for label in examples.labels):
         raise DataError(f'"{label_field}" holds lists: a comparison takes one class a text')
     scheme = learn_scheme(examples.labels, SINGLE)
     rest, test = split(examples, scheme, fraction=TESTED, seed=seed, otherwise="give more texts")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from longform.errors import ConfigurationError, DataError
-from longform.training.labels import Examples, learn_scheme, read_examples, split
+from longform.training.labels import Examples, examples_of, learn_scheme, split
 
 T = TypeVar("T")
 HUB = "hf"
@@ -78,7 +78,7 @@ def read_task(task: Task, data: str, amount: Amount) -> tuple[Examples, Examples
 
 
 def _read(task: Task, source: str) -> Examples:
-    found = read_examples(source, text_field=task.text, label_field="label", pair_field=task.pair)
+    found = examples_of(source, text_field=task.text, label_field="label", pair_field=task.pair)
     return found._replace(labels=[str(label) for label in found.labels])
 
 
