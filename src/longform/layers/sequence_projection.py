@@ -70,8 +70,6 @@ class SequenceProjection(nn.Module, ABC):
 class Learned(nn.Module, ABC):
     """One learned or fixed tensor, (g, k, N) or (g, d, C), as ``name``; a call gives it, so that offloading works."""
 
-    learning_rate_multiplier = 0.01  # of longform.parameter_groups
-
     def __init__(self, name: str, shape: tuple[int, ...], *, fixed: bool, frozen: bool) -> None:
         super().__init__()
         self.name = name
@@ -104,6 +102,14 @@ def block_mean_matrix(slots: int, length: int, sinks: int = 0) -> Tensor:
     positions = torch.arange(length)
     inside = (positions >= edges[:-1, None]) & (positions < edges[1:, None])
     return inside / inside.sum(dim=1, keepdim=True)
+
+
+def rate_of_means(run: float) -> float:
+    """Learning rate, over the network's, of entries that begin as 1 / ``run``: a step of Adam moves them by 1/32 of it.
+
+    Measured: benchmarks/own_rates.py. Faster, what they begin as is lost before anything is learned.
+    """
+    return 1 / (32 * run)
 
 
 class _Matrix(Learned):
@@ -154,6 +160,7 @@ class DenseProjection(SequenceProjection):
         self.key_projection = _Matrix(shape, **law)
         tied = sharing in ("key_value", "layerwise")
         self.value_projection = None if tied else _Matrix(shape, **law)
+        self.learning_rate_multiplier = rate_of_means(max_length / slots) if block_mean else 1.0
         self.reset_parameters()
 
     def matrices(self) -> list[Tensor]:
@@ -287,6 +294,7 @@ class ConvolutionProjection(RunProjection):
         self.key_projection = _Kernel(shape, frozen=frozen)
         tied = sharing in ("key_value", "layerwise")
         self.value_projection = None if tied else _Kernel(shape, frozen=frozen)
+        self.learning_rate_multiplier = rate_of_means(taps)
         self.reset_parameters()
 
     def kernels(self) -> list[Tensor]:
