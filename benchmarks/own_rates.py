@@ -87,8 +87,10 @@ def main() -> None:
         projection = None if chosen.projection == "full" else chosen.projection
         seeds = tqdm(range(chosen.seeds), desc=f"{chosen.projection} {rate}", leave=False)
         found = [accuracy(projection, chosen.start, rate, seed) for seed in seeds]
+        learns = chosen.projection in ("linear", "convolution")
+        own = "own" if rate is None else f"{rate:g}"
         settings = {
-            "projection": chosen.projection, "start": chosen.start, "rate": "own" if rate is None else f"{rate:g}",
+            "projection": chosen.projection, "start": chosen.start if learns else None, "rate": own if learns else None,
             "seeds": chosen.seeds, "steps": STEPS, "length": LENGTH, "slots": SLOTS, "learning_rate": RATE,
         }  # fmt: skip
         metrics = {"accuracy": statistics.mean(found), "lowest": min(found), "highest": max(found)}

@@ -45,6 +45,8 @@ class Weights(NamedTuple):
 class SequenceProjection(nn.Module, ABC):
     """Shortens keys and values from n tokens to at most k slots."""
 
+    learning_rate_multiplier: float = 1.0  # see longform.parameter_groups
+
     @abstractmethod
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Weights, value: Weights, heads: int, *, sinks: int = 0
@@ -160,7 +162,8 @@ class DenseProjection(SequenceProjection):
         self.key_projection = _Matrix(shape, **law)
         tied = sharing in ("key_value", "layerwise")
         self.value_projection = None if tied else _Matrix(shape, **law)
-        self.learning_rate_multiplier = rate_of_means(max_length / slots) if block_mean else 1.0
+        if block_mean:
+            self.learning_rate_multiplier = rate_of_means(max_length / slots)
         self.reset_parameters()
 
     def matrices(self) -> list[Tensor]:
