@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 import longform
 from benchmarks.records import RECORDS, Record, append_record
-from longform.layers.sequence_projection import Learned
+from longform.layers.sequence_projection import SequenceProjection
 
 LENGTH, SLOTS, WIDTH, LAYERS, CHANNELS = 256, 32, 32, 2, 3
 STEPS, BATCH, RATE, TESTED = 250, 16, 3e-3, 1000
@@ -62,7 +62,7 @@ def accuracy(projection: str | None, start: str, rate: float | None, seed: int) 
     torch.manual_seed(seed)
     model, source = PeakFinder(projection, start), torch.Generator().manual_seed(seed)
     for module in model.modules():
-        if isinstance(module, Learned) and rate is not None:
+        if isinstance(module, SequenceProjection) and rate is not None:
             module.learning_rate_multiplier = rate
     optimiser = torch.optim.AdamW(longform.parameter_groups(model, lr=RATE))
     for _ in range(STEPS):
@@ -87,8 +87,10 @@ def main() -> None:
         projection = None if chosen.projection == "full" else chosen.projection
         seeds = tqdm(range(chosen.seeds), desc=f"{chosen.projection} {rate}", leave=False)
         found = [accuracy(projection, chosen.start, rate, seed) for seed in seeds]
+        learns = chosen.projection in ("linear", "convolution")
+        own = "own" if rate is None else f"{rate:g}"
         settings = {
-            "projection": chosen.projection, "start": chosen.start, "rate": "own" if rate is None else f"{rate:g}",
+            "projection": chosen.projection, "start": chosen.start if learns else None, "rate": own if learns else None,
             "seeds": chosen.seeds, "steps": STEPS, "length": LENGTH, "slots": SLOTS, "learning_rate": RATE,
         }  # fmt: skip
         metrics = {"accuracy": statistics.mean(found), "lowest": min(found), "highest": max(found)}

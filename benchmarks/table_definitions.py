@@ -111,6 +111,16 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
         ),
         order=("settings.length",),
     ),
+    "own_rates": TableDefinition(
+        columns=(
+            Column(header="projection", value="settings.projection"),
+            Column(header="begins as", value="settings.start"),
+            Column(header="its rate over the network's", value="settings.rate"),
+            Column(header="accuracy, mean of the seeds", value="metrics.accuracy", form=".3f"),
+            Column(header="lowest", value="metrics.lowest", form=".3f"),
+            Column(header="highest", value="metrics.highest", form=".3f"),
+        ),
+    ),
     "padding": TableDefinition(
         columns=(
             Column(header="texts cut at", value="settings.max_length", form=",d"),

@@ -29,8 +29,7 @@ def test_projections_learn_slowly_and_neither_they_nor_vectors_decay(projection)
     found = _groups_of(nn.ModuleDict({"attention": layer, "norm": nn.LayerNorm(8)}), weight_decay=0.5)
     own = {name for name in found if ".groups." in name}
     assert len(own) == 2
-    multiplier = layer.groups[0].key_projection.learning_rate_multiplier
-    assert 0 < multiplier < 0.1
+    multiplier = layer.groups[0].learning_rate_multiplier
     for name, (rate, decay) in found.items():
         assert rate == pytest.approx(0.1 * multiplier if name in own else 0.1)
         assert decay == (0.5 if name.endswith("weight") and "norm" not in name else 0.0)
@@ -56,6 +55,17 @@ def test_each_trained_parameter_of_a_model_is_in_one_group(kind):
 def test_frozen_projections_are_left_out():
     layer = longform.LinformerAttention(8, 2, projection=longform.Projection(frozen=True), **LAYER)
     assert not [name for name in _groups_of(layer) if ".groups." in name or name.startswith("groups")]
+
+
+def test_a_projection_that_begins_at_random_learns_at_the_networks_rate():
+    layer = longform.LinformerAttention(8, 2, projection_init="normal", **LAYER)
+    assert {rate for rate, _ in _groups_of(layer).values()} == {0.1}
+
+
+def test_a_projection_may_be_given_another_rate():
+    layer = longform.LinformerAttention(8, 2, **LAYER)
+    layer.groups[0].learning_rate_multiplier = 0.5
+    assert _groups_of(layer)["groups.0.key_projection.matrix"][0] == 0.05
 
 
 def test_the_innermost_multiplier_counts_for_all_that_a_module_holds():
@@ -88,11 +98,12 @@ def test_a_schedule_keeps_the_ratio(schedule):
 def test_a_step_of_adam_moves_a_projection_by_its_own_rate():
     layer = longform.LinformerAttention(8, 2, **LAYER)
     matrix = layer.groups[0].key_projection
+    entry = 1 / 4  # runs of 16 / 4 tokens
     before, weight = matrix().detach().clone(), layer.query.weight.detach().clone()
     layer(torch.randn(2, 16, 8)).square().sum().backward()
     torch.optim.AdamW(longform.parameter_groups(layer, lr=0.1)).step()
     moved = (matrix().detach() - before).abs()
-    assert moved.max().item() == pytest.approx(0.1 * matrix.learning_rate_multiplier, rel=1e-2)
+    assert moved.max().item() == pytest.approx(0.1 * entry / 32, rel=1e-2)
     assert (layer.query.weight.detach() - weight).abs().max().item() == pytest.approx(0.1, rel=0.1)
 
 

@@ -10,7 +10,7 @@ from transformers import BertModel
 
 import longform
 from longform.data.tokenizer_training import TokenizerSettings
-from longform.layers.sequence_projection import Learned
+from longform.layers.sequence_projection import DenseProjection
 from longform.training.labels import Examples
 from longform.training.pretraining import pretrain
 from longform.training.pretraining_settings import PretrainingSettings
@@ -70,7 +70,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Rows:
         found = {
             p: (group["lr"], group["weight_decay"]) for group in self.optimizer.param_groups for p in group["params"]
         }
-        owners = [module for module in self.network.modules() if isinstance(module, Learned)]
+        owners = [module for module in self.network.modules() if isinstance(module, DenseProjection)]
         own = {p: module.learning_rate_multiplier for module in owners for p in module.parameters()}
         trained = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
         assert set(found) == set(trained.values())

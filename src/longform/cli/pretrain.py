@@ -13,10 +13,7 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {  # a type, or the names that there
     "projected_length": (int | list[int], "k: slots that keys and values are shortened to"),
     "projection": (PROJECTIONS, "how keys and values are shortened; linear: the paper's E and F"),
     "projection_sharing": (SHARINGS, "what shares a projection"),
-    "projection_init": (
-        PROJECTION_INITS,
-        "how a linear projection begins: means of runs of tokens, or normal, N(0, 1/k)",
-    ),
+    "projection_init": (PROJECTION_INITS, "start of a linear projection; block_mean: means of runs; normal: N(0, 1/k)"),
     "position_init": (("normal", "sinusoidal"), "how the table of learned positions begins"),
     "attention_window": (int, "tokens seen exactly on each side, beside the slots; not with linear and random"),
     "short_convolution": (int, "taps of a convolution over neighbouring tokens in front of attention; 0: none"),

@@ -14,8 +14,8 @@ def parameter_groups(module: nn.Module, *, lr: float, weight_decay: float | None
     """Groups for torch.optim of the trained parameters of ``module``, each once, however many modules share it.
 
     ``lr``: learning rate. A module multiplies it for its own parameters, and for those of the modules inside it, by an
-    attribute ``learning_rate_multiplier``: E, F and convolutions do, and have no weight decay.
-    ``weight_decay``: of other matrices; None: the optimizer's own. Vectors (biases, norms) have none.
+    attribute ``learning_rate_multiplier``: projections that begin as means of runs of tokens do.
+    ``weight_decay``: of matrices whose rate is not multiplied; None: the optimizer's own. All else has none.
     """
     groups: dict[tuple[float, float | None], list[nn.Parameter]] = {}
     for parameter, multiplier in dict(_multipliers(module, 1.0)).items():

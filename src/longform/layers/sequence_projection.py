@@ -56,6 +56,8 @@ Side = Any  # the key or value layer, or Weights: has weight and bias, and takes
 class SequenceProjection(nn.Module, ABC):
     """Shortens keys and values from n tokens to at most k slots."""
 
+    learning_rate_multiplier: float = 1.0  # see longform.parameter_groups
+
     @abstractmethod
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
@@ -80,8 +82,6 @@ class SequenceProjection(nn.Module, ABC):
 
 class Learned(nn.Module, ABC):
     """One learned or fixed tensor, (g, k, N) or (g, d, C), as ``name``; a call gives it, so that offloading works."""
-
-    learning_rate_multiplier = 0.01  # of longform.parameter_groups
 
     def __init__(self, name: str, shape: tuple[int, ...], *, fixed: bool, frozen: bool) -> None:
         super().__init__()
@@ -115,6 +115,14 @@ def block_mean_matrix(slots: int, length: int, sinks: int = 0) -> Tensor:
     positions = torch.arange(length)
     inside = (positions >= edges[:-1, None]) & (positions < edges[1:, None])
     return inside / inside.sum(dim=1, keepdim=True)
+
+
+def rate_of_means(run: float) -> float:
+    """Learning rate, over the network's, of entries that begin as 1 / ``run``: a step of Adam moves them by 1/32 of it.
+
+    Measured: benchmarks/own_rates.py. Faster, what they begin as is lost before anything is learned.
+    """
+    return 1 / (32 * run)
 
 
 class _Matrix(Learned):
@@ -165,6 +173,8 @@ class DenseProjection(SequenceProjection):
         self.key_projection = _Matrix(shape, **law)
         tied = sharing in ("key_value", "layerwise")
         self.value_projection = None if tied else _Matrix(shape, **law)
+        if block_mean:
+            self.learning_rate_multiplier = rate_of_means(max_length / slots)
         self.reset_parameters()
 
     def matrices(self) -> list[Tensor]:
@@ -366,6 +376,7 @@ class ConvolutionProjection(RunProjection):
         self.key_projection = _Kernel(shape, frozen=frozen)
         tied = sharing in ("key_value", "layerwise")
         self.value_projection = None if tied else _Kernel(shape, frozen=frozen)
+        self.learning_rate_multiplier = rate_of_means(taps)
         self.reset_parameters()
 
     def kernels(self) -> list[Tensor]:

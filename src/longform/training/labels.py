@@ -5,7 +5,6 @@ import random
 import warnings
 from collections.abc import Sequence
 from decimal import Decimal
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -159,7 +158,7 @@ def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
         raise DataError("no training text has any label")
     if task == SINGLE and len(occurring) < 2:
         raise DataError(f'all training texts have the label "{occurring[0]}": a classifier needs two classes or more')
-    values = [*chain.from_iterable(filter(is_list, labels))] if task == MULTI else labels
+    values = [x for label in labels if isinstance(label, list) for x in label] if task == MULTI else labels
     return LabelScheme(task, list(lists.names or occurring), _type(values, occurring))
 
 
