@@ -103,5 +103,5 @@ def test_what_cannot_be_embedded(longform_folder: Path, tmp_path: Path) -> None:
         longform.embed(longform_folder, [], progress=False)
     with pytest.raises(DataError, match=r'missing\.jsonl" does not exist'):
         longform.embed(longform_folder, tmp_path / "missing.jsonl", progress=False)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'text_column'"):
+    with pytest.raises(ConfigurationError, match='no setting "text_column" in InferenceSettings; there are text_field'):
         longform.embed(longform_folder, TABLE, text_column="body")
