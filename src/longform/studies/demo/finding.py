@@ -16,7 +16,7 @@ from longform.data.bundled import speeches
 from longform.data.storage import atomic_folder
 from longform.data.text import Document
 from longform.errors import ConfigurationError
-from longform.evaluation.comparison import RunSettings, contenders
+from longform.evaluation.comparison import Contender, RunSettings, contenders
 from longform.evaluation.retrieval_comparison import compare_retrieval
 from longform.runs.facts import environment
 from longform.runs.files import write_lines
@@ -101,6 +101,8 @@ def passages(texts: list[Document], scale: FindingScale, *, seed: int) -> Asked:
 def compared(asked: Asked, longform: str, original: str, *, score: str, chunk_tokens: int) -> list[dict[str, Any]]:
     """A record of each contender (``compare_retrieval``), the Longform's first."""
     models = contenders(longform=longform, original=original)
+    if score == "document":  # shorter chunks may say more, and a rival is to be as good as it can be
+        models.append(Contender("original, short chunks averaged", original, "chunk-average", chunk_tokens))
     settings = RunSettings(dtype="auto", progress=True)
     return compare_retrieval(
         models, (asked.queries, asked.relevant), asked.documents, settings, depth=DEPTH, score=score,
