@@ -70,7 +70,7 @@ def run_finding(pipeline: Pipeline, scale: str, seed: int, say: Callable[[str], 
         say(f"\n[{number}/{HEADINGS}] Finding the speech of each passage by {what}")
         rows = pipeline.step(name, lambda score=score: {"rows": compared(
             asked, longform, original, score=score, chunk_tokens=chosen.chunk_tokens)})["rows"]  # fmt: skip
-        say(shown_scores(rows))
+        say(f"{'':14}{shown_scores(rows)}")
     with atomic_folder(folder / "model") as unfinished:
         shutil.copytree(longform, unfinished, dirs_exist_ok=True)
     made_on = environment()
@@ -111,7 +111,7 @@ def compared(asked: Asked, longform: str, original: str, *, score: str, chunk_to
 
 
 def summary(results: dict[str, dict[str, Any]], folder: Path) -> str:
-    """About ten lines for the terminal; the first one says what was gained."""
+    """A summary for the terminal; the first line says what was gained or lost."""
     minutes = sum(result["seconds"] for result in results.values()) / 60
     facts = results["prepare"]
     lines = [

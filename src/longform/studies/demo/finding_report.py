@@ -29,8 +29,8 @@ def gain(rows: Rows) -> str:
 
 
 def shown_scores(rows: Rows) -> str:
-    """The score of each contender."""
-    return "; ".join(f"{named(row)} {row[MEASURE]:.1f}" for row in rows)
+    """The score of each contender, a line each, which the summary's columns are beside."""
+    return f"\n{'':14}".join(f"{row[MEASURE]:4.1f}  {named(row)}" for row in rows)
 
 
 def alone(rows: Rows) -> Rows:
