@@ -29,7 +29,11 @@ from longform.studies.speed.readings import CONVERSIONS
 
 KEPT_OUT = 200  # scisummnet's last papers, which no training reads
 LENGTH = 32_768  # tokens of a Longform that is converted here
-ORIGINAL = {"original, cut": "cut", "original, chunks averaged": "chunk-average"}
+SHORT_CHUNKS = "original, short chunks averaged"
+ORIGINAL = {  # how the original reads, and tokens that are fewer than it takes
+    "original, cut": ("cut", None), "original, chunks averaged": ("chunk-average", None),
+    SHORT_CHUNKS: ("chunk-average", 256),
+}  # fmt: skip
 BEST_CHUNK, PASSAGES = "best-chunk", ", best passage"  # what the name of a set gets
 CHUNKED = {"document": "chunks averaged", BEST_CHUNK: "chunks cut first"}
 Tables = tuple[pd.DataFrame, pd.DataFrame]  # queries (query, relevant) and documents (id, text)
@@ -76,9 +80,10 @@ def contenders(options: argparse.Namespace, folder: Path) -> dict[str, Callable[
                 convert(options.original, max_length=LENGTH, **CONVERSIONS[name]).save_pretrained(place)
         return Contender(name, str(place), "whole", LENGTH)
 
-    for name, strategy in ORIGINAL.items() if options.baselines else ():
-        name = name.replace(CHUNKED["document"], CHUNKED[options.score])
-        found[name] = lambda name=name, strategy=strategy: Contender(name, options.original, strategy)
+    for name, how in ORIGINAL.items() if options.baselines else ():
+        if name != SHORT_CHUNKS or options.score != BEST_CHUNK:
+            name = name.replace(CHUNKED["document"], CHUNKED[options.score])
+            found[name] = lambda name=name, how=how: Contender(name, options.original, *how)
     for name in options.converted:
         found[name] = lambda name=name: converted(name)
     for place in options.chunked:

@@ -1,6 +1,6 @@
 """Masked-language modelling from scratch with Hugging Face's Trainer, on a handful of sentences.
 
-Needs: pip install "longform[train]". For a real run: your tokenizer, your corpus, and the sizes in the comments.
+Needs: pip install -e ".[train]" in the clone. A real run: your tokenizer and corpus, and the sizes in the comments.
 
     python examples/pretrain_tiny.py [folder for the model]
 """

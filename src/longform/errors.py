@@ -44,6 +44,11 @@ class MissingDependencyError(LongformError, ImportError):
     """An optional package that the called function needs."""
 
 
+def installing(*extras: str) -> str:
+    """The command that installs extras; there is no package of Longform on a registry, so it is the clone's."""
+    return f'pip install -e ".[{",".join(extras)}]" in the clone of Longform'
+
+
 def require(module_name: str, *, extra: str) -> ModuleType:
     """Import an optional module, or raise MissingDependencyError that says which extra installs it."""
     try:
@@ -51,7 +56,9 @@ def require(module_name: str, *, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not module_name.startswith(error.name):
             raise
-        package = error.name.split(".")[0]
-        raise MissingDependencyError(
-            f'this needs the package "{package}", which is not installed: pip install "longform[{extra}]"'
-        ) from error
+        raise missing(error.name.split(".")[0], extra=extra) from error
+
+
+def missing(package: str, *, extra: str) -> MissingDependencyError:
+    """The error that says which extra installs a package."""
+    return MissingDependencyError(f'this needs the package "{package}", which is not installed: {installing(extra)}')

@@ -8,12 +8,21 @@ from longform.cli import doctor
 from longform.cli.main import main
 
 
-def test_it_says_what_there_is_and_what_serves(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--length", "128", "--dtype", "float32"]) == 0
+def test_it_says_what_there_is_in_ten_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) <= 10
+    begun = [line.split()[0] for line in shown]
+    assert begun == ["longform", "software", "machine", "device", "kernels", "extras", "next"]
+    assert {"torch", "transformers", "python"} <= set(shown[1].split())
+    assert "train" in shown[5]
+    assert shown[-1] == "next  longform demo, or longform doctor --kernels"
+
+
+def test_kernels_say_what_serves(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--kernels", "--length", "128", "--dtype", "float32"]) == 0
     shown = capsys.readouterr().out
-    for line in ("torch ", "transformers ", "kernels ", "extras", "window, 128 tokens, torch.float32, inference"):
-        assert f"\n{line}" in shown
-    assert "\n    train      ready\n" in shown
+    assert "\nwindow, 128 tokens, torch.float32, inference\n" in shown
     assert "\nattention: sdpa" in shown
     assert "    not compiled: needs bfloat16 tensors" in shown
 
@@ -27,7 +36,9 @@ def test_missing_packages_are_named_with_their_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(doctor, "_is_installed", lambda package: package not in ("matplotlib", "linformer"))
-    monkeypatch.setattr(doctor, "explanations", lambda *given: [])
     assert doctor.missing_packages()["peers"] == ["linformer"]
     assert main(["doctor"]) == 0
-    assert 'train      lacks matplotlib: pip install "longform[train]"' in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "train lacks matplotlib; " in said
+    assert 'pip install -e ".[train,' in said
+    assert len(said.splitlines()) <= 10

@@ -19,7 +19,7 @@ COMMAND = re.compile(r"longform [^(,]+")  # up to the next one, or to what is sa
 ALSO = {
     "evaluate": "evaluate sts --data {given}/pairs.jsonl --longform {given}/longform",
     "bound": "bound --length 64 --trials 2",
-    "doctor": "doctor --length 64",
+    "doctor": "doctor --kernels --length 64",
 }
 
 

@@ -86,5 +86,5 @@ def test_encoder_folder() -> None:
 
 def test_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("longform.data.bundled.find_spec", lambda name: None)
-    with pytest.raises(MissingDependencyError, match=r"longform\[demo\]"):
+    with pytest.raises(MissingDependencyError, match=r'pip install -e "\.\[demo\]"'):
         bundled_encoder_folder()

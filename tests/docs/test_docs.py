@@ -127,3 +127,22 @@ def test_the_reference_has_every_public_name() -> None:
     for name in named:
         module, _, last = name.rpartition(".")
         assert hasattr(import_module(module), last) or find_spec(name) is not None, name
+
+
+def test_shells_expand_nothing_that_is_printed() -> None:
+    """zsh refuses a list that is not quoted, as a pattern that no file has."""
+    lines = [line for document in DOCUMENTS for _, code in blocks(document, "sh") for line in code.splitlines()]
+    bare = {line: re.sub(r"'[^']*'|\"[^\"]*\"| #.*", "", line) for line in lines}
+    assert [line for line, rest in bare.items() if re.search(r"[][{}*?]", rest)] == []
+
+
+def test_the_lab_begins_with_verdicts_whose_numbers_are_those_of_its_tables() -> None:
+    text = (ROOT / "docs/lab/reproduction.md").read_text()
+    begun, rest = text.split("\n\n`longform reproduce", 1)
+    lines = [line.strip("| ").split(" | ") for line in begun.splitlines() if line.startswith("| ")]
+    assert lines[0] == ["claim", "the paper", "here", "verdict", "with what"]
+    assert len(lines) > 10
+    measured = rest + "".join((ROOT / f"docs/lab/{name}.md").read_text() for name in ("spectrum", "theory"))
+    for claim, _, here, verdict, _ in lines[1:]:
+        assert verdict.startswith(("holds", "does not", "cannot tell")), claim
+        assert [number for number in re.findall(r"\d+\.\d+", here) if number not in measured] == [], claim

@@ -1,20 +1,31 @@
-"""docs/tutorial.md from beginning to end, Python and commands in order, with a tiny encoder and made-up licences."""
+"""docs/tutorial.md from beginning to end, Python and commands in order, with a tiny encoder and made-up licences.
+
+What it says is printed has the form of what is printed then, line by line; what can be counted without the encoder's
+weights is counted on the texts and with the tokenizer that it names.
+"""
 
 import copy
+import json
 import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from tiny_models import make_sentence_transformer, save_bert
+from transformers import AutoTokenizer
 
 from longform.cli.main import main
 from longform.data import bundled
 from longform.data.text import Document
 
 TUTORIAL = Path(__file__).parents[2] / "docs/tutorial.md"
-BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(python|sh|text|json)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+NUMBER = re.compile(r"[-+]?\d[\d,.]*(?:e-?\d+)?")
+COUNTS = re.compile(r"^(?:tokens|truncated) +([\d,]+)$", re.MULTILINE)
+LENGTHS = ((0, 256), (256, 512))
 WORDS = {"Copyleft Limited": "near", "Permissive": "far", "Proprietary Free": "bad"}
 
 
@@ -34,7 +45,10 @@ def _small_material(tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     tokenizer = copy.deepcopy(tiny_tokenizer)
     tokenizer.model_max_length = 512
-    folder = save_bert(tmp_path / "package", tokenizer, max_position_embeddings=512)
+    like_minilm = {"num_hidden_layers": 6, "attention_probs_dropout_prob": 0.1, "max_position_embeddings": 512}
+    folder = save_bert(tmp_path / "package", tokenizer, **like_minilm)
+    weights = load_file(folder / "model.safetensors") | {"embeddings.position_ids": torch.arange(512)[None]}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     pooling = {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True}
     make_sentence_transformer(folder, pooling=pooling, normalise=True)
     texts = bundled.LicenceTexts(
@@ -45,18 +59,62 @@ def _small_material(tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(bundled, "licence_texts", lambda: texts)
 
 
+def form(printed: str) -> list[str]:
+    """Lines with # for numbers, and for runs of them; frames of tables are as long as what they hold."""
+    lines = (NUMBER.sub("#", re.sub("[━─]+", "━", line)) for line in printed.splitlines())
+    return [re.sub(r"#( #)+", "#", " ".join(line.split())) for line in lines]
+
+
+def blocks() -> list[tuple[str, str]]:
+    return BLOCK.findall(TUTORIAL.read_text())
+
+
 @pytest.mark.usefixtures("_small_material")
-def test_the_tutorial_runs_from_beginning_to_end() -> None:
+def test_the_tutorial_runs_from_beginning_to_end_and_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     shared: dict[str, Any] = {"__name__": "__main__"}
-    commands = []
-    for language, code in BLOCK.findall(TUTORIAL.read_text()):
+    commands, compared = [], 0
+    for language, code in blocks():
         if language == "python":
             exec(compile(code, str(TUTORIAL), "exec"), shared)
-            continue
-        for line in code.replace("\\\n", " ").splitlines():
-            if line.startswith("longform "):
-                commands.append(line)
-                assert main(shlex.split(line)[1:]) == 0, line
+        elif language == "text":
+            assert form(code) == form(capsys.readouterr().out)
+            compared += 1
+        elif language == "json":
+            found = json.loads(Path("labels.jsonl").read_text().splitlines()[0])
+            assert [list(found), list(found["scores"])] == [list(json.loads(code)), list(json.loads(code)["scores"])]
+        else:
+            for line in code.replace("\\\n", " ").splitlines():
+                if line.startswith("longform "):
+                    commands.append(line)
+                    assert main(shlex.split(line)[1:]) == 0, line
     names = {line.split()[1] for line in commands}
     assert {"convert", "distill", "finetune", "predict", "evaluate"} <= names
     assert all(Path(name).exists() for name in ("minilm-4096", "healed", "classifier", "labels.jsonl"))
+    assert compared >= 8
+
+
+def test_what_it_counts_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files, texts of some lengths, tokens that are read and texts that are cut."""
+    monkeypatch.chdir(tmp_path)
+    said = [code for language, code in blocks() if language == "text"]
+    exec(compile(blocks()[1][1], str(TUTORIAL), "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out == said[0]
+    tokenizer: Any = AutoTokenizer.from_pretrained("original")
+    texts = [json.loads(line)["text"] for line in Path("test.jsonl").read_text().splitlines()]
+    lengths = [len(tokenizer(text, verbose=False)["input_ids"]) for text in texts]
+    for low, high in LENGTHS:
+        counted = f"{sum(low < length <= high for length in lengths)} texts of {low} to {high} tokens: "
+        assert sum(counted in block for block in said) == 2, counted  # before and after healing
+    (most,) = (int(found) for found in re.findall(r"longform finetune [^`]*--max-length (\d+)", "".join(trainings())))
+    read, cut = sum(min(length, most) for length in lengths), sum(length > most for length in lengths)
+    (predicted,) = (block for block in said if "tokens per second" in block)
+    assert COUNTS.findall(predicted) == [f"{read:,}", str(cut)]
+    assert re.search(rf"│ first {most:,} tokens \(it takes 4,096\) │.*│ +{read:,} │ +{cut} │", "".join(said))
+    longer = f"{cut} of the {len(texts)} texts are longer than the classifier reads, {most:,} tokens"
+    assert longer in TUTORIAL.read_text()
+
+
+def trainings() -> list[str]:
+    return [code for language, code in blocks() if language == "sh" and code.startswith("longform finetune ")]

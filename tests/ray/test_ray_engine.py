@@ -81,7 +81,7 @@ def test_a_corrupt_file_among_others_and_actors_without_room(texts: Path, tmp_pa
 
 def test_without_ray(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingDependencyError, match=r'"ray", which is not installed: pip install "longform\[ray\]"'):
+    with pytest.raises(MissingDependencyError, match=r'"ray", which is not installed: pip install -e "\.\[ray\]"'):
         run(texts, tmp_path / "out", settings_for("auto"))
 
 

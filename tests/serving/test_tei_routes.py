@@ -132,6 +132,8 @@ def test_tokenize(client: TestClient, engine: Engine) -> None:
 def test_info_and_health(client: TestClient, classifier: tuple[TestClient, Classifier], sentence_folder: Path) -> None:
     for route in ("/", "/health", "/ping"):
         assert client.get(route).status_code == 200
+    browser = client.get("/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}, follow_redirects=False)
+    assert (browser.status_code, browser.headers["location"]) == (307, "ui")
     info = client.get("/info").json()
     assert (info["model_id"], info["max_input_length"], info["model_dtype"]) == ("tiny", 64, "float32")
     assert str(sentence_folder.parent) not in client.get("/info").text

@@ -234,7 +234,7 @@ def test_a_missing_package_is_named_before_anything_is_trained(
     texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingDependencyError, match=r'pip install "longform\[train\]"'):
+    with pytest.raises(MissingDependencyError, match=r'pip install -e "\.\[train\]" in the clone'):
         _run(texts)
 
 

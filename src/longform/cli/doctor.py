@@ -1,4 +1,4 @@
-"""``longform doctor``: what this machine has for Longform, which kernels serve on it, which packages are missing."""
+"""``longform doctor``: what this machine has for Longform, which packages are missing, which kernels serve on it."""
 
 import re
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -16,8 +16,10 @@ SIZES: dict[str, Any] = {
 
 def parser() -> Any:
     """Options of the command."""
-    made = command_parser("doctor", "Versions, hardware, compiled kernels, extras, and the kernels that serve a model.")
-    made.add_argument("model", nargs="?", type=str | None, default=None, help="folder of a Longform; none: a small one")
+    made = command_parser("doctor", "Versions, hardware, compiled kernels and extras; the kernels that serve a model.")
+    made.add_argument("model", nargs="?", type=str | None, default=None, help="a Longform's folder: its kernels too")
+    made.add_argument("--kernels", type=bool, nargs="?", const=True, default=False,
+                      help="which kernel serves each operation of a small model, and why not another")  # fmt: skip
     made.add_argument("--length", type=int, default=2048, help="tokens of the text that kernels are chosen for")
     made.add_argument("--dtype", **one_of(DTYPES), default="auto", help="auto: bfloat16 where it is fast")
     return made
@@ -25,23 +27,32 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Print it all; nothing is written."""
+    from longform.errors import installing
     from longform.functional.native.library import native_library
     from longform.runs.facts import environment
 
-    facts = environment()
-    library = native_library()
-    facts["kernels"] += f" ({'not compiled: slower paths serve' if library is None else library._name})"
-    for name, value in facts.items():
-        print(f"{name:<18} {value}")
-    print("\nextras")
-    for extra, missing in missing_packages().items():
-        how = f'lacks {", ".join(missing)}: pip install "longform[{extra}]"'
-        print(f"    {extra:<10} {how if missing else 'ready'}")
-    for title, explanation in explanations(settings.model, settings.length, settings.dtype):
-        print(f"\n{title}\n{explanation}")
-    print()
+    facts, library = environment(), native_library()
+    extras = missing_packages()
+    lacking = {extra: missing for extra, missing in extras.items() if missing}
+    lines = {
+        "longform": f"{facts['longform']}, code {facts['code']}",
+        "software": ", ".join(f"{name} {facts[name]}" for name in ("torch", "transformers", "python")),
+        "machine": f"{facts['machine']}, {facts['system']}",
+        "device": f"{facts['device']}, matrix products in {facts['matrix products']}",
+        "kernels": f"{facts['kernels']} ({'not compiled: slower paths serve' if library is None else library._name})",
+        "extras": ", ".join(extra for extra in extras if extra not in lacking),
+    }
+    if lacking:
+        named = "; ".join(f"{extra} lacks {', '.join(missing)}" for extra, missing in lacking.items())
+        lines["not ready"] = f"{named}: {installing(*lacking)}"
+    for name, value in lines.items():
+        print(f"{name:<12} {value}")
+    if settings.kernels or settings.model:
+        for title, explanation in explanations(settings.model, settings.length, settings.dtype):
+            print(f"\n{title}\n{explanation}")
+        print()
     print_next(command("embed", settings.model, "texts.jsonl", "--output", "vectors.jsonl") if settings.model else
-               f"{command('demo')}, or {command('convert', '--help')}")  # fmt: skip
+               f"{command('demo')}, or {command('doctor', '--kernels')}")  # fmt: skip
 
 
 def missing_packages() -> dict[str, list[str]]:

@@ -105,7 +105,7 @@ def _retrieval() -> Any:
                       help="document: by one vector; best-chunk: as good as its best chunk")  # fmt: skip
     made.add_argument("--chunk-tokens", type=int, default=256, help="of a chunk")
     made.add_argument("--bm25", type=bool, nargs="?", const=True, default=False, help="beside them BM25, a search by "
-                      'words, and each fused with it by reciprocal ranks (pip install "longform[bm25]")')  # fmt: skip
+                      'words, and each fused with it by reciprocal ranks (extra bm25)')  # fmt: skip
     return made
 
 

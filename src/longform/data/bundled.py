@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from longform.data.text import Document, clean_text
-from longform.errors import DataError, MissingDependencyError, require
+from longform.errors import DataError, missing, require
 
 FEWEST_TEXTS = 70  # of a category that is learned
 FRACTIONS = {"train": 0.7, "validation": 0.1, "test": 0.2}
@@ -155,7 +155,5 @@ def _package_folder(module: str, package: str) -> Path:
     spec = find_spec(module)
     locations = list(spec.submodule_search_locations or ()) if spec else []
     if not locations:
-        raise MissingDependencyError(
-            f'this needs the package "{package}", which is not installed: pip install "longform[demo]"'
-        )
+        raise missing(package, extra="demo")
     return Path(locations[0])

@@ -11,10 +11,10 @@ from longform.runs.page import Block, Heading, markdown
 
 LOADING = """from transformers import {auto}
 
-model = {auto}.from_pretrained("this folder", trust_remote_code=True)  # pip install longform"""
+model = {auto}.from_pretrained("this folder", trust_remote_code=True)  # needs longform installed, from its clone"""
 SENTENCES = """from sentence_transformers import {loader}
 
-model = {loader}("this folder", trust_remote_code=True)  # pip install longform
+model = {loader}("this folder", trust_remote_code=True)  # needs longform installed, from its clone
 {call}"""
 CALLS = {  # of sentence-transformers' classes
     "SentenceTransformer": 'vectors = model.encode(["a long document", "another"])',

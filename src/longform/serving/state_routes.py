@@ -5,7 +5,8 @@ from typing import Any
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field, RootModel
-from starlette.responses import PlainTextResponse, Response
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from longform import __version__
 from longform.data.text import clean_text
@@ -62,11 +63,15 @@ def state_routes(service: Service) -> APIRouter:
 
     @router.get("/health", responses=up, response_class=Response)
     @router.get("/ping", responses=up, response_class=Response)
-    @router.get("/", responses=up, response_class=Response)
     async def health() -> Response:
         """Whether the model is there."""
         assert service.engine
         return Response()
+
+    @router.get("/", responses=up, response_class=Response)
+    async def root(request: Request) -> Response:
+        """Whether the model is there; a browser is sent to the page."""
+        return RedirectResponse("ui") if "text/html" in request.headers.get("accept", "") else await health()
 
     @router.get("/info", responses={200: {"model": Info}, **refusals("tei", 503)})
     async def info() -> Response:

@@ -14,7 +14,7 @@ from longform.training.counted_losses import counted_losses
 
 USE = """from transformers import pipeline
 
-fill = pipeline("fill-mask", "this folder", trust_remote_code=True)  # pip install longform"""
+fill = pipeline("fill-mask", "this folder", trust_remote_code=True)  # needs longform installed, from its clone"""
 
 
 def title_of(identity: Mapping[str, Any], parameters: int) -> str:

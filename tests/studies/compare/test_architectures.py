@@ -124,7 +124,7 @@ def test_a_missing_package_and_an_unknown_name_say_what_to_do(monkeypatch):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr("longform.errors.importlib.import_module", missing)
-    with pytest.raises(MissingDependencyError, match=r'"performer_pytorch".*pip install "longform\[compare\]"'):
+    with pytest.raises(MissingDependencyError, match=r'"performer_pytorch".*pip install -e "\.\[compare\]"'):
         build("performer", SIZES, seed=0)
     with pytest.raises(ConfigurationError, match='no architecture "mamba"; there are: full, longform'):
         build("mamba", SIZES, seed=0)

@@ -61,8 +61,10 @@ def test_it_writes_a_report_and_a_model_and_is_then_only_summed_up(
     folder, said = tmp_path / "demo", []
     results = run_demo(folder, scale="tiny", say=said.append)
     rows = results["speeches"]["rows"]
-    assert [row["name"] for row in rows[:4]] == [
-        "longform", "original, cut", "original, chunks averaged", "BM25"
+    assert [(row["name"], row["reads"]) for row in rows[:5]] == [
+        ("longform", "first 64 tokens (it takes 640)"), ("original, cut", "first 32 tokens"),
+        ("original, chunks averaged", "chunks of 32 tokens"),
+        ("original, short chunks averaged", "chunks of 24 tokens (it takes 32)"), ("BM25", "all words"),
     ]  # fmt: skip
     assert all(len(row["per_query"]) == 6 for row in rows + results["passages"]["rows"])
     gain = sum(rows[0]["per_query"]) / 6 - sum(rows[1]["per_query"]) / 6
@@ -74,7 +76,7 @@ def test_it_writes_a_report_and_a_model_and_is_then_only_summed_up(
     assert page.count("data:image/png;base64,") == 2
     assert re.search(r'(src|href|url)\s*[=(](?!"data:image/png;base64,)', page) is None
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
-    assert [row["record"] for row in records] == ["run"] + ["speeches"] * 7 + ["passages"] * 3
+    assert [row["record"] for row in records] == ["run"] + ["speeches"] * 9 + ["passages"] * 3
     assert longform.Encoder.from_pretrained(folder / "model").encode(["good"]).shape == (1, 24)
     monkeypatch.setattr(finding, "compared", None)
     assert run_demo(folder, scale="tiny", say=said.append) == results

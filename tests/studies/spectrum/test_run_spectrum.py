@@ -167,7 +167,7 @@ def test_a_refused_command_leaves_no_settings_behind(models, corpus, tmp_path, c
 def test_without_matplotlib_nothing_is_measured(models, corpus, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(arguments(models[:1], corpus, tmp_path / "out")) == 2
-    assert 'pip install "longform[train]"' in capsys.readouterr().err
+    assert 'pip install -e ".[train]"' in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -15,7 +15,7 @@ from longform.data.bundled import speeches
 from longform.data.storage import atomic_folder, copy_anew
 from longform.data.text import Document
 from longform.errors import ConfigurationError
-from longform.evaluation.comparison import RunSettings, contenders
+from longform.evaluation.comparison import Contender, RunSettings, contenders
 from longform.evaluation.retrieval_comparison import compare_retrieval
 from longform.runs.facts import environment
 from longform.runs.files import write_lines
@@ -69,7 +69,7 @@ def run_finding(pipeline: Pipeline, scale: str, seed: int, say: Callable[[str], 
         say(f"\n[{number}/{HEADINGS}] Finding the speech of each passage by {what}")
         rows = pipeline.step(name, lambda score=score: {"rows": compared(
             asked, longform, original, score=score, chunk_tokens=chosen.chunk_tokens)})["rows"]  # fmt: skip
-        say(shown_scores(rows))
+        say(f"{'':14}{shown_scores(rows)}")
     with atomic_folder(folder / "model") as unfinished:
         copy_anew(Path(longform), unfinished)
     made_on = environment()
@@ -100,6 +100,8 @@ def passages(texts: list[Document], scale: FindingScale, *, seed: int) -> Asked:
 def compared(asked: Asked, longform: str, original: str, *, score: str, chunk_tokens: int) -> list[dict[str, Any]]:
     """A record of each contender (``compare_retrieval``), the Longform's first."""
     models = contenders(longform=longform, original=original)
+    if score == "document":  # shorter chunks may say more, and a rival is to be as good as it can be
+        models.append(Contender("original, short chunks averaged", original, "chunk-average", chunk_tokens))
     settings = RunSettings(dtype="auto", progress=True)
     return compare_retrieval(
         models, (asked.queries, asked.relevant), asked.documents, settings, depth=DEPTH, score=score,
@@ -108,7 +110,7 @@ def compared(asked: Asked, longform: str, original: str, *, score: str, chunk_to
 
 
 def summary(results: dict[str, dict[str, Any]], folder: Path) -> str:
-    """About ten lines for the terminal; the first one says what was gained."""
+    """A summary for the terminal; the first line says what was gained or lost."""
     minutes = sum(result["seconds"] for result in results.values()) / 60
     facts = results["prepare"]
     lines = [

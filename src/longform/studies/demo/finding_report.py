@@ -17,15 +17,25 @@ LONGFORM, OTHER = "#0b7a75", "#b8b2a7"
 
 
 def gain(rows: Rows) -> str:
-    """How much better or worse the Longform finds than the original does, cut and in chunks, and how sure that is."""
-    longform, *others = rows[:3]
-    beside = (f"than {named(row)} by {difference_of(longform['per_query'], row['per_query']).signed}" for row in others)
+    """How much better or worse the Longform finds than the original does, cut and in chunks, and how sure that is.
+
+    Of chunks of several lengths those that find most are taken.
+    """
+    longform, cut, *others = alone(rows)
+    chunks = max((row for row in others if row["strategy"] == "chunk-average"), key=lambda row: row[MEASURE])
+    beside = (f"than {named(row)} by {difference_of(longform['per_query'], row['per_query']).signed}"
+              for row in (cut, chunks))  # fmt: skip
     return f"{MEASURE} {longform[MEASURE]:.1f} by Longform; better {', '.join(beside)} points (95 % intervals)"
 
 
 def shown_scores(rows: Rows) -> str:
-    """The score of each contender."""
-    return "; ".join(f"{named(row)} {row[MEASURE]:.1f}" for row in rows)
+    """The score of each contender, a line each, which the summary's columns are beside."""
+    return f"\n{'':14}".join(f"{row[MEASURE]:4.1f}  {named(row)}" for row in rows)
+
+
+def alone(rows: Rows) -> Rows:
+    """Contenders that are not fused with BM25."""
+    return [row for row in rows if row["compared_with"] == rows[0]["name"]]
 
 
 def named(row: Mapping[str, Any]) -> str:
@@ -44,7 +54,7 @@ def write_report(
         f"{gain(speeches)}.",
         Cards([
             ("Longform", f"{speeches[0][MEASURE]:.1f}", f"{MEASURE}, one vector a speech, {speeches[0]['reads']}"),
-            *((row["name"], f"{row[MEASURE]:.1f}", row["reads"]) for row in speeches[1:4]),
+            *((row["name"], f"{row[MEASURE]:.1f}", row["reads"]) for row in alone(speeches)[1:]),
         ]),
         f"{facts['queries']} passages were taken out of {facts['documents']} speeches ({facts['words']:,} words), none "
         "from the beginning of one. Each is to find the speech that it comes from among all of them: the words "

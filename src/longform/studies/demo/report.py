@@ -70,9 +70,9 @@ def _comparison(results: Results) -> list[Block]:
     low, high = (100 * value for value in gain["interval"])
     return [
         Heading("Original and Longform"),
-        Table(["", "original", "Longform", "points"], rows),
-        f"{len(long['truth'])} test texts: the difference in accuracy is {100 * gain['accuracy']:+.1f} points, 95 % "
-        f"interval {low:+.1f} to {high:+.1f} (paired bootstrap). "
+        Table(["", "original", "Longform", "Longform is better by, points"], rows),
+        f"{len(long['truth'])} test texts: in accuracy Longform is better by {100 * gain['accuracy']:+.1f} points, "
+        f"95 % interval {low:+.1f} to {high:+.1f} (paired bootstrap). "
         f"{'It includes zero: one run of this size cannot tell the two apart. ' if low <= 0 <= high else ''}"
         "Both models have the same kind of head (a mean of all tokens, early ones weigh more; it starts as logistic "
         "regression on the model's own embeddings), texts, order, rates and number of steps.",

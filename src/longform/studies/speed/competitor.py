@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from longform.errors import installing
 from longform.studies.speed.floor import Floor, window_floor
 from longform.studies.speed.shapes import Cell, Shape
 
@@ -79,7 +80,7 @@ class Competitor:
         """Why it cannot run in this cell, as far as that is known without trying; "" where it can."""
         absent = [name for name in self.packages if find_spec(name) is None]
         if absent:
-            return f'not installed: {", ".join(absent)} (pip install "longform[peers]")'
+            return f"not installed: {', '.join(absent)} ({installing('peers')})"
         if self.longest is not None and cell.length > self.longest:
             return f"above {self.longest:,} tokens only Longform is measured"
         return self.refuses(cell.shape)
