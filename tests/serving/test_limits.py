@@ -169,7 +169,7 @@ def test_after_the_stop_what_was_accepted_is_answered(engine: Engine) -> None:
     run(end, engine)
 
 
-@pytest.mark.parametrize("given", [None, "Bearer other", "Bearer ", "key", "Bearer k\xe9y", "bearer key"])
+@pytest.mark.parametrize("given", [None, "Bearer other", "Bearer ", "key", "Bearer k\xe9y", "Basic key", "Bearerkey"])
 def test_a_key_that_is_missing_or_wrong(engine: Engine, given: str | None) -> None:
     async def work(client: Any, service: Any) -> None:
         headers = {} if given is None else {"Authorization": given.encode("latin-1")}

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -45,11 +44,6 @@ def create_app(settings: ServingSettings, load: Callable[[], Engine]) -> Gate:
         app.include_router(routes(service))
     app.include_router(page_routes())
     _add_handlers(app)
-    if settings.cors_origins:
-        app.add_middleware(
-            CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type"], expose_headers=["X-Truncated-Tokens"],
-        )  # fmt: skip
     return Gate(app, service, frozenset(app.openapi()["paths"]))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,10 +20,26 @@ def _whole(value: Any) -> Any:
 Whole = Annotated[int, BeforeValidator(_whole)]  # in JSON 2.0 is one too
 
 
-class Body(BaseModel):
-    """A JSON object; fields that a route does not know are ignored, no value is taken for one of another type."""
+def _with_null(schema: dict[str, Any]) -> None:
+    needed = schema.get("required", ())
+    for name, field in schema["properties"].items():
+        if name not in needed and {"type": "null"} not in field.get("anyOf", ()):
+            kept = {each: field.pop(each) for each in ("title", "description", "default") if each in field}
+            schema["properties"][name] = {**kept, "anyOf": [field, {"type": "null"}]}
 
-    model_config = ConfigDict(strict=True)
+
+class Body(BaseModel):
+    """A JSON object; fields that a route does not know are ignored, no value is taken for one of another type.
+
+    null for a field that has a default is the default: some clients write down all that they do not say.
+    """
+
+    model_config = ConfigDict(strict=True, json_schema_extra=_with_null)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, given: Any) -> Any:
+        return {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else given
 
 
 class _StrictRequest(Request):

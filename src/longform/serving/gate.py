@@ -4,12 +4,15 @@ It is the outermost ASGI application: every status is counted here.
 """
 
 import asyncio
+import contextlib
 import hmac
 import logging
+import re
 import time
 from typing import Any
 
 from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,28 +21,39 @@ from longform.serving.service import HELD, Held, Service
 from longform.serving.worker import where
 
 log = logging.getLogger("longform.serving")
+EXCHANGE = "longform.exchange"  # in a request's scope
 OPEN = ("/", "/health", "/ping", "/ui")  # without a key: whether it is up, and a page that holds nothing
 
 
 class Gate:
-    """``routes``: paths that are counted by their names; any other is "other"."""
+    """``routes``: paths that are counted by their names; any other is "other".
+
+    Pages of the origins that the settings name see every answer, refusals of the gate too.
+    """
 
     def __init__(self, app: ASGIApp, service: Service, routes: frozenset[str]) -> None:
         self.app, self.service, self.routes = app, service, routes
+        self._answered: ASGIApp = self._answer
+        if origins := [origin.rstrip("/") for origin in service.settings.cors_origins]:
+            self._answered = CORSMiddleware(
+                self._answer, allow_origins=origins, allow_methods=["GET", "HEAD", "POST"], allow_headers=["*"],
+                expose_headers=["*"], allow_private_network=True,
+            )  # fmt: skip
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; what is no HTTP request passes through."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        exchange = _Exchange(receive, send, self.service, Held())
-        scope[HELD] = exchange.held
-        started, metrics, path = time.monotonic(), self.service.metrics, scope["path"]
+        exchange = _Exchange(scope, receive, send, self.service, Held())
+        started, metrics = time.monotonic(), self.service.metrics
+        # HEAD is GET without the body. Routes see it so, and find what belongs to the request.
+        as_get = {"method": "GET"} if scope["method"] == "HEAD" else {}
         metrics.running.inc()
         try:
-            refusal = await self._answer(scope, exchange)
-            if refusal is not None and not exchange.status:
-                await refused(refusal, path)(scope, receive, exchange.send)
+            await self._answered(
+                {**scope, **as_get, HELD: exchange.held, EXCHANGE: exchange}, exchange.receive, exchange.send
+            )
         finally:
             self.service.bytes.give(exchange.held.bytes)
             self.service.tokens.give(exchange.held.tokens)
@@ -50,18 +64,23 @@ class Gate:
     def _route(self, scope: Scope) -> str:
         return scope["path"] if scope["path"] in self.routes else "other"
 
-    async def _answer(self, scope: Scope, exchange: "_Exchange") -> Refusal | None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = await self._refusal(scope, receive, send)
+        if refusal is not None and not scope[EXCHANGE].status:
+            await refused(refusal, scope["path"])(scope, receive, send)
+
+    async def _refusal(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
         """Let the routes answer, or say why they do not."""
         works, requests = scope["method"] == "POST", self.service.requests
         try:
-            self._check(scope, exchange)
+            self._check(scope, scope[EXCHANGE])
             if works:
                 requests.take(1)
         except Refusal as refusal:
             return refusal
         try:
             async with asyncio.timeout(self.service.settings.request_seconds):
-                await self.app(scope, exchange.receive, exchange.send)
+                await self.app(scope, receive, send)
         except Refusal as refusal:
             return refusal
         except ClientDisconnect:
@@ -80,8 +99,9 @@ class Gate:
         """Raise Refusal for a request that no route gets to see."""
         headers, settings = Headers(scope=scope), self.service.settings
         if settings.api_key is not None and scope["path"] not in OPEN and scope["method"] != "OPTIONS":
-            given = headers.get("authorization", "").encode("latin-1")
-            if not hmac.compare_digest(given, f"Bearer {settings.api_key}".encode()):
+            scheme, _, given = headers.get("authorization", "").partition(" ")
+            right = hmac.compare_digest(given.strip().encode("latin-1"), settings.api_key.encode())
+            if scheme.lower() != "bearer" or not right:
                 raise Refusal("unauthorized", "give the server's key: Authorization: Bearer KEY")
         if scope["method"] != "POST":
             return
@@ -90,7 +110,7 @@ class Gate:
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise Refusal("media_type", "compressed bodies are not taken: send it as it is")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
+        if kind != "application/json" and not re.fullmatch(r"application/\S+\+json", kind):
             raise Refusal("media_type", "the body is JSON: send Content-Type: application/json")
         length = headers.get("content-length", "")
         if length.isdecimal():
@@ -100,8 +120,8 @@ class Gate:
 class _Exchange:
     """One request and its answer: its body is counted, and both have to move on in time."""
 
-    def __init__(self, receive: Receive, send: Send, service: Service, held: Held) -> None:
-        self._receive, self._send = receive, send
+    def __init__(self, scope: Scope, receive: Receive, send: Send, service: Service, held: Held) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
         self._service, self.held = service, held
         self._expected = self._arrived = 0
         self._due: float | None = None  # when the body is to be there
@@ -138,8 +158,28 @@ class _Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        """A part of the answer; TimeoutError where the client does not take it."""
+        """A part of the answer; TimeoutError where the client does not take it.
+
+        What is left of the body is taken in before the end: a client that sends it first would find the connection
+        broken, and no answer.
+        """
         if message["type"] == "http.response.start":
             self.status = message["status"]
+        elif self._scope["method"] == "HEAD":
+            message = {**message, "body": b""}
+        ends = message["type"] == "http.response.body" and not message.get("more_body", False)
         async with asyncio.timeout(self._service.settings.receive_seconds):
-            await self._send(message)
+            await self._send({**message, "more_body": True} if ends else message)
+        if ends:
+            await self._take_in()
+            await self._send({"type": "http.response.body"})
+
+    async def _take_in(self) -> None:
+        """The rest of the body, as long as it may take; a client that asks before it sends has its answer instead."""
+        if not self._arrived and "expect" in Headers(scope=self._scope):
+            return
+        now = asyncio.get_running_loop().time()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._due or now + self._service.settings.receive_seconds):
+                while not self._whole:
+                    self._whole = not (await self._receive()).get("more_body", False)

@@ -75,5 +75,13 @@ class ServingSettings:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; it is more than 0")
         if not self.batch_wait_ms >= 0:
             raise ConfigurationError(f"batch_wait_ms is {self.batch_wait_ms}; it is 0 or more")
-        if self.api_key is not None and (not self.api_key or not self.api_key.isascii()):
-            raise ConfigurationError("api_key is empty, or has characters that no HTTP header takes; give ASCII")
+        if self.api_key is not None:
+            object.__setattr__(self, "api_key", _checked_key(self.api_key))
+
+
+def _checked_key(key: str) -> str:
+    """The key without white space around it: one that comes from a file ends with its line."""
+    key = key.strip()
+    if not (key and key.isascii() and key.isprintable()):
+        raise ConfigurationError("api_key is empty, or has characters that no HTTP header takes; give ASCII")
+    return key
