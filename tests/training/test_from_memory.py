@@ -119,7 +119,7 @@ def test_a_corpus_is_a_list_a_column_or_files(tmp_path: Path) -> None:
     for wrong, message in (
         (TABLE, "its columns are: body, kind"),
         (["a", 3], "text number 1: int is no text"),
-        (polars.DataFrame(ROWS).lazy(), r"texts is LazyFrame: collect\(\) it first"),
+        (polars.DataFrame(ROWS).lazy(), r"texts is LazyFrame: collect\(\) it, or give"),
     ):
         with pytest.raises(DataError, match=message):
             corpus_of(wrong)

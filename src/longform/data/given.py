@@ -146,13 +146,9 @@ def check_texts(given: Any) -> Any:
             f"texts is {type(given).__name__} with the keys: {keys}. Give what is under one of them, or a list of rows"
         )
     if isinstance(given, str | bytes) or not (isinstance(given, Iterable) or hasattr(given, "__arrow_c_stream__")):
-        way = (
-            "collect() it first"
-            if hasattr(given, "collect")
-            else "give a list of texts, an iterator, a column or a table"
+        way = "give a list of texts, an iterator, a column or a table"
+        raise DataError(
+            f"texts is {type(given).__name__}: {'collect() it, or ' if hasattr(given, 'collect') else ''}{way}"
         )
-        raise DataError(f"texts is {type(given).__name__}: {way}")
-    of_arrow = (
-        hasattr(given, "to_pylist") and column_names(given) is None
-    )  # a column, whose elements are scalars of arrow
-    return given.to_pylist() if of_arrow else given
+    column_of_arrow = hasattr(given, "to_pylist") and column_names(given) is None
+    return given.to_pylist() if column_of_arrow else given

@@ -1,6 +1,7 @@
 """Labels of texts in every usual form: names, numbers, lists of names, vectors of 0 and 1, and none."""
 
 from collections.abc import Iterable, Sequence, Set
+from itertools import compress
 from typing import Any
 
 from longform.data.values import is_missing, python_values
@@ -29,18 +30,21 @@ def plain_labels(given: Iterable[Any]) -> Labels:
     if isinstance(given, Labels):
         return given
     labels = [_plain(label) for label in given]
-    lists = [label for label in labels if isinstance(label, list)]
-    if lists and len(lists) == sum(label is not None for label in labels) and _are_vectors(lists):
-        names = [str(place) for place in range(len(lists[0]))]
-        return Labels((label and [names[at] for at, one in enumerate(label) if float(one)] for label in labels), names)
-    for label in lists:
-        twice = len(set(map(str, label))) < len(label) and all(str(each).lstrip("-").isdecimal() for each in label)
-        if twice or any(isinstance(each, float | list) or each is None for each in label):
-            raise DataError(
-                f"the label {label!r} is no list of names or numbers of classes, each once, and the labels are no "
-                "vectors of 0 and 1 of one length: give one of the two"
-            )
-    return Labels([*map(str, label)] if isinstance(label, list) else label for label in labels)
+    there = [label for label in labels if label is not None]
+    if there and all(isinstance(label, list) for label in there) and _are_vectors(there):
+        names = [str(place) for place in range(len(there[0]))]
+        return Labels((label and list(compress(names, map(float, label))) for label in labels), names)
+    return Labels([_names(label) if isinstance(label, list) else label for label in labels])
+
+
+def _names(label: list[Any]) -> list[str]:
+    numbers = all(str(each).lstrip("-").isdecimal() for each in label)
+    if (numbers and len({*label}) < len(label)) or any(isinstance(each, float | list | None) for each in label):
+        raise DataError(
+            f"the label {label!r} is no list of names or numbers of classes, each once, and the labels are no vectors "
+            "of 0 and 1 of one length: give one of the two"
+        )
+    return [*map(str, label)]
 
 
 def lists_of_names(given: Iterable[Any]) -> Labels:

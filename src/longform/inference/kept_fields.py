@@ -18,7 +18,6 @@ RESULTS = frozenset(
     ("id", "chunk", "start", "end", "embedding", "label", "labels", "score", "scores", "tokens", "truncated")
 )  # fields that records of ours have themselves
 TEXTS = (date, time, timedelta, Decimal, UUID, complex, np.datetime64, np.timedelta64)  # which their text holds whole
-NOT_FINITE = {"NaN": None, "Infinity": "Infinity", "-Infinity": "-Infinity"}  # as protobuf's JSON has them
 
 
 def kept_names(keep: Sequence[str]) -> dict[str, str]:
@@ -51,7 +50,7 @@ def kept_fields(document: Document, names: Mapping[str, str], *, text_field: str
     for name, field in names.items():
         try:
             text = clean_text(json.dumps(there[field], default=_plain, ensure_ascii=False))[0]
-            kept[name] = json.loads(text, parse_constant=NOT_FINITE.get)
+            kept[name] = json.loads(text, parse_constant=lambda name: None if name == "NaN" else name)
         except (TypeError, ValueError, RecursionError) as error:
             raise DataError(
                 f'document {document.id}: the field "{field}" ({type(there[field]).__name__}) cannot be kept, since '

@@ -58,12 +58,9 @@ class LabelScheme(NamedTuple):
         """Targets: a class number, a list of 0.0 and 1.0, or a number. Raises DataError for labels not in training."""
         if self.task == REGRESSION:
             return _numbers(labels, where)
-        if self.task == MULTI:
-            given = lists_of_names(labels)
-            if len(given.names or self.names) != len(self.names):
-                raise DataError(f"{where}: vectors of {len(given.names or ())}, those in training of {len(self.names)}")
-        else:
-            given = [[str(label)] for label in plain_labels(labels)]
+        given = _as_lists(plain_labels(labels), self.task)
+        if self.task == MULTI and len(given.names or self.names) != len(self.names):
+            raise DataError(f"{where}: vectors of {len(given.names or ())}, those in training of {len(self.names)}")
         place = {name: number for number, name in enumerate(self.names)}
         unseen = sorted({name for names in given for name in names} - place.keys())
         if unseen:
@@ -85,24 +82,34 @@ def examples_of(
     Raises DataError, with file and line, for a field that is not there, a text that is not text, a tuple of anything
     else, several files, and where no text has a label.
     """
-    source, names = source_of(given), None
+    source = source_of(given)
     if isinstance(given, tuple) and isinstance(source, InMemory):
-        columns = tuple(each for each in given if each is not None)
-        if not 2 <= len(columns) <= 3:
-            raise DataError(f"a tuple of {len(given)}: labelled texts are (texts, labels) or (texts, labels, pairs)")
-        text_field, label_field, pair_field = "text", "label", "pair" if columns[2:] else None
-        source, names = InMemory(as_rows(columns, "text", "label", "pair")), classes_of(columns[1]).get("")
+        return _of_columns(tuple(each for each in given if each is not None))
     if not isinstance(source, InMemory) and len(source) > 1:
         raise DataError(f"{len(source)} files of labelled texts were given ({source[0]}, ...): give one")
+    return _read(source if isinstance(source, InMemory) else source[0], text_field, label_field, pair_field)
+
+
+def _of_columns(columns: tuple[Any, ...]) -> Examples:
+    if not 2 <= len(columns) <= 3:
+        raise DataError(f"a tuple of {len(columns)}: labelled texts are (texts, labels) or (texts, labels, pairs)")
+    rows, names = as_rows(columns, "text", "label", "pair"), classes_of(columns[1]).get("")
+    return _read(InMemory(rows), "text", "label", "pair" if columns[2:] else None, names)
+
+
+def _read(
+    source: str | Path | InMemory, text_field: str, label_field: str, pair_field: str | None,
+    names: Sequence[str] | None = None,
+) -> Examples:  # fmt: skip
     texts, found, pairs = [], [], []
-    for record in read_records(source if isinstance(source, InMemory) else source[0]):
+    for record in read_records(source):
         texts.append(string_field(record, text_field))
         pairs.append(pair_field and string_field(record, pair_field))
         label = field(record, label_field)
         found.append(None if isinstance(label, str) and not label else label)
         names = record.classes.get(label_field, names)
     labels = plain_labels(found)
-    if not isinstance(source, InMemory) and named_kind(Path(source[0])) in (CSV, TSV):  # where everything is text
+    if not isinstance(source, InMemory) and named_kind(Path(source)) in (CSV, TSV):  # where everything is text
         labels = plain_labels(_decimals(labels) or labels)
     return _labelled(Examples(texts, Labels(labels, labels.names or names), pairs if pair_field else None))
 
@@ -150,9 +157,7 @@ def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
         if len(set(_numbers(labels, "the training part"))) < 2:
             raise DataError("all training texts have the same value: there is nothing to learn")
         return LabelScheme(task, ["score"])
-    if task == SINGLE and any(isinstance(label, list) for label in labels):
-        raise DataError('task="single-label", but some labels are lists: use task="multi-label"')
-    lists = lists_of_names(given) if task == MULTI else Labels([[str(label)] for label in labels], given.names)
+    lists = _as_lists(given, task)
     occurring = sorted({name for label in lists for name in label or ()}, key=_order)
     if not occurring:
         raise DataError("no training text has any label")
@@ -167,6 +172,15 @@ def _type(values: Sequence[Any], names: Sequence[str]) -> str:
     kinds = {type(value).__name__.removeprefix("u").rstrip("_0123456789") for value in values}
     known = len(kinds) == 1 and kinds <= {"int", "float", "bool"} and {str(value) for value in values} >= set(names)
     return kinds.pop() if known else "str"
+
+
+def _as_lists(labels: Labels, task: str) -> Labels:
+    """The names of each text. Raises DataError for lists where each has one."""
+    if task == MULTI:
+        return lists_of_names(labels)
+    if any(isinstance(label, list) for label in labels):
+        raise DataError('task="single-label", but some labels are lists: use task="multi-label"')
+    return Labels(([str(label)] for label in labels if label is not None), labels.names)
 
 
 def _order(name: str) -> tuple[bool, float, str]:
