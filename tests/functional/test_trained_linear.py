@@ -4,10 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_tables import machine, taken
+from kernel_tables import machine
 from torch.nn.functional import gelu, linear
 
-from longform.functional.linear import linear as fused_linear
 from longform.functional.linear.amx_training import (
     AmxFeedForward,
     AmxLinear,
@@ -15,8 +14,6 @@ from longform.functional.linear.amx_training import (
     product,
     weight_gradient,
 )
-from longform.functional.linear.call import FeedForwardCall, LinearCall
-from longform.layers.feed_forward import FeedForward
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
@@ -107,18 +104,6 @@ def test_a_linear_layer_equals_autograd_in_float64(shape, with_bias):
     check(linear, out, leaves)
 
 
-@pytest.mark.parametrize("shape", [(1, 32), (2, 33, 64)])
-def test_each_row_adds_the_bias_as_often_as_it_is_told(shape):
-    """And texts may share their numbers of times."""
-    weight, bias = layer(shape[-1], 160)
-    times = normal(generator(9), shape[-2], dtype=WIDE).requires_grad_()
-    x = states(*shape)
-    with torch.autocast("cpu", dtype=HALF):
-        out = fused_linear(x, weight, bias, bias_times=times.expand(shape[:-1]))
-    assert type(out.grad_fn).__name__ == "AmxLinearBackward"
-    check(lambda x, w, b, t: linear(x, w) + t[:, None] * b, out, [x, weight, bias, times])
-
-
 @pytest.mark.parametrize(("shape", "inside"), [((1, 32), 64), ((2, 33, 64), 288), ((3, 96), 1024)])
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_a_feed_forward_part_equals_autograd_in_float64(shape, inside, with_bias):
@@ -174,50 +159,3 @@ def test_rows_may_stand_apart():
     for x in (wide[:, 64:], wide[::2, :64], wide[:, :64].t().contiguous().t(), wide[:1, :64].expand(5, -1)):
         leaves = [x.requires_grad_(), weight, bias]
         check(linear, AmxLinear.apply(*leaves, None), leaves)
-
-
-@pytest.mark.parametrize("residual", [True, False])
-@pytest.mark.parametrize("dtype", [HALF, WIDE])
-def test_a_feed_forward_part_under_autocast(residual, dtype):
-    """Against the same part in float32."""
-    torch.manual_seed(0)
-    part = FeedForward(64, 96, torch.nn.GELU())
-    hidden = normal(generator(7), 2, 33, 64, dtype=WIDE).to(dtype)
-
-    def gradients(enabled):
-        part.zero_grad()
-        leaf = hidden.detach().clone().requires_grad_()
-        with torch.autocast("cpu", dtype=HALF, enabled=enabled):
-            given = leaf if enabled else leaf.float()
-            out = part(given, given if residual else None)
-        (out.float() * normal(generator(8), *out.shape, dtype=WIDE)).sum().backward()
-        return out, leaf.grad, *(x.grad.clone() for x in part.parameters())
-
-    found, right = gradients(True), gradients(False)
-    for ours, expected in zip(found, right, strict=True):
-        assert (ours.float() - expected.float()).norm() <= 2e-2 * expected.float().norm()
-
-
-def test_where_it_is_taken():
-    (weight, bias), (second, shift), x = layer(64, 96), layer(96, 64), states(3, 64)
-
-    def trained(x, weight, bias):
-        return taken("linear", LinearCall(x, weight, bias)) == "amx_training"
-
-    with torch.autocast("cpu", dtype=HALF):
-        assert trained(x, weight, bias)
-        part = FeedForwardCall(x.float(), weight, None, second, shift)
-        assert taken("feed_forward", part) == "amx_training"
-        assert type(fused_linear(x, weight, bias).grad_fn).__name__ == "AmxLinearBackward"
-        assert not trained(x, second, shift)
-        assert not trained(x, weight, shift)
-        assert not trained(x[:, :31], weight[:, :31], bias)
-        assert not trained(x, weight.to(HALF), bias)
-        assert not trained(x[:0], weight, bias)
-        assert not trained(x, weight.t().contiguous().t(), bias)
-        assert not trained(x.detach(), weight.detach(), bias.detach())
-        with torch.no_grad():
-            assert not trained(x, weight, bias)
-        with machine():
-            assert not trained(x, weight, bias)
-    assert not trained(x, weight, bias)

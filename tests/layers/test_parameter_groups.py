@@ -58,7 +58,7 @@ def test_frozen_projections_are_left_out():
 
 
 def test_a_projection_that_begins_at_random_learns_at_the_networks_rate():
-    layer = longform.LinformerAttention(8, 2, projection_init="normal", **LAYER)
+    layer = longform.LinformerAttention(8, 2, projection=longform.Projection(init="normal"), **LAYER)
     assert {rate for rate, _ in _groups_of(layer).values()} == {0.1}
 
 

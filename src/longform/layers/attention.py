@@ -91,7 +91,8 @@ class LinformerAttention(SelfAttention):
         self.convolution = ShortConvolution(hidden_size, short_convolution) if short_convolution else None
         windowed = attention_window is not None and not self.covers_all
         self.memory_bias = nn.Parameter(torch.zeros(num_heads)) if windowed else None
-        self.to(device=device, dtype=dtype)
+        if device is not None or dtype is not None:
+            self.to(device=device, dtype=dtype)
 
     def forward(
         self,
