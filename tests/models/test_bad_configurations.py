@@ -1,5 +1,7 @@
 """Every mistake in a configuration: an error with names, values and the way out."""
 
+import re
+
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassFieldValidationError
@@ -37,6 +39,17 @@ WRONG = [
     ({"classifier_pooling": "max"}, r"classifier_pooling='max' is not known; choose one of 'cls', 'mean'"),
     ({"classifier_activation": "sine"}, r"classifier_activation='sine' is not known; choose one of 'tanh'"),
     ({"max_position_embeddings": 0}, r"max_position_embeddings=0 must be at least 1"),
+    ({"rope_parameters": {"full_attention": None}}, r"rope_parameters of full_attention is None: give it rope_type"),
+    *(
+        ({"rope_parameters": {"rope_theta": 1e4, "factor": 2.0, "rope_type": kind} | given},
+         rf"{re.escape(said)} of full_attention, in rope_parameters, must be a number above 0 for rope_type='{kind}'")
+        for kind, given, said in (
+            ("default", {"partial_rotary_factor": "0.5"}, "partial_rotary_factor='0.5'"),
+            ("linear", {"factor": None}, "factor=None"), ("linear", {"factor": "2"}, "factor='2'"),
+            ("linear", {"factor": 0}, "factor=0"), ("yarn", {"factor": None}, "factor=None"),
+            ("yarn", {"beta_fast": True}, "beta_fast=True"), ("llama3", {}, "low_freq_factor=None"),
+        )
+    ),
     ({"vocab_size": 0}, r"vocab_size=0 must be at least 1"),
     ({"num_hidden_layers": -1}, r"num_hidden_layers=-1 must be at least 0"),
     ({"position_offset": -2}, r"position_offset=-2 must be at least 0"),

@@ -11,9 +11,15 @@ import longform
 from longform import LinformerConfig, LinformerModel
 from longform.errors import ConfigurationError
 from longform.layers.local_attention import LocalAttention
+from longform.layers.rotary import RotaryPositions
 from longform.models.modeling_linformer import make_attention
+from longform.models.rotary import rotary_positions
 from tolerances import assert_close
 
+ROPES = {
+    "default": {}, "linear": {"factor": 2.0}, "yarn": {"factor": 2.0},
+    "llama3": {"factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32},
+}  # fmt: skip
 SIZES = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 LONG = {"max_position_embeddings": 4_608, "projected_length": 36, "projection": "mean", "attention_window": 128}
 
@@ -89,3 +95,22 @@ def test_what_cannot_be_is_said(options: dict[str, object], message: str) -> Non
     with pytest.raises(ConfigurationError, match=message):
         LinformerConfig(**SIZES | options)
     assert LinformerConfig(**SIZES | {"num_attention_heads": 5, "head_dim": 7}).head_size == 7
+
+
+@pytest.mark.parametrize("kind", ROPES)
+@pytest.mark.parametrize("share", [None, 1.0, 0.5])
+def test_rotary_positions_of_every_kind_turn_a_part_of_the_default_head(kind: str, share: float | None) -> None:
+    def rotary(head_dim: int | None, factor: float | None) -> RotaryPositions:
+        given = {"rope_type": kind, "rope_theta": 50.0, "partial_rotary_factor": factor, **ROPES[kind]}
+        config = LinformerConfig(**SIZES, head_dim=head_dim, rope_parameters=given)
+        assert config.head_dim == head_dim
+        return rotary_positions(config, "full_attention")
+
+    found, right = rotary(None, share), rotary(24, share or 1.0)
+    assert (found.frequencies, found.scaling) == (right.frequencies, right.scaling)
+    assert len(found.frequencies) == 24 * (share or 1.0) / 2
+
+
+def test_null_for_older_names_of_rotary_positions_is_none() -> None:
+    config = LinformerConfig(**SIZES, rope_scaling=None, rope_theta=None)  # as many a config.json has them
+    assert config.rope_parameters is None

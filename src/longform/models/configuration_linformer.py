@@ -30,6 +30,10 @@ LEAST = {
     "head_dim": 1, "embedding_size": 1, "max_position_embeddings": 1, "position_offset": 0, "type_vocab_size": 0,
 }  # fmt: skip
 INSTEAD = {"embedding_size": "hidden_size", "head_dim": "hidden_size / num_attention_heads"}  # of None
+ROPE_NUMBERS = {  # that a kind of rotary positions needs
+    "linear": ["factor"], "yarn": ["factor"],
+    "llama3": ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"],
+}  # fmt: skip
 PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 
 
@@ -213,8 +217,11 @@ class LinformerConfig(PreTrainedConfig):
         if "sliding_attention" in kinds:
             check_reach_of_local(self.sliding_window)
         check_key_value_heads(self.num_attention_heads, self.num_key_value_heads)
+        rope: dict[str, Any] | None = self.rope_parameters
+        for kind in dict.fromkeys(kinds if rope is not None else ()):
+            _check_rope_numbers(kind, (rope or {}).get(kind, rope))
         check_rotary(
-            self.rope_parameters, kinds, head_dim=self.head_size,
+            rope, kinds, head_dim=self.head_size,
             distances=self.relative_attention_num_buckets is not None,
         )  # fmt: skip
 
@@ -227,8 +234,9 @@ class LinformerConfig(PreTrainedConfig):
 
         Some of its versions (5.17) put a "rope_theta" beside the parameters of each layer type, and then refuse it.
         """
-        given = self.rope_parameters
-        if given is None and not {"rope_theta", "rope_scaling"} & kwargs.keys():
+        given, older = self.rope_parameters, {"rope_theta", "rope_scaling"}
+        kwargs = {name: value for name, value in kwargs.items() if value is not None or name not in older}
+        if given is None and not older & kwargs.keys():
             return kwargs
         added = given is not None and set(LAYER_TYPES) & given.keys() and "rope_theta" not in given
         rest = super().convert_rope_params_to_dict(**kwargs)
@@ -252,3 +260,24 @@ class LinformerConfig(PreTrainedConfig):
     def word_embedding_size(self) -> int:
         """Features of a word vector: ``embedding_size``, or ``hidden_size``."""
         return self.embedding_size or self.hidden_size
+
+
+def _check_rope_numbers(kind: str, parameters: dict[str, Any] | None) -> None:
+    """Check what layers of ``kind`` have, before Hugging Face computes with it; without None, which is its default."""
+    if parameters is None:
+        raise ConfigurationError(
+            f"rope_parameters of {kind} is None: give it rope_type and rope_theta, or leave rope_parameters out"
+        )
+    rope_type = str(parameters.get("rope_type"))
+    needed = ROPE_NUMBERS.get(rope_type, [])
+    for name in ("partial_rotary_factor", "attention_factor", "beta_fast", "beta_slow"):
+        if parameters.get(name) is None:
+            parameters.pop(name, None)
+        else:
+            needed = [*needed, name]
+    for name in needed:
+        value = parameters.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ConfigurationError(
+                f"{name}={value!r} of {kind}, in rope_parameters, must be a number above 0 for rope_type={rope_type!r}"
+            )

@@ -1,5 +1,6 @@
 """Rotary positions as a configuration describes them, in Hugging Face's ``rope_parameters``."""
 
+import copy
 from typing import Any
 
 import torch
@@ -17,8 +18,9 @@ def rotary_positions(config: PreTrainedConfig, layer_type: str) -> RotaryPositio
     nested = layer_type in config.rope_parameters
     parameters: dict[str, Any] = config.rope_parameters[layer_type] if nested else config.rope_parameters
     if parameters["rope_type"] != "default":
-        make = ROPE_INIT_FUNCTIONS[parameters["rope_type"]]
-        frequencies, scaling = make(config, torch.device("cpu"), layer_type=layer_type if nested else None)
+        make, shown = ROPE_INIT_FUNCTIONS[parameters["rope_type"]], copy.copy(config)
+        shown.head_dim = config.head_size  # some of them compute with None
+        frequencies, scaling = make(shown, torch.device("cpu"), layer_type=layer_type if nested else None)
         return RotaryPositions(tuple(frequencies.tolist()), scaling=scaling)
     features = int(config.head_size * parameters.get("partial_rotary_factor", 1.0))
     exponents = torch.arange(0, features, 2, dtype=torch.float32, device="cpu") / features
