@@ -24,7 +24,6 @@ from longform.conversion.pooling_modules import with_sublinear_tf
 from longform.conversion.report import ConversionReport, NewTensor, TensorRecord
 from longform.conversion.saving import OWN_FILE, conversion_folder
 from longform.conversion.sentence_transformers_folder import SentenceFolder, loader_of
-from longform.conversion.shipped import local_source
 from longform.conversion.source import Source, open_source
 from longform.conversion.tasks import MODELS, check_task
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
@@ -152,7 +151,7 @@ def convert(
             raise ConfigurationError("an adapter is for all heads of the encoder: leave heads out, or the adapter")
         return _adapted(source, adapter, dict(locals()))
     _check_options(max_length, positions, task)
-    opened = open_source(local_source(source) if isinstance(source, str) else source, tokenizer=tokenizer)
+    opened = open_source(source, tokenizer=tokenizer)
     attention = {
         "projection": projection, "projection_sharing": sharing, "projection_init": projection_init,
         "projected_length": projected_length, "attention_window": attention_window, "memory_budget": memory_budget,

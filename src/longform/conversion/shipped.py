@@ -7,9 +7,11 @@ An adapter that comes with Longform is added to its encoder once, in a folder of
 import os
 import tempfile
 import warnings
-from importlib import import_module
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
+from longform.conversion import convert as conversion
 from longform.conversion.adapter import SHIPPED, shipped
 from longform.data.bundled import bundled_encoder_folder
 from longform.data.storage import locked
@@ -17,6 +19,12 @@ from longform.errors import ConfigurationError, MissingDependencyError
 from longform.runs.digest import content_key, file_key
 
 BUNDLED, HUB_NAME = "bundled", "sentence-transformers/all-MiniLM-L6-v2"
+
+
+@wraps(conversion.convert)
+def convert(source: Any, **options: Any) -> conversion.ConversionResult:
+    """Convert a source, which may have a name of ours."""
+    return conversion.convert(local_source(source) if isinstance(source, str) else source, **options)
 
 
 def local_source(source: str | Path) -> str:
@@ -40,10 +48,9 @@ def shipped_folder(name: str) -> Path:
     folder = cache() / f"{name}-{content_key([(path.name, file_key(path)) for path in files])}"
     if folder.is_dir():
         return folder
-    convert = import_module("longform.conversion.convert").convert  # by its name: it asks this module for its sources
     with locked(folder.with_name(f".{name}.lock"), wait=True):
         if not folder.is_dir():
-            convert(_encoder(), adapter=name).save_pretrained(folder)
+            conversion.convert(_encoder(), adapter=name).save_pretrained(folder)
     return folder
 
 
