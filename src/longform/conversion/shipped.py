@@ -7,7 +7,6 @@ An adapter that comes with Longform is added to its encoder once, in a folder of
 import os
 import tempfile
 import warnings
-from importlib import import_module
 from pathlib import Path
 
 from longform.conversion.adapter import SHIPPED, shipped
@@ -40,7 +39,8 @@ def shipped_folder(name: str) -> Path:
     folder = cache() / f"{name}-{content_key([(path.name, file_key(path)) for path in files])}"
     if folder.is_dir():
         return folder
-    convert = import_module("longform.conversion.convert").convert  # by its name: it asks this module for its sources
+    from longform import convert  # late: it asks this module for its sources
+
     with locked(folder.with_name(f".{name}.lock"), wait=True):
         if not folder.is_dir():
             convert(_encoder(), adapter=name).save_pretrained(folder)
