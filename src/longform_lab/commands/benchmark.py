@@ -106,8 +106,8 @@ def run(settings: Any) -> None:
 
 
 def _measure_documents(settings: Any, output: Path) -> None:
-    from longform.conversion.shipped import local_source
     from longform.data.text import read_documents
+    from longform.inference.weights import local_source
     from longform.runs.facts import hardware
     from longform_lab.speed.documents import RECORDS, bundled_documents, measure_documents, rows_of
     from longform_lab.speed.grid import open_grid, set_aside

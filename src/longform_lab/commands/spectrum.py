@@ -43,7 +43,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Measure, and say how much the largest singular values hold."""
-    from longform.conversion.shipped import local_source
+    from longform.inference.weights import local_source
     from longform_lab.spectrum.run import corpora_of, run_spectrum
     from longform_lab.spectrum.settings import SpectrumSettings, SpectrumView, texts_at
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longform.conversion.shipped import local_source
 from longform.data.bundled import speeches
 from longform.data.storage import atomic_folder, copy_anew
 from longform.data.text import Document
 from longform.errors import ConfigurationError
 from longform.evaluation.comparison import Contender, RunSettings, contenders
 from longform.evaluation.retrieval_comparison import compare_retrieval
+from longform.inference.weights import local_source
 from longform.runs.facts import environment
 from longform.runs.files import write_lines
 from longform.training.made_pairs import made_pair

@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 
 import longform
 from longform.conversion.adapter import ACCOUNT, SHIPPED, TOKEN_WEIGHTS, WEIGHTS
-from longform.conversion.shipped import HUB_NAME, local_source
+from longform.conversion.shipped import HUB_NAME
+from longform.inference.weights import local_source
 from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
 
 NAME = "minilm-16k"

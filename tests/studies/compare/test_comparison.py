@@ -277,7 +277,7 @@ def test_what_cannot_end_well_is_refused_before_the_first_training(task, sizes, 
         with pytest.raises(MissingDependencyError, match='package "sklearn"'):
             compare(task, sizes, LEARNING, tmp_path, architectures=("full", "tfidf"))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingDependencyError, match=r'package "matplotlib".*longform\[train\]'):
+    with pytest.raises(MissingDependencyError, match=r'package "matplotlib".*\[train\]'):
         compare(task, sizes, LEARNING, tmp_path, architectures=("full",))
     assert not list(tmp_path.iterdir())
 
