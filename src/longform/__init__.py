@@ -12,8 +12,7 @@ from longform.auto_tables import enter_late
 
 if TYPE_CHECKING:
     from longform import kernels
-    from longform.conversion.convert import ConversionResult
-    from longform.conversion.shipped import convert
+    from longform.conversion.convert import ConversionResult, convert
     from longform.evaluation.run import EvaluationResult, evaluate
     from longform.inference.classifiers import Classifier
     from longform.inference.encoders import Encoder
@@ -98,7 +97,7 @@ _MODULES = {
     "LinformerModel": "models.modeling_linformer",
     "Projection": "layers.geometry",
     "align": "training.alignment",
-    "convert": "conversion.shipped",
+    "convert": "conversion.convert",
     "distill": "training.distillation",
     "embed": "inference.run",
     "evaluate": "evaluation.run",
