@@ -68,7 +68,10 @@ def are_affine(*layers: nn.Module) -> bool:
     """
     for layer in layers:
         kind, own = type(layer), layer.__dict__
-        if kind not in (nn.Linear, TrainedLinear, PackedLinear) and type_before_parametrizations(layer) is not nn.Linear:
+        if (
+            kind not in (nn.Linear, TrainedLinear, PackedLinear)
+            and type_before_parametrizations(layer) is not nn.Linear
+        ):
             return False
         if (
             own["_forward_hooks"]
