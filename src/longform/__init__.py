@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from longform.inference.run import embed, predict
     from longform.inference.settings import InferenceSettings
     from longform.layers.attention import LinformerAttention
+    from longform.layers.encoder import LinformerEncoder
     from longform.layers.parameter_groups import parameter_groups
     from longform.models.configuration_linformer import LinformerConfig
     from longform.models.inference import pack_weights
@@ -54,6 +55,7 @@ __all__ = [
     "InferenceSettings",
     "LinformerAttention",
     "LinformerConfig",
+    "LinformerEncoder",
     "LinformerForMaskedLM",
     "LinformerForMultipleChoice",
     "LinformerForQuestionAnswering",
@@ -89,6 +91,7 @@ _MODULES = {
     "InferenceSettings": "inference.settings",
     "LinformerAttention": "layers.attention",
     "LinformerConfig": "models.configuration_linformer",
+    "LinformerEncoder": "layers.encoder",
     "LinformerForMaskedLM": "models.task_heads",
     "LinformerForMultipleChoice": "models.task_heads",
     "LinformerForQuestionAnswering": "models.task_heads",

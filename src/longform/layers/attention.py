@@ -119,13 +119,13 @@ class LinformerAttention(SelfAttention):
         self.head_groups = [
             [head for head, slots in enumerate(lengths) if slots == distinct] for distinct in dict.fromkeys(lengths)
         ]
-        self.groups = nn.ModuleList()
-        if options.sharing != "layerwise" and not self.covers_all:
-            for heads in self.head_groups:
-                self.groups.append(make_projection(
-                    options, heads=len(heads), slots=lengths[heads[0]], hidden_size=self.context_size,
-                    head_dim=self.head_dim, max_length=sizes.tokens, fixed_runs=sizes.fixed,
-                ))  # fmt: skip
+        self._make_projection = partial(
+            make_projection, options, hidden_size=self.context_size, head_dim=self.head_dim, max_length=sizes.tokens,
+            fixed_runs=sizes.fixed,
+        )  # fmt: skip
+        self._slots = lengths
+        owns = options.sharing != "layerwise" and not self.covers_all
+        self.groups = nn.ModuleList(self.new_projection(heads) for heads in (self.head_groups if owns else ()))
         if short_convolution:
             axes = 1 if tile is None else len(tile)
             self.convolution = ShortConvolution(self.context_size, short_convolution, causal=causal, axes=axes)
@@ -168,6 +168,10 @@ class LinformerAttention(SelfAttention):
             inside, weights = self.context(flat, mask, shared, output_attentions=output_attentions)
         out = self.output(inside).view(shape)
         return (out, weights) if output_attentions else out
+
+    def new_projection(self, heads: list[int]) -> SequenceProjection:
+        """A projection, not this layer's own, for ``heads`` of one k."""
+        return self._make_projection(heads=len(heads), slots=self._slots[heads[0]])
 
     def across(
         self, hidden_states: Tensor, context: Tensor, mask: Tensor | None, value: Tensor | None = None, *,

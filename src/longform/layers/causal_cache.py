@@ -25,7 +25,8 @@ ROOM = 64  # slots that are added at a time where texts have no longest length
 class LayerCache:
     """One layer's part. ``length`` long (B,): tokens read; ``key``, ``value`` (B, 2 w, h, d), token t in place
     t mod 2 w, and ``holds`` bool (B, 2 w); ``hidden`` (B, c, D) of the present run; ``taps`` (B, r - 1, D), the last
-    inputs of a short convolution; ``slot_key``, ``slot_value`` (B, s + S, h, d), and the tokens in them, ``count`` (B, s + S).
+    inputs of a short convolution; ``slot_key``, ``slot_value`` (B, s + S, h, d), and the tokens in them, ``count``
+    (B, s + S).
     """
 
     length: Tensor

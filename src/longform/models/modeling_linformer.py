@@ -18,21 +18,19 @@ from transformers.utils.generic import can_return_tuple
 from longform.data.storage import share
 from longform.errors import InputError
 from longform.functional.masks import TextFirst, blank_padding, checked_mask, moved, reading_mask, text_first
-from longform.functional.one_pass import one_pass
 from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
 from longform.layers.block import Block
 from longform.layers.embeddings import Embeddings, PositionEmbedding
+from longform.layers.encoder import Stack
 from longform.layers.feed_forward import FeedForward
 from longform.layers.local_attention import LocalAttention
 from longform.layers.norm import make_norm
 from longform.layers.pooling import Pooling
 from longform.layers.relative_bias import RelativeAttentionBias
-from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import (
     Learned,
     SequenceProjection,
-    make_projection,
 )
 from longform.layers.short_convolution import ShortConvolution
 from longform.layers.streaming import can_run_in_parts
@@ -86,79 +84,25 @@ class LinformerLayer(GradientCheckpointingLayer, Block):
         self.layer_type = kind
 
 
-class LinformerEncoder(nn.Module):
-    """The layers, and what they share: relative or rotary positions, and the projection where it is shared layerwise.
-
-    Layers of one type have the same rotary positions.
-    """
+class ModelEncoder(Stack):
+    """The layers of a configuration; layers of one type have the same rotary positions."""
 
     def __init__(self, config: LinformerConfig) -> None:
-        super().__init__()
-        head_slots = config.head_slots()
-        self.layers = nn.ModuleList(LinformerLayer(config, index) for index in range(config.num_hidden_layers))
-        reach = 2 * (config.attention_window or 0)
-        self.shared_projection = None
-        if config.projection_sharing == "layerwise" and reach < config.max_position_embeddings and head_slots:
-            self.shared_projection = make_projection(
-                config.projection_options(), hidden_size=config.hidden_size, heads=config.num_attention_heads,
-                head_dim=config.head_size, max_length=config.max_position_embeddings, slots=head_slots[0][0],
-            )  # fmt: skip
-        buckets, self.relative_attention_bias = config.relative_attention_num_buckets, None
+        buckets, relative = config.relative_attention_num_buckets, None
         if buckets is not None:
-            self.relative_attention_bias = RelativeAttentionBias(
+            relative = RelativeAttentionBias(
                 buckets, config.num_attention_heads, max_distance=config.relative_attention_max_distance
             )
         turned = () if config.rope_parameters is None else dict.fromkeys(config.kinds_of_layers())
-        self.rotary = nn.ModuleDict({kind: rotary_positions(config, kind) for kind in turned})
-        self.final_norm = norm_of(config) if config.normalization == "pre" else None
+        super().__init__(
+            (LinformerLayer(config, index) for index in range(config.num_hidden_layers)),
+            relative_attention_bias=relative, rotary={kind: rotary_positions(config, kind) for kind in turned},
+            final_norm=norm_of(config) if config.normalization == "pre" else None,
+        )  # fmt: skip
 
-    def forward(
-        self,
-        hidden: Tensor,
-        mask: Tensor | None,
-        *,
-        output_hidden_states: bool,
-        output_attentions: bool,
-        readers: Tensor | None = None,
-        positions: Tensor | None = None,
-        overwrite: bool = False,
-    ) -> BaseModelOutput:
-        """hidden (B, n, D) with padding blanked, checked bool mask (B, n) or None.
-
-        ``readers``: see LinformerAttention; ``positions`` (n), (1, n) or (B, n), where they do not count from 0;
-        ``overwrite``: nobody needs ``hidden`` afterwards.
-        """
-        shared, states, attentions = self._shared(hidden, readers, positions), [], []
-        in_parts = not output_attentions and readers is None and can_run_in_parts(self, hidden)
-        with one_pass():
-            for layer in self.layers:
-                if output_hidden_states:  # otherwise one layer's states at a time are alive
-                    states.append(hidden)
-                given = shared[getattr(layer, "layer_type", "full_attention")]
-                if in_parts and isinstance(layer, Block):
-                    hidden = layer.in_parts(hidden, mask, given, in_place=overwrite and not output_hidden_states)
-                else:
-                    hidden, weights = layer(hidden, mask, given, output_attentions)
-                    attentions.append(weights)
-                overwrite = True
-        if self.final_norm is not None:
-            hidden = self.final_norm(hidden)
-        return BaseModelOutput(
-            last_hidden_state=hidden,
-            hidden_states=(*states, hidden) if output_hidden_states else None,
-            attentions=tuple(attentions) if output_attentions else None,
-        )
-
-    def _shared(self, hidden: Tensor, readers: Tensor | None, positions: Tensor | None) -> dict[str, Shared]:
-        """What the layers of each type are given for hidden (B, n, D)."""
-        if positions is None and self.rotary:
-            positions = torch.arange(hidden.shape[1], device=hidden.device)
-        distances = None if self.relative_attention_bias is None else self.relative_attention_bias()
-        turned = {kind: rotary(positions) for kind, rotary in self.rotary.items()}
-        return {
-            "full_attention": Shared(self.shared_projection, turned.get("full_attention"), distances, readers),
-            "sliding_attention": Shared(None, turned.get("sliding_attention"), distances, readers),
-        }
+    def forward(self, hidden: Tensor, mask: Tensor | None, **options: Any) -> BaseModelOutput:
+        """See Stack.run."""
+        return BaseModelOutput(**self.run(hidden, mask, **options)._asdict())
 
 
 class Pooler(nn.Module):
@@ -221,9 +165,9 @@ class LinformerPreTrainedModel(PreTrainedModel):
         if isinstance(module, Learned):
             init.copy_(module(), module.initial())
         elif isinstance(module, PositionEmbedding) and self.config.position_init == "sinusoidal":
-            table = sinusoidal_positions(
-                *module.weight.shape, first=-self.config.position_offset, deviation=self.config.initializer_range
-            )
+            rows, features = module.weight.shape
+            places = torch.arange(rows) - self.config.position_offset
+            table = sinusoidal_positions(places, features, deviation=self.config.initializer_range)
             init.copy_(module.weight, table)
         elif isinstance(module, ShortConvolution):
             init.zeros_(module.weight)
@@ -264,7 +208,7 @@ class LinformerModel(LinformerPreTrainedModel):
         )  # fmt: skip
         narrow = config.word_embedding_size != config.hidden_size
         self.embeddings_project = nn.Linear(config.word_embedding_size, config.hidden_size) if narrow else None
-        self.encoder = LinformerEncoder(config)
+        self.encoder = ModelEncoder(config)
         pools, kind = add_pooling_layer and config.use_pooler, config.classifier_pooling
         self.pooler = Pooler(config.hidden_size) if pools and kind == "cls" else None
         self.pool = Pooling(kind) if pools and kind != "cls" else None  # has no weights
