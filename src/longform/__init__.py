@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from longform.inference.settings import InferenceSettings
     from longform.layers.attention import LinformerAttention
     from longform.layers.encoder import LinformerEncoder
+    from longform.layers.multihead import LinformerEncoderLayer, LinformerMultiheadAttention
     from longform.layers.parameter_groups import parameter_groups
     from longform.models.configuration_linformer import LinformerConfig
     from longform.models.inference import pack_weights
     from longform.models.modeling_linformer import LinformerModel
     from longform.models.task_heads import (
+        LinformerForCausalLM,
         LinformerForMaskedLM,
         LinformerForMultipleChoice,
         LinformerForQuestionAnswering,
@@ -56,12 +58,15 @@ __all__ = [
     "LinformerAttention",
     "LinformerConfig",
     "LinformerEncoder",
+    "LinformerEncoderLayer",
+    "LinformerForCausalLM",
     "LinformerForMaskedLM",
     "LinformerForMultipleChoice",
     "LinformerForQuestionAnswering",
     "LinformerForSequenceClassification",
     "LinformerForTokenClassification",
     "LinformerModel",
+    "LinformerMultiheadAttention",
     "Projection",
     "align",
     "convert",
@@ -92,12 +97,15 @@ _MODULES = {
     "LinformerAttention": "layers.attention",
     "LinformerConfig": "models.configuration_linformer",
     "LinformerEncoder": "layers.encoder",
+    "LinformerEncoderLayer": "layers.multihead",
+    "LinformerForCausalLM": "models.task_heads",
     "LinformerForMaskedLM": "models.task_heads",
     "LinformerForMultipleChoice": "models.task_heads",
     "LinformerForQuestionAnswering": "models.task_heads",
     "LinformerForSequenceClassification": "models.task_heads",
     "LinformerForTokenClassification": "models.task_heads",
     "LinformerModel": "models.modeling_linformer",
+    "LinformerMultiheadAttention": "layers.multihead",
     "Projection": "layers.geometry",
     "align": "training.alignment",
     "convert": "conversion.convert",

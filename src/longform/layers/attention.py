@@ -189,8 +189,9 @@ class LinformerAttention(SelfAttention):
             )
         self.check_shape(hidden_states, "hidden_states")
         source, mask = self.checked(context, mask, name="context")
-        if len(context) != len(hidden_states):
-            raise InputError(f"context has a batch of {len(context)}, hidden_states one of {len(hidden_states)}")
+        if len(context) != len(hidden_states) or (value is not None and value.shape[:2] != context.shape[:2]):
+            other = "hidden_states" if value is None else "hidden_states and value"
+            raise InputError(f"context (or key) {tuple(context.shape)} and {other} are of other batches or tokens")
         query = self.queries(hidden_states.to(source.dtype)).transpose(1, 2)
         memories = self.slot_memories(source, mask, NOTHING_SHARED, value)
         out, weights = self.attended(query, memories, output_attentions=output_attentions)

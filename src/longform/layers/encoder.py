@@ -155,12 +155,13 @@ class LinformerEncoder(Stack):
     ``hidden_size`` D, ``num_layers`` L, ``num_heads`` h; ``intermediate_size``: of feed-forward parts, None for 4 D;
     ``activation``: "gelu", "relu", "silu" or a function, ``gated`` (GeGLU, SwiGLU); ``pre_norm``: norms before
     attention and feed-forward, or after the sums; ``final_norm``: None for one where norms come before; ``norm``:
-    "layer_norm" or "rms_norm". ``dropout``: of both branches; ``attention_dropout``: of attention weights, None for ``dropout``.
+    "layer_norm" or "rms_norm". ``dropout``: of both branches; ``attention_dropout``: of attention weights, None for
+    ``dropout``.
     ``positions``: None, "learned" (needs ``max_length``), "sine" or "rotary"; a grid counts along its rows.
     ``gradient_checkpointing``: layers are computed again for their gradients.
     ``max_length`` N, or None for any length; without ``projected_length`` or ``tokens_per_slot`` a slot has 4 tokens.
     The default ``projection``, weighted means of runs after a convolution over 5 tokens, learns where a learned E
-    ("linear") stays at chance: docs/guides/your-own-network.md. ``causal`` without ``attention_window``: one of 64 tokens.
+    ("linear") stays at chance: docs/guides/your-own-network.md. ``causal`` without ``attention_window``: 64 tokens.
     ``attention``: all else that LinformerAttention takes (attention_window, causal, tile, num_prefix_tokens, head_dim,
     num_key_value_heads, bias, ...). ``Projection(..., sharing="layerwise")`` is one E for all layers.
 

@@ -21,6 +21,7 @@ from longform.functional.masks import TextFirst, blank_padding, checked_mask, mo
 from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
 from longform.layers.block import Block
+from longform.layers.causal_cache import CausalCache
 from longform.layers.embeddings import Embeddings, PositionEmbedding
 from longform.layers.encoder import Stack
 from longform.layers.feed_forward import FeedForward
@@ -55,7 +56,7 @@ def make_attention(
     return LinformerAttention(
         config.hidden_size, config.num_attention_heads, projected_length=head_slots,
         projection=config.projection_options(), attention_window=config.attention_window,
-        short_convolution=config.short_convolution, **shared,
+        short_convolution=config.short_convolution, causal=config.causal, **shared,
     )  # fmt: skip
 
 
@@ -233,6 +234,7 @@ class LinformerModel(LinformerPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         query_expansion_positions: Tensor | None = None,
+        past_key_values: CausalCache | None = None,
         **kwargs: object,
     ) -> BaseModelOutputWithPooling:
         """Encode input_ids long (B, n) or inputs_embeds (B, n, D) under attention_mask (B, n) of 1 and 0.
@@ -242,9 +244,13 @@ class LinformerModel(LinformerPreTrainedModel):
         ``output_attentions`` computes the weights explicitly: (B, h, n, k) a layer, see LinformerAttention.
         ``query_expansion_positions`` bool (B, n), from sentence-transformers' MultiVectorEncoder: tokens that
         attention_mask hides and that have states all the same; they read the text, and no token reads them.
+        ``past_key_values``: of a causal model, an empty CausalCache, which is filled, or one with the texts' beginning.
         Raises InputError on both or neither input, on n above max_position_embeddings, and on a bad mask.
         """
         batch, length = self._checked_shape(input_ids, inputs_embeds)
+        read = None if past_key_values is None else past_key_values.length
+        if read is not None:
+            attention_mask, position_ids = None, read[:, None] + torch.arange(length, device=read.device)
         mask = checked_mask(attention_mask, batch=batch, length=length)
         readers = reading_mask(mask, query_expansion_positions)
         if inputs_embeds is not None:
@@ -266,7 +272,7 @@ class LinformerModel(LinformerPreTrainedModel):
         hidden = blank_padding(hidden, mask if readers is None else readers)
         out = self.encoder(
             hidden, mask, output_hidden_states=bool(keeps), output_attentions=bool(wants), readers=readers,
-            positions=position_ids, overwrite=own,
+            positions=position_ids, overwrite=own, cache=past_key_values,
         )  # fmt: skip
         pooler_output = self._pooled(out.last_hidden_state, mask)
         out = out if order is None else self._in_places(out, order)
