@@ -3,7 +3,7 @@
 Axes: B batch, n queries, m keys, D width, h heads, k slots.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -94,7 +94,7 @@ class LinformerMultiheadAttention(LinformerAttention):
             nn.init.zeros_(self.out_proj.bias)
 
     def _part(self, index: int) -> Weights:
-        weight, bias, size = self.in_proj_weight, self.in_proj_bias, self.hidden_size
+        weight, size, bias = self.in_proj_weight, self.hidden_size, cast("Tensor | None", self.in_proj_bias)
         rows = slice(index * size, (index + 1) * size)
         own = getattr(self, f"{'qkv'[index]}_proj_weight") if weight is None else weight[rows]
         return Weights(own, None if bias is None else bias[rows])
