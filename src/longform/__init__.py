@@ -13,6 +13,7 @@ from longform.auto_tables import enter_late
 if TYPE_CHECKING:
     from longform import kernels
     from longform.conversion.convert import ConversionResult, convert
+    from longform.conversion.packages import load_linformer
     from longform.evaluation.run import EvaluationResult, evaluate
     from longform.inference.classifiers import Classifier
     from longform.inference.encoders import Encoder
@@ -75,6 +76,7 @@ __all__ = [
     "evaluate",
     "finetune",
     "kernels",
+    "load_linformer",
     "pack_weights",
     "parameter_groups",
     "predict",
@@ -114,6 +116,7 @@ _MODULES = {
     "evaluate": "evaluation.run",
     "finetune": "training.finetuning",
     "kernels": "kernels",
+    "load_linformer": "conversion.packages",
     "pack_weights": "models.inference",
     "parameter_groups": "layers.parameter_groups",
     "predict": "inference.run",

@@ -69,6 +69,8 @@ def implied_map(
         return near_map(weights, window=layer.reach)
     if layer.covers_all:
         return weights
+    if layer.causal or layer.grid is not None:
+        raise InputError("a map of all tokens is of text that is read both ways, not of causal=True or tile=")
     batch, _, length, _ = weights.shape
     mask = checked_mask(mask, batch=batch, length=length)
     width = weights.shape[-1] - 3 * (layer.window or 0)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.masks import blank_padding, checked_mask, mask_of_text, moved, text_first
+from longform.functional.masks import blank_padding, checked_mask, mask_of_text
 from longform.functional.one_pass import one_pass
 from longform.functional.positions.rotary import plain_frequencies
 from longform.functional.positions.tables import sinusoidal_positions
@@ -239,8 +239,9 @@ class LinformerEncoder(Stack):
     ) -> Any:
         """Encode hidden_states (B, n, D), or a grid, (B, H, W, D) or (B, prefix + H W, D) with ``grid`` (H, W).
 
-        ``attention_mask`` (B, n): 1 text, 0 padding, on either side; or ``key_padding_mask``, True for padding; of a
-        grid in its shape. ``cache``: of a causal encoder (``new_cache``): what it has read before; n may be 1.
+        ``attention_mask`` (B, n): 1 for tokens, 0 for padding and what is missing, anywhere: places stay what they are;
+        or ``key_padding_mask``, True for padding; of a grid in its shape. ``cache``: what a causal encoder has read
+        before, see ``new_cache``; n may be 1.
         Returns a tensor of the input's shape, or an EncoderOutput of such where more is asked for. Raises InputError on
         other shapes.
         """
@@ -258,26 +259,18 @@ class LinformerEncoder(Stack):
         batch, length, _ = hidden_states.shape
         read = None if cache is None else cache.length
         mask = checked_mask(mask, batch=batch, length=length) if read is None else None
-        order = text_first(mask) if tiles is None else None
         hidden = blank_padding(hidden_states, mask)
-        if order is not None and mask is not None:
-            hidden, mask = moved(hidden, order.there), moved(mask, order.there)
         places = torch.arange(length, device=hidden.device) + (0 if read is None else read[:, None])
         out = self.run(
             self._with_positions(hidden, places), mask, positions=places, cache=cache,
             output_hidden_states=output_hidden_states, output_attentions=output_attentions, **more,
         )  # fmt: skip
 
-        def back(x: Tensor) -> Tensor:
-            return (x if order is None else moved(x, order.back)).view(shape)
-
+        last = out.last_hidden_state.view(shape)
         if not output_hidden_states and not output_attentions:
-            return back(out.last_hidden_state)
-        rows: Any = out.attentions if order is None or out.attentions is None else tuple(
-            moved(x.transpose(1, 2), order.back).transpose(1, 2) for x in out.attentions if x is not None
-        )  # fmt: skip
-        states = None if out.hidden_states is None else tuple(back(x) for x in out.hidden_states)
-        return EncoderOutput(back(out.last_hidden_state), states, rows)
+            return last
+        states = None if out.hidden_states is None else tuple(x.view(shape) for x in out.hidden_states)
+        return EncoderOutput(last, states, out.attentions)
 
     def new_cache(self) -> CausalCache:
         """An empty cache for ``forward``, of an encoder with causal=True."""

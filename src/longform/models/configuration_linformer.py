@@ -46,8 +46,8 @@ class LinformerConfig(PreTrainedConfig):
     ``max_position_embeddings``: n, the tokens that fit, whatever the position table's offset.
     ``position_offset``: rows of the position table before position 0 (2 for RoBERTa). Where it is ``pad_token_id`` + 1,
     padding tokens have the last of them, also inside a text, and are not counted, as in RoBERTa.
-    ``position_init``: how the learned positions begin: "normal", as words do, or "sinusoidal", sines and cosines of the
-    same size.
+    ``position_init``: how the learned positions begin: "normal", as words do, "sinusoidal", sines and cosines of the
+    same size, or "none" where there are none.
     ``type_vocab_size``: 0 for no token types. ``embedding_size``: of word vectors, where it is not ``hidden_size``.
     ``projected_length``: k, an int, a list per layer, or a list per layer of lists per head.
     ``projection``: "linear", "weighted_mean", "mean", "max", "convolution" or "random".

@@ -150,7 +150,14 @@ class LinformerPreTrainedModel(PreTrainedModel):
         return loaded
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
-        """Hugging Face's save_pretrained; the weights are as readable as the configuration beside them."""
+        """Hugging Face's save_pretrained; the weights are as readable as the configuration beside them.
+
+        A table of positions that was taken out (``embeddings.position_embeddings = None``) stays out.
+        """
+        base = self.base_model
+        taken = isinstance(base, LinformerModel) and base.embeddings.position_embeddings is None
+        if taken and self.config.rope_parameters is None:
+            self.config.position_init = "none"
         super().save_pretrained(save_directory, *args, **kwargs)
         for config in Path(save_directory).glob("*config.json"):
             for path in config.parent.glob("*.safetensors"):
@@ -205,7 +212,8 @@ class LinformerModel(LinformerPreTrainedModel):
             max_length=config.max_position_embeddings, position_offset=config.position_offset,
             type_vocab_size=config.type_vocab_size, pad_token_id=config.pad_token_id,
             norm=norm_of(config, config.word_embedding_size) if config.embed_norm else None,
-            dropout=config.hidden_dropout_prob, has_positions=config.rope_parameters is None,
+            dropout=config.hidden_dropout_prob,
+            has_positions=config.rope_parameters is None and config.position_init != "none",
         )  # fmt: skip
         narrow = config.word_embedding_size != config.hidden_size
         self.embeddings_project = nn.Linear(config.word_embedding_size, config.hidden_size) if narrow else None

@@ -10,7 +10,7 @@ from torch.nn.functional import interpolate
 from longform.choices import EXTENSIONS
 from longform.errors import ConfigurationError
 
-INITIALISATIONS = ("normal", "sinusoidal")
+INITIALISATIONS = ("normal", "sinusoidal", "none")
 
 
 def tiled_positions(*, known: int, length: int) -> Tensor:
