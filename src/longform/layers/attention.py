@@ -29,7 +29,7 @@ from longform.layers.memory import (
     weights_of_heads,
 )
 from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
-from longform.layers.sequence_projection import SequenceProjection, Weights, make_projection
+from longform.layers.sequence_projection import SequenceProjection, Weights, in_process_group, make_projection
 from longform.layers.short_convolution import ShortConvolution
 
 
@@ -259,7 +259,7 @@ class LinformerAttention(SelfAttention):
             return True
         if self.window is None or self.causal or output_attentions or torch.compiler.is_compiling():
             return False
-        return length <= 2 * self.window and not (self.training and _in_process_group())
+        return length <= 2 * self.window and not (self.training and in_process_group())
 
     def _groups(self, shared: SequenceProjection | None) -> list[tuple[list[int], SequenceProjection]]:
         """Heads that have one k, and their projection. Raises ConfigurationError where ``shared`` is missing or too
@@ -385,8 +385,3 @@ def _joined(parts: list[Any], groups: list[list[int]], output_attentions: bool) 
 
 def _of_heads(x: Tensor | None, heads: list[int]) -> Tensor | None:
     return None if x is None else of_heads(x, heads, 0)
-
-
-def _in_process_group() -> bool:
-    """Data-parallel training wants a gradient of every parameter, the memory's too, from every batch."""
-    return torch.distributed.is_available() and torch.distributed.is_initialized()

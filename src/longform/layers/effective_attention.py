@@ -89,7 +89,9 @@ def _value_rows(
     projection: SequenceProjection, mask: Tensor | None, weights: Tensor, hidden: Tensor, sinks: int
 ) -> Tensor:
     if isinstance(projection, DenseProjection):
-        return dense_value_rows(select_rows(projection.matrices()[-1], mask, length=weights.shape[2]), mask)
+        return dense_value_rows(
+            select_rows(projection.matrices()[-1], mask, length=weights.shape[2], rescale=projection.rescale), mask
+        )
     if isinstance(projection, MeanProjection | WeightedMeanProjection):
         return _rows_of_means(projection, mask, weights, hidden, sinks)
     raise InputError(

@@ -330,15 +330,21 @@ class WeightedMeanProjection(RunProjection):
         values = heads_of_pooled(other, value.weight, value.bias, batch=len(hidden))
         return Memory(keys, values, usable_slots(slots, rest), slots)
 
-    def weights_of(self, hidden: Tensor, slots: Slots, mask: Tensor | None) -> Tensor:
-        """Softmax of the scores over each run: hidden (B, n, D) -> (B, n, 2 h), weights of keys first."""
+    def weights_of(self, hidden: Tensor, slots: Slots, mask: Tensor | None) -> Tensor | None:
+        """Softmax of the scores over each run: hidden (B, n, D) -> (B, n, 2 h), weights of keys first.
+
+        None for runs of one token, which have the weight 1, unless the scores must have a gradient.
+        """
+        if slots.uniform == 1 and not in_process_group():
+            return None
         return run_weights(self.scores(hidden), slots, mask, limit=self.slots)
 
     def pool(
         self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int, weights: Tensor | None
     ) -> Tensor:
         """The weighted mean of each run."""
-        assert weights is not None
+        if weights is None:
+            return x
         return pool_heads(x, weights.split(self.heads, dim=2)[side], slots, limit=self.slots)
 
 
@@ -393,6 +399,11 @@ def _reset(projection: nn.Module) -> None:
     for part in projection.children():
         assert isinstance(part, Learned)
         part.reset_parameters()
+
+
+def in_process_group() -> bool:
+    """Data-parallel training wants a gradient of every parameter, the memory's too, from every batch."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def usable_slots(slots: Slots, mask: Tensor | None) -> Tensor | None:
