@@ -40,8 +40,8 @@ class Rows(NamedTuple):
     occupied: Tensor | None
 
 
-def select_rows(matrix: Tensor, mask: Tensor | None, *, length: int) -> Rows:
-    """Rows of E (g, k, N) for ``length`` tokens under ``mask`` bool (B, n) or None."""
+def select_rows(matrix: Tensor, mask: Tensor | None, *, length: int, rescale: bool = True) -> Rows:
+    """Rows of E (g, k, N) for ``length`` tokens under ``mask`` bool (B, n) or None; ``rescale`` False: as they are."""
     columns, compiling = matrix.shape[2], torch.compiler.is_compiling()
     if compiling:  # a slice puts the guard n != N into exported graphs
         part = matrix.index_select(2, torch.arange(length, device=matrix.device))
@@ -49,6 +49,9 @@ def select_rows(matrix: Tensor, mask: Tensor | None, *, length: int) -> Rows:
         part = matrix if length == columns else matrix[..., :length]
     if mask is None and length == columns and not compiling:
         return Rows(part, columns, None, part.sum(dim=-1)[None], None)
+    if not rescale:
+        weight = part.new_ones(1, length) if mask is None else mask.to(matrix.dtype)
+        return Rows(part, columns, None, torch.einsum("bn,gkn->bgk", weight, part), None)
     norm = vector_norm(matrix, dim=-1)
     if mask is None:
         valid_norm, total = vector_norm(part, dim=-1)[None], part.sum(dim=-1)[None]
