@@ -113,15 +113,15 @@ bench: $(STAMP)
 	$(MAKE) tables
 
 bench-memory: $(STAMP)
-	$(PYTHON) -m benchmarks.memory
+	$(PYTHON) -m longform_lab.experiments.memory
 	$(MAKE) tables
 
 tables: $(STAMP)
-	$(PYTHON) -m benchmarks.speed_pictures
-	$(PYTHON) -m benchmarks.compare_pictures
-	$(PYTHON) -m benchmarks.figure3_pictures
-	$(PYTHON) -m benchmarks.frontier_picture
-	$(PYTHON) -m benchmarks.tables
+	$(PYTHON) -m longform_lab.tables.speed_pictures
+	$(PYTHON) -m longform_lab.tables.compare_pictures
+	$(PYTHON) -m longform_lab.tables.figure3_pictures
+	$(PYTHON) -m longform_lab.tables.frontier_picture
+	$(PYTHON) -m longform_lab.tables.write
 
 # What pyproject.toml promises, the lower bounds themselves, and the newest that the registry has, without constraints.txt;
 # uv knows how to choose versions so. Each in an environment of its own.
@@ -145,11 +145,11 @@ paper: $(STAMP)
 	OMP_NUM_THREADS=1 $(VENV)/bin/longform reproduce all --text $(DATA)/wikipedia_long.parquet --data $(DATA) \
 	  --output runs/paper $(PAPER_OPTIONS)
 
-# The adapter minilm-16k, trained again: DATA is the folder with the texts that benchmarks/weights.py names.
+# The adapter minilm-16k, trained again: DATA is the folder with the texts that src/longform_lab/experiments/weights.py names.
 .PHONY: weights
 DATA ?= ../shared/data
 weights: $(STAMP)
-	OMP_NUM_THREADS=1 $(PYTHON) -m benchmarks.weights --data $(DATA) --output runs/weights
+	OMP_NUM_THREADS=1 $(PYTHON) -m longform_lab.experiments.weights --data $(DATA) --output runs/weights
 
 clean:
 	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist site src/*.egg-info

@@ -163,7 +163,7 @@ def main() -> None:
         parser.error(f"{options.before!r} is no checkout: it has no src/longform")
     from tqdm import tqdm
 
-    from benchmarks.records import RECORDS, ROOT, Record, append_record
+    from longform_lab.records import RECORDS, ROOT, Record, append_record
 
     before = Path(options.before).resolve()
     commit = subprocess.run(

@@ -29,10 +29,10 @@ from torch import Tensor
 
 import longform
 from benchmarks.captured_passes import FALLBACK, TrainingPass
-from benchmarks.records import Record, append_record
 from longform import LinformerConfig, LinformerForMaskedLM
 from longform.errors import require
 from longform.runs.facts import commit, hardware
+from longform_lab.records import Record, append_record
 
 DATA = Path(".gpu-data/wiki.npy")
 VOCABULARY, BEGINNING, MASK, FIRST_WORD = 8_192, 0, 1, 2

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from benchmarks.records import ROOT, Record, read_records
+from longform_lab.records import ROOT, Record, read_records
 
 RECORDS, LOG = "from_nothing.jsonl", "training.log"
 MARGIN = 1.1  # of what a training took, for the next

@@ -120,12 +120,18 @@ class Check:
 
 
 def environment(scratch: Path) -> dict[str, str]:
-    """Variables under which this checkout can be imported, and reports its version, where it is not installed."""
+    """Variables under which this checkout has its version and commands where it is not installed."""
     if not is_installed("longform"):
-        number = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-        described = scratch / f"longform-{number}.dist-info" / "METADATA"
-        described.parent.mkdir()
-        described.write_text(f"Metadata-Version: 2.1\nName: longform\nVersion: {number}\n")
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        described = scratch / f"longform-{project['version']}.dist-info"
+        described.mkdir()
+        (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: longform\nVersion: {project['version']}\n")
+        groups = {
+            name: [f"{key} = {value}" for key, value in group.items()]
+            for name, group in project["entry-points"].items()
+        }
+        said = "\n".join(line for name, lines in groups.items() for line in (f"[{name}]", *lines))
+        (described / "entry_points.txt").write_text(f"{said}\n")
     wheels = [str(path) for path in (ROOT / ".whl").glob("*.whl") if not is_installed(path.name.split("-")[0])]
     if wheels:
         options = ["--quiet", "--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--target", str(scratch)]

@@ -25,15 +25,15 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.captured_passes import captured
-from benchmarks.records import Record, append_record
 from longform.functional.conditions import native_bfloat16
 from longform.runs.facts import commit
-from longform.studies.speed import ours, peers
-from longform.studies.speed.floor import Floor, dense_floor, full_floor, mean_floor, window_floor
-from longform.studies.speed.full_attention import twin
-from longform.studies.speed.precision import prepare, random_states
-from longform.studies.speed.shapes import Cell, Shape
-from longform.studies.speed.worker import reason_of
+from longform_lab.records import Record, append_record
+from longform_lab.speed import ours, peers
+from longform_lab.speed.floor import Floor, dense_floor, full_floor, mean_floor, window_floor
+from longform_lab.speed.full_attention import twin
+from longform_lab.speed.precision import prepare, random_states
+from longform_lab.speed.shapes import Cell, Shape
+from longform_lab.speed.worker import reason_of
 
 REPEATS, WARM_UPS, LONG = 7, 3, 100.0  # passes; longer ones (milliseconds) are repeated less
 LARGEST_ERROR = 0.02  # of what a graph gives, relative

@@ -15,6 +15,8 @@
 import importlib
 from types import ModuleType
 
+NO_MEMORY = ("can't allocate memory", "out of memory", "could not create a primitive")  # the last is oneDNN's
+
 
 class LongformError(Exception):
     """Base of every error that Longform raises on purpose."""
@@ -62,3 +64,9 @@ def require(module_name: str, *, extra: str) -> ModuleType:
 def missing(package: str, *, extra: str) -> MissingDependencyError:
     """The error that says which extra installs a package."""
     return MissingDependencyError(f'this needs the package "{package}", which is not installed: {installing(extra)}')
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory has run out, of the machine or of a GPU."""
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(p in said for p in NO_MEMORY))

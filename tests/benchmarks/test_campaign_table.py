@@ -7,8 +7,8 @@ import pytest
 from campaign import counting
 from campaign.counting import Tally, passed, result
 
-from benchmarks.tables import render_table
-from longform.runs.records import append_record
+from longform_lab.records import append_record
+from longform_lab.tables.write import render_table
 
 
 def test_a_file_is_the_sum_of_the_newest_of_each_test(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 from typing import Any
 
-from benchmarks.records import Record
-from benchmarks.tables import render_table
+from longform_lab.records import Record
+from longform_lab.tables.write import render_table
 
 HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2"], "cores": 1, "threads": 1, "gpu": None}
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}

@@ -1,8 +1,9 @@
 import dataclasses
 
-from benchmarks import compare_pictures, tables
-from benchmarks.compare_tables import picture_name
-from benchmarks.records import Record
+from longform_lab.records import Record
+from longform_lab.tables import compare_pictures
+from longform_lab.tables import write as tables
+from longform_lab.tables.compare_tables import picture_name
 
 HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2"], "cores": 2, "threads": 1, "gpu": None}
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}

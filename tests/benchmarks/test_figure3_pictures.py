@@ -1,7 +1,7 @@
 from typing import Any
 
-from benchmarks import figure3_pictures
-from longform.runs.records import Record
+from longform_lab.records import Record
+from longform_lab.tables import figure3_pictures
 
 SIZES = {"hidden_size": 192, "vocabulary": 1024}  # of the small scale
 

@@ -11,7 +11,7 @@ import torch
 from benchmarks.captured_passes import TrainingPass
 from benchmarks.from_nothing import FIRST_WORD, MASK, VOCABULARY, batches, fields_of, make_model, rate_at, texts_of
 from benchmarks.from_nothing_queue import QUEUE, table
-from benchmarks.records import ROOT, Record, read_records
+from longform_lab.records import ROOT, Record, read_records
 
 TOKENS = (torch.arange(40_000) % (VOCABULARY - FIRST_WORD) + FIRST_WORD).int()
 

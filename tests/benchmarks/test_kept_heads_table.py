@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from benchmarks.kept_heads import heads_that_stay
-from benchmarks.spectrum_tables import kept
+from longform_lab.experiments.kept_heads import heads_that_stay
+from longform_lab.tables.spectrum_tables import kept
 
 
 def scored(heads: int, left_out: str, healed: int, sts: float) -> dict[str, Any]:

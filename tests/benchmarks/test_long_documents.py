@@ -10,14 +10,14 @@ import torch
 from tiny_models import SIZES, save_bert
 from transformers import AutoConfig
 
-from benchmarks import labelled_sets, long_documents
-from benchmarks.chunked_classifier import save_chunked
-from benchmarks.long_documents_tables import over_splits
-from benchmarks.records import read_records
 from longform import LinformerConfig, LinformerForSequenceClassification
 from longform.data.special_tokens import content_ids, special_tokens
 from longform.functional.pooling import pooled
 from longform.inference.classifiers import Classifier
+from longform_lab.experiments import labelled_sets, long_documents
+from longform_lab.experiments.chunked_classifier import save_chunked
+from longform_lab.records import read_records
+from longform_lab.tables.long_documents_tables import over_splits
 
 
 @pytest.fixture

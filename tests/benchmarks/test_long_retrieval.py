@@ -5,10 +5,10 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks import long_retrieval
-from benchmarks.frontier_picture import draw, points
-from benchmarks.long_retrieval_tables import beside_each_other
-from benchmarks.records import Record, read_records
+from longform_lab.experiments import long_retrieval
+from longform_lab.records import Record, read_records
+from longform_lab.tables.frontier_picture import draw, points
+from longform_lab.tables.long_retrieval_tables import beside_each_other
 
 MEETINGS = {"m1": "the near far good text " * 4, "m2": "bad long it is bad " * 4, "m3": "short"}
 

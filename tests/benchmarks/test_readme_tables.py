@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from benchmarks import tables
-from benchmarks.records import Record
+from longform_lab.records import Record
+from longform_lab.tables import write as tables
 
 HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2", "avx512_bf16"], "cores": 2, "threads": 2, "gpu": None}
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}

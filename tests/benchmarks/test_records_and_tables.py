@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import table_definitions, tables
-from benchmarks.memory import LargestTensor, failures
-from benchmarks.records import Record, append_record, read_records
-from benchmarks.table_kinds import Column, ComputedTable, TableDefinition
 from longform.errors import DataError
+from longform_lab.experiments.memory import LargestTensor, failures
+from longform_lab.records import Record, append_record, read_records
+from longform_lab.tables import table_definitions
+from longform_lab.tables import write as tables
+from longform_lab.tables.table_kinds import Column, ComputedTable, TableDefinition
 
 HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2", "avx512_bf16"], "cores": 2, "threads": 2, "gpu": None}
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}

@@ -1,6 +1,6 @@
 """The tables of docs/lab/reproduction.md, from records of their own."""
 
-from benchmarks.reproduction_tables import finetunings
+from longform_lab.tables.reproduction_tables import finetunings
 
 
 def row(task, length, accuracy):

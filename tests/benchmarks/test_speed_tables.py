@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import speed_pictures, speed_shapes, tables
-from benchmarks.records import Record
-from benchmarks.speed_tables import SPEED
+from longform_lab.records import Record
+from longform_lab.tables import speed_pictures, speed_shapes
+from longform_lab.tables import write as tables
+from longform_lab.tables.speed_tables import SPEED
 
 HARDWARE = {"cpu": "a CPU", "cpu_features": ["avx2"], "cores": 2, "threads": 2, "gpu": None}
 VERSIONS = {"torch": "2.13.0", "transformers": "5.23.0"}

@@ -11,7 +11,7 @@ import pytest
 from campaign.commands import make_inputs
 from campaign.counting import Tally, passed, result
 
-from longform.runs.records import append_record
+from longform_lab.records import append_record
 
 PROPERTY = "campaign"
 RECORDS = os.environ.get("CAMPAIGN_RECORDS", "")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from longform.runs.facts import commit
-from longform.runs.records import Record, read_records
+from longform_lab.records import Record, read_records
 
 Number = TypeVar("Number", int, float)
 SCALE = os.environ.get("CAMPAIGN_SCALE", "ci")

@@ -8,14 +8,16 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import torch
 
-from longform.cli.main import COMMANDS
+from longform.cli.main import all_commands, command_module
 
 torch.set_num_threads(1)  # threads do not live through a fork
 LATE = ("accelerate", "datasets", "matplotlib.pyplot", "pandas", "pyarrow.parquet", "rich.console", "sklearn.metrics")
 OURS = (
-    "evaluation.comparison", "inference.run", "studies.compare.run", "studies.demo.run", "studies.paper.figure1",
-    "studies.paper.figure3", "studies.speed.grid", "training.distillation", "training.finetuning",
-    "training.pretraining",
+    "longform.evaluation.comparison", "longform.inference.run", "longform.training.distillation",
+    "longform.training.finetuning", "longform.training.pretraining", "longform_lab.compare.run",
+    "longform_lab.demo.run", "longform_lab.paper.figure1", "longform_lab.paper.figure3", "longform_lab.speed.grid",
 )  # fmt: skip
-for name in (*LATE, *(f"longform.{name}" for name in OURS), *(f"longform.cli.{name}" for name in COMMANDS)):
+for name in (*LATE, *OURS):
     importlib.import_module(name)
+for name in all_commands():
+    command_module(name)

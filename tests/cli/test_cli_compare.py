@@ -4,8 +4,8 @@ import json
 import pytest
 
 from longform.cli.main import main
-from longform.studies.compare import run as comparison
-from longform.studies.compare import tasks as compare_tasks
+from longform_lab.compare import run as comparison
+from longform_lab.compare import tasks as compare_tasks
 
 
 def test_digits_through_the_command(tmp_path, monkeypatch, capsys):

@@ -1,5 +1,5 @@
 from longform.cli.main import main
-from longform.studies.demo import run as demo
+from longform_lab.demo import run as demo
 
 
 def test_help_has_the_options_and_hides_the_scale(capsys):

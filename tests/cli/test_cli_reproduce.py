@@ -1,8 +1,8 @@
 import pytest
 
-from longform.cli import reproduce as command
 from longform.cli.main import main
-from longform.studies.paper.reproduce import SUBJECTS
+from longform_lab.commands import reproduce as command
+from longform_lab.paper.reproduce import SUBJECTS
 
 
 def test_help_names_every_subject_and_its_time():

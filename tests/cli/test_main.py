@@ -13,9 +13,10 @@ import longform
 from longform import cli
 from longform.cli import main as command_line
 from longform.cli.arguments import add_restart, command_parser, one_of, parse
-from longform.cli.main import COMMANDS, main
+from longform.cli.main import all_commands, command_module, main
 from longform.cli.refusals import option_names
 from longform.errors import DataError
+from longform_lab import commands as laboratory
 
 
 def fake_command(monkeypatch: pytest.MonkeyPatch, error: BaseException | None = None) -> list[Any]:
@@ -53,16 +54,21 @@ def test_prepared_shapes_are_few_unless_the_environment_says_otherwise(monkeypat
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    for name, summary in COMMANDS.items():
+    for name, summary in all_commands().items():
         assert f"  {name}" in shown
         assert summary in shown
 
 
 def test_the_table_has_every_command_and_nothing_else() -> None:
-    modules = [import_module(f"longform.cli.{module.name}") for module in pkgutil.iter_modules(cli.__path__)]
+    modules = [
+        import_module(f"{package.__name__}.{module.name}")
+        for package in (cli, laboratory)
+        for module in pkgutil.iter_modules(package.__path__)
+    ]
     commands = {module.__name__ for module in modules if hasattr(module, "parser") and hasattr(module, "run")}
-    assert {f"longform.cli.{name}" for name in COMMANDS} == commands
-    assert all(import_module(f"longform.cli.{name}").parser().prog == f"longform {name}" for name in COMMANDS)
+    found = {name: command_module(name) for name in all_commands()}
+    assert {module.__name__ for module in found.values() if module} == commands
+    assert [name for name, module in found.items() if not module or module.parser().prog != f"longform {name}"] == []
 
 
 @pytest.mark.parametrize(
@@ -75,7 +81,7 @@ def test_a_misspelled_command_says_what_is_near(given: str, near: str, capsys: p
 
 def test_a_name_near_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["xyz"]) == 2
-    assert capsys.readouterr().err.endswith("doctor, demo\n")
+    assert capsys.readouterr().err.endswith(", benchmark, demo\n")
 
 
 @pytest.mark.parametrize("given", ["--some-nmae=3", "--some_nmae", "--somename"])
@@ -135,10 +141,10 @@ def test_usage_shows_what_an_option_may_be(capsys: pytest.CaptureFixture[str]) -
 
 def test_one_word_begins_anew() -> None:
     words = {"--restart", "--overwrite", "--resume", "--fresh", "--force"}
-    found = {name: option_names(import_module(f"longform.cli.{name}").parser()) & words for name in COMMANDS}
+    found = {name: option_names(command_module(name).parser()) & words for name in all_commands()}
     assert set().union(*found.values()) == {"--restart"}
     begun = ("convert", "distill", "align", "finetune", "pretrain", "predict", "embed", "export", "benchmark", "demo")
-    assert [name for name in COMMANDS if found[name]] == sorted(begun, key=list(COMMANDS).index)
+    assert sorted(name for name, beginning in found.items() if beginning) == sorted(begun)
 
 
 def test_options_of_subcommands_are_near_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ import io
 import json
 import re
 import shlex
-from importlib import import_module
 from inspect import getsource
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from campaign.commands import command_line, make_inputs
 
 from longform.cli.arguments import parse
-from longform.cli.main import COMMANDS, main
+from longform.cli.main import all_commands, command_module, main
 
 COMMAND = re.compile(r"longform [^(,]+")  # up to the next one, or to what is said of it
 ALSO = {
@@ -43,11 +42,11 @@ def test_the_last_line_is_the_next_command(
     assert proposed or name == "embed"  # after which one goes on in Python
     for _, command, *arguments in map(shlex.split, proposed):
         if arguments[-1:] != ["--help"]:
-            parse(import_module(f"longform.cli.{command}").parser(), arguments)
+            parse(command_module(command).parser(), arguments)
 
 
 def test_every_command_has_a_next_step() -> None:
-    without = [name for name in COMMANDS if "print_next(" not in getsource(import_module(f"longform.cli.{name}"))]
+    without = [name for name in all_commands() if "print_next(" not in getsource(command_module(name))]
     assert without == ["serve", "demo"]  # one runs until it is stopped, the other's summary ends with one
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from parallel_cases import CLASSES, KINDS, Case
 from process_group import in_processes
 
-from benchmarks.collective_traffic import Traffic
 from longform import LinformerConfig, LinformerForMultipleChoice, LinformerForSequenceClassification, LinformerModel
 from longform.choices import POOLINGS
 from longform.distributed import average_gradients, gather_tokens, sequence_parallel
 from longform.errors import ConfigurationError, InputError
+from longform_lab.experiments.collective_traffic import Traffic
 from strategies import seeds, texts
 
 FLOAT32 = {"gradients": 1e-4}  # sums over tokens, in another order; all else is 1e-5

@@ -16,8 +16,9 @@ import pytest
 from tiny_models import make_sentence_transformer, save_bert
 
 import longform
-from benchmarks.table_definitions import TABLES
 from longform.cli.arguments import parse
+from longform.cli.main import command_module
+from longform_lab.tables.table_definitions import TABLES
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -96,7 +97,7 @@ def test_the_shape_that_the_readme_prints_of_the_layer_is_right(capsys: pytest.C
 @pytest.mark.parametrize("line", command_lines())
 def test_printed_commands_have_the_options_that_they_use(line: str) -> None:
     _, command, *arguments = shlex.split(line)
-    parse(import_module(f"longform.cli.{command}").parser(), arguments)
+    parse(command_module(command).parser(), arguments)
 
 
 @pytest.mark.parametrize("document", LINKED, ids=name_of)

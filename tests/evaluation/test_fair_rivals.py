@@ -8,9 +8,9 @@ import pytest
 from tiny_models import make_sentence_transformer, save_bert, save_longform, save_mpnet
 
 import longform
-from benchmarks.long_retrieval_tables import beside_each_other
 from longform.inference.loading import load_limited
-from longform.studies.demo.finding_report import gain, write_report
+from longform_lab.demo.finding_report import gain, write_report
+from longform_lab.tables.long_retrieval_tables import beside_each_other
 
 TEXT = "the near text is far and good " * 20  # 140 tokens
 ROWS = [{"id": name, "text": f"{name} {TEXT}"} for name in ("near", "far", "long")]

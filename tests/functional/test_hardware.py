@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from longform.functional.conditions import has_amx, native_bfloat16
-from longform.studies.speed import precision
 from longform.training import settings
+from longform_lab.speed import precision
 
 CPU = torch.device("cpu")
 

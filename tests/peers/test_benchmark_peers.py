@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from longform.studies.speed import peers
-from longform.studies.speed.checks import WrongOutput, verify
-from longform.studies.speed.competitors import all_competitors
-from longform.studies.speed.shapes import SIZES, Shape
+from longform_lab.speed import peers
+from longform_lab.speed.checks import WrongOutput, verify
+from longform_lab.speed.competitors import all_competitors
+from longform_lab.speed.shapes import SIZES, Shape
 
 SHAPE = Shape(SIZES["tiny"], 48, 16)
 

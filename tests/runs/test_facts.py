@@ -3,7 +3,7 @@
 import torch
 
 from longform.runs.facts import environment, hardware, record_facts, versions
-from longform.runs.records import Record, provenance
+from longform_lab.records import Record, provenance
 
 CPU = torch.device("cpu")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from longform.runs.records import Record, append_record, read_records
+from longform_lab.records import Record, append_record, read_records
 
 
 def test_records_that_do_not_fit_leave_the_file_as_it_was(tmp_path: Path) -> None:

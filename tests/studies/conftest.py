@@ -4,7 +4,7 @@ import pytest
 from tiny_models import SIZES
 from transformers import AutoModel, BertConfig
 
-from longform.studies.spectrum.settings import OpenedModel
+from longform_lab.spectrum.settings import OpenedModel
 
 WORDS = ["the", "long", "text", "is", "near", "and", "the", "short", "text", "is", "far", "of", "it", "in", "a", "good"]
 

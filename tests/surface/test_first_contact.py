@@ -10,7 +10,7 @@ import torch
 
 import longform
 from longform import choices
-from longform.cli.main import COMMANDS
+from longform.cli.main import all_commands
 from longform.conversion import tasks
 from longform.export import formats
 from longform.functional import pooling
@@ -20,7 +20,7 @@ from longform.layers.geometry import Projection
 from longform.layers.sequence_projection import RunProjection, make_projection
 
 EVALUATIONS = ("classification", "sts", "retrieval", "mlm")
-HELPS = [[name] for name in COMMANDS] + [["evaluate", task] for task in EVALUATIONS]
+HELPS = [[name] for name in all_commands()] + [["evaluate", task] for task in EVALUATIONS]
 LOADED = "heavy = sys.modules.keys() & {'torch', 'transformers'}; assert not heavy, heavy"
 
 

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 import longform
-from benchmarks import tables
+from longform_lab.tables import write as tables
 
 ROOT = Path(__file__).parents[2]
 LARGEST_FILE = 1_000_000

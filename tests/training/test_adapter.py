@@ -18,6 +18,7 @@ import longform
 from longform.cli.main import main
 from longform.conversion import adapter, shipped
 from longform.errors import ConfigurationError, ConversionError
+from longform.inference.weights import local_source
 from longform.training.alignment_settings import AlignmentSettings
 from longform.training.students import load_encoder
 
@@ -113,7 +114,7 @@ def test_one_that_comes_with_longform_is_known_by_its_name(
     assert "distill" not in said  # which would take from it what the adapter has taught
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (made / "model.safetensors").read_bytes()
     made.rename("tiny-48")  # a folder that is called so comes first
-    assert shipped.local_source("tiny-48") == "tiny-48"
+    assert local_source("tiny-48") == "tiny-48"
 
 
 def test_names_of_ours_are_sources_of_a_conversion_and_teachers(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,8 +126,8 @@ def _add_pooling(made: Any) -> None:
 def run(settings: Any) -> None:
     """Convert, save, and say what was done."""
     from longform.conversion.convert import convert
-    from longform.conversion.shipped import local_source
     from longform.data.given import Files
+    from longform.inference.weights import local_source
 
     output, settings.source = Path(settings.output).expanduser(), local_source(settings.source)
     with conversion_folder(output, settings.source, overwrite=settings.restart):

@@ -1,8 +1,9 @@
 """The program ``longform``: finds a command, runs it, and turns errors into one line.
 
-A command is the module of its name in this package, listed in ``COMMANDS`` and imported when it is called. It has
-``parser() -> jsonargparse.ArgumentParser`` (made by ``arguments.command_parser``) and ``run(settings: Namespace)``.
-What computes is imported in ``run``, so that ``--help`` waits for neither torch nor transformers.
+A command is the module of its name in this package, listed in ``COMMANDS``, or a module of another package at an entry
+point of the group ``longform.commands``, with a ``SUMMARY``. It is imported when it is called, and has ``parser() ->
+jsonargparse.ArgumentParser`` (made by ``arguments.command_parser``) and ``run(settings: Namespace)``. What
+computes is imported in ``run``, so that ``--help`` waits for neither torch nor transformers.
 """
 
 import io
@@ -11,6 +12,8 @@ import sys
 from collections.abc import Sequence
 from contextvars import copy_context
 from importlib import import_module
+from importlib.metadata import entry_points
+from types import ModuleType
 from typing import Any
 
 from longform import __version__
@@ -18,7 +21,7 @@ from longform.choices import STANDARD_OUTPUT, did_you_mean
 from longform.cli.arguments import parse
 from longform.cli.streams import keep_open, keep_stdout
 from longform.data.files import ENCODING, in_utf8
-from longform.errors import LongformError
+from longform.errors import LongformError, is_out_of_memory
 
 FAILED, INTERRUPTED, CLOSED = 2, 130, 141
 AT_ONCE = (
@@ -32,6 +35,7 @@ AT_ONCE = (
 # have ever new ones, which came to hundreds of megabytes. torch reads these names when it is imported.
 KEPT_SHAPES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}
 
+GROUP = "longform.commands"
 COMMANDS = {  # what each does
     "convert": "turn a pretrained encoder into a Longform, a model for long documents",
     "distill": "train a converted model to imitate its original, on unlabelled text",
@@ -43,13 +47,7 @@ COMMANDS = {  # what each does
     "embed": "turn documents into vectors",
     "serve": "answer HTTP requests: vectors, labels and chunks",
     "export": "write a Longform as a graph for ONNX Runtime, OpenVINO or torch.export",
-    "spectrum": "singular values of attention maps, and the k that they suggest",
-    "bound": "what the paper's theorems promise about k, beside measured errors",
-    "compare": "train several architectures on one task with one budget",
-    "reproduce": "measure the paper's tables and figures on this machine",
-    "benchmark": "time and memory against length of text, beside other encoders",
     "doctor": "what this machine has, which kernels serve on it, which extras are missing",
-    "demo": "convert, distil, fine-tune and compare on a bundled data set (10 minutes)",
 }
 
 
@@ -67,18 +65,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"longform {__version__}")
         return 0
     name, *rest = arguments
-    if name not in COMMANDS:
-        near = did_you_mean(name, [*COMMANDS, "--help", "--version"])
-        return _fail(f'there is no command "{name}"; there are: {", ".join(COMMANDS)}{near}')
+    module = command_module(name)
+    if module is None:
+        known = [*COMMANDS, *(point.name for point in entry_points(group=GROUP))]
+        near = did_you_mean(name, [*known, "--help", "--version"])
+        return _fail(f'there is no command "{name}"; there are: {", ".join(known)}{near}')
     for variable, shapes in KEPT_SHAPES.items():
         os.environ.setdefault(variable, shapes)
-    return _run(name, rest)
+    return _run(name, module, rest)
 
 
-def _run(name: str, arguments: list[str]) -> int:
+def command_module(name: str) -> ModuleType | None:
+    """The module of a command; None where there is no such command."""
+    if name in COMMANDS:
+        return import_module(f"longform.cli.{name}")
+    return next((point.load() for point in entry_points(group=GROUP, name=name)), None)
+
+
+def all_commands() -> dict[str, str]:
+    """What each command does, those of other packages after ours."""
+    return {**COMMANDS, **{point.name: point.load().SUMMARY for point in entry_points(group=GROUP)}}
+
+
+def _run(name: str, module: ModuleType, arguments: list[str]) -> int:
     settings = None
     try:
-        module = import_module(f"longform.cli.{name}")
         settings = parse(module.parser(), arguments)
         keep_stdout(getattr(settings, "output", None))
         context, own = copy_context(), getattr(settings, str(getattr(settings, "task", "")), settings)
@@ -116,8 +127,6 @@ def _going_on(name: str, settings: Any) -> str:
 
 def _lack(error: Exception) -> str | None:
     """What the machine lacks, where a library says so by an error of its own; None: a fault of the program."""
-    from longform.studies.speed.memory import is_out_of_memory
-
     if is_out_of_memory(error):
         return f"out of memory ({error}): fewer or shorter texts at once, or a smaller model"
     return str(error) if "(os error " in str(error) else None  # safetensors and tokenizers, on a full disk
@@ -129,8 +138,9 @@ def _fail(message: str) -> int:
 
 
 def _usage() -> str:
-    width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
+    summaries = all_commands()
+    width = max(map(len, summaries))
+    commands = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in summaries.items())
     return (
         "usage: longform COMMAND [options]\n\nLinear-time Transformer encoders for long documents.\n\n"
         f"commands:\n{commands}\n\n"

@@ -24,11 +24,11 @@ from longform.conversion.pooling_modules import with_sublinear_tf
 from longform.conversion.report import ConversionReport, NewTensor, TensorRecord
 from longform.conversion.saving import OWN_FILE, conversion_folder
 from longform.conversion.sentence_transformers_folder import SentenceFolder, loader_of
-from longform.conversion.shipped import local_source
+from longform.conversion.shipped import adapted_encoder, named_folder
 from longform.conversion.source import Source, open_source
 from longform.conversion.tasks import MODELS, check_task
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
-from longform.data.storage import atomic_folder
+from longform.data.storage import atomic_folder, locked
 from longform.errors import ConfigurationError, ConversionError, LongformError
 from longform.models.auto_classes import AUTO_MODELS
 from longform.models.configuration_linformer import LinformerConfig
@@ -152,7 +152,7 @@ def convert(
             raise ConfigurationError("an adapter is for all heads of the encoder: leave heads out, or the adapter")
         return _adapted(source, adapter, dict(locals()))
     _check_options(max_length, positions, task)
-    opened = open_source(local_source(source) if isinstance(source, str) else source, tokenizer=tokenizer)
+    opened = open_source(made_source(source) if isinstance(source, str) else source, tokenizer=tokenizer)
     attention = {
         "projection": projection, "projection_sharing": sharing, "projection_init": projection_init,
         "projected_length": projected_length, "attention_window": attention_window, "memory_budget": memory_budget,
@@ -175,6 +175,19 @@ def convert(
         made = _converted(opened, chosen, heads=heads, **how)
     made = made if idf is None else _with_idf(made, idf)
     return _with_sublinear_tf(made) if sublinear_tf else made
+
+
+def made_source(source: str) -> str:
+    """Where an encoder is; one of an adapter's name (``longform.conversion.shipped``) is made if it is not there.
+
+    Raises ConversionError where the encoder that the adapter is for is neither installed nor to be had from the hub.
+    """
+    folder = named_folder(source)
+    if folder is not None and not folder.is_dir():
+        with locked(folder.with_name(f".{source}.lock"), wait=True):
+            if not folder.is_dir():
+                convert(adapted_encoder(), adapter=source).save_pretrained(folder)
+    return source if folder is None else str(folder)
 
 
 def _adapted(source: Any, adapter: str | Path, given: dict[str, Any]) -> ConversionResult:

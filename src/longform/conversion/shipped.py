@@ -7,44 +7,27 @@ An adapter that comes with Longform is added to its encoder once, in a folder of
 import os
 import tempfile
 import warnings
-from importlib import import_module
 from pathlib import Path
 
 from longform.conversion.adapter import SHIPPED, shipped
 from longform.data.bundled import bundled_encoder_folder
-from longform.data.storage import locked
 from longform.errors import ConfigurationError, MissingDependencyError
 from longform.runs.digest import content_key, file_key
 
 BUNDLED, HUB_NAME = "bundled", "sentence-transformers/all-MiniLM-L6-v2"
 
 
-def local_source(source: str | Path) -> str:
-    """Where an encoder is: the folder of "bundled" (all-MiniLM-L6-v2) or of an adapter's name; else as it is given.
+def named_folder(source: str | Path) -> Path | None:
+    """The folder of "bundled" (all-MiniLM-L6-v2), or of an adapter's name in the cache, which need not be there yet.
 
-    A folder that is called so comes first.
+    None for other sources, and where there is a folder of that name.
     """
     if source == BUNDLED:
-        return str(bundled_encoder_folder())
-    if source in shipped() and not Path(source).is_dir():
-        return str(shipped_folder(str(source)))
-    return str(source)
-
-
-def shipped_folder(name: str) -> Path:
-    """The folder of a long encoder whose adapter comes with Longform, made where the cache has none.
-
-    Raises ConversionError where the encoder that it is for is neither installed nor to be had from the hub.
-    """
-    files = sorted(path for path in (SHIPPED / name).iterdir() if path.is_file())
-    folder = cache() / f"{name}-{content_key([(path.name, file_key(path)) for path in files])}"
-    if folder.is_dir():
-        return folder
-    convert = import_module("longform.conversion.convert").convert  # by its name: it asks this module for its sources
-    with locked(folder.with_name(f".{name}.lock"), wait=True):
-        if not folder.is_dir():
-            convert(_encoder(), adapter=name).save_pretrained(folder)
-    return folder
+        return bundled_encoder_folder()
+    if source not in shipped() or Path(source).is_dir():
+        return None
+    files = sorted(path for path in (SHIPPED / source).iterdir() if path.is_file())
+    return cache() / f"{source}-{content_key([(path.name, file_key(path)) for path in files])}"
 
 
 def cache() -> Path:
@@ -68,7 +51,8 @@ def cache() -> Path:
     return folder
 
 
-def _encoder() -> str:
+def adapted_encoder() -> str:
+    """The encoder that the adapters are for: installed, or by its name on the hub."""
     try:
         return str(bundled_encoder_folder())
     except MissingDependencyError:

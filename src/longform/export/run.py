@@ -13,7 +13,6 @@ import torch
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from longform.choices import EXPORT_FORMATS
-from longform.conversion.shipped import local_source
 from longform.data.storage import atomic_folder, copy_anew
 from longform.errors import CheckpointError, ConfigurationError
 from longform.export.checking import Checked, check_graph
@@ -21,7 +20,7 @@ from longform.export.formats import TORCH_FILE, size_of, write, write_int8
 from longform.export.tracing import traced
 from longform.inference.exported import FILES, HIDDEN, LOGITS, open_graph
 from longform.inference.sentence_modules import encoder_folder
-from longform.inference.weights import load_tokenizer, load_whole, read_config
+from longform.inference.weights import load_tokenizer, load_whole, local_source, read_config
 from longform.models.configuration_linformer import LinformerConfig
 from longform.runs.output import entries, sole_output, some
 

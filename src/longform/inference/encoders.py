@@ -18,7 +18,6 @@ from tqdm import tqdm
 from transformers import AutoModel
 
 from longform.choices import POOLINGS
-from longform.conversion.shipped import local_source
 from longform.data.batching import Batch
 from longform.data.spans import Spans
 from longform.data.text import Document, Text, is_one, usable_texts
@@ -31,6 +30,7 @@ from longform.inference.loading import load_limited, position_limit
 from longform.inference.sentence_modules import PLAIN, SentenceModules, sentence_modules
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
 from longform.inference.together import Said, Team
+from longform.inference.weights import local_source
 
 KINDS = (*POOLINGS, "max")
 DISTANCES = {"euclidean": 2.0, "manhattan": 1.0}  # their exponents

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from longform.choices import STANDARD_OUTPUT
-from longform.conversion.shipped import local_source
 from longform.data.counting import count_documents
 from longform.data.given import InMemory, Source, source_of
 from longform.data.text import Document, ReadReport, read_documents
@@ -31,6 +30,7 @@ from longform.inference.resumable import ResumableOutput, place_of_output
 from longform.inference.settings import InferenceSettings, chosen
 from longform.inference.standard_output import StandardOutput
 from longform.inference.together import Said, Team, own_device, together
+from longform.inference.weights import local_source
 from longform.runs.digest import content_key
 
 

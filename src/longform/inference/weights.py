@@ -15,6 +15,7 @@ import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file, logging
 
+from longform.conversion.shipped import named_folder
 from longform.conversion.source import read_weights
 from longform.data.tokenizer_fit import fit_tokenizer
 from longform.errors import CheckpointError, require
@@ -27,6 +28,16 @@ MISSING = " (there is no such folder)"
 JOINED = " (of an adapter and its base, model.merge_and_unload().save_pretrained(FOLDER) makes one model)"
 SHOWN = 6  # names of tensors in a message
 _one_thread = threading.RLock()
+
+
+def local_source(source: str | Path) -> str:
+    """Where an encoder is: a folder for a name of ``longform.conversion.shipped``, else as it is given."""
+    folder = named_folder(source)
+    if folder is None or folder.is_dir():
+        return str(folder or source)
+    from longform.conversion.convert import made_source
+
+    return made_source(str(source))
 
 
 def load_whole(

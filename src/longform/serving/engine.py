@@ -8,12 +8,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
 
-from longform.conversion.shipped import local_source
 from longform.data.batching import TokenizedText, collate
 from longform.data.special_tokens import SpecialTokens, special_tokens
 from longform.inference.classifiers import Classifier
 from longform.inference.encoders import Encoder
-from longform.inference.weights import read_config
+from longform.inference.weights import local_source, read_config
 from longform.serving.errors import Refusal
 from longform.serving.settings import ServingSettings
 

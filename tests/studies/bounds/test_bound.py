@@ -8,14 +8,14 @@ import torch
 from tiny_models import save_bert, save_longform
 
 from longform.cli.main import main
-from longform.studies.bounds import run as bound
-from longform.studies.bounds.attention_samples import AttentionSample, aligned_sample, random_sample, spread
-from longform.studies.bounds.compression_error import ErrorRow, compression_rows, decomposed
-from longform.studies.bounds.fitted_projections import fitted_convolution, fitted_dense, mean_projections
-from longform.studies.bounds.monte_carlo import failure_cells
-from longform.studies.bounds.random_projection import gaussian_projection
-from longform.studies.bounds.results import BoundResult
-from longform.studies.bounds.settings import BoundSettings
+from longform_lab.bounds import run as bound
+from longform_lab.bounds.attention_samples import AttentionSample, aligned_sample, random_sample, spread
+from longform_lab.bounds.compression_error import ErrorRow, compression_rows, decomposed
+from longform_lab.bounds.fitted_projections import fitted_convolution, fitted_dense, mean_projections
+from longform_lab.bounds.monte_carlo import failure_cells
+from longform_lab.bounds.random_projection import gaussian_projection
+from longform_lab.bounds.results import BoundResult
+from longform_lab.bounds.settings import BoundSettings
 
 
 def test_failures_are_counted_as_they_are_defined():

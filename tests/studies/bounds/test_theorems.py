@@ -5,8 +5,8 @@ import math
 import pytest
 
 from longform.errors import ConfigurationError
-from longform.studies.bounds.settings import SCALES, BoundSettings, scale_settings
-from longform.studies.bounds.theorems import failure_bound, guarantees, smallest_useful_length, theorem_1, theorem_2
+from longform_lab.bounds.settings import SCALES, BoundSettings, scale_settings
+from longform_lab.bounds.theorems import failure_bound, guarantees, smallest_useful_length, theorem_1, theorem_2
 
 
 @pytest.mark.parametrize(

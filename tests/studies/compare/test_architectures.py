@@ -5,10 +5,10 @@ import torch
 
 from longform.errors import ConfigurationError, MissingDependencyError
 from longform.layers.sequence_projection import block_mean_matrix
-from longform.studies.compare.architectures import ARCHITECTURES, build
-from longform.studies.compare.encoders import BIGBIRD_LEAST_BLOCKS
-from longform.studies.compare.memory import step_memory
-from longform.studies.compare.sizes import Sizes
+from longform_lab.compare.architectures import ARCHITECTURES, build
+from longform_lab.compare.encoders import BIGBIRD_LEAST_BLOCKS
+from longform_lab.compare.memory import step_memory
+from longform_lab.compare.sizes import Sizes
 
 SIZES = Sizes(
     length=52, vocabulary=16, labels=3, hidden_size=16, intermediate_size=32, projected_length=8, window=4, block=4,

@@ -10,21 +10,21 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from benchmarks.tables import provenance
 from longform.data.storage import locked
 from longform.errors import ConfigurationError, DataError, InputError, MissingDependencyError
-from longform.runs.records import read_records
-from longform.studies.compare import run as module
-from longform.studies.compare.architectures import ARCHITECTURES, build
-from longform.studies.compare.learning import CHECKPOINT, Learner, LearningSettings
-from longform.studies.compare.listops import SYMBOLS, ListOpsShape, listops
-from longform.studies.compare.report import left_out, table_of
-from longform.studies.compare.results import Result, folder_of, read_result
-from longform.studies.compare.run import LOCK, WEIGHTS, compare
-from longform.studies.compare.sequences import SequenceTask
-from longform.studies.compare.sizes import Sizes
-from longform.studies.compare.texts import text_task
 from longform.training.labels import Examples
+from longform_lab.compare import run as module
+from longform_lab.compare.architectures import ARCHITECTURES, build
+from longform_lab.compare.learning import CHECKPOINT, Learner, LearningSettings
+from longform_lab.compare.listops import SYMBOLS, ListOpsShape, listops
+from longform_lab.compare.report import left_out, table_of
+from longform_lab.compare.results import Result, folder_of, read_result
+from longform_lab.compare.run import LOCK, WEIGHTS, compare
+from longform_lab.compare.sequences import SequenceTask
+from longform_lab.compare.sizes import Sizes
+from longform_lab.compare.texts import text_task
+from longform_lab.records import read_records
+from longform_lab.tables.write import provenance
 
 LEARNING = LearningSettings(steps=6, batch_size=8, tokens_per_forward=64, evaluations=2)
 CPU = torch.device("cpu")
@@ -277,7 +277,7 @@ def test_what_cannot_end_well_is_refused_before_the_first_training(task, sizes, 
         with pytest.raises(MissingDependencyError, match='package "sklearn"'):
             compare(task, sizes, LEARNING, tmp_path, architectures=("full", "tfidf"))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingDependencyError, match=r'package "matplotlib".*longform\[train\]'):
+    with pytest.raises(MissingDependencyError, match=r'package "matplotlib".*\[train\]'):
         compare(task, sizes, LEARNING, tmp_path, architectures=("full",))
     assert not list(tmp_path.iterdir())
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from longform.errors import ConfigurationError, DataError
-from longform.studies.compare.images import cifar10_task, digits_task, patches
+from longform_lab.compare.images import cifar10_task, digits_task, patches
 
 
 def test_digits_are_value_tokens_with_zero_left_for_padding():

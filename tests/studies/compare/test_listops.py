@@ -4,9 +4,9 @@ from collections import Counter, defaultdict
 import pytest
 
 from longform.errors import ConfigurationError
-from longform.studies.compare.listops import END, IDS, OPERATIONS, SYMBOLS, ListOpsShape, generate, listops
-from longform.studies.compare.tasks import open_task
-from longform.studies.compare.tfidf_baseline import logistic_regression
+from longform_lab.compare.listops import END, IDS, OPERATIONS, SYMBOLS, ListOpsShape, generate, listops
+from longform_lab.compare.tasks import open_task
+from longform_lab.compare.tfidf_baseline import logistic_regression
 
 SMALL = ListOpsShape(min_length=5, max_length=40, max_depth=4, max_arguments=4)
 

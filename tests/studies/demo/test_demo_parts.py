@@ -9,12 +9,12 @@ import pytest
 from longform.data.text import Document
 from longform.errors import CheckpointError
 from longform.runs import pictures
-from longform.studies.demo.comparing import compare
-from longform.studies.demo.material import Material, every_nth, spread
-from longform.studies.demo.plots import draw_learning, draw_lengths, smooth
-from longform.studies.demo.report import growth
-from longform.studies.demo.scale import scale_named
-from longform.studies.demo.steps import _seconds_a_token, choose_texts
+from longform_lab.demo.comparing import compare
+from longform_lab.demo.material import Material, every_nth, spread
+from longform_lab.demo.plots import draw_learning, draw_lengths, smooth
+from longform_lab.demo.report import growth
+from longform_lab.demo.scale import scale_named
+from longform_lab.demo.steps import _seconds_a_token, choose_texts
 
 
 def document(number, category, group):
@@ -91,7 +91,7 @@ def test_fewer_texts_on_a_slow_machine(tmp_path, monkeypatch):
     scale = scale_named("tiny", seed=0)
     texts = [(str(n), "x" * 460, "a") for n in range(50)]
     material = Material("", texts, [], [], [], ["a"], {})
-    monkeypatch.setattr("longform.studies.demo.steps.material_of", lambda _: material)
+    monkeypatch.setattr("longform_lab.demo.steps.material_of", lambda _: material)
 
     def rows(pace):
         return {"rows": [{"event": "train", "tokens": n * 100, "seconds": n * 100 * pace} for n in range(4)]}

@@ -12,8 +12,8 @@ from tiny_models import make_sentence_transformer, save_bert, save_longform
 import longform
 from longform.data.text import Document
 from longform.errors import ConfigurationError
-from longform.studies.demo import finding
-from longform.studies.demo.run import run_demo
+from longform_lab.demo import finding
+from longform_lab.demo.run import run_demo
 
 WORDS = ["near", "far", "good", "bad", "short", "long", "iron", "river", "fruit", "metal"]
 

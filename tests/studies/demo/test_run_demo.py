@@ -10,10 +10,10 @@ from transformers import AutoModelForSequenceClassification, pipeline
 import longform
 from longform.data.bundled import bundled_encoder_folder
 from longform.errors import CheckpointError, ConfigurationError
-from longform.studies.demo import steps
-from longform.studies.demo.measuring import LONG, LONGER, ORIGINAL, measure_lengths
-from longform.studies.demo.pipeline import Pipeline
-from longform.studies.demo.run import run_demo
+from longform_lab.demo import steps
+from longform_lab.demo.measuring import LONG, LONGER, ORIGINAL, measure_lengths
+from longform_lab.demo.pipeline import Pipeline
+from longform_lab.demo.run import run_demo
 
 
 class Interruption(BaseException):

@@ -8,9 +8,9 @@ import pytest
 from longform.cli.main import main
 from longform.data.bundled import speeches
 from longform.runs.page import Table
-from longform.studies.paper.everything import write_everything
-from longform.studies.paper.report import Claim, Report
-from longform.studies.paper.reproduce import STAGES, SUBJECTS
+from longform_lab.paper.everything import write_everything
+from longform_lab.paper.report import Claim, Report
+from longform_lab.paper.reproduce import STAGES, SUBJECTS
 
 
 @pytest.fixture

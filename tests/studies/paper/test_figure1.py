@@ -5,9 +5,9 @@ import json
 import pytest
 from tiny_models import save_bert
 
-from longform.cli.spectrum import eager_encoder
 from longform.errors import ConfigurationError
-from longform.studies.paper.figure1 import reproduce_figure1
+from longform_lab.commands.spectrum import eager_encoder
+from longform_lab.paper.figure1 import reproduce_figure1
 
 
 def test_a_spectrum_and_its_report(tmp_path, tiny_tokenizer):

@@ -10,13 +10,13 @@ import pytest
 from longform.data.storage import locked
 from longform.data.tokenizer_training import TokenizerSettings
 from longform.errors import ConfigurationError
-from longform.studies.paper import figure3 as module
-from longform.studies.paper.figure3 import reproduce_figure3
-from longform.studies.paper.figure3_plan import planned, preset_of
-from longform.studies.paper.figure3_report import claims, final_values, notes, ratios_to_twin
-from longform.studies.paper.report import Claim, claims_table
 from longform.training.presets import Preset
 from longform.training.pretraining_settings import PretrainingSettings
+from longform_lab.paper import figure3 as module
+from longform_lab.paper.figure3 import reproduce_figure3
+from longform_lab.paper.figure3_plan import planned, preset_of
+from longform_lab.paper.figure3_report import claims, final_values, notes, ratios_to_twin
+from longform_lab.paper.report import Claim, claims_table
 
 MODEL = {
     "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,

@@ -7,12 +7,12 @@ import pytest
 
 from longform.errors import ConfigurationError, MissingDependencyError
 from longform.runs.facts import hardware, versions
-from longform.runs.records import Record
-from longform.studies.paper import growth, table1, table3
-from longform.studies.paper.growth import measured, measured_apart, reported
-from longform.studies.paper.report import Claim
-from longform.studies.speed import children
-from longform.studies.speed.shapes import Cell
+from longform_lab.paper import growth, table1, table3
+from longform_lab.paper.growth import measured, measured_apart, reported
+from longform_lab.paper.report import Claim
+from longform_lab.records import Record
+from longform_lab.speed import children
+from longform_lab.speed.shapes import Cell
 
 MACHINE = {"hardware": hardware(), "versions": versions(), "commit": "x"}
 CELL = Cell(

@@ -4,8 +4,8 @@ import pytest
 
 from longform.data.storage import locked
 from longform.errors import CheckpointError, ConfigurationError
-from longform.runs.records import Record
-from longform.studies.paper.parts import FINISHED, LOCKS, Part, work_through
+from longform_lab.paper.parts import FINISHED, LOCKS, Part, work_through
+from longform_lab.records import Record
 
 
 def _part(name, done, **identity):

@@ -9,11 +9,11 @@ import torch
 from tiny_models import save_bert
 
 from longform.errors import ConfigurationError, DataError
-from longform.studies.paper import table2 as module
-from longform.studies.paper.table2 import Table2, Table2Scale, reproduce_table2
-from longform.studies.paper.table2_models import variants, with_new_head
-from longform.studies.paper.table2_report import _notes, accuracy_table, gaps, scores_of
-from longform.studies.paper.table2_tasks import TASKS, Amount, read_task
+from longform_lab.paper import table2 as module
+from longform_lab.paper.table2 import Table2, Table2Scale, reproduce_table2
+from longform_lab.paper.table2_models import variants, with_new_head
+from longform_lab.paper.table2_report import _notes, accuracy_table, gaps, scores_of
+from longform_lab.paper.table2_tasks import TASKS, Amount, read_task
 
 
 @pytest.fixture(scope="module")

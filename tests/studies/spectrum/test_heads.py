@@ -8,10 +8,10 @@ from transformers import AutoConfig, AutoModel
 
 from longform import LinformerConfig
 from longform.errors import ConfigurationError, InputError
-from longform.studies.spectrum.heads import followers, head_similarity, inside_and_across, leaders_of, random_followers
-from longform.studies.spectrum.run import compare_heads
-from longform.studies.spectrum.settings import OpenedModel
-from longform.studies.spectrum.shared_maps import last_states, shared_maps, sharing_fidelity
+from longform_lab.spectrum.heads import followers, head_similarity, inside_and_across, leaders_of, random_followers
+from longform_lab.spectrum.run import compare_heads
+from longform_lab.spectrum.settings import OpenedModel
+from longform_lab.spectrum.shared_maps import last_states, shared_maps, sharing_fidelity
 
 DISTILBERT = {"vocab_size": 50, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 40, "max_position_embeddings": 20}
 EXCHANGED = ("bert", "roberta", "xlm-roberta", "electra", "distilbert")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from reference.low_rank import reference_shortened_map, reference_svd_attention
 
 from longform.errors import InputError
-from longform.studies.bounds.random_projection import gaussian_projection, shortened_weights, theorem_2_matrices
-from longform.studies.spectrum.low_rank import best_low_rank, svd_low_rank_attention
+from longform_lab.bounds.random_projection import gaussian_projection, shortened_weights, theorem_2_matrices
+from longform_lab.spectrum.low_rank import best_low_rank, svd_low_rank_attention
 from tolerances import assert_close
 
 

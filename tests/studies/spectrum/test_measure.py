@@ -9,9 +9,9 @@ from reference.spectrum import (
 )
 
 from longform.errors import CheckpointError, ConfigurationError, DataError
-from longform.studies.spectrum.measure import measure_spectrum
-from longform.studies.spectrum.running_sums import SumsFile
-from longform.studies.spectrum.settings import SpectrumSettings, SpectrumView
+from longform_lab.spectrum.measure import measure_spectrum
+from longform_lab.spectrum.running_sums import SumsFile
+from longform_lab.spectrum.settings import SpectrumSettings, SpectrumView
 
 
 def one_by_one(opened, texts, length):
@@ -57,7 +57,7 @@ def test_what_is_kept_does_not_grow_with_the_texts(opened, texts, monkeypatch):
     """Every map and its singular values can be freed before the next layer is made."""
     import weakref
 
-    from longform.studies.spectrum import measure
+    from longform_lab.spectrum import measure
 
     alive, most = [], 0
     compute = measure.singular_values
@@ -76,7 +76,7 @@ def test_what_is_kept_does_not_grow_with_the_texts(opened, texts, monkeypatch):
 
 
 def test_an_interrupted_measurement_goes_on_with_the_same_numbers(opened, texts, tmp_path, monkeypatch):
-    from longform.studies.spectrum import measure
+    from longform_lab.spectrum import measure
 
     settings, measured = SpectrumSettings(max_length=16, head_texts=2), []
     whole, whole_kept = measure_spectrum(opened, texts * 3, settings)

@@ -9,8 +9,8 @@ from tiny_models import save_bert, save_longform
 from transformers import AutoModel
 
 from longform.cli.main import main
-from longform.studies.spectrum import run
-from longform.studies.spectrum.results import read_result
+from longform_lab.spectrum import run
+from longform_lab.spectrum.results import read_result
 
 
 @pytest.fixture

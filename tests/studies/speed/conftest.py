@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from longform.studies.speed import cell_run
-from longform.studies.speed.children import Outcome
-from longform.studies.speed.shapes import Cell
+from longform_lab.speed import cell_run
+from longform_lab.speed.children import Outcome
+from longform_lab.speed.shapes import Cell
 
 COMMIT = "of the child"
 HARDWARE = {"cpu": "a CPU", "cpu_features": [], "cores": 2, "threads": 1, "memory_gib": 8.0, "gpu": None}

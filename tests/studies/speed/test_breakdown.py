@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import DeviceType
 
-from longform.studies.speed.breakdown import kind_of, shares, shares_of, times_of
+from longform_lab.speed.breakdown import kind_of, shares, shares_of, times_of
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from longform.studies.speed import children
-from longform.studies.speed.children import Outcome, run_child
-from longform.studies.speed.shapes import Cell
+from longform_lab.speed import children
+from longform_lab.speed.children import Outcome, run_child
+from longform_lab.speed.shapes import Cell
 
 CELL = Cell(
     size="tiny", length=64, batch=1, slots=16, dtype="float32", mode="eager", work="train", device="cpu", threads=1

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from longform.errors import ConfigurationError
 from longform.functional.dispatch import listening
 from longform.layers import streaming
-from longform.studies.speed import checks
-from longform.studies.speed.checks import WrongOutput, check_gradients, check_output, checkable, verify
-from longform.studies.speed.competitor import Competitor
-from longform.studies.speed.competitors import all_competitors, chosen_competitors
-from longform.studies.speed.precision import forward_of, make_pass, prepare, random_states
-from longform.studies.speed.shapes import Cell
+from longform_lab.speed import checks
+from longform_lab.speed.checks import WrongOutput, check_gradients, check_output, checkable, verify
+from longform_lab.speed.competitor import Competitor
+from longform_lab.speed.competitors import all_competitors, chosen_competitors
+from longform_lab.speed.precision import forward_of, make_pass, prepare, random_states
+from longform_lab.speed.shapes import Cell
 
 CELL = Cell(
     size="tiny", length=64, batch=2, slots=16, dtype="float32", mode="eager", work="inference", device="cpu", threads=1
@@ -140,7 +140,7 @@ def test_the_twin_is_bert_with_its_weights(monkeypatch: pytest.MonkeyPatch) -> N
     twin = all_competitors()["sdpa"]
     verify(twin, CELL.shape)
     monkeypatch.setattr(checks, "PEER_ERROR", 0.0)
-    monkeypatch.setattr("longform.studies.speed.full_attention.PEER_ERROR", 0.0)
+    monkeypatch.setattr("longform_lab.speed.full_attention.PEER_ERROR", 0.0)
     with pytest.raises(WrongOutput, match="BERT"):
         verify(twin, CELL.shape)
 

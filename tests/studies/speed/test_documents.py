@@ -9,11 +9,11 @@ import pytest
 from longform.cli.main import main
 from longform.errors import ConfigurationError
 from longform.inference.encoders import Encoder
-from longform.runs.records import read_records
-from longform.studies.speed import readings
-from longform.studies.speed.checks import WrongOutput
-from longform.studies.speed.documents import measure_documents
-from longform.studies.speed.readings import CHUNKS, all_readings
+from longform_lab.records import read_records
+from longform_lab.speed import readings
+from longform_lab.speed.checks import WrongOutput
+from longform_lab.speed.documents import measure_documents
+from longform_lab.speed.readings import CHUNKS, all_readings
 
 TEXTS = ["the near far good text " * 12, "bad long short it is " * 7, "far and near " * 20]
 

@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from longform.studies.speed import floor, timed_floor
-from longform.studies.speed.competitors import all_competitors
-from longform.studies.speed.floor import Attention, Product
-from longform.studies.speed.shapes import SIZES, Shape, Size
-from longform.studies.speed.timed_floor import TimedFloor
+from longform_lab.speed import floor, timed_floor
+from longform_lab.speed.competitors import all_competitors
+from longform_lab.speed.floor import Attention, Product
+from longform_lab.speed.shapes import SIZES, Shape, Size
+from longform_lab.speed.timed_floor import TimedFloor
 
 SHAPE = Shape(Size(layers=3, hidden=24, heads=4, intermediate=40), length=320, slots=20)
 BATCH = 2

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from longform.errors import CheckpointError, ConfigurationError
-from longform.runs.records import Record, append_record, read_records
-from longform.studies.speed.cell_run import Effort
-from longform.studies.speed.competitors import chosen_competitors
-from longform.studies.speed.grid import LOG, RECORDS, open_grid, run_grid, set_aside
-from longform.studies.speed.guards import Probe, fitting_repeats, memory_groups, predicted_seconds
-from longform.studies.speed.shapes import Cell
+from longform_lab.records import Record, append_record, read_records
+from longform_lab.speed.cell_run import Effort
+from longform_lab.speed.competitors import chosen_competitors
+from longform_lab.speed.grid import LOG, RECORDS, open_grid, run_grid, set_aside
+from longform_lab.speed.guards import Probe, fitting_repeats, memory_groups, predicted_seconds
+from longform_lab.speed.shapes import Cell
 
 NAMES = ("ours-linear", "sdpa")
 EFFORT = Effort(repeats=5, cell_seconds=10.0)
@@ -45,7 +45,7 @@ def test_a_row_says_time_ratios_and_memory(tmp_path: Path, fake_children) -> Non
 
 def test_the_rows_of_a_cell_have_one_date(tmp_path: Path, fake_children, monkeypatch: pytest.MonkeyPatch) -> None:
     dates = iter(["2026-01-01T00:00:59+00:00", "2026-01-01T00:01:00+00:00"])
-    monkeypatch.setattr("longform.studies.speed.cell_run.now", lambda: next(dates))
+    monkeypatch.setattr("longform_lab.speed.cell_run.now", lambda: next(dates))
     found = [record.date for record in measured(tmp_path, 32, 64)]
     assert found == ["2026-01-01T00:00:59+00:00"] * 2 + ["2026-01-01T00:01:00+00:00"] * 2
 
@@ -72,12 +72,12 @@ def test_what_is_there_is_not_measured_again(tmp_path: Path, fake_children) -> N
 def test_rows_are_kept_with_their_commit_but_memory_and_packages_are_tried_again(
     tmp_path: Path, fake_children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longform.studies.speed.competitor.find_spec", lambda name: None)
+    monkeypatch.setattr("longform_lab.speed.competitor.find_spec", lambda name: None)
     fake_children.dies = {"ours-mean": "memory"}
     names = ("ours-linear", "ours-mean", "tatp22")
     assert [record.metrics["missing"] is None for record in measured(tmp_path, 64, names=names)] == [True, False, False]
-    monkeypatch.setattr("longform.studies.speed.competitor.find_spec", lambda name: name)
-    monkeypatch.setattr("longform.studies.speed.rows.version", lambda name: "1.0")
+    monkeypatch.setattr("longform_lab.speed.competitor.find_spec", lambda name: name)
+    monkeypatch.setattr("longform_lab.speed.rows.version", lambda name: "1.0")
     fake_children.dies = {}
     said: list[str] = []
     records = run_grid(cells(64), chosen_competitors(names), EFFORT, output=tmp_path, tell=said.append)
@@ -193,7 +193,7 @@ def test_a_cell_that_would_take_too_long_is_not_begun(tmp_path: Path, fake_child
 def test_cells_that_this_machine_cannot_measure_have_rows_that_say_so(
     tmp_path: Path, fake_children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longform.studies.speed.precision.native_bfloat16", lambda device: False)
+    monkeypatch.setattr("longform_lab.speed.precision.native_bfloat16", lambda device: False)
     monkeypatch.setattr("longform.inference.compiling.shutil.which", lambda name: None)
     common = {"size": "tiny", "length": 64, "batch": 1, "slots": 16, "device": "cpu", "threads": 1}
     impossible = [

@@ -4,9 +4,10 @@ import sys
 
 import pytest
 
-from longform.studies.speed import measuring
-from longform.studies.speed.measuring import alternate, paired_ratio, spread
-from longform.studies.speed.memory import ALLOCATOR, free_bytes, is_out_of_memory, limit_memory
+from longform.errors import is_out_of_memory
+from longform_lab.speed import measuring
+from longform_lab.speed.measuring import alternate, paired_ratio, spread
+from longform_lab.speed.memory import ALLOCATOR, free_bytes, limit_memory
 
 
 def test_competitors_take_turns_in_an_order_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +79,7 @@ def test_ratios_are_taken_round_by_round() -> None:
 def test_memory_that_is_freed_again_counts() -> None:
     """In a process of its own: what earlier tests have freed may be resident still, and is taken again for nothing."""
     program = (
-        "from longform.studies.speed.memory import peak_growth\n"
+        "from longform_lab.speed.memory import peak_growth\n"
         "print(peak_growth(lambda: bytearray(b'x' * 2**20) * 32, 'cpu'))"
     )
     environment = os.environ | ALLOCATOR
@@ -112,5 +113,5 @@ def test_a_limit_stays_below_that_of_the_system(monkeypatch: pytest.MonkeyPatch)
 
 def test_models_share_the_memory_of_their_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (3, 5))
-    monkeypatch.setattr("longform.studies.speed.memory.available_bytes", lambda: 7)
+    monkeypatch.setattr("longform_lab.speed.memory.available_bytes", lambda: 7)
     assert (free_bytes("cuda"), free_bytes("cpu")) == (3, 7)

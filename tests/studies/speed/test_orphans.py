@@ -9,7 +9,7 @@ import pytest
 
 CHILD = """
 import sys, time
-from longform.studies.speed.worker import end_with_parent
+from longform_lab.speed.worker import end_with_parent
 end_with_parent(int(sys.argv[1]), seconds=0.05)
 print("ready", flush=True)
 time.sleep(300)

@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from longform.cli import benchmark
 from longform.cli.main import main
 from longform.errors import ConfigurationError
 from longform.runs import pictures
-from longform.studies.speed import plots
-from longform.studies.speed.cell_run import Effort
-from longform.studies.speed.competitors import FAMILIES, all_competitors, chosen_competitors
-from longform.studies.speed.grid import key_of, run_grid
-from longform.studies.speed.guards import Probe
-from longform.studies.speed.paper_table import MEMORY, SLOTS, TIME, paper_rows
-from longform.studies.speed.presets import PRESETS, chosen_stages, preset
-from longform.studies.speed.report import paper_table, series_of, series_table, write_report
-from longform.studies.speed.selection import cells_of, chosen_threads, with_choices
-from longform.studies.speed.shapes import SIZES, Cell, Shape
+from longform_lab.commands import benchmark
+from longform_lab.speed import plots
+from longform_lab.speed.cell_run import Effort
+from longform_lab.speed.competitors import FAMILIES, all_competitors, chosen_competitors
+from longform_lab.speed.grid import key_of, run_grid
+from longform_lab.speed.guards import Probe
+from longform_lab.speed.paper_table import MEMORY, SLOTS, TIME, paper_rows
+from longform_lab.speed.presets import PRESETS, chosen_stages, preset
+from longform_lab.speed.report import paper_table, series_of, series_table, write_report
+from longform_lab.speed.selection import cells_of, chosen_threads, with_choices
+from longform_lab.speed.shapes import SIZES, Cell, Shape
 
 COMMON: dict[str, Any] = {"size": "tiny", "batch": 1, "dtype": "float32", "mode": "eager", "work": "inference"}
 
@@ -148,7 +148,7 @@ def test_what_does_not_exist_is_named(choice: dict[str, Any], message: str) -> N
 def test_presets_have_cells_on_machines_without_bfloat16(
     native: bool, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longform.studies.speed.selection.native_bfloat16", lambda device: native)
+    monkeypatch.setattr("longform_lab.speed.selection.native_bfloat16", lambda device: native)
     assert {cell.dtype for cell in cells_of(preset("bars")[0], device="cpu", threads=1)} == {expected}
     both = with_choices(preset("small")[0], dtypes=["auto", expected], lengths=[128])
     assert [cell.dtype for cell in cells_of(both, device="cpu", threads=1)] == [expected]

@@ -4,13 +4,13 @@ from typing import Any
 import pytest
 
 from longform.layers.packed_linear import PackedLinear
-from longform.studies.speed import worker
-from longform.studies.speed.checks import WrongOutput
-from longform.studies.speed.children import job_for
-from longform.studies.speed.competitors import all_competitors
-from longform.studies.speed.precision import prepare, weight_bytes
-from longform.studies.speed.shapes import Cell, Shape
-from longform.studies.speed.worker import main
+from longform_lab.speed import worker
+from longform_lab.speed.checks import WrongOutput
+from longform_lab.speed.children import job_for
+from longform_lab.speed.competitors import all_competitors
+from longform_lab.speed.precision import prepare, weight_bytes
+from longform_lab.speed.shapes import Cell, Shape
+from longform_lab.speed.worker import main
 
 CELL = Cell(
     size="tiny", length=64, batch=1, slots=16, dtype="float32", mode="eager", work="train", device="cpu", threads=1

@@ -1,0 +1,145 @@
+"""``longform benchmark``: time and memory of Longform, its floor and its competitors, against length."""
+
+from pathlib import Path
+from typing import Any
+
+from longform.choices import DTYPES
+from longform.cli.arguments import add_restart, command_parser, one_of
+from longform.cli.printing import command, print_next, print_table
+from longform.errors import require
+
+SUMMARY = "time and memory against length of text, beside other encoders"
+
+DOCUMENTS = "documents"  # the preset of whole documents, which is no grid of cells
+# What the tables of longform_lab.speed have, which import torch; a test compares them.
+PRESETS = ("small", "bars", "bars-train", "variants", "batches", "dtypes", "memory", "million", "paper", "full")
+SIZES = ("tiny", "minilm", "base")
+FAMILIES = ("ours", "order", "full", "peer", "sparse")
+COMPETITORS = (
+    "ours-window", "ours-linear", "ours-linear-key-value", "ours-linear-headwise", "ours-linear-none", "ours-mean",
+    "ours-convolution", "ours-convolution-key-value", "ours-convolution-layerwise", "ours-convolution-none",
+    "weights-first", "sdpa", "bert-sdpa", "unfused", "lucidrains", "lucidrains-share-kv", "tatp22", "longformer",
+    "bigbird", "nystromformer", "modernbert",
+)  # fmt: skip
+
+
+def parser() -> Any:
+    """The command's jsonargparse.ArgumentParser."""
+    made = command_parser(
+        "benchmark", "Time (median and spread, in seconds) and peak memory (MiB) of encoders against the length of "
+        "their texts, competitors taking turns in one process after their outputs were checked. A competitor that is "
+        "not installed, does not fit or takes too long gets a row that says so. Interrupted, it goes on when it is "
+        "called again with the same folder: rows that are there are kept, also when the code has changed since "
+        "(--restart), except those that lacked a package, a compiler, memory or seconds. On 2 CPU "
+        "cores --preset small takes under 10 minutes, variants about 12, batches about 8, bars about 60, bars-train "
+        "about 30, million about 20, paper about 90; full takes days and is meant to be cut with the other options.",
+    )  # fmt: skip
+    made.add_argument("--preset", **one_of((*PRESETS, DOCUMENTS)), default="small", help="what is measured; what "
+                      "--lengths ... --competitors choose replaces that of its first stage, others are left out; "
+                      "documents: whole ones, end to end, beside other runtimes")  # fmt: skip
+    made.add_argument("--lengths", type=int, nargs="+", default=[], help="tokens of a text")
+    made.add_argument("--sizes", nargs="+", **one_of(SIZES), default=[], help="minilm: 6 layers x 384; base: 12 layers "
+                      "x 768; tiny: for a trial")  # fmt: skip
+    made.add_argument("--dtypes", nargs="+", **one_of(DTYPES), default=[], help="auto: bfloat16 where it is "
+                      "multiplied in hardware, else float32")  # fmt: skip
+    made.add_argument("--modes", nargs="+", **one_of(("eager", "compiled")), default=[], help="of running a model")
+    made.add_argument("--passes", nargs="+", **one_of(("inference", "train")), default=[],
+                      help="train: forward, backward, AdamW")  # fmt: skip
+    made.add_argument("--batches", nargs="+", default=[], help="texts in a pass; full: as many as --batch-tokens holds")
+    made.add_argument("--batch-tokens", type=int, default=0, help="tokens of a full batch; 0: the preset's")
+    made.add_argument("--slots", type=int, nargs="+", default=[], help="k of pure Linformers; n / 2 where that is less")
+    made.add_argument("--competitors", nargs="+", **one_of(("all", *FAMILIES, *COMPETITORS)), default=[],
+                      help=f"all, a family ({' '.join(FAMILIES)}) or names, as in records")  # fmt: skip
+    made.add_argument("--repeats", type=int, default=5, help="rounds of each competitor")
+    made.add_argument("--cell-seconds", type=float, default=0.0, help="seconds for all passes of one competitor in "
+                      "one cell: fewer rounds are run, or none, to keep it; 0: the preset's")  # fmt: skip
+    made.add_argument("--memory", type=bool | None, default=None, help="measure peak memory (a pass in another "
+                      "process); null: the preset's")  # fmt: skip
+    made.add_argument("--floors", **one_of(("all", "none", *FAMILIES), null=True), default=None,
+                      help="whose floors are timed; null: the preset's")  # fmt: skip
+    made.add_argument("--threads", type=int | None, default=None, help="CPU threads; null: as torch chooses")
+    made.add_argument("--device", **one_of(("auto", "cpu", "cuda")), default="auto", help="auto: the first GPU, if any")
+    made.add_argument("--texts", nargs="+", default=[], help="of --preset documents: files or folders of documents; "
+                      "else the longest licence texts of the demo's package")  # fmt: skip
+    made.add_argument("--original", default="bundled", help="of --preset documents: the encoder that reads chunks, a "
+                      "folder or hub name; bundled: all-MiniLM-L6-v2 of its package")  # fmt: skip
+    made.add_argument("--longform", nargs="+", default=[], help="of --preset documents: more folders of Longforms made "
+                      "of the original, beside those that are converted from it")  # fmt: skip
+    made.add_argument("--readings", nargs="+", default=[], help="of --preset documents: names of readings, or how they "
+                      "begin, beside chunks in transformers; all where none is named")  # fmt: skip
+    made.add_argument("--output", type=Path, default=Path("runs/benchmark"), help="folder for records and report")
+    add_restart(made, "the rows that are there; the records so far stay in the folder as records-until-TIME.jsonl")
+    made.add_argument("--records", type=Path | None, default=None, help="another .jsonl file that new records are "
+                      "appended to")  # fmt: skip
+    return made
+
+
+def run(settings: Any) -> None:
+    """Measure what is lacking, write the report, and say where it is."""
+    from longform.runs.output import check_output, sole_output
+
+    if settings.preset == DOCUMENTS:
+        with sole_output(settings.output, folder=True) as output:
+            _measure_documents(settings, output)
+        return
+    from longform_lab.speed.cell_run import Effort
+    from longform_lab.speed.competitors import chosen_competitors
+    from longform_lab.speed.presets import chosen_stages
+    from longform_lab.speed.selection import cells_of, chosen_device, chosen_threads
+
+    names = ("lengths", "sizes", "dtypes", "modes", "passes", "batches", "batch_tokens", "slots", "competitors")
+    what = {name: getattr(settings, name) for name in names}
+    how = {name: getattr(settings, name) for name in ("cell_seconds", "memory", "floors")}
+    device, threads = chosen_device(settings.device), chosen_threads(settings.threads)
+    stages = []
+    for selection in chosen_stages(settings.preset, what, how):
+        effort = Effort(settings.repeats, selection.cell_seconds, selection.memory, selection.floors)
+        cells = cells_of(selection, device=device, threads=threads)
+        stages.append((cells, chosen_competitors(selection.competitors), effort))
+    require("matplotlib", extra="train")  # all of this is better known before the first hour
+    if settings.records is not None:
+        check_output(settings.records)
+    with sole_output(settings.output, folder=True) as output:
+        _measure(stages, settings, output)
+    print(f"saved  {output} (report.html, tables.md, pictures, records.jsonl)")
+    print_next(f"open {output}/report.html")
+
+
+def _measure_documents(settings: Any, output: Path) -> None:
+    from longform.data.text import read_documents
+    from longform.inference.weights import local_source
+    from longform.runs.facts import hardware
+    from longform_lab.speed.documents import RECORDS, bundled_documents, measure_documents, rows_of
+    from longform_lab.speed.grid import open_grid, set_aside
+    from longform_lab.speed.selection import chosen_threads
+
+    open_grid(output)
+    if settings.restart and (aside := set_aside(output, RECORDS)):
+        print(f"set aside  {aside}")
+    given = [document.text for document in read_documents(settings.texts)] if settings.texts else bundled_documents()
+    cores = hardware()["cores"] or 1
+    threads = sorted({1, min(2, cores)}) if settings.threads is None else [chosen_threads(settings.threads)]
+    records = measure_documents(
+        given, local_source(settings.original), {Path(name).name: Path(name) for name in settings.longform}, output,
+        threads=threads, repeats=settings.repeats, batch_tokens=settings.batch_tokens, only=settings.readings,
+        also=settings.records,
+    )  # fmt: skip
+    print_table("whole documents, end to end", rows_of(records))
+    print(f"saved  {output} (documents.jsonl)")
+    print_next(command("evaluate", "retrieval", "--queries", "queries.jsonl", "--documents", "documents.jsonl"))
+
+
+def _measure(stages: Any, settings: Any, output: Path) -> None:
+    from longform_lab.speed.competitors import chosen_competitors
+    from longform_lab.speed.grid import key_of, open_grid, run_grid, set_aside
+    from longform_lab.speed.report import write_report
+
+    open_grid(output)
+    if settings.restart and (aside := set_aside(output)):
+        print(f"set aside  {aside}")
+    shown = chosen_competitors(["all"])
+    records: dict[str, Any] = {}
+    for cells, competitors, effort in stages:
+        rows = run_grid(cells, competitors, effort, output=output, also=settings.records)
+        records |= {key_of(row.settings): row for row in rows}
+        write_report(list(records.values()), shown, output, {"at most": f"{settings.repeats} rounds"})

@@ -1,0 +1,61 @@
+"""Peak memory of one training step at full length, measured in a process of its own.
+
+::
+
+    python -m longform_lab.compare.memory NAME SIZES_JSON TEXTS DEVICE
+
+prints {"mib": ...}: how far resident memory (on a GPU: allocated memory) rises above the model's own while forward and
+backward of TEXTS texts of the longest length run, float32.
+"""
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from longform_lab.compare.architectures import build
+from longform_lab.compare.sizes import Sizes
+from longform_lab.speed.children import said_apart
+from longform_lab.speed.memory import peak_growth
+
+MIB = 2**20
+
+
+def texts_at_once(batch_size: int, tokens_per_forward: int, length: int) -> int:
+    """Texts of full length that go through a model together in training."""
+    return max(1, min(batch_size, tokens_per_forward // length))
+
+
+def step_memory(name: str, sizes: Sizes, texts: int, device: torch.device) -> tuple[float | None, str]:
+    """MiB, measured in a process of its own, and ""; or None and the reason."""
+    module, given = "longform_lab.compare.memory", (name, json.dumps(asdict(sizes)), str(texts), str(device))
+    found = said_apart("memory", module, *given)
+    if found.get("mib") is not None:
+        return found["mib"], ""
+    return None, found.get("missing", "the system does not say how much memory a process used")
+
+
+def measured(name: str, sizes: Sizes, texts: int, device: torch.device) -> float | None:
+    """The same, in this process."""
+    model = build(name, sizes, seed=0).to(device).train()
+    _step(model, _inputs(sizes, 1, device))  # loads the kernels
+    inputs = _inputs(sizes, texts, device)
+    growth = peak_growth(lambda: _step(model, inputs), device)
+    return None if growth is None else growth / MIB
+
+
+def _inputs(sizes: Sizes, texts: int, device: torch.device) -> tuple[Any, Any]:
+    shape = (texts, sizes.length)
+    ids = torch.randn(*shape, sizes.features) if sizes.features else torch.randint(1, sizes.vocabulary, shape)
+    return ids.to(device), torch.ones(shape, dtype=torch.long, device=device)
+
+
+def _step(model: torch.nn.Module, inputs: tuple[Any, Any]) -> None:
+    model(*inputs).logsumexp(-1).sum().backward()
+
+
+if __name__ == "__main__":
+    asked, chosen, count, place = sys.argv[1:]
+    print(json.dumps({"mib": measured(asked, Sizes(**json.loads(chosen)), int(count), torch.device(place))}))

@@ -1,0 +1,165 @@
+"""The tasks of ``longform compare`` in two scales: their data, the models' sizes, and the budget."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from longform.errors import ConfigurationError
+from longform_lab.compare.images import cifar10_task, digits_task
+from longform_lab.compare.learning import LearningSettings
+from longform_lab.compare.listops import SYMBOLS, ListOpsShape, listops
+from longform_lab.compare.sequences import READS, SequenceTask
+from longform_lab.compare.sizes import Sizes
+from longform_lab.compare.texts import text_task
+
+TASKS = ("text", "listops", "digits", "cifar10")
+SCALES = ("small", "paper")
+
+READ, OF_TEXTS = ("text", "cifar10"), ("text", "listops")  # tasks whose data is given, and those of texts
+# Options that not every task has: the tasks that have them, and what is said of the others.
+OPTIONS = {
+    "data": (READ, 'the task "{task}" makes its own data: leave --data out, or choose --task text'),
+    "text": (("text",), '--vocabulary and the names of fields are for --task text, and this is "{task}"'),
+    "patch": (("digits", "cifar10"), '--patch is for images, and this is "{task}"'),
+    "length": (OF_TEXTS, '--length is for texts, and this is "{task}": --patch makes images shorter'),
+    "test_texts": (("listops",), '--test-texts is for listops, whose texts are made, and this is "{task}"'),
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """``sizes``: fields of Sizes that do not follow from the data; ``examples``: of the generated parts."""
+
+    sizes: dict[str, Any]
+    learning: LearningSettings
+    examples: tuple[int, int, int] = (0, 0, 0)
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+# Long Range Arena as Nyströmformer (arXiv 2102.03902) ran it: 2 layers, width 64, feed-forward 128, 2 heads, mean
+# pooling; ListOps at ten times its rate. Attention weights have no dropout,
+# because with it there is no fused attention: on a CPU 2 (Linformer) to 3 times (full attention) the time, float32.
+_ARENA: dict[str, Any] = {"hidden_size": 64, "layers": 2, "heads": 2, "intermediate_size": 128, "dropout": 0.1}
+_TABLE: dict[tuple[str, str], Scale] = {
+    ("listops", "paper"): Scale(
+        {**_ARENA, "length": 2_000, "projected_length": 256},
+        LearningSettings(steps=5_000, batch_size=32, learning_rate=1e-3, warmup=0.05, evaluations=20),
+        examples=(96_000, 2_000, 2_000), data={"min_length": 500},
+    ),
+    ("listops", "small"): Scale(
+        {**_ARENA, "length": 500, "projected_length": 64, "window": 32},
+        LearningSettings(steps=1_000, batch_size=32, learning_rate=1e-3),
+        examples=(16_000, 500, 1_000), data={"min_length": 100},
+    ),
+    ("digits", "small"): Scale(
+        {**_ARENA, "length": 64, "projected_length": 16, "window": 8, "block": 4, "landmarks": 16},
+        LearningSettings(steps=1_000, batch_size=32, learning_rate=2e-3),
+    ),
+    ("cifar10", "small"): Scale(
+        {**_ARENA, "length": 1_024, "projected_length": 128, "window": 32},
+        LearningSettings(steps=500, batch_size=32, learning_rate=1e-3, evaluations=5),
+    ),
+    ("cifar10", "paper"): Scale(
+        {**_ARENA, "length": 1_024, "projected_length": 256},
+        LearningSettings(steps=35_000, batch_size=256, tokens_per_forward=2**18, learning_rate=1e-4, warmup=0.005),
+    ),
+    ("text", "small"): Scale(
+        {**_ARENA, "hidden_size": 128, "heads": 4, "intermediate_size": 256, "length": 1_024, "projected_length": 128,
+         "window": 32},
+        LearningSettings(steps=400, batch_size=16, learning_rate=1e-3),
+        data={"vocabulary": 4_096},
+    ),
+    ("text", "paper"): Scale(
+        {"hidden_size": 768, "layers": 12, "heads": 12, "intermediate_size": 3_072, "length": 4_096},
+        LearningSettings(steps=5_000, batch_size=32, tokens_per_forward=2**17, learning_rate=1e-4, dtype="auto"),
+        data={"vocabulary": 30_522},
+    ),
+}  # fmt: skip
+_TABLE["digits", "paper"] = _TABLE["digits", "small"]
+
+
+def scale(task: str, name: str) -> Scale:
+    """The row of the table. Raises ConfigurationError for a task or scale that is not in it."""
+    if (task, name) not in _TABLE:
+        raise ConfigurationError(
+            f'there is no task "{task}" at scale "{name}"; tasks: {", ".join(TASKS)}; scales: {", ".join(SCALES)}'
+        )
+    return _TABLE[task, name]
+
+
+def _given(**asked: Any) -> dict[str, Any]:
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+class Opened(NamedTuple):
+    """The data and how it is learned."""
+
+    task: SequenceTask
+    sizes: Sizes
+    learning: LearningSettings
+
+
+def open_task(
+    task: str, scale_name: str = "small", *, data: str | None = None, text_field: str = "text",
+    label_field: str = "label", pair_field: str | None = None, vocabulary: int | None = None,
+    length: int | None = None, pooling: str | None = None, projection_init: str | None = None,
+    test_texts: int | None = None, patch: int = 0, seed: int = 0, progress: bool = True, **learning: Any,
+) -> Opened:  # fmt: skip
+    """Open ``task`` ("text", "listops", "digits", "cifar10") at a scale ("small", "paper").
+
+    ``data``: file of the texts, or folder of CIFAR-10. ``length``: tokens of the longest text. ``vocabulary``: tokens
+    that are learned from texts at most. ``pooling``, ``projection_init``: of Sizes. ``test_texts``: ListOps texts
+    to test on, of which the first are the same whatever their number is. ``learning``: fields of LearningSettings.
+    None: the scale's.
+    Raises ConfigurationError and DataError.
+    """
+    _refuse(
+        task, data=data is not None, patch=patch != 0, length=length is not None, test_texts=test_texts is not None,
+        text=(text_field, label_field, pair_field, vocabulary) != ("text", "label", None, None),
+    )  # fmt: skip
+    if length is not None and length < 3:
+        raise ConfigurationError(f"--length {length}: a text has 3 tokens or more, with those at its ends")
+    if test_texts is not None and test_texts < 1:
+        raise ConfigurationError(f"--test-texts {test_texts} must be at least 1")
+    chosen = scale(task, scale_name)
+    budget = replace(chosen.learning, seed=seed, **_given(**learning))
+    sizes = chosen.sizes | _given(length=length, pooling=pooling, projection_init=projection_init)
+    if task in READ and data is None:
+        raise ConfigurationError(f'the task "{task}" needs data: --data with a file of texts or the folder of CIFAR-10')
+    openers: dict[str, Callable[[], SequenceTask]] = {
+        "listops": lambda: _listops(
+            sizes["length"], chosen.data["min_length"], (*chosen.examples[:2], test_texts or chosen.examples[2]), seed,
+            progress=progress,
+        ),
+        "digits": lambda: digits_task(patch=patch, seed=seed),
+        "cifar10": lambda: cifar10_task(data or "", patch=patch, seed=seed),
+        "text": lambda: text_task(
+            data or "", text_field=text_field, label_field=label_field, pair_field=pair_field, seed=seed,
+            length=sizes["length"], vocabulary=chosen.data["vocabulary"] if vocabulary is None else vocabulary,
+        ),
+    }  # fmt: skip
+    opened = openers[task]()
+    longest = sizes["length"] if task in OF_TEXTS else opened.longest
+    sizes |= {"length": longest, "projected_length": min(sizes["projected_length"], longest)}
+    found = Sizes(vocabulary=opened.vocabulary, features=opened.features, labels=len(opened.train.names), **sizes)
+    return Opened(opened, found, budget)
+
+
+def _refuse(task: str, **given: bool) -> None:
+    """Raise ConfigurationError for an option that is given and that the task has not."""
+    for option, (tasks, said) in OPTIONS.items():
+        if given[option] and task in TASKS and task not in tasks:
+            raise ConfigurationError(said.format(task=task))
+
+
+def _listops(length: int, shortest: int, counts: tuple[int, int, int], seed: int, *, progress: bool) -> SequenceTask:
+    shape = ListOpsShape(min_length=min(shortest, max(1, length // 4)), max_length=length)
+    parts = [
+        listops(count, shape, seed=seed, part=part, progress=progress)
+        for part, count in zip(("train", "validation", "test"), counts, strict=True)
+    ]
+    train, validation, test = ([SYMBOLS[sequence[0]] for sequence in part.sequences] for part in parts)
+    return SequenceTask(
+        f"ListOps, {shape.min_length} to {length} symbols", *parts, vocabulary=len(SYMBOLS),
+        raw=(train, validation, test), reads=READS["listops"],
+    )  # fmt: skip

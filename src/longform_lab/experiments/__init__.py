@@ -1,0 +1,1 @@
+"""Measurements that were made once for a decision, or are made for each release; each appends records."""

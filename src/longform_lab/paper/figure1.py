@@ -1,0 +1,97 @@
+"""The paper's Figure 1: the spectrum of attention, by ``longform spectrum``, in two scales."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from longform.runs.files import write_text
+from longform.runs.page import Heading, Table, markdown
+from longform_lab.paper.report import TABLE, Claim, Report
+from longform_lab.spectrum.results import RunResult
+from longform_lab.spectrum.run import corpora_of, run_spectrum
+from longform_lab.spectrum.settings import Opener, SpectrumSettings, SpectrumView, texts_at
+from longform_lab.spectrum.views import plot_path
+
+MODELS = {"tiny": ("bundled",), "small": ("bundled",), "paper": ("FacebookAI/roberta-base", "FacebookAI/roberta-large")}
+TINY = 4  # texts
+MOST = 0.75  # of the sum
+INDEX = 128  # of 512, as in the paper's heat map
+
+
+def reproduce_figure1(
+    scale: str, text: Sequence[str], output: Path, *, opener: Opener, models: Sequence[str] = (),
+    device: str = "auto", text_field: str = "text", texts: int | None = None, max_length: int = 512,
+    progress: bool = True,
+) -> list[RunResult]:  # fmt: skip
+    """Measure each model on each of ``text`` into ``output``: curves, heat maps and report of ``run_spectrum``,
+    and the table ``table.md``.
+
+    ``opener``: model name -> OpenedModel on ``device``. ``models``, ``texts``: in place of the scale's. Short texts are
+    passed over, so that every map is of ``max_length`` tokens, as in the paper. Raises ConfigurationError for standard
+    input ("-").
+    """
+    settings = SpectrumSettings(
+        max_length=max_length, texts=texts or (TINY if scale == "tiny" else texts_at(scale)), min_tokens=max_length
+    )
+    results = run_spectrum(
+        models or MODELS[scale], corpora_of(text, text_field), settings, SpectrumView(index=_index(max_length)),
+        output=output, opener=opener, progress=progress,
+    )  # fmt: skip
+    write_text(output / TABLE, markdown(block for title, table in shares(results) for block in (Heading(title), table)))
+    return results
+
+
+def page_of_figure1(results: Sequence[RunResult], output: Path) -> Report:
+    """What ``reproduce_figure1`` found, as a page beside others; the folder has a fuller one of its own."""
+    said = {"curves": "share of the sum of singular values against their number, a line a layer",
+            "heat_map": "the share of the first 128 of 512 by layer and head"}  # fmt: skip
+    pictures = [
+        (str(plot_path(output, found, kind).relative_to(output)), f"{found.model} on {found.corpus}: {text}")
+        for found in results
+        for kind, text in said.items()
+    ]
+    (title, table), *others = shares(results)
+    return Report(
+        "Figure 1: the spectrum of attention", [f"{title}."], table, pictures, [], others,
+        [claim for found in results for claim in claims(found)],
+    )  # fmt: skip
+
+
+def claims(found: RunResult) -> list[Claim]:
+    """What the paper says of its figure, beside one model's maps."""
+    index = _index(found.spectrum.cumulative.shape[-1])
+    by_layer = found.spectrum.cumulative[:, :, index - 1].mean(1).tolist()
+    half = len(by_layer) // 2
+    low, high = (sum(part) / max(len(part), 1) for part in (by_layer[:half], by_layer[half:]))
+    whole = sum(by_layer) / len(by_layer)
+    return [
+        Claim("a long tail: few singular values hold most of their sum",
+              f"the first {index} of {found.spectrum.cumulative.shape[-1]:,} hold {whole:.0%}", whole >= MOST),
+        Claim("higher layers are of lower rank than lower ones",
+              f"they hold {low:.0%} in the lower half of the layers, {high:.0%} in the upper", high > low),
+    ]  # fmt: skip
+
+
+def shares(results: Sequence[RunResult]) -> list[tuple[str, Table]]:
+    """For each model and corpus its title, and what each layer's largest singular values hold of their sum."""
+    return [
+        (
+            f"{found.model} on {found.corpus}, {found.spectrum.texts:,} texts of {found.spectrum.longest:,} tokens",
+            _share_table(found, _index(found.spectrum.cumulative.shape[-1])),
+        )
+        for found in results
+    ]
+
+
+def _share_table(found: RunResult, index: int) -> Table:
+    at, ranks = found.spectrum.cumulative[:, :, index - 1], found.spectrum.effective_rank.mean(1).tolist()
+    heads = ["layer", f"share of the first {index}, mean", "lowest head", "highest head", "effective rank"]
+    rows = [
+        [str(layer + 1), *(f"{float(share):.1%}" for share in (one.mean(), one.min(), one.max())), f"{rank:,.1f}"]
+        for layer, (one, rank) in enumerate(zip(at, ranks, strict=True))
+    ]
+    return Table(heads, rows)
+
+
+def _index(length: int) -> int:
+    """The singular value that is looked at: the 128th, or that at a quarter of fewer than 512."""
+    return min(INDEX, max(1, length // 4))

@@ -1,0 +1,184 @@
+"""The paper's Table 1, measured: the exponents with which time and memory of a pass grow with a text's length."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from longform.errors import ConfigurationError
+from longform.runs.page import Table
+from longform.runs.pictures import picture
+from longform_lab.paper.grid_scales import (
+    EFFORTS,
+    by_length,
+    chosen_cells,
+    common_settings,
+    described,
+    finish_axes,
+    measured_cells,
+    open_grid,
+    plot_by_length,
+)
+from longform_lab.paper.growth import BUILDERS, measured_apart
+from longform_lab.paper.parts import Part, work_through
+from longform_lab.paper.report import Claim, Report, write_report
+from longform_lab.records import Record
+from longform_lab.speed.competitors import all_competitors
+from longform_lab.speed.grid import may_have_passed
+from longform_lab.speed.shapes import Cell
+
+NAME, PICTURE = "growth", "table1.png"
+MIB = 2**20
+FITTED = 3  # of the longest lengths
+STATED = {  # complexity of a layer, sequential operations; the paper's Table 1, or the architecture's own paper
+    "recurrent": ("O(n)", "O(n)"), "unfused": ("O(n²)", "O(1)"), "sdpa": ("O(n²)", "O(1)"),
+    **dict.fromkeys(("longformer", "bigbird", "nystromformer", "performer"), ("O(n), its own paper", "O(1)")),
+    "reformer": ("O(n log n)", "O(log n)"), "ours-linear": ("O(n)", "O(1)"), "ours-window": ("O(n), k fixed", "O(1)"),
+}  # fmt: skip
+HEADS = [
+    "architecture", "stated", "sequential operations", "time ~ n^", "memory ~ n^", "longest n", "its ms", "its MiB"
+]  # fmt: skip
+
+
+def reproduce_table1(scale: str, output: Path, *, progress: bool = True, **choices: Any) -> Report:
+    """Measure what is lacking, and write records, picture, table and the report, which is returned.
+
+    ``choices``: lengths, sizes, slots, dtype, device, threads, in place of the scale's. Raises ConfigurationError for
+    fewer than two lengths and for several k.
+    """
+    cells, names = chosen_cells("table1", scale, **choices)
+    if len({cell.length for cell in cells}) < max(2, len(cells)):
+        raise ConfigurationError("an exponent needs two lengths or more (--lengths), and one k (--slots)")
+    open_grid(output, "table1", scale, cells)
+    measured = [*measured_cells(cells, names, scale, output), *_others(cells, scale, output, progress)]
+    found = _by_architecture(measured)
+    records = [_record(name, rows, cells) for name, rows in found.items()]
+    table = Table(HEADS, growth_rows(list(map(vars, records))))
+    _draw(found, cells[0], output / PICTURE)
+    lead = [
+        "How time and memory of a forward pass grow with the length of a text, measured, beside what the paper's "
+        f"Table 1 (or the architecture's own paper) states for a layer: {described(cells[0])}, k = "
+        f"{cells[-1].slots} for Linformer. The exponent is the slope of log(time) against log(n) over the "
+        f"{min(FITTED, len(cells))} longest texts: 1 is linear, 2 quadratic. A pass has parts that are linear "
+        "whatever the attention (feed-forward, projections), so that a quadratic architecture's exponent is below 2 "
+        "until attention outweighs them, and a linear one's may be below 1 while there are costs that do not grow."
+    ]
+    notes = [
+        "Sparse Transformer, which the paper lists with O(n√n), has no implementation to run here; Longformer and "
+        "BigBird are its successors.",
+    ]
+    for name, rows in found.items():
+        missing = [f"n = {one.settings['length']:,}: {why}" for one in rows if (why := one.metrics.get("missing"))]
+        notes += [f"{_label(name)}: {'; '.join(missing)}."] if missing else []
+    pictures = [(PICTURE, "seconds and memory of a pass against tokens of a text, both logarithmic")]
+    report = Report("Table 1: growth with length", lead, table, pictures, notes, claims=claims(records))
+    write_report(output, report, records)
+    return report
+
+
+def claims(records: Sequence[Record]) -> list[Claim]:
+    """The two rows that the paper's argument is about."""
+    growth = {one.settings["architecture"]: one.metrics["time_exponent"] for one in records}
+    said = (("unfused", "Transformer: O(n²)", 1.5, 9.0), ("ours-linear", "Linformer: O(n)", 0.0, 1.15))
+    return [
+        Claim(paper, f"time ~ n^{found:.2f}", low <= found <= high)
+        for name, paper, low, high in said
+        if isinstance(found := growth.get(name), float)
+    ]
+
+
+def exponent(points: Mapping[int, float]) -> float | None:
+    """Least-squares slope of log(value) against log(n) over the longest lengths; None for fewer than two."""
+    kept = [(math.log(n), math.log(value)) for n, value in sorted(points.items()) if value > 0][-FITTED:]
+    if len(kept) < 2:
+        return None
+    return statistics.linear_regression(*zip(*kept, strict=True)).slope
+
+
+def _by_architecture(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """What was measured of each, in the table's order."""
+    found = {name: [record for record in records if record.settings["competitor"] == name] for name in STATED}
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def _label(name: str) -> str:
+    return BUILDERS[name][0] if name in BUILDERS else all_competitors()[name].label
+
+
+def _others(cells: Sequence[Cell], scale: str, output: Path, progress: bool) -> list[Record]:
+    """Those that the grid does not have, a part each."""
+    effort = EFFORTS[scale]
+
+    def work(name: str, cell: Cell) -> tuple[Record, Any]:
+        done = measured_apart(name, cell, effort.repeats, 60 + 3 * effort.cell_seconds)
+        metrics = {
+            "seconds": statistics.median(done["seconds"]) if "seconds" in done else None,
+            "peak_mib": done["growth"] / MIB if done.get("growth") is not None else None,
+            "missing": done.get("missing"),
+        }
+        return Record(name="speed", metrics=metrics, settings=cell.settings(name)), None
+
+    parts = [
+        Part(f"{name}-{cell.length}", cell.settings(name), partial(work, name, cell), again=may_have_passed)
+        for name in (("recurrent",) if scale == "tiny" else BUILDERS)
+        for cell in cells
+    ]
+    finished, _ = work_through(parts, output, lambda done: None, described="table1", progress=progress)
+    return [one.record for one in finished]
+
+
+def _record(name: str, rows: Sequence[Record], cells: Sequence[Cell]) -> Record:
+    seconds, mib = by_length(rows, "seconds"), by_length(rows, "peak_mib")
+    longest = max(seconds, default=None)
+    metrics = {
+        "time_exponent": exponent(seconds),
+        "memory_exponent": exponent(mib),
+        "seconds": None if longest is None else seconds[longest],
+        "peak_mib": None if longest is None else mib.get(longest),
+    }
+    settings = {
+        "architecture": name, "label": _label(name), "longest": longest, "slots": cells[-1].slots,
+        "lengths": sorted(seconds)[-FITTED:], **common_settings(cells[0]),
+    }  # fmt: skip
+    return Record(name=NAME, metrics=metrics, settings=settings, units={"seconds": "s", "peak_mib": "MiB"})
+
+
+def growth_rows(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Cells of the table, a row an architecture."""
+    cells = []
+    for row in rows:
+        settings, metrics = row["settings"], row["metrics"]
+        stated, sequential = STATED.get(settings["architecture"], ("–", "–"))
+        longest = settings["longest"]
+        cells.append(
+            [
+                settings["label"], stated, sequential, _shown(metrics["time_exponent"], ".2f"),
+                _shown(metrics["memory_exponent"], ".2f"), "–" if longest is None else f"{longest:,}",
+                _shown(metrics["seconds"], ",.0f", 1_000), _shown(metrics["peak_mib"], ",.0f"),
+            ]
+        )  # fmt: skip
+    return cells
+
+
+def _shown(value: float | None, form: str, factor: float = 1) -> str:
+    return "–" if value is None else format(factor * value, form)
+
+
+def _draw(found: Mapping[str, Sequence[Record]], cell: Cell, path: Path) -> None:
+    colours = {"unfused": "black", "sdpa": "dimgray", "ours-linear": "tab:blue", "ours-window": "tab:cyan"}
+    others = iter(("tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive"))
+    markers = iter("os^Dv<>pPX")
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "ncols": 2, "frameon": False}
+    with picture(path, 13.0, 6.6, 1, 2) as (left, right):
+        for name, rows in found.items():
+            colour, marker = colours.get(name) or next(others), next(markers)
+            for axes, metric in ((left, "seconds"), (right, "peak_mib")):
+                points = by_length(rows, metric)
+                slope = exponent(points)
+                label = _label(name) if slope is None else f"{_label(name)}: n^{slope:.2f}"
+                plot_by_length(axes, points, color=colour, marker=marker, label=label)
+        title = f"Time; the exponent of the {FITTED} longest\n{described(cell)}"
+        finish_axes(left, title, "seconds of a pass (logarithmic)", **below)
+        finish_axes(right, "Memory of a pass", "memory above the loaded model, MiB (logarithmic)", **below)

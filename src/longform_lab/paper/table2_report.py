@@ -1,0 +1,234 @@
+"""The files that Table 2 writes: records, the table beside the paper's, a picture of the gaps, the page."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longform.runs.page import Table
+from longform.runs.pictures import finish, picture
+from longform_lab.paper.parts import Finished
+from longform_lab.paper.report import Claim, Report, mean_and_spread, write_report
+
+PICTURE = "table2.png"
+ORIGINAL = "original"
+WHOLE = 256  # k of the windowed model at n = 512: each slot of a text of so many tokens is one token
+PAPER = {  # n = 512: SST-2, IMDB, QNLI, QQP, average
+    "original": (93.1, 94.1, 90.9, 90.9, 92.25),
+    "linear-128-headwise": (92.4, 94.0, 90.4, 90.2, 91.75),
+    "linear-128-key_value": (93.4, 93.4, 90.3, 90.3, 91.85),
+    "linear-128-layerwise": (93.2, 93.8, 90.1, 90.2, 91.83),
+    "linear-256-headwise": (93.2, 94.0, 90.6, 90.5, 92.08),
+    "linear-256-key_value": (93.3, 93.6, 90.6, 90.6, 92.03),
+    "linear-256-layerwise": (93.1, 94.1, 91.2, 90.8, 92.30),
+}
+IN_PAPER = ("SST-2", "IMDB", "QNLI", "QQP", "average")
+POINTS = 1.0  # that an average may be further below its original than the paper's
+AFTER_TASKS = ("average", "against the original", "seeds")  # heads of the table
+Scores = dict[str, dict[str, dict[int, float]]]
+
+
+def scores_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Scores, dict[str, str]]:
+    """Model -> task -> seed -> accuracy in percent, in the order of the rows; and the models' labels."""
+    found: Scores = {}
+    labels = {}
+    for row in rows:
+        settings = row["settings"]
+        labels[settings["model"]] = settings["label"]
+        tasks = found.setdefault(settings["model"], {})
+        tasks.setdefault(settings["task"], {})[settings["seed"]] = 100 * row["metrics"]["accuracy"]
+    return found, labels
+
+
+def averages(scores: Scores, model: str, tasks: Sequence[str]) -> dict[int, float]:
+    """Seed -> mean accuracy over ``tasks``, of seeds that have them all."""
+    found = scores[model]
+    if any(task not in found for task in tasks):
+        return {}
+    seeds = set.intersection(*(set(found[task]) for task in tasks))
+    return {seed: sum(found[task][seed] for task in tasks) / len(tasks) for seed in sorted(seeds)}
+
+
+def gaps(scores: Scores, tasks: Sequence[str]) -> dict[str, list[float]]:
+    """Model -> average minus the original's, seed by seed, in points."""
+    if ORIGINAL not in scores:
+        return {}
+    first = averages(scores, ORIGINAL, tasks)
+    return {
+        model: [value - first[seed] for seed, value in averages(scores, model, tasks).items() if seed in first]
+        for model in scores
+    }
+
+
+def accuracy_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Heads and cells: a row a model, a column a task; mean ± sample standard deviation over seeds, in percent.
+
+    In brackets the paper's, whose original is RoBERTa-base and whose average is over QQP in place of MRPC and RTE.
+    """
+    scores, labels = scores_of(rows)
+    tasks = list(dict.fromkeys(row["settings"]["task"] for row in rows))
+    apart = gaps(scores, tasks)
+    cells = []
+    for model, found in scores.items():
+        mean = averages(scores, model, tasks)
+        cells.append(
+            [
+                labels[model],
+                *(_beside(mean_and_spread(list(found[task].values()), ".1f"), model, task) if task in found else "–"
+                  for task in tasks),
+                _average(mean, model, tasks),
+                _gap(apart.get(model, []), of_itself=model == ORIGINAL),
+                str(max(len(seeds) for seeds in found.values())),
+            ]
+        )  # fmt: skip
+    return ["model", *tasks, *AFTER_TASKS], cells
+
+
+def _average(mean: Mapping[int, float], model: str, tasks: Sequence[str]) -> str:
+    """The mean over seeds; the paper's beside it where three of its four tasks are among ``tasks``."""
+    if not mean:
+        return "–"
+    shown = mean_and_spread(list(mean.values()), ".2f")
+    return _beside(shown, model, "average") if {*IN_PAPER[:3]} <= {*tasks} else shown
+
+
+def _beside(shown: str, model: str, task: str) -> str:
+    """The value, and in brackets the paper's where it has one."""
+    if model not in PAPER or task not in IN_PAPER:
+        return shown
+    return f"{shown} ({PAPER[model][IN_PAPER.index(task)]:g})"
+
+
+def _gap(points: Sequence[float], *, of_itself: bool) -> str:
+    return mean_and_spread(points, "+.2f").replace("± +", "± ") if points and not of_itself else "–"
+
+
+def report_table2(finished: Sequence[Finished], output: Path, *, asked: int) -> None:
+    """Write all of it from the fine-tunings that are finished."""
+    rows = [one.row for one in finished]
+    scores, labels = scores_of(rows)
+    tasks = list(dict.fromkeys(row["settings"]["task"] for row in rows))
+    _draw(scores, labels, tasks, gaps(scores, tasks), output / PICTURE)
+    write_report(output, page_of_table2(rows, asked=asked), [one.record for one in finished])
+
+
+def page_of_table2(rows: Sequence[Mapping[str, Any]], *, asked: int) -> Report:
+    """The page, of the fine-tunings that are finished."""
+    scores, labels = scores_of(rows)
+    tasks = list(dict.fromkeys(row["settings"]["task"] for row in rows))
+    return Report(
+        "Table 2: fine-tuned accuracy", [_lead(rows[0]["settings"]), f"{len(rows)} of {asked} fine-tunings are done."],
+        Table(*accuracy_table(rows)), [(PICTURE, "accuracy of each model against the original's, by task")],
+        _notes(rows), [("The paper's, for comparison", _published(labels))], claims(labels, gaps(scores, tasks)),
+    )  # fmt: skip
+
+
+def claims(labels: Mapping[str, str], apart: Mapping[str, Sequence[float]]) -> list[Claim]:
+    """The paper's distances to its original, beside those here."""
+    return [
+        Claim(
+            f"{labels[model]}: {PAPER[model][-1] - PAPER[ORIGINAL][-1]:+.2f} points to the original",
+            f"{_gap(points, of_itself=False)} points",
+            PAPER[model][-1] - PAPER[ORIGINAL][-1] - sum(points) / len(points) <= POINTS,
+        )
+        for model, points in apart.items()
+        if points and model in PAPER and model != ORIGINAL
+    ]
+
+
+def _lead(settings: Mapping[str, Any]) -> str:
+    healed = settings["healing_tokens"]
+    return (
+        f"Accuracy on the dev part after fine-tuning {settings['original']}, n = {settings['n']}: "
+        f"{settings['epochs']:g} passes, learning rate {settings['learning_rate']:g}, the same texts, order and "
+        "head for every model. "
+        + (
+            "E and F of pure Linformers have the length that a task's texts are cut to; with as many slots they are "
+            "the identity, and the model is full attention. "
+            if settings.get("fit_length")
+            else ""
+        )
+        + (
+            f"Converted models were healed on {healed:,} tokens of unlabelled text first."
+            if healed
+            else "Converted models were fine-tuned as converted, without healing: their attention has learned nothing "
+            "of its own before, where the paper's Linformer was pre-trained."
+        )
+    )
+
+
+def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    amounts = {row["settings"]["task"]: row["settings"] for row in rows}
+    short = [task for task, found in amounts.items() if found["max_length"] <= WHOLE]
+    return [
+        "± is the sample standard deviation over seeds; a seed decides about head, order and dropout. The last column "
+        "compares averages seed by seed, in points.",
+        "The weights after the pass with the best accuracy on the dev part count, for every model alike: the "
+        "accuracies are a little too high, the differences are not. The dev part is the file beside the training file "
+        "(SST-2), or a fifth of the one file, held out; with --data hf the validation split, of IMDB the test split.",
+        *_without_short(rows, short),
+        *(
+            f"{task}: {found['train']:,} texts to train on, {found['dev']:,} to measure on, cut at "
+            f"{found['max_length']} tokens."
+            for task, found in amounts.items()
+        ),
+    ]
+
+
+def _without_short(rows: Sequence[Mapping[str, Any]], short: Sequence[str]) -> list[str]:
+    """What is to be said of tasks whose texts the windowed model sees whole, and the differences over the others."""
+    if not short:
+        return []
+    scores, labels = scores_of(rows)
+    others = [task for task in dict.fromkeys(row["settings"]["task"] for row in rows) if task not in short]
+    found = gaps(scores, others) if others else {}
+    apart = {model: points for model, points in found.items() if points and model != ORIGINAL}
+    said = [
+        f"{', '.join(short)}: no text is longer than the {WHOLE} slots of the windowed model, so that each slot is a "
+        "token, its attention full, and nothing is lost by construction."
+    ]
+    if apart:
+        found = "; ".join(f"{labels[model]} {_gap(points, of_itself=False)}" for model, points in apart.items())
+        said.append(f"Against the original over {', '.join(others)} alone, in points: {found}.")
+    return said
+
+
+def _published(labels: Mapping[str, str]) -> Table:
+    """The paper's rows at n = 512; its original is RoBERTa-base."""
+    heads = ["the paper, n = 512", "SST-2", "IMDB", "QNLI", "QQP", "average", "against the original"]
+    rows = []
+    for key, values in PAPER.items():
+        name = "RoBERTa-base" if key == ORIGINAL else labels.get(key, key)
+        gap = _gap([values[-1] - PAPER[ORIGINAL][-1]], of_itself=key == ORIGINAL)
+        rows.append([name, *(f"{value:g}" for value in values), gap])
+    return Table(heads, rows)
+
+
+def _draw(
+    scores: Scores, labels: Mapping[str, str], tasks: Sequence[str], apart: Mapping[str, list[float]], path: Path
+) -> None:
+    """A row a model: its distance to the original on every task, and on average."""
+    models = [model for model in scores if model != ORIGINAL] or list(scores)
+    with picture(path, 10.5, 1.8 + 0.55 * len(models)) as axes:
+        for place, task in enumerate(tasks):
+            base = scores.get(ORIGINAL, {}).get(task)
+            points = [
+                (_mean(scores[model][task]) - (_mean(base) if base else 0.0), row)
+                for row, model in enumerate(models) if task in scores[model]
+            ]  # fmt: skip
+            if points:
+                axes.plot(*zip(*points, strict=True), "os^Dv<>p"[place % 8], markersize=8, alpha=0.75, label=task)
+        average = [(sum(apart[m]) / len(apart[m]), row) for row, m in enumerate(models) if apart.get(m)]
+        if average:
+            bar = {"color": "black", "markersize": 24, "markeredgewidth": 2.5}
+            axes.plot(*zip(*average, strict=True), "|", label="average", **bar)
+        if ORIGINAL in scores:
+            axes.axvline(0, color="tab:gray", linestyle="--", linewidth=1)
+        axes.set_yticks(range(len(models)), [labels[model] for model in models])
+        title = "What replacing attention costs after fine-tuning: mean over seeds"
+        across = "accuracy minus the fine-tuned original's, points" if ORIGINAL in scores else "accuracy, %"
+        beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "fontsize": 9, "markerscale": 0.7}
+        finish(axes, title, across, "", legend=beside, ylim=(len(models) - 0.5, -0.5))
+
+
+def _mean(values: Mapping[int, float]) -> float:
+    return sum(values.values()) / len(values)

@@ -1,0 +1,90 @@
+"""Similarity of heads: how alike their attention maps are, and which could use another's.
+
+Axes: n tokens, m valid tokens, L layers, h heads, H = L h heads of the whole model, layer by layer.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from longform.errors import InputError
+from longform.spectrum.capture import captured_layers
+from longform.spectrum.singular_values import map_directions
+
+
+def head_similarity(model: Any, texts: Iterable[Tensor]) -> Tensor:
+    """Mean cosine of every two heads' maps over ``texts``, long (m,) each: float64 (H, H).
+
+    All maps of one text are in memory together, once: 4 H m² bytes; the number of texts does not matter.
+    """
+    total, count = torch.zeros(()), 0
+    for ids in texts:
+        total, count = total + _similarity(model, ids).double().cpu(), count + 1
+    if not count:
+        raise InputError("no text to compare heads on")
+    return total / count
+
+
+def _similarity(model: Any, ids: Tensor) -> Tensor:
+    """Cosine of every two heads' maps of one text, long (m,): (H, H), symmetric."""
+    seen: list[Tensor] = []  # a layer each, (h, m²)
+    rows: list[Tensor] = []  # a layer each, its heads beside those of the layers up to it
+    for layer in captured_layers(model, ids[None].to(model.device)):
+        seen.append(map_directions(layer.probabilities[0]))
+        rows.append(torch.cat([seen[-1] @ before.T for before in seen], dim=1))
+    heads = rows[-1].shape[1]
+    lower = torch.cat([pad(row, (0, heads - row.shape[1])) for row in rows]).tril()
+    return lower + lower.tril(-1).T
+
+
+def followers(similarity: Tensor, heads: int, *, across: bool) -> list[tuple[int, int]]:
+    """Heads that could use another's map, most redundant first: (follower, leader) numbers of ``similarity`` (H, H).
+
+    Each pair is the most alike of those left whose leader stands earlier, in the same layer of ``heads`` heads or,
+    ``across``, in any layer before too. A head that follows leads no more; who followed it follows its leader
+    (``leaders_of``).
+    """
+    count = len(similarity)
+    number = torch.arange(count)
+    layer = number // heads
+    possible = number[:, None] < number  # row leads, column follows
+    if not across:
+        possible &= layer[:, None] == layer
+    open_pairs = torch.where(possible, similarity.double(), -torch.inf)
+    found = []
+    while bool((best := open_pairs.max()).isfinite()):
+        leader, follower = divmod(int((open_pairs == best).flatten().int().argmax()), count)
+        found.append((follower, leader))
+        open_pairs[:, follower] = -torch.inf
+        open_pairs[follower] = -torch.inf
+    return found
+
+
+def random_followers(count: int, heads: int, *, seed: int) -> list[tuple[int, int]]:
+    """The control: pairs inside layers in an order that nothing decides; ``count`` H heads, ``heads`` h a layer."""
+    generator = torch.Generator().manual_seed(seed)
+    return followers(torch.rand(count, count, generator=generator), heads, across=False)
+
+
+def leaders_of(pairs: Sequence[tuple[int, int]], count: int) -> list[int]:
+    """For each of ``count`` heads the one whose map it uses when ``pairs`` follow; itself where it follows nobody."""
+    leader = list(range(count))
+    for follower, chosen in pairs:
+        leader[follower] = chosen
+    for head in range(count):
+        while leader[leader[head]] != leader[head]:
+            leader[head] = leader[leader[head]]
+    return leader
+
+
+def inside_and_across(similarity: Tensor, heads: int) -> tuple[Tensor, float]:
+    """Mean similarity of different heads of one layer, float64 (L,), and of heads of different layers."""
+    layer = torch.arange(len(similarity)) // heads
+    same = layer[:, None] == layer
+    blocks = similarity.unflatten(0, (-1, heads)).unflatten(2, (-1, heads)).diagonal(dim1=0, dim2=2)  # h, h, L
+    off = ~torch.eye(heads, dtype=torch.bool)
+    inside = blocks[off].mean(0) if heads > 1 else torch.ones(len(similarity))
+    return inside, float(similarity[~same].mean()) if bool((~same).any()) else 1.0

@@ -1,0 +1,153 @@
+"""The measurement of one cell of the grid, in child processes, and its rows.
+
+First one pass of each competitor, for its memory and to see whether it runs at all; then those that ran alternate in
+one process (in several, with SDPA in each, where memory does not hold all models).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from longform.runs.facts import now
+from longform.training.settings import check_least, check_positive
+from longform_lab.records import Record
+from longform_lab.speed.children import Outcome, run_child
+from longform_lab.speed.competitor import Competitor
+from longform_lab.speed.guards import Probe, fitting_repeats, memory_groups, predicted_seconds
+from longform_lab.speed.memory import free_bytes
+from longform_lab.speed.precision import impossible
+from longform_lab.speed.rows import REFERENCES, UNFUSED, make_row, with_ratios
+from longform_lab.speed.shapes import Cell
+
+COMPILING = 600.0  # seconds a competitor may take beside its passes, in compiled cells
+SILENT = "its process said nothing"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long a grid may take."""
+
+    repeats: int = 5  # rounds of each competitor
+    cell_seconds: float = 300.0  # of all passes of a competitor in a cell: fewer rounds are run, or none, to keep it
+    memory: bool = True  # whether peak memory is measured, by a pass of each competitor in another process
+    floors: str = "all"  # whose floors are timed: "all", "none", or a family
+
+    def __post_init__(self) -> None:
+        check_least(self, repeats=1)
+        check_positive(self, "cell_seconds")
+
+    def asked(self, family: str) -> dict[str, Any]:
+        """What is asked of a row of ``family``, as its record says it."""
+        return {
+            "cell_seconds": self.cell_seconds, "asked_repeats": self.repeats, "asked_memory": self.memory,
+            "asked_floor": self.floors in ("all", family),
+        }  # fmt: skip
+
+
+@dataclass
+class CellRun:
+    """The measurement of one cell. ``tell`` is told what is being done; ``log`` gets what children complain about."""
+
+    cell: Cell
+    competitors: Mapping[str, Competitor]
+    effort: Effort
+    log: Path
+    tell: Callable[[str], None]
+    missing: dict[str, str] = field(default_factory=dict)
+    probes: dict[str, Probe] = field(default_factory=dict)
+    timed: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def rows(self, lacking: Sequence[str], known: Iterable[Record]) -> list[Record]:
+        """Records of the competitors ``lacking``; references among the others are measured again beside them.
+
+        ``known``: records of shorter texts, from which times are predicted.
+        """
+        known = list(known)
+        wanted = [name for name in self.competitors if name in lacking or name in REFERENCES]
+        repeats = {name: count for name in wanted if (count := self._possible(name, known))}
+        if self.effort.memory and repeats:
+            self._probe(repeats)
+            repeats = self._fitting()
+        for group in self._groups(list(repeats)):
+            self._time({name: repeats[name] for name in group}, lacking)
+        date, unfused = now(), self.probes.get(UNFUSED)
+        return [
+            make_row(
+                self.cell, self.competitors[name], self.timed.get(name), self.probes.get(name), unfused,
+                self.missing.get(name), self._asked(name), date,
+            )
+            for name in lacking
+        ]  # fmt: skip
+
+    def _asked(self, name: str) -> dict[str, Any]:
+        return self.effort.asked(self.competitors[name].family)
+
+    def _possible(self, name: str, known: list[Record]) -> int:
+        """Rounds, by what is known before anything ran; 0, with the reason kept, where there can be none."""
+        competitor, count = self.competitors[name], self.effort.repeats
+        reason = impossible(self.cell) or competitor.missing(self.cell)
+        seconds = None if reason else predicted_seconds(competitor, self.cell, known)
+        if seconds is not None:
+            count = fitting_repeats(seconds, count, self.effort.cell_seconds)
+            reason = "" if count else self._too_long(seconds)
+        if reason:
+            self.missing[name] = reason
+        return 0 if reason else count
+
+    def _too_long(self, seconds: float) -> str:
+        return f"a pass takes about {seconds:,.0f} s, too long for --cell-seconds {self.effort.cell_seconds:,.0f}"
+
+    @property
+    def _limit(self) -> float:
+        return self.effort.cell_seconds + (COMPILING if self.cell.mode == "compiled" else 0.0)
+
+    def _probe(self, repeats: dict[str, int]) -> None:
+        """One pass of each; a process that dies takes only the competitor with it that it was at."""
+        left = dict(repeats)
+        while left:
+            outcome = run_child("memory", self.cell, left, seconds=self._limit, log=self.log, tell=self.tell)
+            for name, event in outcome.found.items():
+                self.probes[name] = Probe(*(event[field] for field in ("seconds", "growth", "weights", "process")))
+            self.missing |= outcome.missing
+            if outcome.ended or not (outcome.found or outcome.missing):
+                self.missing.setdefault(outcome.begun or next(iter(left)), outcome.ended or SILENT)
+            left = {name: count for name, count in left.items() if not (name in self.probes or name in self.missing)}
+
+    def _fitting(self) -> dict[str, int]:
+        """Rounds of each that ran; one pass may be too long for any."""
+        ran = {name: probe.seconds for name, probe in self.probes.items() if name not in self.missing}
+        repeats = {name: fitting_repeats(one, self.effort.repeats, self._limit) for name, one in ran.items()}
+        self.missing |= {name: self._too_long(ran[name]) for name, count in repeats.items() if not count}
+        return {name: count for name, count in repeats.items() if count}
+
+    def _groups(self, names: list[str]) -> list[list[str]]:
+        if not self.probes:
+            return [names]
+        chosen = {name: self.probes[name] for name in names}
+        return memory_groups(chosen, REFERENCES[:1], self.cell.work, free_bytes(self.cell.device))
+
+    def _time(self, repeats: dict[str, int], lacking: Sequence[str]) -> None:
+        """A group in one process; where that ends badly, what ran last is left out and the rest tried again.
+
+        Floors are timed for rows that are ``lacking`` alone.
+        """
+        while repeats:
+            seconds = 2 * self._limit * (len(repeats) + 1)  # floors run too
+            floored = [name for name in repeats if name in lacking and self._asked(name)["asked_floor"]]
+            outcome = run_child(
+                "time", self.cell, repeats, floored=floored, seconds=seconds, turns=self.effort.cell_seconds,
+                log=self.log, tell=self.tell,
+            )  # fmt: skip
+            self._keep(outcome)
+            left = [name for name in repeats if name not in self.timed and name not in self.missing]
+            if outcome.found or not (outcome.ended or outcome.missing):
+                self.missing |= dict.fromkeys(left, outcome.ended or SILENT)
+            elif outcome.ended:
+                self.missing[outcome.begun or next(iter(repeats))] = outcome.ended
+            repeats = {name: repeats[name] for name in left if name not in self.missing}
+
+    def _keep(self, outcome: Outcome) -> None:
+        self.missing |= {name: reason for name, reason in outcome.missing.items() if name in self.competitors}
+        for name, event in outcome.found.items():
+            self.timed.setdefault(name, with_ratios(event, outcome.found))

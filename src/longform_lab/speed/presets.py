@@ -1,0 +1,89 @@
+"""Presets of the benchmark: stages that are measured one after another, what says most first."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from longform.errors import ConfigurationError
+from longform_lab.speed.selection import FULL, LENGTHS, LONGEST, Selection, with_choices
+
+MAIN = ("ours-window", "ours-linear", "sdpa")
+PEERS = ("lucidrains", "tatp22")
+BESIDE_PEERS = (*MAIN[:2], *PEERS)
+LINEAR = ("ours-linear", "ours-linear-key-value", "ours-linear-headwise", "ours-linear-none")
+BARS = Selection(lengths=(512,), sizes=("base",), competitors=MAIN, memory=False)
+
+PRESETS: dict[str, tuple[Selection, ...]] = {
+    # make bench: minutes on two cores
+    "small": (
+        Selection(lengths=(128, 512, 4_096), competitors=(*MAIN, "unfused", *PEERS), floors="all", cell_seconds=20.0),
+        Selection(lengths=(2_048,), competitors=(*MAIN, "unfused", *PEERS, "sparse"), floors="all", cell_seconds=20.0),
+        Selection(lengths=(512, 2_048), passes=("train",), competitors=MAIN, cell_seconds=20.0),
+    ),
+    # what the project promises; minutes on two cores in benchmarks.md
+    "bars": (
+        replace(BARS, lengths=(128, 256, 512, 1_024, 2_048, 4_096), competitors=(*MAIN, "unfused", *PEERS)),
+        replace(BARS, lengths=(4_096,), sizes=("minilm",), passes=("train",), competitors=(*MAIN, *PEERS)),
+        replace(BARS, lengths=(8_192,), competitors=(*MAIN, *PEERS), cell_seconds=120.0),
+        replace(BARS, lengths=(16_384, 65_536), competitors=BESIDE_PEERS, cell_seconds=130.0),
+        replace(BARS, lengths=(32_768,), cell_seconds=400.0),
+        # apart, so that a folder that has the row of SDPA, 5 minutes a pass, does not measure it again beside these
+        replace(BARS, lengths=(32_768,), competitors=BESIDE_PEERS, cell_seconds=130.0),
+    ),
+    # the rest of "faster than other implementations at every length", in training; 4,096 is in bars
+    "bars-train": (
+        Selection(lengths=(512, 1_024, 2_048, 8_192, 16_384, 32_768, 65_536), passes=("train",),
+                  competitors=BESIDE_PEERS, memory=False, cell_seconds=150.0),
+    ),
+    # the other projections and kinds of sharing, and the products in the other order
+    "variants": (
+        Selection(lengths=(512, 2_048, 8_192), sizes=("base",), memory=False, cell_seconds=60.0,
+                  competitors=("ours-window", *LINEAR, "ours-mean", "ours-convolution", "weights-first")),
+    ),
+    # as many texts in a pass as 8,192 tokens hold
+    "batches": (
+        Selection(lengths=(512, 2_048), sizes=("minilm", "base"), batches=(FULL,), batch_tokens=8_192,
+                  competitors=MAIN, cell_seconds=60.0),
+    ),
+    # float32, bfloat16; eager and compiled
+    "dtypes": (
+        Selection(lengths=(512, 4_096), dtypes=("float32", "bfloat16"), modes=("eager", "compiled"),
+                  competitors=MAIN, memory=False, cell_seconds=60.0),
+    ),
+    # peak memory against length
+    "memory": (
+        Selection(lengths=(1_024, 8_192, 16_384, 32_768), competitors=(*MAIN, "unfused", *PEERS), cell_seconds=100.0),
+    ),
+    # one document of a million tokens
+    "million": (Selection(lengths=(LONGEST,), competitors=("ours-window",), cell_seconds=3_600.0),),
+    # the paper's Table 3
+    "paper": tuple(
+        Selection(lengths=(length,), sizes=("base",), slots=(128, 256, 512, 1_024, 2_048),
+                  competitors=("ours-linear", "unfused"))
+        for length in (512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536)
+    ),
+    # everything
+    "full": (
+        Selection(
+            lengths=(*LENGTHS, LONGEST), sizes=("minilm", "base"), dtypes=("float32", "bfloat16"),
+            modes=("eager", "compiled"), passes=("inference", "train"), batches=("1", FULL), competitors=("all",),
+            floors="all",
+        ),
+    ),
+}  # fmt: skip
+
+
+def preset(name: str) -> tuple[Selection, ...]:
+    """Stages by name. Raises ConfigurationError for one that does not exist."""
+    if name not in PRESETS:
+        raise ConfigurationError(f'no preset "{name}"; there are {", ".join(PRESETS)}')
+    return PRESETS[name]
+
+
+def chosen_stages(name: str, what: Mapping[str, Any], how: Mapping[str, Any]) -> list[Selection]:
+    """The stages of a preset, all changed by ``how`` to measure.
+
+    Where something is chosen in ``what`` to measure, it is the first stage alone, changed so.
+    """
+    stages = [with_choices(stage, **how) for stage in preset(name)]
+    return [with_choices(stages[0], **what)] if any(what.values()) else stages

@@ -1,0 +1,117 @@
+"""The report of a benchmark run: ``tables.md``, pictures, and ``report.html`` with all of it inside."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longform.runs.files import write_text
+from longform.runs.page import Block, Heading, Picture, Table, markdown, write_page
+from longform_lab.records import Record, provenance
+from longform_lab.speed.competitor import Competitor
+from longform_lab.speed.paper_table import paper_rows
+from longform_lab.speed.plots import plot_memory, plot_times
+
+TITLE = "Time and memory"
+DASH = "–"
+SERIES = ("size", "work", "dtype", "mode", "device", "threads")
+COLUMNS = (
+    ("ms", "seconds", lambda value: f"{1_000 * value:,.1f}"),
+    ("spread", "spread", lambda value: f"{value:.1%}"),
+    ("x SDPA", "against_sdpa", lambda value: f"{value:.2f}"),
+    ("/ floor", "against_floor", lambda value: f"{value:.2f}{' (faster than its floor)' if value < 1 else ''}"),
+    ("tokens/s", "tokens_per_second", lambda value: f"{value:,.0f}"),
+    ("peak MiB", "peak_mib", lambda value: f"{value:,.0f}"),
+    ("rounds", "repeats", str),
+    ("GFLOP", "operations", lambda value: f"{value / 1e9:,.4g}"),
+    ("MB", "bytes", lambda value: f"{value / 1e6:,.4g}"),
+)
+READING = (
+    "Each row is the median over rounds in which all competitors of a cell took turns in one process, after their "
+    "outputs were checked. x SDPA: how many times faster than full attention through scaled_dot_product_attention in "
+    "the same code. / floor: time over that of the row's matrix products and attention calls alone (for architectures "
+    "other than Linformer and full attention: those of Longform with its window). A pass is faster than its floor "
+    "where the floor's scaled_dot_product_attention calls are slower than what the pass attends by. Peak: memory of a "
+    "pass above the loaded model, measured in another process. Spread: distance between the quartiles over the median. "
+    "GFLOP and MB: operations of matrix products and attention, and bytes of weights and hidden states, that a pass "
+    "cannot avoid; they are counted, not measured."
+)
+
+
+def write_report(
+    records: Sequence[Record], competitors: Mapping[str, Competitor], output: Path, settings: Mapping[str, Any]
+) -> None:
+    """Write ``tables.md``, the pictures and ``report.html`` into ``output``."""
+    blocks: list[Block] = [READING]
+    for series, rows in series_of(records).items():
+        table = series_table(rows, competitors)
+        blocks += [Heading(title_of(series)), *_pictures(series, rows, competitors, output), table]
+    paper = paper_table(records)
+    if paper.rows:
+        said = "The paper's Table 3: how many times faster than unfused attention, and the ratio of largest batches"
+        blocks += [Heading(said), paper]
+    foot = f"{provenance(records)} {', '.join(f'{name} {value}' for name, value in settings.items())}."
+    write_text(output / "tables.md", markdown([Heading(TITLE, 1), *blocks, foot]))
+    write_page(output / "report.html", TITLE, blocks, foot=foot)
+
+
+def series_of(records: Iterable[Record]) -> dict[tuple[Any, ...], list[Record]]:
+    """Records that differ only in length, batch, k and competitor; batch 1 and larger ones apart."""
+    found: dict[tuple[Any, ...], list[Record]] = {}
+    for record in records:
+        series = (*(record.settings[name] for name in SERIES), record.settings["batch"] > 1)
+        found.setdefault(series, []).append(record)
+    return found
+
+
+def title_of(series: tuple[Any, ...]) -> str:
+    """A series in words."""
+    size, work, dtype, mode, device, threads, batches = series
+    kind = "training step" if work == "train" else "inference"
+    place = f"{threads} threads" if device == "cpu" else device
+    texts = "batches" if batches else "one text"
+    return f"{size}, {kind}, {dtype}, {mode}, {texts}, {place}"
+
+
+def series_table(records: Sequence[Record], competitors: Mapping[str, Competitor]) -> Table:
+    """A row a length, k and competitor, in that order; a row without a time says why."""
+    order = list(competitors)
+
+    def rank(record: Record) -> tuple[int, ...]:
+        settings = record.settings
+        return settings["length"], settings["batch"], settings["slots"], order.index(settings["competitor"])
+
+    header = ["n", "competitor", "k", "texts", *(head for head, _, _ in COLUMNS)]
+    rows = []
+    for record in sorted(records, key=rank):
+        settings, metrics = record.settings, record.metrics
+        competitor = competitors[settings["competitor"]]
+        why = f" ({metrics['missing']})" if metrics["missing"] else ""
+        values = [DASH if metrics.get(name) is None else form(metrics[name]) for _, name, form in COLUMNS]
+        slots = metrics.get("window_slots", settings["slots"] if competitor.has_slots else DASH)
+        rows.append([f"{settings['length']:,}", competitor.label + why, str(slots), str(settings["batch"]), *values])
+    return Table(header, rows, 2)
+
+
+def paper_table(records: Iterable[Record]) -> Table:
+    """The paper's cells beside ours."""
+    header = ["n", "k", "texts", "size", "time", "paper", "met", "memory", "paper", "met"]
+    rows = []
+    for row in paper_rows(records):
+        cells = [f"{row['n']:,}", str(row["k"]), str(row["batch"]), f"{row['size']}, {row['dtype']}"]
+        for what in ("time", "memory"):
+            ours, paper = row[what], row[f"paper_{what}"]
+            shown = [DASH, DASH] if ours is None else [f"{ours:.2f}", "yes" if ours >= paper else "no"]
+            cells += [shown[0], f"{paper:g}", shown[1]]
+        rows.append(cells)
+    return Table(header, rows, 0)
+
+
+def _pictures(
+    series: tuple[Any, ...], records: Sequence[Record], competitors: Mapping[str, Competitor], output: Path
+) -> Iterator[Picture]:
+    name = "-".join(str(part) for part in series[:-1]) + ("-batches" if series[-1] else "")
+    slots = max({record.settings["slots"] for record in records}, default=0)
+    for what, plot in (("time", plot_times), ("memory", plot_memory)):
+        path = output / f"{what}-{name}.png"
+        plot(records, competitors, f"{what} of a pass against length\n{title_of(series)}, k up to {slots}", path)
+        yield Picture.read(path, f"{what} of a pass against the tokens of a text, {title_of(series)}")

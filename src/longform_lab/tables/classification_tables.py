@@ -1,0 +1,56 @@
+"""The table of long classification: each model over several splits, and how much better Longform is, split by split."""
+
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+from longform_lab.tables.table_kinds import ComputedTable, Rows
+
+MODELS = ("Longform", "original")
+METRICS = ("accuracy", "macro_f1")
+EARLIER_RATE = 3e-5  # of the records that do not say it
+HEADS = [
+    *("data", "pooling", "rate", "model", "tokens read", "training texts", "test texts", "splits"),
+    *("accuracy, %", "macro-F1, %"),
+]
+
+
+def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """Mean ± standard deviation; the last line of each kind is what Longform is better by, paired by split."""
+    body = []
+    found: dict[tuple[str, str, str], dict[str, dict[int, Any]]] = {}
+    for row in rows:
+        settings = row["settings"]
+        kind = settings["data"], settings["pooling"], f"{settings.get('learning_rate', EARLIER_RATE):g}"
+        found.setdefault(kind, {}).setdefault(settings["model"], {})[settings["split"]] = row
+    for kind, models in found.items():
+        common = sorted(set.intersection(*(set(models.get(name, {})) for name in MODELS)))
+        if not common:
+            continue
+        for name in MODELS:
+            runs = [models[name][split] for split in common]
+            settings = runs[0]["settings"]
+            texts = [str(settings[part]) for part in ("train_documents", "test_documents")]
+            values = [spread([100 * run["metrics"][metric] for run in runs]) for metric in METRICS]
+            body.append([*kind, name, f"{settings['max_length']:,}", *texts, str(len(common)), *values])
+        pairs = [[models[name][split]["metrics"] for name in MODELS] for split in common]
+        gains = [spread([100 * (long[metric] - short[metric]) for long, short in pairs], "+") for metric in METRICS]
+        body.append([*kind, "Longform is better by", "", "", "", str(len(common)), *gains])
+    return HEADS, body
+
+
+def spread(values: Sequence[float], sign: str = "") -> str:
+    """Mean and sample standard deviation; no minus before a zero."""
+    mean = f"{fmean(values):{sign}z.1f}"
+    return f"{mean} ± {stdev(values):.1f}" if len(values) > 1 else mean
+
+
+CLASSIFICATION_TABLES = {
+    "classification": ComputedTable(
+        make=over_splits,
+        records="classification",
+        having=("settings.split",),
+        row=("settings.data", "settings.pooling", "settings.learning_rate", "settings.model", "settings.split"),
+        order=("settings.data",),
+    ),
+}

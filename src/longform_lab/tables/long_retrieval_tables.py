@@ -1,0 +1,67 @@
+"""The table of long retrieval beside what people would do: intervals, and differences paired by query."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from longform.evaluation.resampling import bootstrap
+from longform_lab.tables.table_kinds import ComputedTable, Rows
+
+CHUNKS, BM25 = "original, chunks averaged", "BM25"
+CUT_FIRST = "original, chunks cut first"  # where a document is as good as its best passage
+FUSED = f" + {BM25}"
+READS = {  # of records that do not say it
+    "original, cut": "first 512 tokens", CHUNKS: "chunks of 512 tokens", CUT_FIRST: "chunks of 256 tokens",
+    "original aligned on meetings, chunks averaged": "chunks of 256 tokens, as aligned",
+    "original aligned on passages, chunks cut first": "254 of each 256 tokens", BM25: "all words",
+    **dict.fromkeys(("minilm-16k", "minilm-mean-256"), "first 16,384 tokens"),
+    **dict.fromkeys(("window 64", "pure mean", "minilm-idf", "minilm-meetings", "minilm-32k", "minilm-mean-256-32k"),
+                    "first 32,768 tokens"),
+}  # fmt: skip
+HEADS = [
+    "data", "contender", "reads", "nDCG@10", "95 %", "better than chunks by", "with BM25", "95 %", "better than BM25 by"
+]  # fmt: skip
+
+
+def beside_each_other(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """A line a contender of each set, alone and fused with BM25."""
+    sets: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in rows:
+        sets.setdefault(row["settings"]["data"], {})[row["settings"]["contender"]] = row
+    body = []
+    for data, found in sets.items():
+        values = {name: np.array(row["metrics"]["per_query"][0]) for name, row in found.items()}
+        chunks = CHUNKS if CHUNKS in found else CUT_FIRST
+        for name in found:
+            if name.endswith(FUSED):
+                continue
+            alone = [*score(values[name]), difference(values[name], values.get(chunks) if name != chunks else None)]
+            fused = values.get(name + FUSED)
+            both = ["", "", ""] if fused is None else [*score(fused), difference(fused, values.get(BM25))]
+            reads = found[name]["settings"].get("reads") or READS.get(name, "")
+            body.append([data, name, reads, *alone, *both])
+    return HEADS, body
+
+
+def score(values: np.ndarray) -> tuple[str, str]:
+    """The mean, and its interval."""
+    found = bootstrap(values)
+    return f"{found.mean:.1f}", f"{found.low:.1f} to {found.high:.1f}"
+
+
+def difference(values: np.ndarray, others: np.ndarray | None) -> str:
+    """The mean difference, and its interval."""
+    if others is None:
+        return ""
+    return bootstrap(values - others).signed
+
+
+LONG_RETRIEVAL_TABLES = {
+    "long_retrieval": ComputedTable(
+        make=beside_each_other,
+        records="long_retrieval",
+        row=("settings.data", "settings.contender"),
+        order=("settings.data",),
+    ),
+}
