@@ -21,7 +21,6 @@ PREDICTION_HEADS = ("bert", "modernbert", "eurobert")  # whose layers stand befo
 POOLINGS = ("cls", "mean", "lead", "cls_mean", "cls_lead")
 DTYPES = ("float32", "bfloat16", "auto")
 VECTOR_DTYPES = ("float32", "float16")  # of vectors as they are written
-DEMO_TASKS = ("find", "classify")
 EXPORT_FORMATS = ("onnx", "openvino", "torch")
 BACKENDS = ("torch", "onnx", "onnx-int8", "openvino", "openvino-int8")  # what runs a model
 SCHEDULES = ("cosine", "linear", "constant")  # of a learning rate

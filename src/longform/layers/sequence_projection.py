@@ -120,7 +120,7 @@ def block_mean_matrix(slots: int, length: int, sinks: int = 0) -> Tensor:
 def rate_of_means(run: float) -> float:
     """Learning rate, over the network's, of entries that begin as 1 / ``run``: a step of Adam moves them by 1/32 of it.
 
-    Measured: src/longform_lab/experiments/own_rates.py. Faster, what they begin as is lost before anything is learned.
+    Measured: benchmarks/records/own_rates.jsonl. Faster, what they begin as is lost before anything is learned.
     """
     return 1 / (32 * run)
 

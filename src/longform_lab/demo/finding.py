@@ -1,4 +1,4 @@
-"""The demo's first task: find the speech that a passage was taken from, and the place where it stood.
+"""The demo: find the speech that a passage was taken from, and the place where it stood.
 
 Speeches are 10,000 tokens long, and most encoders read the first 512. Passages from behind these are taken out of some
 speeches, and each is to find its own among all: by one vector a speech, and by the best of the vectors of its passages.

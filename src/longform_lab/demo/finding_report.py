@@ -1,4 +1,4 @@
-"""The page of the demo's first task, and what it says in one line.
+"""The page of the demo, and what it says in one line.
 
 ``rows``: the records of ``compare_retrieval``, the Longform's first.
 """
@@ -70,8 +70,7 @@ def write_report(
             f"longform serve {folder}/model --open\n\n"
             f"longform embed {folder}/model YOUR_TEXTS --output vectors.parquet\n"
             f"longform embed {folder}/model YOUR_TEXTS --chunk-tokens 256 --output passages.parquet\n"
-            f"longform align {folder}/model YOUR_PAIRS.jsonl --output my-encoder\n"
-            "longform demo --task classify"
+            f"longform align {folder}/model YOUR_PAIRS.jsonl --output my-encoder"
         ),
     ]  # fmt: skip
     foot = "; ".join(f"{name} {value}" for name, value in environment.items())
