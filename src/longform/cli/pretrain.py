@@ -44,8 +44,8 @@ def parser() -> Any:
 
     presets = "; ".join(f"{name}: {preset_description(name)}" for name in preset_names())
     made = command_parser(
-        "pretrain", "Train a new masked-language model from scratch on text, in a folder with model card, records, "
-        "learning curve and report. Interrupted, it goes on when it is called again with the same output folder and "
+        "pretrain", "Train a new masked-language model from scratch on text, in a folder with model card and "
+        "records. Interrupted, it goes on when it is called again with the same output folder and "
         f"options. Several processes: torchrun --nproc-per-node N -m longform pretrain ... Presets: {presets}",
     )  # fmt: skip
     made.add_argument("texts", nargs="+", help="text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT")
@@ -116,7 +116,7 @@ def run(settings: Any) -> None:
     print(f"measured loss {result.validation_loss:.4f} nats a hidden token, perplexity {result.perplexity:.2f}")
     for said, loss in counted_losses(vars(result)).items():
         print(f"         {said}: {loss:.4f}")
-    print(f"saved    {settings.output} (README.md, report.html, records.jsonl, learning_curve.png)")
+    print(f"saved    {settings.output} (README.md, records.jsonl)")
     print_next(command("finetune", settings.output, "labelled.jsonl", "--output", "classifier"))
 
 

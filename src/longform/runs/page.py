@@ -1,17 +1,7 @@
-"""A report as a self-contained HTML page: blocks of text, tables and pictures, put into one template, page.html.
+"""Blocks of a written page, as Markdown: headings, paragraphs, tables and code."""
 
-The template escapes whatever it is given, so that nothing from a document becomes markup. Headings, paragraphs,
-tables and code can be written as Markdown too.
-"""
-
-import base64
-from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
-
-from longform.errors import require
-from longform.runs.files import write_text
 
 
 class Heading(NamedTuple):
@@ -21,23 +11,11 @@ class Heading(NamedTuple):
     level: int = 2
 
 
-class Bullets(NamedTuple):
-    """A list of sentences."""
-
-    items: Sequence[str]
-
-
 class Code(NamedTuple):
     """Lines to copy, in the shell or another ``language``."""
 
     text: str
     language: str = "sh"
-
-
-class Cards(NamedTuple):
-    """The numbers that matter most: (name, value, note) each."""
-
-    items: Sequence[tuple[str, str, str]]
 
 
 class Table(NamedTuple):
@@ -54,24 +32,7 @@ class Table(NamedTuple):
         return "".join(f"| {line} |\n" for line in lines)
 
 
-class Picture(NamedTuple):
-    """PNG bytes; ``said``: what one sees, for who cannot see it."""
-
-    content: bytes
-    said: str
-
-    @classmethod
-    def read(cls, path: Path, said: str) -> "Picture":
-        """The picture in a file."""
-        return cls(path.read_bytes(), said)
-
-    @property
-    def source(self) -> str:
-        """The picture as an address that holds it."""
-        return f"data:image/png;base64,{base64.b64encode(self.content).decode()}"
-
-
-Block = str | Heading | Bullets | Code | Cards | Table | Picture  # a string is a paragraph
+Block = str | Heading | Code | Table  # a string is a paragraph
 
 
 def facts_table(facts: Mapping[str, Any]) -> Table:
@@ -80,21 +41,12 @@ def facts_table(facts: Mapping[str, Any]) -> Table:
     return Table(["", ""], shown, 2)
 
 
-def write_page(path: Path, title: str, blocks: Iterable[Block], *, foot: str = "") -> None:
-    """Write the page; ``foot``: how it was made. Raises MissingDependencyError without Jinja2."""
-    jinja = require("jinja2", extra="train")
-    template = files("longform.runs").joinpath("page.html").read_text(encoding="utf-8")
-    made = jinja.Environment(autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    named = [(type(block).__name__, block) for block in blocks]
-    write_text(path, made.from_string(template).render(title=title, blocks=named, foot=foot) + "\n")
-
-
-def markdown(blocks: Iterable[Block]) -> str:
+def markdown(blocks: Iterable[Any]) -> str:
     """Headings, paragraphs, tables and code as Markdown; other blocks are left out."""
     return "\n".join(shown for block in blocks if (shown := _as_markdown(block)))
 
 
-def _as_markdown(block: Block) -> str:
+def _as_markdown(block: Any) -> str:
     match block:
         case Heading(text, level):
             return f"{'#' * level} {text}\n"

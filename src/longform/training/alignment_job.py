@@ -15,7 +15,6 @@ from longform.inference.loading import checked_limit
 from longform.inference.sentence_modules import load_sentence_transformer
 from longform.inference.weights import quiet_transformers, reading
 from longform.runs.digest import content_key
-from longform.runs.pictures import optional
 from longform.runs.subject import model_key
 from longform.training.alignment_evaluation import Found, Heldout
 from longform.training.alignment_loss import AlignmentLoss, Wanted
@@ -26,7 +25,6 @@ from longform.training.alignment_sources import PairSource
 from longform.training.alignment_steps import AlignmentSteps, Step
 from longform.training.low_rank_adapter import LowRankAdapter
 from longform.training.measured_job import MeasuredJob
-from longform.training.plots import learning_curve
 from longform.training.run_folder import RunFolder
 from longform.training.students import Student
 from longform.training.trained_card import write_aligned_card
@@ -138,7 +136,7 @@ class AlignmentJob(MeasuredJob):
         return {"documents": self.source.documents(steps)}
 
     def save(self, run: RunFolder, folder: Path) -> None:
-        """The sentence-transformers folder, its card, and the picture of how it learned."""
+        """The sentence-transformers folder and its card."""
         super().save(run, folder)
         if self.adapter is not None:
             origin = self.opened.origin
@@ -150,8 +148,6 @@ class AlignmentJob(MeasuredJob):
         write_aligned_card(
             folder, self.opened, steps=end["step"], documents=end["documents"], scores=scores, heldout=heldout
         )  # fmt: skip
-        with optional("learning_curve.png"):
-            learning_curve(run.records.rows, "ndcg", folder / "learning_curve.png")
 
     def load(self, folder: Path) -> None:
         """See Job."""

@@ -60,7 +60,7 @@ class FinetuningResult:
             f"texts cut   {self.truncated} of the training part",
         ]
         if self.output is not None:
-            said.append(f"saved       {self.output} (metrics.json, records.jsonl, learning_curve.png)")
+            said.append(f"saved       {self.output} (metrics.json, records.jsonl)")
         return "\n".join(said)
 
 

@@ -3,6 +3,7 @@
 Axes: B texts, n tokens, L labels.
 """
 
+import csv
 import json
 import math
 import random
@@ -28,16 +29,15 @@ from transformers import (
 
 from longform.data.batching import TokenizedText, batches_of, tokenize
 from longform.data.storage import atomic_write
+from longform.data.text import clean_text
 from longform.errors import ConfigurationError, InputError
 from longform.evaluation import classification
 from longform.inference.loading import checked_limit, token_limit
 from longform.runs.digest import content_key
-from longform.runs.pictures import optional
 from longform.runs.subject import model_key
 from longform.training.job import Job, smallest_budget
 from longform.training.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme
 from longform.training.optimizers import split_groups
-from longform.training.plots import confusion_matrix, confusion_table, learning_curve
 from longform.training.records import RecordingCallback
 from longform.training.run_folder import RunFolder
 from longform.training.settings import FinetuningSettings
@@ -274,15 +274,21 @@ class FinetuningJob(Job):
         return [*encoder, *(group | {"lr": group["lr"] * ratio} for group in head)]
 
     def save(self, run: RunFolder, folder: Path) -> None:
-        """The model, its scores, and pictures of how it learned."""
+        """The model, its scores, and which labels it takes for which others."""
         super().save(run, folder)
         end = run.records.last("end") or {}
         with atomic_write(folder / "metrics.json") as file:
             json.dump({name: value for name, value in end.items() if name != "event"}, file, indent=1)
         write_classifier_card(folder, self.opened, self.scheme.task, end, len(self.validation.targets))
-        with optional("learning_curve.png"):
-            learning_curve(run.records.rows, self.metric, folder / "learning_curve.png")
         if "confusion" in end:
             confusion_table(end["confusion"], end["labels"], folder / "confusion.csv")
-            with optional("confusion_matrix.png"):
-                confusion_matrix(end["confusion"], end["labels"], folder / "confusion_matrix.png")
+
+
+def confusion_table(counts: Sequence[Sequence[int]], labels: Sequence[str], path: Path) -> None:
+    """Counts as a csv file: a line for each true and predicted label that occur together."""
+    names = [clean_text(label)[0] for label in labels]
+    with atomic_write(path) as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["true", "predicted", "texts"])
+        for name, row in zip(names, counts, strict=True):
+            table.writerows([name, other, value] for other, value in zip(names, row, strict=True) if value)

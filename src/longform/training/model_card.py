@@ -1,20 +1,32 @@
-"""The model card of a pre-trained model: what it is, what it learned from and how, how good it is, how to use it.
-
-The same blocks become its ``README.md`` and its HTML page.
-"""
+"""The model card of a pre-trained model: what it is, what it learned from and how, how good it is, how to use it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import longform
-from longform.runs.model_card import architecture
+from longform.runs.files import write_text
+from longform.runs.model_card import architecture, model_card
 from longform.runs.page import Block, Code, Heading, Table, facts_table
 from longform.training.counted_losses import counted_losses
 
 USE = """from transformers import pipeline
 
 fill = pipeline("fill-mask", "this folder", trust_remote_code=True)  # needs longform installed, from its clone"""
+
+
+def write_card(
+    folder: Path, records: Sequence[Mapping[str, Any]], identity: Mapping[str, Any], *, parameters: int
+) -> None:
+    """Write ``README.md`` into ``folder`` from a run's records."""
+    run, end = (next(row for row in records if row["event"] == event) for event in ("run", "end"))
+    last = [row for row in records if row["event"] == "validation"][-1]
+    blocks = described_model(run, identity, end, last)
+    write_text(
+        folder / "README.md",
+        model_card(title_of(identity, parameters), blocks, task="fill-mask", tags=["masked-lm"]),
+    )
 
 
 def title_of(identity: Mapping[str, Any], parameters: int) -> str:
@@ -47,7 +59,7 @@ def described_model(
         f"asked for them, with blocks of {run['length']:,} tokens.",
         Table(["", "loss (nats a token)", "perplexity"], rows),
         "Perplexities compare between models with the same tokenizer and the same held-out text only. records.jsonl "
-        "has every measurement, learning_curve.png shows them.",
+        "has every measurement.",
         Heading("Use"),
         Code(USE, "python"),
         Heading("Environment"),

@@ -12,17 +12,16 @@ import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from longform.data.token_store import Corpus, CorpusFiles, corpus_of
-from longform.errors import ConfigurationError, require
+from longform.errors import ConfigurationError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
 from longform.runs.facts import environment
-from longform.runs.pictures import optional
 from longform.runs.subject import corpus_key
 from longform.training.job import Job, smallest_budget
 from longform.training.masking import MaskedBlocks
+from longform.training.model_card import write_card
 from longform.training.pretraining_data import PretrainingData
 from longform.training.pretraining_model import HiddenTokensLoss, config_for, described, new_model
-from longform.training.pretraining_report import write_report
 from longform.training.pretraining_settings import PretrainingSettings
 from longform.training.pretraining_sources import CorpusReader, Tokenizers
 from longform.training.processes import processes_of
@@ -103,7 +102,6 @@ def pretrain(
     """
     began = time.perf_counter()
     settings = replace(settings or PretrainingSettings(), **options)
-    require("matplotlib", extra="train")  # now rather than when the learning curve is drawn
     process = processes_of(settings)
     texts, held = corpus_of(corpus, text_field), None if validation is None else corpus_of(validation, text_field)
     begun = None if start is None else Start(start)
@@ -259,7 +257,6 @@ class PretrainingJob(Job):
         return self.data.steps_of_one_pass() if found is None else found
 
     def save(self, run: RunFolder, folder: Path) -> None:
-        """The model, its card and its report."""
+        """The model and its card."""
         super().save(run, folder)
-        with optional("the report"):
-            write_report(folder, run.records.rows, run.identity, parameters=self.model.num_parameters())
+        write_card(folder, run.records.rows, run.identity, parameters=self.model.num_parameters())

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import colours, finish, literal, number_ticks, picture
 from longform_lab.bounds.attention_samples import spread
 from longform_lab.bounds.compression_error import BEST, ErrorRow
 from longform_lab.bounds.monte_carlo import Cell
 from longform_lab.bounds.results import ROUNDING, BoundResult
 from longform_lab.bounds.theorems import smallest_useful_length, theorem_1, theorem_2
+from longform_lab.pictures import colours, finish, literal, number_ticks, picture
 
 PLOTS = "plots"
 LOG = {"xscale": "log", "yscale": "log"}

@@ -5,13 +5,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from longform.runs.page import Block, Heading, Picture, Table, write_page
+from longform.runs.page import Heading, Table
 from longform_lab.bounds.compression_error import BEST, ErrorRow
 from longform_lab.bounds.monte_carlo import EVENTS, Cell
 from longform_lab.bounds.plots import STYLES
 from longform_lab.bounds.results import BoundResult
 from longform_lab.bounds.settings import BoundSettings
 from longform_lab.bounds.theorems import smallest_useful_length
+from longform_lab.page import Block, Picture, write_page
 
 SAID = {
     "row": "one row of P, one column of V, with RᵀR",

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import finish, literal, picture
 from longform_lab.compare.results import Result
 from longform_lab.compare.sequences import SequenceTask
+from longform_lab.pictures import finish, literal, picture
 
 COLOURS = {
     "full": "black", "longform": "tab:blue", "linformer": "tab:cyan", "reformer": "tab:orange",

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.files import write_text
-from longform.runs.page import Heading, Picture, Table, markdown, write_page
+from longform.runs.page import Heading, Table, markdown
 from longform_lab.compare.architectures import ARCHITECTURES
 from longform_lab.compare.memory import texts_at_once
 from longform_lab.compare.results import Result
 from longform_lab.compare.sequences import SequenceTask
+from longform_lab.page import Picture, write_page
 
 DASH = "–"
 COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from longform.evaluation.resampling import difference_of
-from longform.runs.page import Block, Cards, Code, Heading, Picture, Table, write_page
-from longform.runs.pictures import finish, picture
+from longform.runs.page import Code, Heading, Table
+from longform_lab.page import Block, Cards, Picture, write_page
+from longform_lab.pictures import finish, picture
 
 Rows = Sequence[Mapping[str, Any]]
 MEASURE = "ndcg@10"

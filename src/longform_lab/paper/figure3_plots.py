@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import finish, picture
 from longform.training.counted_losses import SAID
 from longform_lab.paper.figure3_plan import FIGURES, Plan
 from longform_lab.paper.parts import Finished
+from longform_lab.pictures import finish, picture
 
 COLOURS = (
     "black", "tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive",

@@ -7,7 +7,7 @@ from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.runs.folder import open_run_folder
-from longform.runs.pictures import finish, number_ticks
+from longform_lab.pictures import finish, number_ticks
 from longform_lab.records import Record
 from longform_lab.speed.cell_run import Effort
 from longform_lab.speed.competitors import chosen_competitors

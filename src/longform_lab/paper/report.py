@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from longform.runs.files import write_text
-from longform.runs.page import Block, Bullets, Heading, Picture, Table, markdown, write_page
+from longform.runs.page import Heading, Table, markdown
+from longform_lab.page import Block, Bullets, Picture, write_page
 from longform_lab.records import Record, provenance
 
 RECORDS, TABLE, REPORT = "records.jsonl", "table.md", "report.html"

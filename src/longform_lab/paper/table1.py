@@ -9,7 +9,6 @@ from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.runs.page import Table
-from longform.runs.pictures import picture
 from longform_lab.paper.grid_scales import (
     EFFORTS,
     by_length,
@@ -24,6 +23,7 @@ from longform_lab.paper.grid_scales import (
 from longform_lab.paper.growth import BUILDERS, measured_apart
 from longform_lab.paper.parts import Part, work_through
 from longform_lab.paper.report import Claim, Report, write_report
+from longform_lab.pictures import picture
 from longform_lab.records import Record
 from longform_lab.speed.competitors import all_competitors
 from longform_lab.speed.grid import may_have_passed

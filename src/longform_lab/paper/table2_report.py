@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.page import Table
-from longform.runs.pictures import finish, picture
 from longform_lab.paper.parts import Finished
 from longform_lab.paper.report import Claim, Report, mean_and_spread, write_report
+from longform_lab.pictures import finish, picture
 
 PICTURE = "table2.png"
 ORIGINAL = "original"

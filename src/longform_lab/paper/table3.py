@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.page import Table
-from longform.runs.pictures import picture
 from longform_lab.paper.grid_scales import (
     by_length,
     chosen_cells,
@@ -16,6 +15,7 @@ from longform_lab.paper.grid_scales import (
     plot_by_length,
 )
 from longform_lab.paper.report import Claim, Report, write_report
+from longform_lab.pictures import picture
 from longform_lab.records import Record
 from longform_lab.speed.paper_table import MEMORY, TIME, published
 from longform_lab.speed.shapes import Cell

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from longform.runs.pictures import colours, finish, literal, picture
+from longform_lab.pictures import colours, finish, literal, picture
 from longform_lab.spectrum.heads import inside_and_across
 from longform_lab.spectrum.results import HeadComparison, RunResult
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.page import Block, Bullets, Heading, Picture, Table, write_page
+from longform.runs.page import Heading, Table
+from longform_lab.page import Block, Bullets, Picture, write_page
 from longform_lab.spectrum.heads import inside_and_across
 from longform_lab.spectrum.plots import KINDS, plot_comparison
 from longform_lab.spectrum.results import HeadComparison, RunResult

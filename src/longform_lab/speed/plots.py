@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import finish, number_ticks, picture
+from longform_lab.pictures import finish, number_ticks, picture
 from longform_lab.records import Record
 from longform_lab.speed.competitor import Competitor
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import finish, picture
+from longform_lab.pictures import finish, picture
 from longform_lab.records import RECORDS, ROOT, Record, read_records
 from longform_lab.tables.long_retrieval_tables import CHUNKS
 
