@@ -18,7 +18,14 @@ from longform import (
 from longform.distributed import average_gradients, gather_tokens, sequence_parallel
 from longform.layers import streaming
 
-REFUSED = ("window over everything", "rotary", "rotary-window", "rotary-local", "wide rotary heads")
+REFUSED = (
+    "window over everything",
+    "rotary",
+    "rotary-window",
+    "rotary-local",
+    "weighted_mean-rotary",
+    "wide rotary heads",
+)
 KINDS = [kind for kind in model_kinds.KINDS if kind not in REFUSED]
 OF_TEXTS = (LinformerModel, LinformerForSequenceClassification)
 CLASSES = (*OF_TEXTS, LinformerForMaskedLM, LinformerForTokenClassification)

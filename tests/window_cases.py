@@ -54,7 +54,9 @@ def taking(path: str) -> Iterator[pytest.MonkeyPatch]:
             patch.setattr(window_flex, "_compiled", lambda: window_flex.near_and_far)
             patch.setattr(window_flex.flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
             patch.setattr(window_flex.flex, "_validate_device", lambda *heads: None)  # refuses gradients on CPUs
+        dispatch.ask_again()
         yield patch
+    dispatch.ask_again()
 
 
 class Inputs:

@@ -438,7 +438,7 @@ def test_options_that_do_not_go_together(make_source, options, message):
     [
         ({"max_length": 32, "projected_length": 33, "attention_window": None}, "projected_length=33"),
         ({"max_length": 512, "projected_length": 32, "attention_window": 40}, "attention_window=40 is not a multiple"),
-        ({"sharing": "layerwise"}, "no parameters to share"),
+        ({"sharing": "layerwise"}, "no E and F to share"),
         ({"projection": "median"}, "projection='median' is not known"),
         ({"projection": "linear", "attention_window": 64}, "attention_window=64 needs slots"),
         ({"classifier_pooling": "max"}, "classifier_pooling='max' is not known"),

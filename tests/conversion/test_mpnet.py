@@ -10,6 +10,7 @@ from torch.testing import assert_close
 import longform
 from longform import kernels
 from longform.errors import ConfigurationError, ConversionError
+from longform.layers.self_attention import Shared
 
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
 BESIDE = {"max_length": 320, "projected_length": 320, "memory_budget": None}  # slots of one token beside the window
@@ -90,9 +91,9 @@ def test_buckets_that_cannot_be(options, message):
 def test_a_layer_of_its_own_refuses_too():
     layer = longform.LinformerAttention(8, 2, max_length=64, projection="mean", projected_length=8, attention_window=8)
     hidden = torch.zeros(1, 20, 8)
-    assert layer(hidden, distance_bias=torch.zeros(2, 19)).shape == hidden.shape
+    assert layer(hidden, shared=Shared(distance_bias=torch.zeros(2, 19))).shape == hidden.shape
     with pytest.raises(ConfigurationError, match="attention_window=8 is too small"):
-        layer(hidden, distance_bias=torch.zeros(2, 21))
+        layer(hidden, shared=Shared(distance_bias=torch.zeros(2, 21)))
 
 
 def test_a_sentence_transformers_folder_under_the_name_of_its_language_model(make_source, tiny_tokenizer, tmp_path):

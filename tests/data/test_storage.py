@@ -144,7 +144,7 @@ def test_a_folder_that_another_is_making_is_waited_for_and_taken(tmp_path: Path)
     assert (tmp_path / "cache" / "part").read_text() == "whole"
 
 
-@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600), (0o002, 0o644)])
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600), (0o002, 0o664)])
 def test_weights_are_readable_as_the_umask_says(umask: int, mode: int, tmp_path: Path) -> None:
     before = os.umask(umask)
     try:

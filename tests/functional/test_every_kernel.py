@@ -7,16 +7,15 @@ import pytest
 import torch
 from kernel_tables import only
 from torch import Tensor
-from torch.nn.functional import layer_norm
+from torch.nn.functional import gelu, layer_norm
 from torch.nn.functional import linear as exact_linear
 from window_cases import Inputs
 
 from longform.functional import dispatch
 from longform.functional.attention import slot_attention
-from longform.functional.linear import linear, onednn, pack, packed_linear
+from longform.functional.linear import onednn, pack, packed_linear, trained_feed_forward, trained_linear
 from longform.functional.linear.amx import tiled
 from longform.functional.norm import layer_norm as longform_norm
-from longform.functional.norm import norm_of_sum
 from longform.functional.slot_means import mean_pool
 from longform.functional.slots import Memory, make_slots
 from longform.functional.window import windowed_attention
@@ -111,8 +110,9 @@ def linear_case(dtype: torch.dtype, *, kernel: str) -> Case:
     source = generator(5)
     x, weight = normal(source, 2, 33, 64, dtype=dtype), (normal(source, 96, 64, dtype=WIDE) / 8).to(dtype)
     bias, residual = normal(source, 96, dtype=WIDE).to(dtype), normal(source, 2, 33, 96, dtype=dtype)
-    if kernel == "torch":
-        return Case([x, weight, bias], linear, exact_linear)
+    if kernel in ("torch", "amx_training"):
+        layer = (weight.to(WIDE), bias.to(WIDE)) if dtype == HALF else (weight, bias)
+        return Case([x, *layer], trained_linear, exact_linear)
     given = pack(weight, kernel="onednn") if kernel == "onednn" else tiled(weight)
     return Case(
         [x, bias, residual],
@@ -121,20 +121,18 @@ def linear_case(dtype: torch.dtype, *, kernel: str) -> Case:
     )
 
 
+def feed_forward_case(dtype: torch.dtype) -> Case:
+    source = generator(6)
+    leaves = [normal(source, 2, 33, 64, dtype=dtype)]
+    wide = WIDE if dtype == HALF else dtype
+    leaves += [normal(source, *shape, dtype=wide) / 8 for shape in ((96, 64), (96,), (32, 96), (32,))]
+    return Case(leaves, trained_feed_forward, lambda x, w, b, v, c: exact_linear(gelu(exact_linear(x, w, b)), v, c))
+
+
 def norm_case(dtype: torch.dtype) -> Case:
     source = generator(7)
     leaves = [normal(source, *shape, dtype=dtype) for shape in ((2, 9, 64), (64,), (64,))]
     return Case(leaves, lambda *x: longform_norm(*x, epsilon=1e-5), lambda x, w, b: layer_norm(x, (64,), w, b, 1e-5))
-
-
-def norm_of_sum_case(dtype: torch.dtype) -> Case:
-    source = generator(8)
-    wide = WIDE if dtype == HALF else dtype
-    shapes = (((2, 9, 64), wide), ((2, 9, 64), dtype), ((64,), wide), ((64,), wide))
-    leaves = [normal(source, *shape, dtype=kind) for shape, kind in shapes]
-    return Case(
-        leaves, lambda *x: norm_of_sum(*x, epsilon=1e-5)[0], lambda r, x, w, b: layer_norm(r + x, (64,), w, b, 1e-5)
-    )
 
 
 def means_case(dtype: torch.dtype) -> Case:
@@ -156,7 +154,7 @@ def case_of(operation: str, kernel: str, dtype: torch.dtype) -> Case:
     wide_heads = operation == "document" or (operation, kernel) == ("window", "compiled_training")
     made = {
         "attention": attention_case, "window": document_case if wide_heads else window_case, "document": document_case,
-        "norm": norm_case, "norm_of_sum": norm_of_sum_case, "slot_means": means_case,
+        "norm": norm_case, "feed_forward": feed_forward_case, "slot_means": means_case,
     }  # fmt: skip
     return made[operation](dtype)
 

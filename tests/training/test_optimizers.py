@@ -59,6 +59,16 @@ def test_a_saved_state_goes_on_to_the_same_weights(tmp_path):
         torch.testing.assert_close(given, wanted, rtol=0, atol=0, msg=name)
 
 
+def test_a_matrix_with_a_rate_of_its_own_keeps_it_and_adamw():
+    model = _model()
+    model["dense"].learning_rate_multiplier = 0.5
+    optimizer = muon_adamw(model, lr=0.1, weight_decay=0.3)
+    rates = {p: (group["lr"], group["weight_decay"]) for group in optimizer.param_groups for p in group["params"]}
+    assert rates[model["dense"].weight] == (0.05, 0.0)
+    _step(model, optimizer)
+    assert [type(part) for part in optimizer.parts] == [torch.optim.AdamW]
+
+
 def test_frozen_parameters_stay_out():
     model = _model()
     model["dense"].requires_grad_(False)

@@ -37,21 +37,21 @@ def plain_labels(given: Iterable[Any]) -> Labels:
     return Labels([_names(label) if isinstance(label, list) else label for label in labels])
 
 
-def _names(label: list[Any]) -> list[str]:
+def _names(label: list[Any]) -> list[Any]:
     numbers = all(str(each).lstrip("-").isdecimal() for each in label)
     if (numbers and len({*label}) < len(label)) or any(isinstance(each, float | list | None) for each in label):
         raise DataError(
             f"the label {label!r} is no list of names or numbers of classes, each once, and the labels are no vectors "
             "of 0 and 1 of one length: give one of the two"
         )
-    return [*map(str, label)]
+    return label
 
 
 def lists_of_names(given: Iterable[Any]) -> Labels:
     """Labels as lists of names, which LIST_SEPARATOR parts in a text; None where there is none."""
     labels = plain_labels(given)
     parted = [[*map(str.strip, each.split(LIST_SEPARATOR))] if isinstance(each, str) else each for each in labels]
-    lists = plain_labels([name for name in each if name] if isinstance(each, list) else each for each in parted)
+    lists = plain_labels([*filter(None, map(str, each))] if isinstance(each, list) else each for each in parted)
     return Labels(lists, lists.names or labels.names)
 
 

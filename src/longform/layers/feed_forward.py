@@ -1,11 +1,13 @@
 """The feed-forward part of a layer."""
 
 from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from longform.layers.linear import is_hooked
+from longform.functional.linear import trained_feed_forward
+from longform.layers.linear import TrainedLinear, are_affine, is_hooked, set_training
 from longform.layers.packed_linear import PackedLinear
 
 
@@ -33,8 +35,16 @@ class FeedForward(nn.Module):
         self.output = nn.Linear(intermediate_size, hidden_size, bias=bias)
         self.chunk_size = chunk_size
 
+    def train(self, mode: bool = True) -> Self:
+        """Training or inference, as of nn.Module."""
+        set_training(self, mode)
+        return super().train(mode)
+
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden (B, n, D) -> (B, n, D)."""
+        if type(self.output) is TrainedLinear and self._is_plain():
+            first, second = self.intermediate, self.output
+            return trained_feed_forward(hidden, first.weight, first.bias, second.weight, second.bias)
         if 0 < self.chunk_size < hidden.shape[1] and not torch.compiler.is_compiling():
             return torch.cat([self.output(self._inside(part)) for part in hidden.split(self.chunk_size, dim=1)], dim=1)
         return self.output(self._inside(hidden))
@@ -44,6 +54,13 @@ class FeedForward(nn.Module):
         if type(self.output) is PackedLinear and not self.chunk_size:
             return self.output(self._inside(hidden), residual=residual)
         return residual + self(hidden)
+
+    def _is_plain(self) -> bool:
+        """Whether it is exact GELU between two layers that nobody replaced or watches."""
+        exact = type(self.activation) is nn.GELU and self.activation.approximate == "none"
+        if self.gate is not None or self.chunk_size or not exact or is_hooked(self.activation):
+            return False
+        return are_affine(self.intermediate, self.output)
 
     def _inside(self, hidden: Tensor) -> Tensor:
         """hidden (B, n, D) -> (B, n, ``intermediate_size``)."""

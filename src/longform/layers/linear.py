@@ -1,13 +1,35 @@
-"""Checks for hooks, adapters and replaced forwards, which forbid to compute a layer in another way than by calling it.
+"""Linear layers in training on a CPU with AMX; and checks for hooks, adapters and replaced forwards, which forbid to
+compute a layer in another way than by calling it.
 
 Axes: D inputs, F outputs.
 """
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules import module as all_modules
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from longform.functional.linear import trained_linear, trains_compiled
 from longform.layers.packed_linear import PackedLinear
+
+
+class TrainedLinear(nn.Linear):
+    """nn.Linear by the compiled kernels of training under autocast."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """input (..., D) -> (..., F)."""
+        if torch.is_autocast_enabled("cpu"):
+            return trained_linear(input, self.weight, self.bias)
+        return functional.linear(input, self.weight, self.bias)
+
+
+def set_training(parent: nn.Module, mode: bool) -> None:
+    """Make the nn.Linear layers of ``parent`` itself TrainedLinear while it trains, where this machine has kernels."""
+    wanted = TrainedLinear if mode and trains_compiled() else nn.Linear
+    for layer in parent.children():
+        if type(layer) in (nn.Linear, TrainedLinear):
+            layer.__class__ = wanted  # the same parameters
 
 
 def is_hooked(layer: nn.Module) -> bool:
@@ -46,7 +68,10 @@ def are_affine(*layers: nn.Module) -> bool:
     """
     for layer in layers:
         kind, own = type(layer), layer.__dict__
-        if kind not in (nn.Linear, PackedLinear) and type_before_parametrizations(layer) is not nn.Linear:
+        if (
+            kind not in (nn.Linear, TrainedLinear, PackedLinear)
+            and type_before_parametrizations(layer) is not nn.Linear
+        ):
             return False
         if (
             own["_forward_hooks"]

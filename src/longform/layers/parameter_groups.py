@@ -14,25 +14,27 @@ def parameter_groups(module: nn.Module, *, lr: float, weight_decay: float | None
     """Groups for torch.optim of the trained parameters of ``module``, each once, however many modules share it.
 
     ``lr``: learning rate. A module multiplies it for its own parameters, and for those of the modules inside it, by an
-    attribute ``learning_rate_multiplier``: projections that begin as means of runs of tokens do.
-    ``weight_decay``: of matrices whose rate is not multiplied; None: the optimizer's own. All else has none.
+    attribute ``learning_rate_multiplier``, as projections do; these have no weight decay.
+    ``weight_decay``: of other matrices; None: the optimizer's own. Vectors (biases, norms) have none.
     """
     groups: dict[tuple[float, float | None], list[nn.Parameter]] = {}
-    for parameter, multiplier in dict(_multipliers(module, 1.0)).items():
-        if parameter.requires_grad:
-            decay = weight_decay if multiplier == 1.0 and parameter.ndim > 1 else 0.0
-            groups.setdefault((multiplier, decay), []).append(parameter)
+    for parameter, multiplier in multipliers(module).items():
+        decay = weight_decay if multiplier is None and parameter.ndim > 1 else 0.0
+        groups.setdefault((lr if multiplier is None else lr * multiplier, decay), []).append(parameter)
     return [
-        {"params": groups[multiplier, decay], "lr": lr * multiplier}
-        | ({} if decay is None else {"weight_decay": decay})
-        for multiplier, decay in sorted(groups, key=lambda key: (-key[0], key[1] == 0.0))  # the network's own first
+        {"params": groups[rate, decay], "lr": rate} | ({} if decay is None else {"weight_decay": decay})
+        for rate, decay in sorted(groups, key=lambda key: (-key[0], key[1] == 0.0))  # the network's own first
     ]
 
 
-def _multipliers(module: nn.Module, outer: float) -> Iterator[tuple[nn.Parameter, float]]:
-    """Each parameter of ``module``, with the multiplier of the innermost module around it that has one."""
+def multipliers(module: nn.Module) -> dict[nn.Parameter, float | None]:
+    """Each trained parameter of ``module``, with the multiplier of the innermost module around it that has one."""
+    return {parameter: own for parameter, own in _inside(module, None) if parameter.requires_grad}
+
+
+def _inside(module: nn.Module, outer: float | None) -> Iterator[tuple[nn.Parameter, float | None]]:
     own = getattr(module, "learning_rate_multiplier", outer)
     for parameter in module.parameters(recurse=False):
         yield parameter, own
     for child in module.children():
-        yield from _multipliers(child, own)
+        yield from _inside(child, own)

@@ -4,7 +4,7 @@ Axes: B batch, n tokens, D hidden, h heads, g heads of keys and values, d head d
 """
 
 from abc import ABC
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from longform.errors import InputError
 from longform.functional.masks import blank_padding, checked_mask
 from longform.functional.positions.rotary import Rotation, rotated
 from longform.layers.geometry import check_key_value_heads, head_size
-from longform.layers.linear import are_affine
+from longform.layers.linear import are_affine, set_training
 from longform.layers.sequence_projection import SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
 
@@ -58,6 +58,11 @@ class SelfAttention(nn.Module, ABC):
         self.key, self.value = (nn.Linear(hidden_size, narrow, bias=bias) for _ in range(2))
         self.output = nn.Linear(width, hidden_size, bias=bias)
         self.convolution: ShortConvolution | None = None  # what the input meets first
+
+    def train(self, mode: bool = True) -> Self:
+        """Training or inference, as of nn.Module."""
+        set_training(self, mode)
+        return super().train(mode)
 
     def checked(self, hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Hidden states (B, n, D) as keys and values are formed of, and a bool mask: padding is blanked, numbers are

@@ -117,14 +117,6 @@ def block_mean_matrix(slots: int, length: int, sinks: int = 0) -> Tensor:
     return inside / inside.sum(dim=1, keepdim=True)
 
 
-def rate_of_means(run: float) -> float:
-    """Learning rate, over the network's, of entries that begin as 1 / ``run``: a step of Adam moves them by 1/32 of it.
-
-    Measured: benchmarks/records/own_rates.jsonl. Faster, what they begin as is lost before anything is learned.
-    """
-    return 1 / (32 * run)
-
-
 class _Matrix(Learned):
     """E or F, (g, k, N): N(0, 1/k), or with ``block_mean`` block means beside ``sinks`` leading tokens."""
 
@@ -173,8 +165,8 @@ class DenseProjection(SequenceProjection):
         self.key_projection = _Matrix(shape, **law)
         tied = sharing in ("key_value", "layerwise")
         self.value_projection = None if tied else _Matrix(shape, **law)
-        if block_mean:
-            self.learning_rate_multiplier = rate_of_means(max_length / slots)
+        if block_mean:  # of an entry, k / N, a step of Adam is 1/32: see longform_lab/experiments/own_rates.py
+            self.learning_rate_multiplier = slots / (32 * max_length)
         self.reset_parameters()
 
     def matrices(self) -> list[Tensor]:
@@ -376,7 +368,6 @@ class ConvolutionProjection(RunProjection):
         self.key_projection = _Kernel(shape, frozen=frozen)
         tied = sharing in ("key_value", "layerwise")
         self.value_projection = None if tied else _Kernel(shape, frozen=frozen)
-        self.learning_rate_multiplier = rate_of_means(taps)
         self.reset_parameters()
 
     def kernels(self) -> list[Tensor]:

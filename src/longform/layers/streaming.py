@@ -52,7 +52,7 @@ def can_run_in_parts(module: nn.Module, given: Tensor) -> bool:
 
 
 def rows_of(hidden: Tensor) -> int:
-    """Tokens at a time, in all documents together."""
+    """Tokens of hidden (B, n, D) at a time, in all documents together."""
     return CPU_ROWS if hidden.device.type == "cpu" else DEVICE_ROWS
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
 
-from longform.layers.parameter_groups import parameter_groups
+from longform.layers.parameter_groups import multipliers, parameter_groups
 
 # Tables and last layers: one row for each word, distance or label.
 NOT_MUON = ("embeddings", "relative_attention_bias", "decoder", "out_proj")
@@ -64,10 +64,9 @@ def muon_adamw(model: nn.Module, *, lr: float, weight_decay: float) -> MuonAdamW
 
     ``weight_decay``: of the former. What has a rate of its own (longform.parameter_groups) keeps it, and AdamW.
     """
-    groups = parameter_groups(model, lr=lr, weight_decay=0.0)
-    plain = {p for group in groups if group["lr"] == lr for p in group["params"] if p.ndim == 2}
+    plain = {p for p, multiplier in multipliers(model).items() if multiplier is None and p.ndim == 2}
     others = {p for name, p in model.named_parameters() if any(part in name for part in NOT_MUON)}
-    by_muon, by_adamw = split_groups(groups, plain - others)
+    by_muon, by_adamw = split_groups(parameter_groups(model, lr=lr, weight_decay=0.0), plain - others)
     return MuonAdamW([group | {"weight_decay": weight_decay} for group in by_muon], by_adamw, lr=lr)
 
 

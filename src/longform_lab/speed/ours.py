@@ -8,6 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from longform.conversion.defaults import SINKS
 from longform.layers.attention import LinformerAttention
+from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import DenseProjection
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel
@@ -58,14 +59,13 @@ class WeightsFirstAttention(nn.Module):
         super().__init__()
         self.inner = inner
 
-    def forward(
-        self, hidden: Tensor, mask: Tensor | None, *, shared_projection: DenseProjection, output_attentions: bool
-    ) -> Tensor:
+    def forward(self, hidden: Tensor, mask: Tensor | None, *, shared: Shared, output_attentions: bool) -> Tensor:
         """hidden (B, n, D) -> (B, n, D); no mask, no weights."""
         assert mask is None
         assert not output_attentions
+        assert isinstance(shared.projection, DenseProjection)
         layer, heads = self.inner, self.inner.num_heads
-        matrix = shared_projection.matrices()[0][0, :, : hidden.shape[1]].to(hidden.dtype)
+        matrix = shared.projection.matrices()[0][0, :, : hidden.shape[1]].to(hidden.dtype)
         query = layer.query(hidden).unflatten(2, (heads, -1)).transpose(1, 2)
         key, value = (
             (matrix @ side(hidden)).unflatten(2, (heads, -1)).transpose(1, 2) for side in (layer.key, layer.value)

@@ -120,6 +120,7 @@ TABLES: dict[str, TableDefinition | ComputedTable] = {
             Column(header="lowest", value="metrics.lowest", form=".3f"),
             Column(header="highest", value="metrics.highest", form=".3f"),
         ),
+        order=("settings.projection", "settings.start", "settings.rate"),
     ),
     "padding": TableDefinition(
         columns=(

@@ -1,8 +1,8 @@
-"""x Wᵀ + b with a weight that was packed once for inference on a CPU: GELU or a residual in the same pass.
+"""x Wᵀ + b on a CPU where torch's own is not the fastest: with packed weights, and in training under autocast with AMX.
 
-The layout of a packed weight (``pack``) says whose it is, our own kernel's or oneDNN's. A plain weight is torch's.
+The layout of a packed weight (``pack``), for inference, says whose it is, our own kernel's or oneDNN's.
 
-Axes: D inputs, F outputs.
+Axes: D inputs, F outputs, I features inside a feed-forward part.
 """
 
 import torch
@@ -10,15 +10,40 @@ from torch import Tensor
 from torch.nn import functional
 
 from longform.functional import dispatch
+from longform.functional.conditions import AMX, EAGER, GRADIENT, LIBRARY
 from longform.functional.dispatch import Condition, Kernel
-from longform.functional.linear import amx, onednn
-from longform.functional.linear.call import LinearCall, is_tiled
+from longform.functional.linear import amx, amx_training, onednn
+from longform.functional.linear.call import (
+    FeedForwardCall,
+    LinearCall,
+    fit_tiles,
+    is_tiled,
+    on_cpu,
+    trains_in_bfloat16,
+)
 
+
+def _by_layers(call: FeedForwardCall) -> Tensor:
+    wide = functional.gelu(trained_linear(call.x, call.weight, call.bias))
+    return trained_linear(wide, call.second, call.second_bias)
+
+
+TRAINING = (
+    EAGER, GRADIENT, Condition("plain tensors on a CPU", on_cpu),
+    Condition("float32 weights under autocast to bfloat16", trains_in_bfloat16, of_values=True),
+    Condition("contiguous layers, sizes multiples of 32", fit_tiles, of_values=True), LIBRARY, AMX,
+)  # fmt: skip
 LINEAR = dispatch.operation(
     "linear",
     Kernel("amx", amx.infer, (Condition("a weight packed for our own kernel", lambda call: is_tiled(call.weight)),)),
     Kernel("onednn", onednn.infer, (Condition("a weight packed for oneDNN", lambda call: call.weight.is_mkldnn),)),
+    Kernel("amx_training", amx_training.train, TRAINING),
     Kernel("torch", lambda call: functional.linear(call.x, call.weight, call.bias)),
+)
+FEED_FORWARD = dispatch.operation(
+    "feed_forward",
+    Kernel("amx_training", amx_training.train_feed_forward, TRAINING),
+    Kernel("two_layers", _by_layers),
 )
 
 
@@ -37,6 +62,23 @@ def packed_linear(
     Then exact ``gelu``, or plus ``residual`` (..., F).
     """
     return dispatch.run(LINEAR, LinearCall(x, weight, bias, gelu, residual))
+
+
+def trains_compiled() -> bool:
+    """Whether this machine has compiled kernels for linear layers in training."""
+    return amx.has_units()
+
+
+def trained_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x (..., D) times weight (F, D) transposed, plus bias (F), by the kernel that trains fastest: (..., F)."""
+    return dispatch.run(LINEAR, LinearCall(x, weight, bias))
+
+
+def trained_feed_forward(
+    x: Tensor, weight: Tensor, bias: Tensor | None, second: Tensor, second_bias: Tensor | None
+) -> Tensor:
+    """GELU(x Wᵀ + b) W2ᵀ + b2: x (..., D), W (I, D), b (I), W2 (F, I), b2 (F) -> (..., F)."""
+    return dispatch.run(FEED_FORWARD, FeedForwardCall(x, weight, bias, second, second_bias))
 
 
 def can_pack(weight: Tensor, *, kernel: str | None = None) -> bool:

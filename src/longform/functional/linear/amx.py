@@ -23,10 +23,15 @@ NO_EPILOGUE, GELU, GELU_SLOPE = range(3)  # and its epilogue
 SETS = 1024  # rows of so many features, or twice, thrice as many, begin in two of the nearest cache's 64 sets
 
 
+def has_units() -> bool:
+    """Whether this machine has what the kernels are compiled for."""
+    return best_units() == "amx"
+
+
 def fits(weight: Tensor) -> bool:
     """Whether the kernel takes such a weight (F, D), and this machine has its units."""
     taken = weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and weight.numel() > 0
-    return taken and not any(size % TILE_MULTIPLE for size in weight.shape) and best_units() == "amx"
+    return taken and not any(size % TILE_MULTIPLE for size in weight.shape) and has_units()
 
 
 def tiled(weight: Tensor) -> Tensor:
@@ -49,11 +54,9 @@ def infer(call: LinearCall) -> Tensor:
     inputs, panels = rows.shape[1], (outputs // TILE_MULTIPLE, rows.shape[1] // TILE_MULTIPLE)
     added = None if residual is None else flat_rows(residual)
     bias = None if bias is None else bias.to(x.dtype).contiguous()
-    times = None if bias is None or call.bias_times is None else call.bias_times.float().contiguous().view(-1)
     job = LinearJob(
         weight=pointer(weight, x.dtype, *panels, TILE_MULTIPLE**2), bias=pointer(bias, x.dtype, outputs),
-        bias_times=pointer(times, torch.float32, len(rows)), rows=len(rows), inputs=inputs, outputs=outputs,
-        kind=TILES, epilogue=GELU if call.gelu else NO_EPILOGUE,
+        rows=len(rows), inputs=inputs, outputs=outputs, kind=TILES, epilogue=GELU if call.gelu else NO_EPILOGUE,
     )  # fmt: skip
     job.x, job.x_row = strided(rows, torch.bfloat16, *rows.shape)
     job.out, job.out_row = strided(out_rows, torch.bfloat16, len(rows), outputs)

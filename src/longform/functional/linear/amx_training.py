@@ -24,22 +24,12 @@ from longform.functional.second_gradient import Gradients, differentiable_by
 
 def train(call: LinearCall) -> Tensor:
     """The call through which gradients pass: (..., F), of its product bfloat16."""
-    times = None if call.bias is None or call.bias_times is None else call.bias_times.float()
-    out = AmxLinear.apply(call.x.to(torch.bfloat16), call.weight, call.bias, times)
-    out = gelu(out) if call.gelu else out
-    return out if call.residual is None else call.residual + out
+    return AmxLinear.apply(call.x.to(torch.bfloat16), call.weight, call.bias)
 
 
 def train_feed_forward(call: FeedForwardCall) -> Tensor:
     """The call through which gradients pass: (..., F), of its products bfloat16."""
-    out = AmxFeedForward.apply(call.x.to(torch.bfloat16), *call.layers)
-    return out if call.residual is None else call.residual + out
-
-
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, times: Tensor | None) -> Tensor:
-    if bias is None or times is None:
-        return plain_linear(x, weight, bias)
-    return plain_linear(x, weight) + times[..., None] * bias
+    return AmxFeedForward.apply(call.x.to(torch.bfloat16), *call.layers)
 
 
 def _feed_forward(x: Tensor, weight: Tensor, bias: Tensor | None, second: Tensor, second_bias: Tensor | None) -> Tensor:
@@ -47,30 +37,25 @@ def _feed_forward(x: Tensor, weight: Tensor, bias: Tensor | None, second: Tensor
 
 
 class AmxLinear(torch.autograd.Function):
-    """x (..., D) bfloat16, weight (F, D), bias (F) and its ``times`` (...) float32 -> (..., F) bfloat16."""
+    """x (..., D) bfloat16, weight (F, D) and bias (F) float32 -> (..., F) bfloat16."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, times: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Returns (..., F)."""
-        ctx.save_for_backward(x, weight, bias, times)
+        ctx.save_for_backward(x, weight, bias)
         ctx.options = ()
-        each = None if times is None else times.reshape(-1).contiguous()
-        return product(flat_rows(x), weight, bias, bias_times=each).view(*x.shape[:-1], -1)
+        return product(flat_rows(x), weight, bias).view(*x.shape[:-1], -1)
 
     @staticmethod
-    @differentiable_by(_linear)
+    @differentiable_by(plain_linear)
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
-        """Gradients of x, weight, bias and its times."""
-        x, weight, bias, times = ctx.saved_tensors
-        into_x, into_weight, into_bias, into_times = ctx.needs_input_grad
-        d_out, d_weight, d_bias, d_times = flat_rows(gradient), None, None, None
-        if into_weight or (into_bias and times is None):
-            d_weight, d_bias = weight_gradient(d_out, flat_rows(x), with_bias=bias is not None and times is None)
-        if times is not None:
-            wide = d_out.float()
-            d_bias = times.reshape(-1) @ wide if into_bias else None
-            d_times = (wide @ bias).view(times.shape) if into_times else None
-        return input_gradient(d_out, weight).view(x.shape) if into_x else None, d_weight, d_bias, d_times
+        """Gradients of x, weight and bias."""
+        x, weight, bias = ctx.saved_tensors
+        into_x, *into_layer = ctx.needs_input_grad
+        d_out, d_weight, d_bias = flat_rows(gradient), None, None
+        if any(into_layer):
+            d_weight, d_bias = weight_gradient(d_out, flat_rows(x), with_bias=bias is not None)
+        return input_gradient(d_out, weight).view(x.shape) if into_x else None, d_weight, d_bias
 
 
 class AmxFeedForward(torch.autograd.Function):
@@ -105,22 +90,13 @@ class AmxFeedForward(torch.autograd.Function):
         return d_x, d_weight, d_bias, d_second, d_second_bias
 
 
-def product(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    *,
-    before_gelu: Tensor | None = None,
-    bias_times: Tensor | None = None,
-) -> Tensor:
+def product(x: Tensor, weight: Tensor, bias: Tensor | None, *, before_gelu: Tensor | None = None) -> Tensor:
     """x (n, D) bfloat16 times weight (F, D) transposed, plus bias (F), both float32 -> (n, F) bfloat16.
 
-    ``bias_times`` (n) float32: how many times each row adds the bias. With ``before_gelu``, memory (n, F), exact GELU
-    of it; what that was taken of is left there.
+    With ``before_gelu``, memory (n, F), exact GELU of it; what that was taken of is left there.
     """
     job = LinearJob(kind=FLOAT32_TRANSPOSED, epilogue=NO_EPILOGUE if before_gelu is None else GELU)
     job.bias = pointer(bias, torch.float32, weight.shape[0])
-    job.bias_times = pointer(bias_times, torch.float32, len(x))
     return _done(job, x, weight, before_gelu, weight.shape[0])
 
 

@@ -20,7 +20,6 @@ class LinearCall(Call):
     bias: Tensor | None
     gelu: bool = False
     residual: Tensor | None = None
-    bias_times: Tensor | None = None
 
     @once
     def tensors(self) -> tuple[Tensor, ...]:  # ty: ignore[incompatible-mutable-override]  nobody writes it
@@ -32,24 +31,16 @@ class LinearCall(Call):
         """The weight (F, D) and the bias (F) or None."""
         return self.weight, self.bias
 
-    def without_times(self) -> tuple[Tensor | None, Tensor | None]:
-        """Bias (F) and residual (..., F): with ``bias_times`` what the bias adds to each row is a residual."""
-        if self.bias is None or self.bias_times is None:
-            return self.bias, self.residual
-        added = (self.bias_times[..., None] * self.bias).to(self.x.dtype)
-        return None, added.expand(*self.x.shape[:-1], -1)
-
 
 @dataclass(eq=False)
 class FeedForwardCall(Call):
-    """GELU(x Wᵀ + b) W2ᵀ + b2 + ``residual``: ``x`` (..., D), W (I, D), b (I), W2 (F, I), b2 (F), residual (..., F)."""
+    """GELU(x Wᵀ + b) W2ᵀ + b2: ``x`` (..., D), W (I, D), b (I), W2 (F, I), b2 (F)."""
 
     x: Tensor
     weight: Tensor
     bias: Tensor | None
     second: Tensor
     second_bias: Tensor | None
-    residual: Tensor | None = None
 
     @once
     def tensors(self) -> tuple[Tensor, ...]:  # ty: ignore[incompatible-mutable-override]  nobody writes it

@@ -25,7 +25,7 @@ def pack(weight: Tensor) -> Tensor:
 
 def infer(call: LinearCall) -> Tensor:
     """The call without gradients, with a weight (F, D) of x's dtype, packed or plain: (..., F)."""
-    bias, residual = call.without_times()
+    bias, residual = call.bias, call.residual
     if residual is not None and residual.dtype != call.x.dtype:
         return residual + infer(LinearCall(call.x, call.weight, bias))
     whole = None if bias is None else bias.contiguous()  # oneDNN reads it without its strides

@@ -57,21 +57,9 @@ class LinearJob(ctypes.Structure):
     """A linear layer with what follows it, or its input's gradient."""
 
     _fields_ = [
-        *_fields(POINTER, "x weight bias residual bias_times out before_gelu"),
+        *_fields(POINTER, "x weight bias residual out before_gelu"),
         *_fields(INTEGER, "x_row weight_row residual_row out_row before_row rows inputs outputs kind epilogue"),
         *WORKERS,
-    ]
-
-
-class NormOfSumJob(ctypes.Structure):
-    """Layer normalisation of a sum, or its gradients."""
-
-    _fields_ = [
-        *_fields(POINTER, "residual weight bias d_out branch d_rounded out mean scale d_residual d_weight d_bias"),
-        *_fields(POINTER, "rounded d_branch"),
-        *_fields(INTEGER, "rows features"),
-        *WORKERS,
-        ("epsilon", FLOAT),
     ]
 
 
@@ -104,13 +92,12 @@ class NormJob(ctypes.Structure):
     ]
 
 
-TiledJob = AttentionJob | AttentionGradientJob | LinearJob | NormOfSumJob | WeightGradientJob
+TiledJob = AttentionJob | AttentionGradientJob | LinearJob | WeightGradientJob
 Job = TiledJob | MeanJob | NormJob
 TILED: dict[type[TiledJob], str] = {  # kernels that are compiled for AMX and as loops
     AttentionJob: "attention",
     AttentionGradientJob: "attention_gradient",
     LinearJob: "linear",
-    NormOfSumJob: "norm_of_sum",
     WeightGradientJob: "weight_gradient",
 }
 ROWS: dict[type[MeanJob | NormJob], str] = {MeanJob: "mean_of_runs", NormJob: "layer_norm"}

@@ -7,7 +7,7 @@
 
 /* Which structures these are, and what is done with them: VERSION and `digest` of ../jobs.py. */
 #define JOBS_VERSION 1
-#define JOBS_DIGEST 0x2ec5d5e4
+#define JOBS_DIGEST 0x474a5d12
 
 typedef uint16_t bf16; /* bfloat16: the upper 16 bits of a float */
 
@@ -62,14 +62,12 @@ typedef enum { TILES, FLOAT32, FLOAT32_TRANSPOSED } weight_kind;
 typedef enum { NO_EPILOGUE, GELU, GELU_SLOPE } epilogue;
 
 /* `out` (n, F) = x (n, D) W + bias (F), then the epilogue, then plus `residual` (n, F); sums are floats, rounded once.
- * `bias` and `residual` may be missing; with `bias_times` (n) each row adds the bias so many times. `before_gelu` (n,
- * F) is written by the epilogue GELU where it is there, and read by GELU_SLOPE. D and F are multiples of 32. Each row
- * is contiguous; `x_row` and its like are the elements from one row to the next. */
+ * `bias` and `residual` may be missing. `before_gelu` (n, F) is written by the epilogue GELU where it is there, and
+ * read by GELU_SLOPE. D and F are multiples of 32. Each row is contiguous; `x_row` and its like are the elements from one row to the next. */
 typedef struct {
     const bf16 *x;
     const void *weight, *bias;
     const bf16 *residual;
-    const float *bias_times;
     bf16 *out, *before_gelu;
     int64_t x_row, weight_row, residual_row, out_row, before_row;
     int64_t rows, inputs, outputs, kind, epilogue;
@@ -84,22 +82,6 @@ typedef struct {
     int64_t x_row, d_out_row, rows, inputs, outputs;
     WORKERS;
 } weight_gradient_job;
-
-/* Layer normalisation of a sum, and its gradients. With s = `residual` + `branch` (n, F), z = (s - mean) /
- * sqrt(variance + epsilon): `out` = z weight + bias, and `rounded` the same in bf16, where it is wanted; `mean` and
- * `scale` (n), the latter 1 / sqrt(variance + epsilon), are kept for the backward pass. With `d_weight` they are
- * read, and gradients are formed from those of `out`, `rounded` or both: with g = (d_out + d_rounded) weight,
- * d_residual = (g - mean(g) - z mean(g z)) scale, `d_branch` the same in bf16, and the sums over rows `d_weight` and
- * `d_bias` (F). F is a multiple of 32. */
-typedef struct {
-    const float *residual, *weight, *bias, *d_out;
-    const bf16 *branch, *d_rounded;
-    float *out, *mean, *scale, *d_residual, *d_weight, *d_bias;
-    bf16 *rounded, *d_branch;
-    int64_t rows, features;
-    WORKERS;
-    float epsilon;
-} norm_of_sum_job;
 
 /* Row s of `out` (B, S, F): the sum of rows s size to (s + 1) size of `x` (B, n, F), as far as there are such rows and
  * without the first `sinks`, over `count` (B, S), or over 1 where that is less. F is a multiple of 64. */

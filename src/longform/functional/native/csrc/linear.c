@@ -104,13 +104,6 @@ INLINE void read_bias(float *to, const linear_job *job, int64_t column, int64_t 
         else v_store(to + i, v_widen((const bf16 *)job->bias + column + i));
 }
 
-/* bias times each row's own factor -> the sums of a panel. */
-INLINE void scale_bias(float *sums, const float *bias, const float *times, int64_t rows) {
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < GROUP; j += 16)
-            v_store(sums + i * GROUP + j, v_mul(v_load(bias + j), v_all(times[i])));
-}
-
 /* Some rows of some panels. */
 INLINE void one_task(workspace *w, const linear_job *job, int64_t task, epilogue end) {
     int64_t first = task / w->cut.sides * w->cut.rows, last = least(first + w->cut.rows, job->rows);
@@ -146,8 +139,7 @@ INLINE void one_task(workspace *w, const linear_job *job, int64_t task, epilogue
                                  .panel = weight + (p * steps + s) * 2 * TILE, .begin = own, .begin_row = GROUP};
                     if (job->kind != TILES && some == low && row + 2 * GROUP <= last)
                         todo.later = todo.x + (GROUP + p * GROUP / TOGETHER) * x_row;
-                    if (s == 0 && job->bias_times) scale_bias(own, w->bias + p * GROUP, job->bias_times + row, rows);
-                    if (s == 0 && !job->bias_times) todo.begin = w->bias + p * GROUP, todo.begin_row = 0;
+                    if (s == 0) todo.begin = w->bias + p * GROUP, todo.begin_row = 0;
                     multiply(&todo, &before, &ahead, each, &next, units, end);
                 }
             before = after;

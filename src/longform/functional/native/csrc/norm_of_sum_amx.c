@@ -1,2 +1,0 @@
-#define USE_AMX
-#include "norm_of_sum.c"
