@@ -41,7 +41,7 @@ def _count(path: Path) -> int | None:
                 return require("pyarrow.parquet", extra="cli").read_metadata(file).num_rows
         except (OSError, ValueError):  # pyarrow's errors are of these
             return None
-    return _lines(path) if kind == JSON_LINES else sum(1 for _ in read_records(path, max_characters=1))
+    return _lines(path) if kind == JSON_LINES else sum(1 for _ in read_records(path))
 
 
 def _lines(path: Path) -> int:

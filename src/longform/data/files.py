@@ -131,18 +131,6 @@ def parts(file: IO[bytes]) -> Iterator[bytes]:
     return iter(lambda: file.read(PIECE), b"")
 
 
-def lines(file: IO[bytes]) -> Iterator[Iterator[bytes]]:
-    """The lines of a file, each in pieces, which are to be consumed before the next line is asked for."""
-    while piece := file.readline(PIECE):
-        yield _line(piece, file)
-
-
-def _line(piece: bytes, file: IO[bytes]) -> Iterator[bytes]:
-    while piece:
-        yield piece
-        piece = b"" if piece.endswith(b"\n") else file.readline(PIECE)
-
-
 def decoded(content: Iterable[bytes], name: str, line: int = 1) -> Iterator[str]:
     """Bytes in UTF-8 as characters, without a mark at the beginning, which is in ``line`` of ``name``.
 

@@ -16,7 +16,6 @@ from longform.data.files import (
     files_below,
     holds_array,
     is_saved,
-    lines,
     named_kind,
     once,
     opened,
@@ -141,7 +140,7 @@ def read_documents(
     max_characters: int | None = None,
     report: ReadReport | None = None,
 ) -> Iterator[Document]:
-    """Documents of ``sources``, in order, one in memory at a time.
+    """Documents of ``sources``, in order, one in memory at a time (of a .json file all).
 
     A source is a file of a kind in ``longform.data.files``: text (one document; also a file without suffix) or records
     (jsonl, json, csv, tsv, parquet, a folder that ``datasets`` saved: one document a record, its text in
@@ -235,7 +234,7 @@ class Reader:
         elif source == STANDARD_INPUT:
             yield from self._standard_input()
         elif str(source).startswith(DATASET_PREFIX) or file_kind(Path(source)) != TEXT:
-            yield from map(self._from_record, read_records(source, max_characters=self.max_characters))
+            yield from map(self._from_record, read_records(source))
         else:
             with opened(Path(source)) as file:
                 yield self._from_text(str(source), decoded(parts(file), str(source)))
@@ -244,10 +243,10 @@ class Reader:
         name = "standard input"
         with opened(None) as file:
             if self.stdin_format == "jsonl":
-                yield from map(self._from_record, jsonl_records(file, name=name, max_characters=self.max_characters))
+                yield from map(self._from_record, jsonl_records(file, name=name))
                 return
-            for number, line in enumerate(lines(file), start=1):
-                document = self._from_text(f"-:{number}", decoded(line, name, number))
+            for number, line in enumerate(file, start=1):
+                document = self._from_text(f"-:{number}", decoded([line], name, number))
                 yield document._replace(text=document.text.rstrip("\r\n"))
 
     def _from_text(self, identifier: str, parts: Iterable[str]) -> Document:
@@ -270,7 +269,7 @@ class Reader:
         text, beyond = self._kept(raw_string(record, self.text_field))
         pair, pair_beyond = (None, 0) if self.pair_field is None else self._kept(raw_string(record, self.pair_field))
         fields = {name: value for name, value in record.values.items() if name != self.text_field}
-        return Document(identifier(given) or record.location, text, fields, pair, record.unread + beyond + pair_beyond)
+        return Document(identifier(given) or record.location, text, fields, pair, beyond + pair_beyond)
 
     def _kept(self, value: str) -> tuple[str, int]:
         """What is taken of a text, and how many characters are left."""

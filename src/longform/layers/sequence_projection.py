@@ -165,7 +165,7 @@ class DenseProjection(SequenceProjection):
         self.key_projection = _Matrix(shape, **law)
         tied = sharing in ("key_value", "layerwise")
         self.value_projection = None if tied else _Matrix(shape, **law)
-        if block_mean:  # of an entry, k / N, a step of Adam is 1/32: see longform_lab/experiments/own_rates.py
+        if block_mean:  # of an entry, k / N, a step of Adam is 1/32: see benchmarks/records/own_rates.jsonl
             self.learning_rate_multiplier = slots / (32 * max_length)
         self.reset_parameters()
 
