@@ -127,7 +127,7 @@ def test_a_text_file_holds_no_records(tmp_path: Path) -> None:
         ("a.csv", b'text,label\n"near,a\n', r"a\.csv:2: not readable as csv"),
         ("a.csv", b"body\nnear\n", 'no field "text"; the fields there are: body'),
         ("a.json", b'[{"text": "near"}, 3]', r"a\.json, element 1: a JSON object or a text is needed, this is int"),
-        ("a.json", b'[{"text": "near"} {"text": "far"}]', r"a\.json: not valid JSON \(Expecting ',' delimiter at column 19\)"),
+        ("a.json", b'[{"text": "near"} {"text": "far"}]', r"a\.json: not valid JSON \(Expecting ',' delim.* column 19"),
         ("a.json", b'["near",]', "a.json: not valid JSON"),
         ("a.json", b'[,"near"]', "a.json: not valid JSON"),
         ("a.json", b'["near"', "a.json: not valid JSON"),

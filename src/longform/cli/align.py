@@ -2,9 +2,15 @@
 
 from typing import Any
 
-from longform.cli.arguments import add_restart, command_parser
-from longform.cli.printing import command, print_next
-from longform.cli.settings_options import add_settings, chosen_settings, field_helps
+from longform.cli.arguments import (
+    add_restart,
+    add_settings,
+    chosen_settings,
+    command,
+    command_parser,
+    field_helps,
+    print_next,
+)
 
 FIELDS = ("query_field", "document_field", "relevant_field", "id_field", "text_field", "title_field", "first")
 

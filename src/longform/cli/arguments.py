@@ -1,13 +1,18 @@
 """Options that commands share: ``--config FILE.yaml``, how a model is run, what is read and written."""
 
+import re
+import shlex
 import sys
 from argparse import ArgumentError
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from inspect import getdoc
+from typing import Any, Literal, TypeVar
 
 from longform.choices import BACKENDS, DTYPES, ENGINES, ON_ERROR, ON_LONG, STANDARD_OUTPUT, STRATEGIES
 from longform.cli.refusals import check_options, option_names, refusal
 from longform.errors import ConfigurationError, require
+from longform.runs.summary import summary, table
 
 RETRIEVAL_FIELDS = ("query_field", "relevant_field", "id_field", "text_field")
 WITHOUT_TEXTS = ("demo", "doctor", "evaluate", "export", "serve")  # commands that read none; evaluate's tasks do
@@ -147,3 +152,67 @@ def add_input_options(parser: Any) -> None:
     parser.add_argument("--num-cpus", type=float, default=1, help="CPU cores of an actor")
     parser.add_argument("--num-gpus", type=float, default=0, help="GPUs of an actor, 0.5 for two actors on one")
     add_restart(parser, "a finished output, or what an interrupted start left of one")
+
+
+Settings = TypeVar("Settings")
+
+
+def add_settings(
+    parser: Any, settings: Any, *, but: Collection[str] = (), prefix: str = "", preset: bool = False
+) -> None:
+    """One option a field of the dataclass ``settings``: ``--learning-rate`` for ``learning_rate``; none for ``but``.
+
+    ``preset``: what is not given is None, and a preset's.
+    """
+    helps = field_helps(settings)
+    for field in fields(settings):
+        if field.name in but:
+            continue
+        kind: Any = field.type
+        default, said = (
+            (None, f"{helps[field.name]} null: the preset's") if preset else (field.default, helps[field.name])
+        )
+        null = default is None
+        named = "choices" in field.metadata
+        how = one_of(field.metadata["choices"], null=null) if named else {"type": kind | None if preset else kind}
+        parser.add_argument(option(prefix + field.name), **how, default=default, help=said)
+
+
+def option(name: str) -> str:
+    """The option for a field: "--learning-rate" for "learning_rate"."""
+    return f"--{name.replace('_', '-')}"
+
+
+def chosen_settings(settings: type[Settings], parsed: Any, **others: Any) -> Settings:
+    """The settings that the parsed options ask for, and ``others``."""
+    dataclass: Any = settings
+    asked = {field.name: getattr(parsed, field.name) for field in fields(dataclass) if field.name not in others}
+    return settings(**asked, **others)
+
+
+def field_helps(settings: type) -> dict[str, str]:
+    """What the ``Args:`` part of the docstring says about each field."""
+    _, _, described = (getdoc(settings) or "").partition("Args:\n")  # Python 3.13 takes indentation away by itself
+    described = described.split("\n\n")[0]
+    parts = re.split(r"^ {4}(\w+): ", described, flags=re.MULTILINE)[1:]
+    return {name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def print_summary(result: Any, file: Any = None) -> None:
+    """The fields of a dataclass, one a line."""
+    print(summary(result), file=file)
+
+
+def print_next(said: str, file: Any = None) -> None:
+    """The last line of a command: what one would do next."""
+    print(f"next  {said}", file=file)
+
+
+def command(*words: Any) -> str:
+    """A line of ``longform`` as it is typed, with quotes where a name needs them."""
+    return shlex.join(map(str, ("longform", *words)))
+
+
+def print_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows that share their keys, which are the heads of the columns."""
+    print(table(title, rows))

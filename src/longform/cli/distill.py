@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from longform.cli.arguments import add_restart, command_parser
-from longform.cli.printing import command, print_next
-from longform.cli.settings_options import add_settings, chosen_settings
+from longform.cli.arguments import add_restart, add_settings, chosen_settings, command, command_parser, print_next
 
 
 def parser() -> Any:

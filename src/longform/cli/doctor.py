@@ -5,8 +5,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
 from longform.choices import DTYPES
-from longform.cli.arguments import command_parser, one_of
-from longform.cli.printing import command, print_next
+from longform.cli.arguments import command, command_parser, one_of, print_next
 
 SIZES: dict[str, Any] = {
     "hidden_size": 384, "num_hidden_layers": 1, "num_attention_heads": 12, "intermediate_size": 1536,

@@ -4,9 +4,16 @@ import os
 from typing import Any
 
 from longform.choices import BOUNDARIES, POOLINGS, STANDARD_OUTPUT, VECTOR_DTYPES
-from longform.cli.arguments import add_input_options, add_model_options, command_parser, one_of, output_stream
-from longform.cli.printing import print_next, print_summary
-from longform.cli.settings_options import chosen_settings
+from longform.cli.arguments import (
+    add_input_options,
+    add_model_options,
+    chosen_settings,
+    command_parser,
+    one_of,
+    output_stream,
+    print_next,
+    print_summary,
+)
 
 
 def parser() -> Any:

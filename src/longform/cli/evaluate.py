@@ -13,10 +13,11 @@ from longform.cli.arguments import (
     RETRIEVAL_FIELDS,
     add_model_options,
     add_retrieval_fields,
+    command,
     command_parser,
     one_of,
+    print_next,
 )
-from longform.cli.printing import command, print_next
 
 SHARED = ("longform", "original", "max_length", "original_length", "batch_tokens", "overlap", "dtype", "device")
 LABELLED = ("text_field", "label_field", "pair_field")

@@ -3,8 +3,7 @@
 from typing import Any
 
 from longform.choices import EXPORT_FORMATS
-from longform.cli.arguments import add_restart, command_parser, one_of
-from longform.cli.printing import command, print_next, print_summary, print_table
+from longform.cli.arguments import add_restart, command, command_parser, one_of, print_next, print_summary, print_table
 
 
 def parser() -> Any:
@@ -27,8 +26,7 @@ def parser() -> Any:
 
 def run(settings: Any) -> None:
     """Export, and say what was done."""
-    from longform.export.checking import TOLERANCE, as_table
-    from longform.export.run import export_model
+    from longform.export.run import TOLERANCE, as_table, export_model
 
     result = export_model(
         settings.folder, settings.output, format=settings.format, int8=settings.int8, check=settings.check,

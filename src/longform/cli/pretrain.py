@@ -4,9 +4,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from longform.choices import NORMS, PROJECTION_INITS, PROJECTIONS, SHARINGS
-from longform.cli.arguments import add_restart, command_parser, one_of
-from longform.cli.printing import command, print_next
-from longform.cli.settings_options import add_settings, option
+from longform.cli.arguments import add_restart, add_settings, command, command_parser, one_of, option, print_next
 
 MODEL_OPTIONS: dict[str, tuple[Any, str]] = {  # a type, or the names that there are
     "max_position_embeddings": (int, "n: tokens that the model takes at most, special tokens included"),
@@ -89,7 +87,7 @@ def _chosen(settings: Any, parsed: Any, prefix: str = "") -> dict[str, Any]:
 def run(settings: Any) -> None:
     """Pre-train, save, and say how well the model fills in hidden tokens."""
     from longform.errors import ConfigurationError
-    from longform.training.counted_losses import counted_losses
+    from longform.training.masking import counted_losses
     from longform.training.presets import load_preset
     from longform.training.pretraining import pretrain
     from longform.training.pretraining_model import full_attention_twin
@@ -131,8 +129,7 @@ def _files(names: Any, text_field: str) -> Any:
 
 def _before_options(settings: Any, preset: Any) -> dict[str, Any]:
     """The preset's model, or that of ``--start``: without its window and memory where ``--projection`` is said."""
-    from longform.training.pretraining_model import with_attention
-    from longform.training.starting_weights import Start
+    from longform.training.pretraining_model import Start, with_attention
 
     if settings.start is None:
         return preset.model

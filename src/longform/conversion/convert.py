@@ -15,18 +15,14 @@ from longform.conversion import defaults
 from longform.conversion.adapter import adapter_folder, read_adapter
 from longform.conversion.families import family_of
 from longform.conversion.family import Family
-from longform.conversion.head_choice import choose_heads
-from longform.conversion.head_plan import HeadPlan, plan_head
-from longform.conversion.heads import kept_heads, leave_out_heads
-from longform.conversion.idf import idf_pooled
+from longform.conversion.heads import choose_heads, kept_heads, leave_out_heads
 from longform.conversion.lengthening import lengthen, lengthened_tokenizer
-from longform.conversion.pooling_modules import with_sublinear_tf
-from longform.conversion.report import ConversionReport, NewTensor, TensorRecord
-from longform.conversion.saving import OWN_FILE, conversion_folder
+from longform.conversion.pooling_modules import idf_pooled, with_sublinear_tf
+from longform.conversion.report import OWN_FILE, ConversionReport, NewTensor, TensorRecord, conversion_folder
 from longform.conversion.sentence_transformers_folder import SentenceFolder, loader_of
 from longform.conversion.shipped import adapted_encoder, named_folder
 from longform.conversion.source import Source, open_source
-from longform.conversion.tasks import MODELS, check_task
+from longform.conversion.tasks import MODELS, HeadPlan, check_task, plan_head
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
 from longform.data.storage import atomic_folder, locked
 from longform.errors import ConfigurationError, ConversionError, LongformError
@@ -132,7 +128,7 @@ def convert(
     "multiple-choice", or None for what the source is. A head is carried over where the source has that task's (with
     as many labels, and not with another ``classifier_pooling`` than "cls"), else it is new.
     ``idf``: texts (names of files, or in memory) in which tokens are counted: the result is a sentence-transformers
-    folder whose mean weights each token by its inverse document frequency there (``longform.conversion.idf``).
+    folder whose mean weights each token by its inverse document frequency there.
 
     ``sublinear_tf``: the mean weights a token that a text has c times as sqrt(c) tokens: of a long text, what it says
     once is not drowned by what it says all the time. Texts without repetition keep their vectors.

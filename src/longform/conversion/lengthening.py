@@ -10,7 +10,7 @@ from longform.conversion import defaults
 from longform.conversion.report import COPIED, CUT, DROPPED, EXTENDED, NewTensor, TensorRecord
 from longform.conversion.source import Source
 from longform.conversion.tasks import MODELS
-from longform.data.tokenizer_fit import fit_tokenizer
+from longform.data.special_tokens import fit_tokenizer
 from longform.errors import ConversionError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel

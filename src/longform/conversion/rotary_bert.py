@@ -8,8 +8,7 @@ from typing import Any
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.conversion.bert import EMBEDDINGS, LAYER, PLAIN_HEADS, POOLED_CLASSIFIER, POOLER
-from longform.conversion.family import Family, bert_like_options
-from longform.conversion.key_rules import Rule
+from longform.conversion.family import Family, Rule, bert_like_options
 from longform.conversion.roberta import HEADS as ROBERTA_HEADS
 
 SOURCE_LAYER, GTE_LAYER = "{base}encoder.layers.{layer}.", "{base}encoder.layer.{layer}."

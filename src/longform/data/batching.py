@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from longform.data.pieces import PIECE, boundary
+from longform.data.spans import PIECE, boundary
 from longform.data.special_tokens import ids_at_once, ids_in_pieces, special_runs
 from longform.data.text import Document, Text
 from longform.errors import ConfigurationError, DataError

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from longform.data.files import JSON_LINES
+from longform.data.given import named_classes, schema_classes
 from longform.data.part_plans import Part
 from longform.data.places import opened_place, random_access
 from longform.data.records import ROWS_AT_A_TIME, Record, decoded_rows, jsonl_record
 from longform.data.text import Document, Reader
-from longform.data.values import named_classes, schema_classes
 from longform.errors import DataError, require
 
 Refuse = Callable[[str, Exception], None]  # takes the place of what cannot be read, and why; may raise

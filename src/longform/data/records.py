@@ -22,8 +22,18 @@ from longform.data.files import (
     opened,
     parts,
 )
-from longform.data.given import DATASET_PREFIX, ROWS_AT_A_TIME, InMemory, as_rows, classes_of, rows, source_of
-from longform.data.values import Classes, named_classes, schema_classes
+from longform.data.given import (
+    DATASET_PREFIX,
+    ROWS_AT_A_TIME,
+    Classes,
+    InMemory,
+    as_rows,
+    classes_of,
+    named_classes,
+    rows,
+    schema_classes,
+    source_of,
+)
 from longform.errors import DataError, require
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"

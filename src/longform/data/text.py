@@ -1,13 +1,16 @@
 """Documents from files, folders, standard input and records, one at a time."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from longform.data.files import (
     JSON,
+    JSON_LINES,
+    PARQUET,
+    PIECE,
     READ,
     TEXT,
     beginning,
@@ -21,10 +24,9 @@ from longform.data.files import (
     opened,
     parts,
 )
-from longform.data.given import DATASET_PREFIX, InMemory, elements, rows
+from longform.data.given import DATASET_PREFIX, InMemory, elements, is_missing, python_values, rows
 from longform.data.records import Record, clean_text, field, jsonl_records, raw_string, read_records
-from longform.data.values import is_missing, python_values
-from longform.errors import ConfigurationError, DataError
+from longform.errors import ConfigurationError, DataError, require
 
 STANDARD_INPUT = "-"
 ID = "id"  # the field that names a record, where it has one
@@ -280,3 +282,44 @@ class Reader:
         cleaned, replaced = clean_text(text)
         self.report.replaced_characters += replaced
         return cleaned
+
+
+def count_documents(sources: Any) -> int | None:
+    """How many documents ``sources`` hold, as ``read_documents`` takes them (blank lines of a jsonl file count too).
+
+    None where reading alone tells, which a pipe, standard input and a data set of the hub allow once.
+    """
+    if isinstance(sources, InMemory):
+        return len(sources.given) if isinstance(sources.given, Sized) else None
+    listed = [sources] if isinstance(sources, str | Path) else sources
+    if not isinstance(listed, list | tuple):
+        return None
+    try:
+        counts = [_count(Path(file)) for source in listed for file in source_files(source, ReadReport())]
+    except DataError:  # reading will say it, with the place
+        return None
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _count(path: Path) -> int | None:
+    if not path.is_file():
+        return None
+    kind = file_kind(path)
+    if kind == TEXT:
+        return 1
+    if kind == PARQUET:
+        try:
+            with path.open("rb") as file:
+                return require("pyarrow.parquet", extra="cli").read_metadata(file).num_rows
+        except (OSError, ValueError):  # pyarrow's errors are of these
+            return None
+    return _lines(path) if kind == JSON_LINES else sum(1 for _ in read_records(path))
+
+
+def _lines(path: Path) -> int:
+    count, last = 0, b"\n"
+    with opened(path) as file:
+        while piece := file.read(16 * PIECE):
+            count, last = count + piece.count(b"\n"), piece
+    return count + (not last.endswith(b"\n"))

@@ -11,9 +11,16 @@ from longform.choices import RETRIEVAL_SCORES
 from longform.data.special_tokens import content_ids, special_tokens
 from longform.data.text import Document
 from longform.errors import ConfigurationError
-from longform.evaluation.comparison import Contender, RunSettings, encoder_of, run_options, seen, side_by_side
+from longform.evaluation.comparison import (
+    Contender,
+    RunSettings,
+    bootstrap,
+    encoder_of,
+    run_options,
+    seen,
+    side_by_side,
+)
 from longform.evaluation.lexical import bm25_ranker
-from longform.evaluation.resampling import bootstrap
 from longform.evaluation.retrieval import (
     Ranker,
     RetrievalScores,

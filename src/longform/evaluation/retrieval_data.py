@@ -5,10 +5,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from longform.data.given import InMemory, as_rows, source_of
+from longform.data.given import InMemory, as_rows, python_values, source_of
 from longform.data.records import Record, field, records_of, string_field
 from longform.data.text import Document, identifier, read_documents
-from longform.data.values import python_values
 from longform.errors import DataError
 
 

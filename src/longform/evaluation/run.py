@@ -10,8 +10,8 @@ from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.evaluation import comparison, retrieval_comparison
+from longform.evaluation.comparison import Interval
 from longform.evaluation.mteb_tasks import compare_mteb
-from longform.evaluation.resampling import Interval
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS
 from longform.runs.summary import table
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from longform.data.batching import TokenizedText, batches_of, windows
-from longform.data.pieces import pieces
-from longform.data.spans import Chunk, Spans, chunks_of
+from longform.data.spans import Chunk, Spans, chunks_of, pieces
 from longform.data.special_tokens import SpecialTokens, special_tokens
 from longform.data.text import Document, Text, text_of, usable_texts
 from longform.errors import ConfigurationError

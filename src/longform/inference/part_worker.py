@@ -13,10 +13,9 @@ from longform.data.storage import atomic_write
 from longform.data.text import Document, Reader, ReadReport
 from longform.errors import InputError, LongformError
 from longform.inference.kept_fields import kept_fields
-from longform.inference.parquet_output import write_parquet
 from longform.inference.parts_output import PART
 from longform.inference.prepared import Prepared
-from longform.inference.resumable import count_records
+from longform.inference.resumable import count_records, write_parquet
 from longform.runs.digest import file_key
 
 BEING_COMPUTED = ".computing"  # how the name of a file ends that says which document is being computed

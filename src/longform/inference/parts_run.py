@@ -23,8 +23,7 @@ from longform.inference.part_worker import PartWorker
 from longform.inference.parts_output import PartsOutput, place_of_parts
 from longform.inference.prepared import Prepared
 from longform.inference.ray_engine import RayEngine
-from longform.inference.result import InferenceResult
-from longform.inference.settings import InferenceSettings
+from longform.inference.settings import InferenceResult, InferenceSettings
 from longform.runs.digest import content_key
 
 

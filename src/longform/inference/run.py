@@ -15,20 +15,16 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from longform.choices import STANDARD_OUTPUT
-from longform.data.counting import count_documents
 from longform.data.given import InMemory, Source, source_of
-from longform.data.text import Document, ReadReport, read_documents
+from longform.data.text import Document, ReadReport, count_documents, read_documents
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.classifiers import check_threshold
 from longform.inference.encoders import Encoder
 from longform.inference.kept_fields import kept_fields
-from longform.inference.memory_output import MemoryOutput
 from longform.inference.parts_run import in_parts, run_parts
 from longform.inference.prepared import LOADING, Made, Prepared, Results, prepare_embedding, prepare_prediction
-from longform.inference.result import InferenceResult
-from longform.inference.resumable import ResumableOutput, place_of_output
-from longform.inference.settings import InferenceSettings, chosen
-from longform.inference.standard_output import StandardOutput
+from longform.inference.resumable import MemoryOutput, ResumableOutput, StandardOutput, place_of_output
+from longform.inference.settings import InferenceResult, InferenceSettings, chosen
 from longform.inference.together import Said, Team, own_device, together
 from longform.inference.weights import local_source
 from longform.runs.digest import content_key

@@ -1,7 +1,11 @@
 """Blocks of a written page, as Markdown: headings, paragraphs, tables and code."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from huggingface_hub import ModelCardData
 
 
 class Heading(NamedTuple):
@@ -58,3 +62,60 @@ def _as_markdown(block: Any) -> str:
             return f"{block}\n"
         case _:
             return ""
+
+
+LOADING = """from transformers import {auto}
+
+model = {auto}.from_pretrained("this folder", trust_remote_code=True)  # needs longform installed, from its clone"""
+SENTENCES = """from sentence_transformers import {loader}
+
+model = {loader}("this folder", trust_remote_code=True)  # needs longform installed, from its clone
+{call}"""
+CALLS = {  # of sentence-transformers' classes
+    "SentenceTransformer": 'vectors = model.encode(["a long document", "another"])',
+    "CrossEncoder": 'scores = model.predict([("a question", "a long document"), ("a question", "another")])',
+    "SparseEncoder": 'vectors = model.encode(["a long document", "another"])',
+    "MultiVectorEncoder": 'vectors = model.encode_document(["a long document", "another"])',
+}
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+def is_hub_name(source: str) -> bool:
+    """Whether ``source`` is the name of a model on the hub, not that of a folder here."""
+    return _HUB_NAME.fullmatch(source) is not None and not Path(source).exists()
+
+
+def loading(auto: str, loader: str | None = None) -> str:
+    """The Python that loads a folder by an Auto class, or by ``loader``, a class of sentence-transformers."""
+    if loader not in CALLS:
+        return LOADING.format(auto=auto)
+    return SENTENCES.format(loader=loader, call=CALLS[loader])
+
+
+def model_card(
+    title: str, blocks: Sequence[Block], *, base: str | None = None, task: str | None = None,
+    tags: Sequence[str] = (), library: str = "transformers",
+) -> str:  # fmt: skip
+    """The text of ``README.md``; ``base``: the model that it was made from, named to the hub where it is a hub's name.
+
+    ``task``: the hub's ``pipeline_tag``.
+    """
+    named = base if base and is_hub_name(base) else None
+    facts = ModelCardData(
+        base_model=named, library_name=library, pipeline_tag=task, tags=["longform", "linformer", *tags]
+    )
+    return f"---\n{facts.to_yaml()}\n---\n\n{markdown([Heading(title, 1), *blocks])}"
+
+
+def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a LinformerConfig that people ask for."""
+    length, window = model["max_position_embeddings"], model["attention_window"]
+    attention = f"projected to k = {model['projected_length']} ({model['projection']}, {model['projection_sharing']})"
+    if window is not None:
+        attention = "full" if 2 * window >= length else f"{attention}, {window} tokens on each side exact"
+    return {
+        "layers": model["num_hidden_layers"], "hidden size": model["hidden_size"],
+        "attention heads": model["num_attention_heads"], "feed-forward": model["intermediate_size"],
+        "longest text (tokens)": length, "attention": attention, "normalisation": model["normalization"],
+        "vocabulary": model["vocab_size"], "dropout": model["hidden_dropout_prob"],
+    }  # fmt: skip

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
 from longform.serving.bodies import Body, Inputs, StrictRoute, Whole, answer, as_list
-from longform.serving.documented import refusals
+from longform.serving.errors import refusals
 from longform.serving.reading import chunk_rows
 from longform.serving.service import Service
 from longform.serving.vectors import changed, check_count

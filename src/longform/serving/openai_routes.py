@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
 from longform.serving.bodies import Body, NonEmpty, StrictRoute, Whole, answer
-from longform.serving.documented import refusals
 from longform.serving.engine import Engine
+from longform.serving.errors import refusals
 from longform.serving.reading import Rows, id_rows, pooled_by, text_rows
 from longform.serving.service import Service
 from longform.serving.vectors import changed, check_count, vectors_of

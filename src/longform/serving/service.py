@@ -15,8 +15,7 @@ from longform.serving.errors import Refusal
 from longform.serving.metrics import Metrics
 from longform.serving.reading import Rows
 from longform.serving.settings import ServingSettings
-from longform.serving.waiting import Waiting
-from longform.serving.work import Piece, Work
+from longform.serving.waiting import Piece, Waiting, Work
 from longform.serving.worker import Worker
 
 AT_ONCE = 16_384  # characters that are tokenised in the event loop: sooner done than handed to another thread

@@ -12,8 +12,8 @@ from longform import __version__
 from longform.data.text import clean_text
 from longform.inference.sentence_modules import PLAIN
 from longform.serving.bodies import Body, Inputs, StrictRoute, answer, as_list
-from longform.serving.documented import refusals
 from longform.serving.engine import Engine
+from longform.serving.errors import refusals
 from longform.serving.service import Service
 from longform.serving.vectors import changed, check_count
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
 from longform.serving.bodies import Body, Inputs, NonEmpty, StrictRoute, Whole, answer, as_list
-from longform.serving.documented import refusals
+from longform.serving.errors import refusals
 from longform.serving.reading import Rows, pooled_by, text_rows, token_states
 from longform.serving.service import STATES, Service
 from longform.serving.vectors import changed, check_count, vectors_of

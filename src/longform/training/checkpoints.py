@@ -22,8 +22,7 @@ from longform.errors import CheckpointError
 from longform.inference.weights import check_weights
 from longform.runs import files
 from longform.runs.output import files_in
-from longform.training.sharded_checkpoints import is_sharded, load_model_shards
-from longform.training.sharding import is_shared_out
+from longform.training.sharding import is_sharded, is_shared_out, load_model_shards
 
 MANIFEST = "complete.json"
 WEIGHTS = "model.safetensors"

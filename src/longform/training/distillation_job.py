@@ -27,7 +27,6 @@ from longform.layers.attention import LinformerAttention
 from longform.runs.digest import content_key
 from longform.runs.subject import corpus_key, model_key
 from longform.training.crops import Crops, CropSource, stack, text_of
-from longform.training.finiteness import check_start
 from longform.training.measured_job import MeasuredJob
 from longform.training.optimizers import muon_adamw
 from longform.training.run_folder import RunFolder
@@ -35,6 +34,7 @@ from longform.training.settings import BUDGETS, DEFAULT_TOKENS, DistillationSett
 from longform.training.students import Student
 from longform.training.teacher import Encoded, EncoderTap, Teacher
 from longform.training.trained_card import write_healed_card
+from longform.training.trainer import check_start
 
 STREAMED = 1_000  # documents that tell one stream from another
 WINDOWED_RATE, MEMORY_RATE = 1e-4, 5e-4  # highest learning rates for students with and without a window

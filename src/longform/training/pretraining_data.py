@@ -12,20 +12,21 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from longform.data.packing import DOCUMENTS, BlockFrame, Blocks
 from longform.data.special_tokens import special_tokens
-from longform.data.token_store import Corpus, CorpusTexts, TokenStore, tokenized
+from longform.data.token_store import DOCUMENTS, BlockFrame, Blocks, Corpus, CorpusTexts, TokenStore, tokenized
 from longform.errors import ConfigurationError, DataError
-from longform.training.counted_losses import bigram_loss, unigram_loss, unigram_shares
 from longform.training.crops import check_repeatable, taken
 from longform.training.masking import (
     FIXED,
     STANDARD,
     Hiding,
     MaskedBlocks,
+    bigram_loss,
     collated,
     fixed_masked_set,
     mask_block,
+    unigram_loss,
+    unigram_shares,
 )
 from longform.training.pretraining_settings import PretrainingSettings
 

@@ -17,12 +17,18 @@ from transformers import (
 )
 
 from longform.conversion.cross_encoder import activation_of
+from longform.data.special_tokens import fit_tokenizer
 from longform.data.storage import copy_anew
-from longform.data.tokenizer_fit import fit_tokenizer
 from longform.errors import ConfigurationError
-from longform.inference.adapters import join_adapters
 from longform.inference.sentence_modules import is_encoder_alone, settings_of
-from longform.inference.weights import load_tokenizer, load_whole, local_source, quiet_transformers, read_config
+from longform.inference.weights import (
+    join_adapters,
+    load_tokenizer,
+    load_whole,
+    local_source,
+    quiet_transformers,
+    read_config,
+)
 from longform.models.configuration_linformer import LinformerConfig
 
 CLASSIFIER = "ForSequenceClassification"

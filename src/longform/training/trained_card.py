@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from longform.conversion.saving import OWN_FILE
+from longform.conversion.report import OWN_FILE
 from longform.conversion.sentence_transformers_folder import MODULES_FILE, loader_of
 from longform.errors import CheckpointError
 from longform.inference.sentence_modules import settings_of
 from longform.models.configuration_linformer import LinformerConfig
 from longform.runs.files import read_json, write_text
-from longform.runs.model_card import architecture, is_hub_name, loading, model_card
-from longform.runs.page import Block, Code, Heading, Table, facts_table
+from longform.runs.page import Block, Code, Heading, Table, architecture, facts_table, is_hub_name, loading, model_card
 from longform.training.students import Student
 
 LICENCE = "Licence and language are those of what it was made from, and of the texts: say them here before you publish."

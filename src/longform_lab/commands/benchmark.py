@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.choices import DTYPES
-from longform.cli.arguments import add_restart, command_parser, one_of
-from longform.cli.printing import command, print_next, print_table
+from longform.cli.arguments import add_restart, command, command_parser, one_of, print_next, print_table
 from longform.errors import require
 
 SUMMARY = "time and memory against length of text, beside other encoders"

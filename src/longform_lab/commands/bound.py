@@ -6,9 +6,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longform.choices import SCALES
-from longform.cli.arguments import add_device, command_parser, one_of
-from longform.cli.printing import command, print_next, print_table
-from longform.cli.settings_options import field_helps, option
+from longform.cli.arguments import (
+    add_device,
+    command,
+    command_parser,
+    field_helps,
+    one_of,
+    option,
+    print_next,
+    print_table,
+)
 from longform.errors import ConfigurationError
 from longform_lab.commands.spectrum import eager_encoder
 

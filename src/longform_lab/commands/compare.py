@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.choices import DTYPES, POOLINGS, PROJECTION_INITS, SCALES
-from longform.cli.arguments import add_device, command_parser, one_of
-from longform.cli.printing import print_next, print_table
+from longform.cli.arguments import add_device, command_parser, one_of, print_next, print_table
 
 SUMMARY = "train several architectures on one task with one budget"
 

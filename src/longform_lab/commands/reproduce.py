@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from longform.cli.arguments import command_parser, one_of
-from longform.cli.printing import print_next, print_table
+from longform.cli.arguments import command_parser, one_of, print_next, print_table
 from longform.errors import require
 
 SUMMARY = "measure the paper's tables and figures on this machine"

@@ -4,9 +4,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longform.choices import SCALES
-from longform.cli.arguments import add_device, command_parser, one_of
-from longform.cli.printing import command, print_next, print_table
-from longform.cli.settings_options import add_settings, chosen_settings, field_helps
+from longform.cli.arguments import (
+    add_device,
+    add_settings,
+    chosen_settings,
+    command,
+    command_parser,
+    field_helps,
+    one_of,
+    print_next,
+    print_table,
+)
 
 SUMMARY = "singular values of attention maps, and the k that they suggest"
 

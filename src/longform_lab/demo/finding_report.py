@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.evaluation.resampling import difference_of
+from longform.evaluation.comparison import difference_of
 from longform.runs.page import Code, Heading, Table
 from longform_lab.page import Block, Cards, Picture, write_page
 from longform_lab.pictures import finish, picture

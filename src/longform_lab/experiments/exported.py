@@ -24,8 +24,8 @@ import torch
 from tqdm import tqdm
 
 from longform.evaluation.embeddings import agreement, similarity_spearman
-from longform.export.checking import TOLERANCE, padded_texts
 from longform.export.formats import size_of
+from longform.export.run import TOLERANCE, padded_texts
 from longform.inference.encoders import Encoder
 from longform.inference.exported import FILES
 from longform_lab.records import RECORDS, Record, append_record

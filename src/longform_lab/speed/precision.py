@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from longform.functional.conditions import native_bfloat16
-from longform.inference.compiling import missing_compiler
+from longform.inference.loading import missing_compiler
 from longform.layers.packed_linear import PackedLinear, pack_linear
 from longform.models.inference import pack_weights, replace_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel

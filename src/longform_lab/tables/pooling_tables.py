@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from longform.evaluation.resampling import bootstrap
+from longform.evaluation.comparison import bootstrap
 from longform_lab.tables.table_kinds import ComputedTable, Rows
 
 PLAIN = ("all alike", "mean")
