@@ -96,9 +96,12 @@ def described_model(
 
 def data_facts(run: Mapping[str, Any]) -> dict[str, Any]:
     """Sizes of the corpus."""
-    found = {"documents": run["corpus_documents"], "tokens": run["corpus_tokens"]}
-    known = {name: "streamed, not counted" if value is None else value for name, value in found.items()}
-    return {**known, "tokens held out": run["validation_tokens"], "block (tokens)": run["length"]}
+    return {
+        "documents": run["corpus_documents"],
+        "tokens": run["corpus_tokens"],
+        "tokens held out": run["validation_tokens"],
+        "block (tokens)": run["length"],
+    }
 
 
 def training_facts(recipe: Mapping[str, Any], end: Mapping[str, Any], identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -278,7 +281,7 @@ class PretrainingJob(Job):
     def train(self, run: RunFolder, *, shown: bool) -> None:
         """See Job; the corpus is tokenised once before, or as it comes."""
         self.data = PretrainingData(
-            self.reader.corpus if self.settings.stream else self.reader.tokens(), self.reader.tokenizer,
+            self.reader.tokens(), self.reader.tokenizer,
             self.settings, length=self.length, validation=None if self.held is None else self.reader.tokens(self.held),
             rank=self.process.reader, processes=self.process.readers,
         )  # fmt: skip

@@ -79,8 +79,7 @@ def _prepare(plan: Plan, corpus: CorpusFiles, cache: Path, locks: Path, progress
             corpus, plan.preset.tokenizer, cache, limit=plan.preset.training.max_documents,
             process=current_process(), progress=progress,
         )  # fmt: skip
-        if not plan.preset.training.stream:
-            reader.tokens()
+        reader.tokens()
 
 
 @dataclass(frozen=True)
