@@ -65,9 +65,14 @@ def passes(size: str, dtype: str, kind: str, length: int, work: str) -> Callable
     torch.manual_seed(0)
     longest = max(length, 512)
     config = LinformerConfig(
-        vocab_size=1_000, max_position_embeddings=longest, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-        use_pooler=False, **SHAPES[size], **attention(kind, longest),
-    )  # fmt: skip
+        vocab_size=1_000,
+        max_position_embeddings=longest,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        use_pooler=False,
+        **SHAPES[size],
+        **attention(kind, longest),
+    )
     model, ids, of_dtype = LinformerModel(config), torch.randint(5, 1_000, (1, length)), getattr(torch, dtype)
     if work == "inference":
         model = pack_weights(model.eval().to(of_dtype))

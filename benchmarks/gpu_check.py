@@ -34,9 +34,7 @@ TESTS = [
     "-m", "pytest", "tests/device", "-v", "-p", "no:cacheprovider", "-W", "default",
     "-W", "error:FlexAttention does not compile",
 ]  # fmt: skip
-DRY_TRAINING = [
-    "--size", "tiny", "--steps", "10", "--tokens-per-step", "512", "--length", "128", "--slots", "16",
-]  # fmt: skip
+DRY_TRAINING = ["--size", "tiny", "--steps", "10", "--tokens-per-step", "512", "--length", "128", "--slots", "16"]
 
 
 @dataclass

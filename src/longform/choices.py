@@ -33,8 +33,13 @@ STANDARD_OUTPUT = "-"  # as the name of an output
 SCALES = ("small", "paper")  # of the paper's measurements
 PAIR_KINDS = ("sentence", "passage", "title", "halves")  # made of a text without queries
 TASKS = (
-    "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering", "multiple-choice",
-)  # fmt: skip
+    "encoder",
+    "masked-lm",
+    "sequence-classification",
+    "token-classification",
+    "question-answering",
+    "multiple-choice",
+)
 
 
 def did_you_mean(name: object, known: Collection[str]) -> str:

@@ -27,15 +27,17 @@ def command_parser(command: str, description: str) -> Any:
     )
     parser.add_argument("--config", action="config", help="YAML file with any of the options below")
     if command not in WITHOUT_TEXTS:
-        parser.add_argument("--encoding", type=str | None, default=None,
-                            help="of files of text: cp1252, utf-16, ...; null: utf-8")  # fmt: skip
+        parser.add_argument(
+            "--encoding", type=str | None, default=None, help="of files of text: cp1252, utf-16, ...; null: utf-8"
+        )
     return parser
 
 
 def add_device(parser: Any) -> None:
     """``--device``, where a model runs."""
-    parser.add_argument("--device", default="auto", help="auto: the first GPU of CUDA, else the CPU; cpu, cuda, "
-                        "cuda:1, mps, xpu, ...")  # fmt: skip
+    parser.add_argument(
+        "--device", default="auto", help="auto: the first GPU of CUDA, else the CPU; cpu, cuda, cuda:1, mps, xpu, ..."
+    )
 
 
 def add_model_options(parser: Any, *, lengths: bool = True, compiling: bool = False) -> None:
@@ -43,14 +45,28 @@ def add_model_options(parser: Any, *, lengths: bool = True, compiling: bool = Fa
     parser.add_argument("--dtype", **one_of(DTYPES), default="float32", help="auto: bfloat16 where it is fast")
     add_device(parser)
     if compiling:
-        parser.add_argument("--compile", type=bool, nargs="?", const=True, default=False,
-                            help="torch.compile, Longforms only: tens of seconds once, for long runs")  # fmt: skip
-        parser.add_argument("--backend", **one_of(BACKENDS), default="torch",
-                            help="what runs the model: torch, or a graph that longform export wrote")  # fmt: skip
+        parser.add_argument(
+            "--compile",
+            type=bool,
+            nargs="?",
+            const=True,
+            default=False,
+            help="torch.compile, Longforms only: tens of seconds once, for long runs",
+        )
+        parser.add_argument(
+            "--backend",
+            **one_of(BACKENDS),
+            default="torch",
+            help="what runs the model: torch, or a graph that longform export wrote",
+        )
     parser.add_argument("--batch-tokens", type=int, default=8192, help="tokens in a batch, padding included")
     if lengths:
-        parser.add_argument("--max-length", type=int | None, default=None,
-                            help=f"tokens taken of a text; {REMEMBERED}, else all that fit")  # fmt: skip
+        parser.add_argument(
+            "--max-length",
+            type=int | None,
+            default=None,
+            help=f"tokens taken of a text; {REMEMBERED}, else all that fit",
+        )
 
 
 def one_of(choices: Sequence[str], *, null: bool = False) -> dict[str, Any]:
@@ -120,18 +136,32 @@ def add_input_options(parser: Any) -> None:
         help=".jsonl or .parquet file to write; -: standard output; a name without suffix: a folder of parquet parts, "
         "for which sources are .jsonl or .parquet files, folders, globs or URIs (s3://...)",
     )
-    parser.add_argument("--text-field", type=str | None, default=None,
-                        help=f'field of a record that holds its text; {REMEMBERED}, else "text"')  # fmt: skip
-    parser.add_argument("--pair-field", type=str | None, default=None,
-                        help=f"field with the second text of a pair; {REMEMBERED}")  # fmt: skip
+    parser.add_argument(
+        "--text-field",
+        type=str | None,
+        default=None,
+        help=f'field of a record that holds its text; {REMEMBERED}, else "text"',
+    )
+    parser.add_argument(
+        "--pair-field", type=str | None, default=None, help=f"field with the second text of a pair; {REMEMBERED}"
+    )
     parser.add_argument(
         "--id-field", type=str | None, default=None, help="field with the id; null: id, else file and line"
     )
-    parser.add_argument("--keep", type=str, nargs="+", default=[], help="fields of a record that its output has too, "
-                        "NEW=FIELD under another name")  # fmt: skip
+    parser.add_argument(
+        "--keep",
+        type=str,
+        nargs="+",
+        default=[],
+        help="fields of a record that its output has too, NEW=FIELD under another name",
+    )
     parser.add_argument("--stdin-format", **one_of(("lines", "jsonl")), default="lines", help="what - is")
-    parser.add_argument("--max-characters", type=int | None, default=None,
-                        help="read of a document, what is beyond is counted; null: what is enough")  # fmt: skip
+    parser.add_argument(
+        "--max-characters",
+        type=int | None,
+        default=None,
+        help="read of a document, what is beyond is counted; null: what is enough",
+    )
     parser.add_argument(
         "--on-long", **one_of(ON_LONG), default="truncate", help="a text over the limit: cut it (and count), or stop"
     )
@@ -139,16 +169,30 @@ def add_input_options(parser: Any) -> None:
         "--strategy", **one_of(STRATEGIES), default="whole", help="whole: one pass; chunk-average: mean over windows"
     )
     parser.add_argument("--overlap", type=int, default=0, help="tokens that neighbouring chunks share")
-    parser.add_argument("--part-rows", type=int, default=4096, help="of a folder: rows of a file that make one part, "
-                        "at most")  # fmt: skip
-    parser.add_argument("--on-error", **one_of(ON_ERROR), default="fail",
-                        help="of a folder: stop at a row that fails, or leave it out and list it")  # fmt: skip
-    parser.add_argument("--engine", **one_of(ENGINES), default="local",
-                        help="ray: the parts of a folder on a Ray cluster")  # fmt: skip
-    parser.add_argument("--ray-address", type=str | None, default=None,
-                        help="auto, HOST:PORT, ray://HOST:PORT; null: a Ray on this machine alone")  # fmt: skip
-    parser.add_argument("--actors", type=int | None, default=None,
-                        help="copies of the model on Ray, at most; null: all that there is room for")  # fmt: skip
+    parser.add_argument(
+        "--part-rows", type=int, default=4096, help="of a folder: rows of a file that make one part, at most"
+    )
+    parser.add_argument(
+        "--on-error",
+        **one_of(ON_ERROR),
+        default="fail",
+        help="of a folder: stop at a row that fails, or leave it out and list it",
+    )
+    parser.add_argument(
+        "--engine", **one_of(ENGINES), default="local", help="ray: the parts of a folder on a Ray cluster"
+    )
+    parser.add_argument(
+        "--ray-address",
+        type=str | None,
+        default=None,
+        help="auto, HOST:PORT, ray://HOST:PORT; null: a Ray on this machine alone",
+    )
+    parser.add_argument(
+        "--actors",
+        type=int | None,
+        default=None,
+        help="copies of the model on Ray, at most; null: all that there is room for",
+    )
     parser.add_argument("--num-cpus", type=float, default=1, help="CPU cores of an actor")
     parser.add_argument("--num-gpus", type=float, default=0, help="GPUs of an actor, 0.5 for two actors on one")
     add_restart(parser, "a finished output, or what an interrupted start left of one")

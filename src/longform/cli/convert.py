@@ -86,10 +86,11 @@ Lengths = int | Literal["auto"] | list[int] | list[list[int]] | str
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
-        "convert", "Turn a pretrained encoder into a Longform, whose attention takes time linear in the length of the "
+        "convert",
+        "Turn a pretrained encoder into a Longform, whose attention takes time linear in the length of the "
         "text: keys and values are shortened to k slots, and near tokens are seen exactly. Weights and head are kept. "
         "Of a Longform the length alone is changed, in the model, its tokenizer and sentence-transformers' settings.",
-    )  # fmt: skip
+    )
     made.add_argument(
         "source", type=str, help="folder of a saved model or a Longform, sentence-transformers folder, or hub name"
     )
@@ -107,61 +108,84 @@ def _add_length(made: Any) -> None:
         "--max-length", type=int, default=defaults.MAX_LENGTH, help="tokens of the longest text, special ones included"
     )
     made.add_argument(
-        "--positions", **one_of(EXTENSIONS), default=defaults.POSITIONS,
+        "--positions",
+        **one_of(EXTENSIONS),
+        default=defaults.POSITIONS,
         help="position embeddings for more tokens than the source has: tile repeats them, interpolate stretches them",
-    )  # fmt: skip
+    )
 
 
 def _add_attention(made: Any) -> None:
     made.add_argument(
-        "--projection", **one_of(PROJECTIONS), default=defaults.PROJECTION,
+        "--projection",
+        **one_of(PROJECTIONS),
+        default=defaults.PROJECTION,
         help="how keys and values are shortened to slots: linear: learned matrices E and F (the paper's); mean, max, "
         "convolution: of runs of neighbouring tokens; weighted_mean: means of runs weighted by content, which begin as "
         "means; random: fixed random matrices",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--projected-length", type=Lengths, default="auto",
+        "--projected-length",
+        type=Lengths,
+        default="auto",
         help=f"slots k: a number, a list per layer, lists per head, or a JSON or YAML file with one of these as its "
         f"projected_length (longform spectrum writes such files); auto: about {defaults.SLOTS}",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--sharing", **one_of((*SHARINGS, "auto")), default="auto",
+        "--sharing",
+        **one_of((*SHARINGS, "auto")),
+        default="auto",
         help="what shares a projection: none: each head has its own; headwise: the heads of a layer; key_value: its "
         "keys and values, too; layerwise: all layers, too; auto: as the --projected-length file says, else "
         f"{defaults.SHARING}",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--attention-window", type=int | Literal["auto"] | None, default="auto",
+        "--attention-window",
+        type=int | Literal["auto"] | None,
+        default="auto",
         help=f"tokens seen exactly on each side, beside the slots; null: slots only; auto: {defaults.WINDOW} with the "
         f"projections {', '.join(POOLED)}, else null",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--heads", type=int | list[list[int]] | None, default=None,
+        "--heads",
+        type=int | list[list[int]] | None,
+        default=None,
         help="attention heads of each layer that stay: how many, those that matter most to --head-texts, or lists per "
         "layer of their numbers from 0; null: all",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--head-texts", nargs="+", default=[], metavar="TEXTS",
+        "--head-texts",
+        nargs="+",
+        default=[],
+        metavar="TEXTS",
         help="files or folders of sample texts, of which the first 16 are read to find which heads matter",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--memory-budget", type=float | Literal["auto"] | None, default="auto",
+        "--memory-budget",
+        type=float | Literal["auto"] | None,
+        default="auto",
         help="tokens that all slots together stand for at most; null: no limit; auto: the source's own length",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--sink-tokens", type=int, default=defaults.SINKS,
+        "--sink-tokens",
+        type=int,
+        default=defaults.SINKS,
         help="attention sinks: leading tokens that every query sees exactly, beside the slots (for linear and random "
         "projections they take rows of E and F)",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--short-convolution", type=int, default=0,
+        "--short-convolution",
+        type=int,
+        default=0,
         help="taps (an odd number) of a convolution over neighbouring tokens in front of attention, zero until it is "
         "trained; 0: none",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--projection-init", **one_of(PROJECTION_INITS), default="block_mean",
+        "--projection-init",
+        **one_of(PROJECTION_INITS),
+        default="block_mean",
         help="how linear projections begin: normal: N(0, 1/k); block_mean: means of k blocks of tokens",
-    )  # fmt: skip
+    )
 
 
 def _add_task(made: Any) -> None:
@@ -170,27 +194,38 @@ def _add_task(made: Any) -> None:
     )
     made.add_argument("--num-labels", type=int | None, default=None, help="labels of a new classification head")
     made.add_argument(
-        "--classifier-pooling", **one_of(POOLINGS, null=True), default=None,
+        "--classifier-pooling",
+        **one_of(POOLINGS, null=True),
+        default=None,
         help="what a classification head reads: the first token, the mean of all, lead: a mean in which early tokens "
         "weigh more, cls_mean or cls_lead: the first token and one of the means side by side",
-    )  # fmt: skip
+    )
 
 
 def _add_pooling(made: Any) -> None:
     made.add_argument(
-        "--idf", nargs="+", default=[], metavar="TEXTS",
+        "--idf",
+        nargs="+",
+        default=[],
+        metavar="TEXTS",
         help="files or folders of texts: a vector is a mean in which tokens that few of these texts have weigh more "
         "(inverse document frequency, in the field text of records)",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--sublinear-tf", type=bool, nargs="?", const=True, default=False,
+        "--sublinear-tf",
+        type=bool,
+        nargs="?",
+        const=True,
+        default=False,
         help="a vector is a mean in which a token that a text has c times weighs sqrt(c) in all, instead of c",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--adapter", type=str | None, default=None,
+        "--adapter",
+        type=str | None,
+        default=None,
         help="minilm-16k, or the folder that longform align --lora-rank wrote: the encoder that it was trained on is "
         "converted as it was then, and the adapter becomes part of its weights",
-    )  # fmt: skip
+    )
 
 
 def run(settings: Any) -> None:

@@ -22,8 +22,13 @@ def parser() -> Any:
     )
     made.add_argument("model", help="folder or hub name of an encoder, a sentence-transformers folder or a classifier")
     add_settings(made, ServingSettings, but=("cors_origins",))
-    made.add_argument("--cors-origins", type=str, nargs="*", default=[],
-                      help="origins whose pages may use the server, as https://example.org")  # fmt: skip
+    made.add_argument(
+        "--cors-origins",
+        type=str,
+        nargs="*",
+        default=[],
+        help="origins whose pages may use the server, as https://example.org",
+    )
     made.add_argument("--open", action="store_true", help="open the page in a browser once the model is loaded")
     return made
 

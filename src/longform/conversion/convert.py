@@ -35,9 +35,15 @@ from longform.runs.output import digests
 Lengths = int | list[int] | list[list[int]]
 Auto = Literal["auto"]
 ATTENTION = (
-    "projection", "projection_sharing", "projection_init", "projected_length", "attention_window", "memory_budget",
-    "sink_tokens", "short_convolution",
-)  # fmt: skip
+    "projection",
+    "projection_sharing",
+    "projection_init",
+    "projected_length",
+    "attention_window",
+    "memory_budget",
+    "sink_tokens",
+    "short_convolution",
+)
 SHORTEST, LONGEST = 3, 2**24  # tokens: two special ones and one of text; a position table of some gigabytes
 
 
@@ -150,10 +156,15 @@ def convert(
     _check_options(max_length, positions, task)
     opened = open_source(made_source(source) if isinstance(source, str) else source, tokenizer=tokenizer)
     attention = {
-        "projection": projection, "projection_sharing": sharing, "projection_init": projection_init,
-        "projected_length": projected_length, "attention_window": attention_window, "memory_budget": memory_budget,
-        "sink_tokens": sink_tokens, "short_convolution": short_convolution,
-    }  # fmt: skip
+        "projection": projection,
+        "projection_sharing": sharing,
+        "projection_init": projection_init,
+        "projected_length": projected_length,
+        "attention_window": attention_window,
+        "memory_budget": memory_budget,
+        "sink_tokens": sink_tokens,
+        "short_convolution": short_convolution,
+    }
     chosen = {"task": task, "num_labels": num_labels, "id2label": id2label, "classifier_pooling": classifier_pooling}
     how: Any = {"max_length": max_length, "positions": positions}
     if opened.config.model_type == "linformer":
@@ -242,9 +253,16 @@ def _check_options(max_length: int, positions: str, task: str | None) -> None:
 
 
 def _build(
-    source: Source, family: Family, placement: Placement, head: HeadPlan, *, max_length: int, positions: str,
-    attention: dict[str, Any], heads: list[list[int]] | None,
-) -> ConversionResult:  # fmt: skip
+    source: Source,
+    family: Family,
+    placement: Placement,
+    head: HeadPlan,
+    *,
+    max_length: int,
+    positions: str,
+    attention: dict[str, Any],
+    heads: list[list[int]] | None,
+) -> ConversionResult:
     options = family.options(source.config)
     kept = None if heads is None else kept_heads(heads, options)
     if kept is not None:
@@ -261,9 +279,7 @@ def _build(
     config = _checked_config(options)
     check_extension(config, positions)
     model = MODELS[head.task](config).to(dtype).eval()
-    records, new = fill_model(
-        model, placement, positions=positions, new_head=head.new, zeros=family.zero_biases
-    )  # fmt: skip
+    records, new = fill_model(model, placement, positions=positions, new_head=head.new, zeros=family.zero_biases)
     model.tie_weights()
     result = _result(source, model, family.name, head, known, positions, records, new)
     result.report.notes += dropped
@@ -283,9 +299,15 @@ def _known_length(source: Source, options: dict[str, Any], placement: Placement)
 
 
 def _result(
-    source: Source, model: LinformerPreTrainedModel, family: str, head: HeadPlan, known: int, positions: str,
-    records: list[TensorRecord], new: list[NewTensor],
-) -> ConversionResult:  # fmt: skip
+    source: Source,
+    model: LinformerPreTrainedModel,
+    family: str,
+    head: HeadPlan,
+    known: int,
+    positions: str,
+    records: list[TensorRecord],
+    new: list[NewTensor],
+) -> ConversionResult:
     """The model with its tokenizer and report; ``known``: tokens of the source."""
     config = model.config
     tokenizer = lengthened_tokenizer(source.tokenizer, config, name=source.name)

@@ -169,9 +169,15 @@ def shared_options(config: PreTrainedConfig) -> dict[str, Any]:
 def bert_like_options(config: PreTrainedConfig) -> dict[str, Any]:
     """The arguments of a source whose configuration is BERT's."""
     names = (
-        "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
-        "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps",
-    )  # fmt: skip
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "hidden_act",
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "layer_norm_eps",
+    )
     check_absolute_positions(config)
     options = {name: getattr(config, name) for name in names}
     options["type_vocab_size"] = getattr(config, "type_vocab_size", 0)

@@ -104,9 +104,10 @@ def _cut_layer(placement: Placement, name: str, number: int, kept: KeptHeads) ->
     queries, keys = kept.queries[number], kept.keys[number]
     _keep_constant(placement, name, kept.left_out()[number], kept)
     for side, heads, had in (
-        ("query", queries, kept.num_heads), ("key", keys, kept.num_key_value_heads),
+        ("query", queries, kept.num_heads),
+        ("key", keys, kept.num_key_value_heads),
         ("value", keys, kept.num_key_value_heads),
-    ):  # fmt: skip
+    ):
         for part in ("weight", "bias"):
             _cut(placement, f"{name}{side}.{part}", heads, had, axis=0)
     _cut(placement, f"{name}output.weight", queries, kept.num_heads, axis=1)

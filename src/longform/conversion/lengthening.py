@@ -17,10 +17,14 @@ from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 TIED, UNUSED = "lm_head.decoder.weight", ("pooler.", "linformer.pooler.")
 AS_IT_IS = {  # what ``convert`` takes where nothing is said: the Longform's own then
-    "projection": defaults.PROJECTION, "projection_sharing": defaults.SHARING, "projection_init": "block_mean",
-    "attention_window": "auto", "memory_budget": "auto", "sink_tokens": defaults.SINKS,
+    "projection": defaults.PROJECTION,
+    "projection_sharing": defaults.SHARING,
+    "projection_init": "block_mean",
+    "attention_window": "auto",
+    "memory_budget": "auto",
+    "sink_tokens": defaults.SINKS,
     "short_convolution": 0,
-}  # fmt: skip
+}
 
 
 class Lengthened(NamedTuple):

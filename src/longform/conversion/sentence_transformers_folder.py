@@ -16,8 +16,10 @@ SETTINGS_FILE = "config_sentence_transformers.json"
 ENCODER_FILE = "sentence_bert_config.json"
 ENCODERS = {"Transformer": "feature-extraction", "MLMTransformer": "fill-mask"}  # the task where none is written down
 TASKS = {
-    "feature-extraction": "encoder", "fill-mask": "masked-lm", "sequence-classification": "sequence-classification",
-}  # fmt: skip
+    "feature-extraction": "encoder",
+    "fill-mask": "masked-lm",
+    "sequence-classification": "sequence-classification",
+}
 KEPT = (
     "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "WeightedLayerPooling", "WordWeights", "LSTM", "CNN",
     "SpladePooling", "SparseAutoEncoder", "MultiVectorMask", "HierarchicalTokenPooling", "SublinearTF",

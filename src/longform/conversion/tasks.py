@@ -81,9 +81,13 @@ class HeadPlan:
 
 
 def plan_head(
-    source: Source, family: Family, task: str | None, num_labels: int | None, id2label: dict[int, str] | None,
+    source: Source,
+    family: Family,
+    task: str | None,
+    num_labels: int | None,
+    id2label: dict[int, str] | None,
     classifier_pooling: str | None,
-) -> HeadPlan:  # fmt: skip
+) -> HeadPlan:
     """Decide the head of the result from what the source has and what was asked for; see ``convert``.
 
     Raises ConversionError where labels are given that the task does not have, or that contradict each other.

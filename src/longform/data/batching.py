@@ -234,9 +234,13 @@ def collate(places: Sequence[int], texts: Sequence[TokenizedText], tokenizer: An
     input_ids, attention_mask = padded([text.input_ids for text in texts], value=tokenizer.pad_token_id or 0)
     types = [text.token_type_ids for text in texts if text.token_type_ids is not None]
     return Batch(
-        [first + place for place in places], input_ids, attention_mask, [len(text.input_ids) for text in texts],
-        [text.truncated for text in texts], padded(types)[0] if len(types) == len(texts) else None,
-    )  # fmt: skip
+        [first + place for place in places],
+        input_ids,
+        attention_mask,
+        [len(text.input_ids) for text in texts],
+        [text.truncated for text in texts],
+        padded(types)[0] if len(types) == len(texts) else None,
+    )
 
 
 def padded(

@@ -18,9 +18,16 @@ from longform.errors import ConfigurationError, DataError, require
 TEXT, JSON_LINES, JSON, CSV, TSV, PARQUET = "text", "jsonl", "json", "csv", "tsv", "parquet"
 SAVED = "saved"  # a folder that ``datasets`` saved
 KINDS = {
-    ".txt": TEXT, ".text": TEXT, ".md": TEXT, ".jsonl": JSON_LINES, ".ndjson": JSON_LINES, ".json": JSON, ".csv": CSV,
-    ".tsv": TSV, ".parquet": PARQUET,
-}  # fmt: skip
+    ".txt": TEXT,
+    ".text": TEXT,
+    ".md": TEXT,
+    ".jsonl": JSON_LINES,
+    ".ndjson": JSON_LINES,
+    ".json": JSON,
+    ".csv": CSV,
+    ".tsv": TSV,
+    ".parquet": PARQUET,
+}
 COMPRESSED = (".gz", ".zst")
 READ = (
     ".txt, .text or .md (one document), .jsonl, .ndjson, .json (an array), .csv or .tsv (with a header), each also as "

@@ -10,18 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
-from longform.data.files import (
-    CSV,
-    JSON,
-    JSON_LINES,
-    TEXT,
-    TSV,
-    decoded,
-    file_kind,
-    is_saved,
-    opened,
-    parts,
-)
+from longform.data.files import CSV, JSON, JSON_LINES, TEXT, TSV, decoded, file_kind, is_saved, opened, parts
 from longform.data.given import (
     DATASET_PREFIX,
     ROWS_AT_A_TIME,
@@ -200,8 +189,9 @@ def _of_one_split(loaded: Any, source: str, named: str) -> Iterator[Record]:
         if len(loaded) != 1:
             raise DataError(
                 f'"{source}" has several splits ({", ".join(loaded)}): name one, as in "{named}{next(iter(loaded))}"'
-                if loaded else f'"{source}" has no splits'
-            )  # fmt: skip
+                if loaded
+                else f'"{source}" has no splits'
+            )
         loaded = next(iter(loaded.values()))
     try:
         yield from _rows(loaded, source)

@@ -174,9 +174,15 @@ class Blocks:
     """
 
     def __init__(
-        self, store: TokenStore, documents: np.ndarray, frame: BlockFrame, *, length: int, packing: str = FULL,
+        self,
+        store: TokenStore,
+        documents: np.ndarray,
+        frame: BlockFrame,
+        *,
+        length: int,
+        packing: str = FULL,
         keep_rest: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if packing not in PACKINGS:
             raise ConfigurationError(f'packing="{packing}"; it is one of {", ".join(PACKINGS)}')
         self.store, self.documents, self.frame, self.length = store, documents, frame, length

@@ -21,9 +21,14 @@ class RetrievalData:
 
 
 def read_retrieval(
-    queries: Any, documents: Any, *, query_field: str = "query", relevant_field: str = "relevant",
-    id_field: str = "id", text_field: str = "text",
-) -> RetrievalData:  # fmt: skip
+    queries: Any,
+    documents: Any,
+    *,
+    query_field: str = "query",
+    relevant_field: str = "relevant",
+    id_field: str = "id",
+    text_field: str = "text",
+) -> RetrievalData:
     """Two files of records, or rows, tables, columns (queries, relevant) and (ids, texts) in memory.
 
     ``relevant_field``: the id, or list of ids, of a query's documents.

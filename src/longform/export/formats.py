@@ -18,9 +18,12 @@ from longform.errors import ConfigurationError, require
 from longform.inference.exported import FILES
 
 PLAIN = {  # kernels that are torch's operations and no more
-    "attention": "sdpa", "window": "formula", "linear": "torch", "slot_means": "torch",
+    "attention": "sdpa",
+    "window": "formula",
+    "linear": "torch",
+    "slot_means": "torch",
     "norm": "torch",
-}  # fmt: skip
+}
 LARGEST_BATCH = 2**16
 TREES = r"`isinstance\(treespec, LeafSpec\)` is deprecated"  # torch warns of its own code
 
@@ -118,9 +121,13 @@ def _write_onnx_int8(path: Path, made: Path) -> None:
     quantization = require("onnxruntime.quantization", extra="onnx")
     large = path.with_name(f"{path.name}_data").exists()
     quantization.quantize_dynamic(
-        path, made, per_channel=True, use_external_data_format=large, nodes_to_exclude=_narrowing_products(path),
+        path,
+        made,
+        per_channel=True,
+        use_external_data_format=large,
+        nodes_to_exclude=_narrowing_products(path),
         weight_type=quantization.QuantType.QUInt8,  # sums of signed weights overflow on CPUs without VNNI
-    )  # fmt: skip
+    )
 
 
 def _narrowing_products(path: Path) -> list[str]:

@@ -138,9 +138,16 @@ def export_model(
         small = write_int8(file, format) if int8 else None
         sizes = [size_of(path) / 2**20 for path in (file, small) if path is not None]
     return ExportResult(
-        str(shown / file.name), None if small is None else str(shown / small.name), ", ".join(inputs), name,
-        config.max_position_embeddings, sizes[0], sizes[1] if int8 else None, time.perf_counter() - started, checked,
-    )  # fmt: skip
+        str(shown / file.name),
+        None if small is None else str(shown / small.name),
+        ", ".join(inputs),
+        name,
+        config.max_position_embeddings,
+        sizes[0],
+        sizes[1] if int8 else None,
+        time.perf_counter() - started,
+        checked,
+    )
 
 
 def _check_choice(format: str, *, int8: bool, check: bool) -> None:

@@ -94,9 +94,14 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def load_pretrained(
-    auto_class: Any, source: str | Path, *, dtype: str = "float32", device: str = "auto", compile: bool = False,
+    auto_class: Any,
+    source: str | Path,
+    *,
+    dtype: str = "float32",
+    device: str = "auto",
+    compile: bool = False,
     backend: str = "torch",
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """Model (in eval mode, on its device) and tokenizer of ``source``, a folder or hub name; safetensors only.
 
     ``compile``: Longforms, by torch.compile, when first called. Other Longforms on a CPU come with packed weights

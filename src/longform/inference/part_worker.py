@@ -55,9 +55,15 @@ class PartWorker:
                 )
         counts = asdict(report) | count_records(records) | {"failed": failed.rows}
         return {
-            "part": part.name, "file": part.file.name, "first": part.first, "rows": part.rows, "input": part.digest,
-            "counts": counts, "digest": file_key(path) if records else None, "failed": failed.listed,
-        }  # fmt: skip
+            "part": part.name,
+            "file": part.file.name,
+            "first": part.first,
+            "rows": part.rows,
+            "input": part.digest,
+            "counts": counts,
+            "digest": file_key(path) if records else None,
+            "failed": failed.listed,
+        }
 
     def _together(self, documents: list[Document], failed: "_Failed") -> list[dict[str, Any]]:
         try:

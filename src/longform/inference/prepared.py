@@ -103,17 +103,24 @@ def prepare_prediction(
 
 
 def prepare_embedding(
-    model: str | Path, settings: InferenceSettings, how: dict[str, Any], chunked: dict[str, Any],
+    model: str | Path,
+    settings: InferenceSettings,
+    how: dict[str, Any],
+    chunked: dict[str, Any],
     team: Team | None = None,
-) -> Prepared:  # fmt: skip
+) -> Prepared:
     """An encoder, loaded; ``how``: options of ``Encoder.from_pretrained``, ``chunked``: those of its chunks."""
     encoder = Encoder.from_pretrained(model, **how, **chosen(settings, *LOADING))
     encoder = encoder if team is None else encoder.shared_out(team)
     settings = replace(settings, text_field=settings.text_field or "text")
     about = {
-        "command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise, "prompt": encoder.prompt,
-        "truncate_dim": encoder.dimensions, **chunked,
-    }  # fmt: skip
+        "command": "embed",
+        "pooling": encoder.pooling,
+        "normalise": encoder.normalise,
+        "prompt": encoder.prompt,
+        "truncate_dim": encoder.dimensions,
+        **chunked,
+    }
     vector = partial(_vector, dtype=settings.vector_dtype)
     if chunked["chunk_tokens"] is None:
         return Prepared(_of_documents(encoder, settings), vector, encoder.limit, settings, about)
@@ -142,9 +149,12 @@ def _of_chunks(encoder: Encoder, settings: InferenceSettings, **options: Any) ->
         for found in chunk_outcomes(encoder, documents, **options):
             computed(1)
             places = zip(found.spans.tolist(), found.tokens.tolist(), strict=True)
-            yield Made(found.vectors, [
-                {"chunk": number, "start": start, "end": end, "tokens": tokens}
-                for number, ((start, end), tokens) in enumerate(places)
-            ])  # fmt: skip
+            yield Made(
+                found.vectors,
+                [
+                    {"chunk": number, "start": start, "end": end, "tokens": tokens}
+                    for number, ((start, end), tokens) in enumerate(places)
+                ],
+            )
 
     return results

@@ -24,9 +24,12 @@ ROWS_AT_A_TIME = 1024  # of a row group
 
 
 def write_parquet(
-    records: Callable[[], Iterator[dict[str, Any]]], file: Any, *, vector_dtype: str = "float32",
+    records: Callable[[], Iterator[dict[str, Any]]],
+    file: Any,
+    *,
+    vector_dtype: str = "float32",
     kept_as_text: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Write all records, whose fields are those of the first; vectors as lists of fixed size of ``vector_dtype``.
 
     ``records``: gives them from the beginning. Kept fields have the type that fits every value; where there is none,

@@ -64,8 +64,9 @@ def predict(
     settings, source = replace(settings or InferenceSettings(), **options), source_of(sources)
     check_threshold(threshold)
     if output is not None and in_parts(output):
-        return run_parts(partial(prepare_prediction, settings=settings, threshold=threshold), model, source, output,
-                         settings)  # fmt: skip
+        return run_parts(
+            partial(prepare_prediction, settings=settings, threshold=threshold), model, source, output, settings
+        )
     with _place(output, model, source, settings) as place:
         prepared = prepare_prediction(model, settings, threshold, in_memory=output is None)
         return _run(prepared, model, source, place)
@@ -110,9 +111,12 @@ def embed(
             "choose one of the two"
         )
     how: dict[str, Any] = {
-        "pooling": pooling, "normalise": normalise, "prompt_name": prompt_name, "prompt": prompt,
+        "pooling": pooling,
+        "normalise": normalise,
+        "prompt_name": prompt_name,
+        "prompt": prompt,
         "truncate_dim": truncate_dim,
-    }  # fmt: skip
+    }
     chunked = {"chunk_tokens": chunk_tokens, "boundaries": boundaries}
     if sequence_parallel is None:
         return _embed(model, source, output, settings, how, chunked, None)
@@ -132,9 +136,14 @@ def embed(
 
 
 def _embed(
-    model: str | Path, source: Source, output: str | Path | None, settings: InferenceSettings, how: dict[str, Any],
-    chunked: dict[str, Any], team: Team | None,
-) -> InferenceResult:  # fmt: skip
+    model: str | Path,
+    source: Source,
+    output: str | Path | None,
+    settings: InferenceSettings,
+    how: dict[str, Any],
+    chunked: dict[str, Any],
+    team: Team | None,
+) -> InferenceResult:
     if output is not None and team is None and in_parts(output):
         prepare = partial(prepare_embedding, settings=settings, how=how, chunked=chunked)
         return run_parts(prepare, model, source, output, settings)
@@ -190,10 +199,14 @@ def _run(prepared: Prepared, model: str | Path, source: Source, output: Path | N
     finally:
         result.close()
     return InferenceResult(
-        None if output is None else str(output), **asdict(report), **totals, resumed=resumed, seconds=seconds,
+        None if output is None else str(output),
+        **asdict(report),
+        **totals,
+        resumed=resumed,
+        seconds=seconds,
         tokens_per_second=tokens_now / max(seconds, 1e-9),
         results=result.kept if isinstance(result, MemoryOutput) else None,
-    )  # fmt: skip
+    )
 
 
 def _waiting(

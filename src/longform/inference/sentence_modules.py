@@ -15,13 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import cached_file
 
-from longform.conversion.sentence_transformers_folder import (
-    ENCODER_FILE,
-    ENCODERS,
-    SUBLINEAR_TF,
-    kind_of,
-    loader_of,
-)
+from longform.conversion.sentence_transformers_folder import ENCODER_FILE, ENCODERS, SUBLINEAR_TF, kind_of, loader_of
 from longform.errors import CheckpointError, ConfigurationError, require
 from longform.inference.weights import quiet_transformers, reading
 from longform.runs import files
@@ -127,11 +121,18 @@ def sentence_modules(source: str | Path) -> SentenceModules:
     pooling = _own_pooling(source, between)
     modules = [] if pooling else _loaded(source, between)
     return SentenceModules(
-        modules=modules, pooling=pooling, normalise=ends_unit, dimensions=_dimensions(modules),
-        encoder=_encoder(source, listed), prompts=prompts, prompt=default, truncate_dim=settings.get("truncate_dim"),
-        max_length=_most_tokens(options), lower_case=bool(options.get("do_lower_case")),
+        modules=modules,
+        pooling=pooling,
+        normalise=ends_unit,
+        dimensions=_dimensions(modules),
+        encoder=_encoder(source, listed),
+        prompts=prompts,
+        prompt=default,
+        truncate_dim=settings.get("truncate_dim"),
+        max_length=_most_tokens(options),
+        lower_case=bool(options.get("do_lower_case")),
         similarity=settings.get("similarity_fn_name") or "cosine",
-    )  # fmt: skip
+    )
 
 
 def _own_pooling(source: str | Path, between: Sequence[Mapping[str, Any]]) -> str | None:

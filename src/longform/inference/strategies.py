@@ -98,9 +98,16 @@ def chunks(ids: list[int], *, size: int, overlap: int) -> list[list[int]]:
 
 
 def _chunk_average(
-    forward: Callable[[Batch], Tensor], texts: Iterable[Text], tokenizer: Any, limit: int, overlap: int,
-    computed: Computed, *, max_tokens_per_batch: int, window: int,
-) -> Iterator[Outcome]:  # fmt: skip
+    forward: Callable[[Batch], Tensor],
+    texts: Iterable[Text],
+    tokenizer: Any,
+    limit: int,
+    overlap: int,
+    computed: Computed,
+    *,
+    max_tokens_per_batch: int,
+    window: int,
+) -> Iterator[Outcome]:
     special = special_tokens(tokenizer)
     size = limit - special.total
     if not 0 <= overlap < size:
@@ -182,9 +189,14 @@ class TextModel(ABC):
         return found[0] if is_one(texts) else found
 
     def collect(
-        self, texts: Any, *, text_field: str = "text", pair_field: str | None = None, progress: bool = False,
+        self,
+        texts: Any,
+        *,
+        text_field: str = "text",
+        pair_field: str | None = None,
+        progress: bool = False,
         **options: Any,
-    ) -> Collected:  # fmt: skip
+    ) -> Collected:
         """Values (N, F) of all texts, and how many tokens were seen and texts cut.
 
         ``texts``: whatever holds texts (``longform.data.given``), the fields are those of rows and tables. No more of

@@ -23,9 +23,13 @@ NAMED = 3  # of many files, in a message
 
 
 def check_output(
-    output: str | Path, *, inputs: Iterable[Any] = (), folder: bool = False, beside: Iterable[str] = (),
+    output: str | Path,
+    *,
+    inputs: Iterable[Any] = (),
+    folder: bool = False,
+    beside: Iterable[str] = (),
     models: bool = True,
-) -> Path:  # fmt: skip
+) -> Path:
     """The path of ``output``, a file or a ``folder``, whose link is followed.
 
     ``inputs``: models and sources, by name, or lists of them; what is in memory is passed over. ``beside``: how the

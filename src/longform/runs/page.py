@@ -93,9 +93,14 @@ def loading(auto: str, loader: str | None = None) -> str:
 
 
 def model_card(
-    title: str, blocks: Sequence[Block], *, base: str | None = None, task: str | None = None,
-    tags: Sequence[str] = (), library: str = "transformers",
-) -> str:  # fmt: skip
+    title: str,
+    blocks: Sequence[Block],
+    *,
+    base: str | None = None,
+    task: str | None = None,
+    tags: Sequence[str] = (),
+    library: str = "transformers",
+) -> str:
     """The text of ``README.md``; ``base``: the model that it was made from, named to the hub where it is a hub's name.
 
     ``task``: the hub's ``pipeline_tag``.
@@ -114,8 +119,13 @@ def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
     if window is not None:
         attention = "full" if 2 * window >= length else f"{attention}, {window} tokens on each side exact"
     return {
-        "layers": model["num_hidden_layers"], "hidden size": model["hidden_size"],
-        "attention heads": model["num_attention_heads"], "feed-forward": model["intermediate_size"],
-        "longest text (tokens)": length, "attention": attention, "normalisation": model["normalization"],
-        "vocabulary": model["vocab_size"], "dropout": model["hidden_dropout_prob"],
-    }  # fmt: skip
+        "layers": model["num_hidden_layers"],
+        "hidden size": model["hidden_size"],
+        "attention heads": model["num_attention_heads"],
+        "feed-forward": model["intermediate_size"],
+        "longest text (tokens)": length,
+        "attention": attention,
+        "normalisation": model["normalization"],
+        "vocabulary": model["vocab_size"],
+        "dropout": model["hidden_dropout_prob"],
+    }

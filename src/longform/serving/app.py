@@ -82,9 +82,11 @@ def create_app(settings: ServingSettings, load: Callable[[], Engine]) -> Gate:
         service.stop()
 
     app = FastAPI(
-        title="Longform", version=__version__, lifespan=lifespan,
+        title="Longform",
+        version=__version__,
+        lifespan=lifespan,
         description="Vectors, labels and chunks of long documents, over one model.",
-    )  # fmt: skip
+    )
     for routes in (openai_routes, tei_routes, score_routes, chunk_routes, attention_routes, state_routes):
         app.include_router(routes(service))
     app.include_router(page_routes())

@@ -80,12 +80,17 @@ def attention_routes(service: Service) -> APIRouter:
             row = (TokenizedText(read.ids), lambda _: drawn(model, read, at))
             near = _near(read, at, model.config.attention_window)
             (found,) = await service.results(request, Rows([row]))
-        return answer({
-            "model": service.engine.name, "words": [{"start": start, "end": end} for start, end in read.words],
-            "tokens": len(read.ids), "truncated": read.truncated, "near": near,
-            "weights": None if found is None else np.ascontiguousarray(found[:, :-1]),
-            "special": None if found is None else np.ascontiguousarray(found[:, -1]),
-        })  # fmt: skip
+        return answer(
+            {
+                "model": service.engine.name,
+                "words": [{"start": start, "end": end} for start, end in read.words],
+                "tokens": len(read.ids),
+                "truncated": read.truncated,
+                "near": near,
+                "weights": None if found is None else np.ascontiguousarray(found[:, :-1]),
+                "special": None if found is None else np.ascontiguousarray(found[:, -1]),
+            }
+        )
 
     return router
 

@@ -30,9 +30,12 @@ class Metrics:
         self.batch_texts = Histogram("longform_batch_texts", "Rows in a batch", buckets=SIZES, **made)
         self.batch_tokens = Histogram("longform_batch_tokens", "Tokens in a batch", buckets=TOKENS, **made)
         self.seconds = Histogram(
-            "longform_seconds", "Seconds by phase: tokenize, wait (of a row), model (of a batch), request (the whole)",
-            ["phase"], buckets=SECONDS, **made,
-        )  # fmt: skip
+            "longform_seconds",
+            "Seconds by phase: tokenize, wait (of a row), model (of a batch), request (the whole)",
+            ["phase"],
+            buckets=SECONDS,
+            **made,
+        )
         self.model_bytes = Gauge("longform_model_bytes", "Weights of the model in memory", **made)
         self.ready = Gauge("longform_ready", "1 once the model is loaded", **made)
 

@@ -88,14 +88,18 @@ def openai_routes(service: Service) -> APIRouter:
         encoder = changed(service.engine.encoder(), dimensions=body.dimensions, normalise=normalise)
         rows = await service.read(_characters(given), lambda engine: _rows(engine, service, encoder, given))
         vectors = await vectors_of(service, request, encoder, rows)
-        return answer({
-            "object": "list", "model": service.engine.name,
-            "data": [
-                {"object": "embedding", "index": place, "embedding": _written(vector, body.encoding_format)}
-                for place, vector in enumerate(vectors)
-            ],
-            "usage": {"prompt_tokens": rows.tokens, "total_tokens": rows.tokens},
-        }, truncated=rows.truncated)  # fmt: skip
+        return answer(
+            {
+                "object": "list",
+                "model": service.engine.name,
+                "data": [
+                    {"object": "embedding", "index": place, "embedding": _written(vector, body.encoding_format)}
+                    for place, vector in enumerate(vectors)
+                ],
+                "usage": {"prompt_tokens": rows.tokens, "total_tokens": rows.tokens},
+            },
+            truncated=rows.truncated,
+        )
 
     @router.get("/v1/models", responses={200: {"model": Models}, **refusals("openai", 503)})
     async def models() -> Response:

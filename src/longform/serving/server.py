@@ -62,10 +62,16 @@ def run_server(
     allow_many_connections()
     app = create_app(settings, lambda: Engine.load(folder, settings))
     config = uvicorn.Config(
-        app, http=_connection(settings.receive_seconds), log_level="warning", access_log=False, lifespan="on",
-        server_header=False, limit_concurrency=4 * settings.max_concurrent_requests, timeout_keep_alive=KEPT_OPEN,
+        app,
+        http=_connection(settings.receive_seconds),
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        limit_concurrency=4 * settings.max_concurrent_requests,
+        timeout_keep_alive=KEPT_OPEN,
         timeout_graceful_shutdown=int(settings.grace_seconds) + AFTER,
-    )  # fmt: skip
+    )
     server = _Server(config, app.service)
 
     def loaded() -> None:

@@ -77,14 +77,21 @@ def state_routes(service: Service) -> APIRouter:
     async def info() -> Response:
         """What is served, and its limits."""
         engine, settings = service.engine, service.settings
-        return answer({
-            "model_id": engine.name, "model_dtype": str(engine.runner.model.dtype).removeprefix("torch."),
-            "model_type": _model_type(engine), "max_concurrent_requests": settings.max_concurrent_requests,
-            "max_input_length": engine.runner.limit, "max_batch_tokens": settings.batch_tokens,
-            "max_client_batch_size": settings.max_texts, "auto_truncate": settings.on_long == "truncate",
-            "prompts": list(getattr(engine.runner, "folder", PLAIN).prompts),
-            "tokenization_workers": 1, "version": __version__,
-        })  # fmt: skip
+        return answer(
+            {
+                "model_id": engine.name,
+                "model_dtype": str(engine.runner.model.dtype).removeprefix("torch."),
+                "model_type": _model_type(engine),
+                "max_concurrent_requests": settings.max_concurrent_requests,
+                "max_input_length": engine.runner.limit,
+                "max_batch_tokens": settings.batch_tokens,
+                "max_client_batch_size": settings.max_texts,
+                "auto_truncate": settings.on_long == "truncate",
+                "prompts": list(getattr(engine.runner, "folder", PLAIN).prompts),
+                "tokenization_workers": 1,
+                "version": __version__,
+            }
+        )
 
     @router.get("/metrics", responses=refusals("tei", 503), response_class=PlainTextResponse)
     async def metrics() -> Response:

@@ -71,9 +71,7 @@ def tei_routes(service: Service) -> APIRouter:
     async def embed(body: EmbedBody, request: Request) -> Response:
         """Vectors of texts, in order."""
         plain = service.engine.encoder()
-        encoder = changed(
-            plain, prompt_name=body.prompt_name, dimensions=body.dimensions, normalise=body.normalize
-        )  # fmt: skip
+        encoder = changed(plain, prompt_name=body.prompt_name, dimensions=body.dimensions, normalise=body.normalize)
         rows = await _read(service, encoder, as_list(body.inputs), body)
         vectors = await vectors_of(service, request, encoder, rows)
         return answer(list(vectors), truncated=rows.truncated)

@@ -45,8 +45,9 @@ class AlignmentResult:
         said = [
             f"{name:<8} held-out documents: nDCG@10 {found['ndcg']:.4f}, short texts: cosine to their vectors before "
             f"{found['short_cosine']:.4f}"
-            for name, found in (("before", self.before), ("after", self.after)) if found
-        ]  # fmt: skip
+            for name, found in (("before", self.before), ("after", self.after))
+            if found
+        ]
         said.append(f"trained  {self.steps:,} steps of {self.documents:,} documents in all")
         if self.output is not None:
             said.append(f"saved    {self.output} (measurements: records.jsonl)")
@@ -105,10 +106,14 @@ def align(
     measured, end = run.records.of("evaluation"), run.records.last("end") or {}
     scores = [{name: row[name] for name in ("ndcg", "short_cosine")} for row in measured]
     return AlignmentResult(
-        opened.origin.sentences, *((scores[0], scores[-1]) if scores else ({}, {})), steps=end["step"],
-        documents=end["documents"], seconds=time.perf_counter() - began, records=run.records.rows,
+        opened.origin.sentences,
+        *((scores[0], scores[-1]) if scores else ({}, {})),
+        steps=end["step"],
+        documents=end["documents"],
+        seconds=time.perf_counter() - began,
+        records=run.records.rows,
         output=None if output is None else Path(output).expanduser(),
-    )  # fmt: skip
+    )
 
 
 def _sources(given: Any) -> Sequence[AlignmentSource]:

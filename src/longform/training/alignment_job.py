@@ -47,9 +47,10 @@ class LowRankAdapter:
         self.encoder, self.state = encoder, partial(peft.get_peft_model_state_dict, save_embedding_layers=False)
         self.changes = model_key(encoder)
         layers = [
-            name for name, module in encoder.named_modules()
+            name
+            for name, module in encoder.named_modules()
             if isinstance(module, nn.Linear) and "pooler" not in name.split(".")
-        ]  # fmt: skip
+        ]
         config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=layers)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
             torch.manual_seed(seed)
@@ -105,9 +106,14 @@ class AlignmentJob(MeasuredJob):
     settings: AlignmentSettings
 
     def __init__(
-        self, model: OpenedModel, sources: Sequence[PairSource], weights: Sequence[float],
-        keep: Sequence[str] | None, settings: AlignmentSettings, process: Any,
-    ) -> None:  # fmt: skip
+        self,
+        model: OpenedModel,
+        sources: Sequence[PairSource],
+        weights: Sequence[float],
+        keep: Sequence[str] | None,
+        settings: AlignmentSettings,
+        process: Any,
+    ) -> None:
         super().__init__(settings, process)
         encoder = model.trained.sides[PLAIN]
         self.opened = Student(model.encoder, encoder.tokenizer, model.origin)
@@ -120,9 +126,12 @@ class AlignmentJob(MeasuredJob):
             sources, weights, reader, settings, keep, rank=process.reader, processes=process.readers
         )
         self.loss = AlignmentLoss(
-            self.trained, temperature=settings.temperature, keep_weight=settings.keep_weight,
-            cached=settings.gradient_cache, autocast=self.autocast,
-        )  # fmt: skip
+            self.trained,
+            temperature=settings.temperature,
+            keep_weight=settings.keep_weight,
+            cached=settings.gradient_cache,
+            autocast=self.autocast,
+        )
         self.adapter: LowRankAdapter | None = None
         self.sums: dict[str, float] = {}
         self.summed = 0
@@ -199,7 +208,7 @@ class AlignmentJob(MeasuredJob):
         scores = {"before": measured[0].summary(), "after": measured[-1].summary()} if measured else {}
         write_aligned_card(
             folder, self.opened, steps=end["step"], documents=end["documents"], scores=scores, heldout=heldout
-        )  # fmt: skip
+        )
 
     def load(self, folder: Path) -> None:
         """See Job."""

@@ -69,9 +69,11 @@ class Reader:
         share: list[float] = []
         for side, encoder in self.sides.items():
             flat = [
-                (firsts[place], piece) for place, pieces in enumerate(every) if texts[place][0] == side
+                (firsts[place], piece)
+                for place, pieces in enumerate(every)
+                if texts[place][0] == side
                 for piece in pieces
-            ]  # fmt: skip
+            ]
             most = self.settings.tokens_per_forward
             for batch in batches_of([piece.text for _, piece in flat], encoder.tokenizer, most):
                 given = [flat[index] for index in batch.indices]

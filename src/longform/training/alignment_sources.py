@@ -78,8 +78,11 @@ def _words(text: str, span: tuple[int, int]) -> int:
 
 
 _KINDS: dict[str, Callable[[str, str | None, random.Random], MadePair | None]] = {
-    "sentence": _sentence, "passage": _passage, "title": _title, "halves": _halves,
-}  # fmt: skip
+    "sentence": _sentence,
+    "passage": _passage,
+    "title": _title,
+    "halves": _halves,
+}
 
 
 HELDOUT = 5  # of so many documents at most one is held out
@@ -156,9 +159,15 @@ class MadePairs(PairSource):
     """
 
     def __init__(
-        self, documents: Sequence[Document], kinds: Sequence[str], title_field: str | None, *, characters: int | None,
-        heldout: int, seed: int,
-    ) -> None:  # fmt: skip
+        self,
+        documents: Sequence[Document],
+        kinds: Sequence[str],
+        title_field: str | None,
+        *,
+        characters: int | None,
+        heldout: int,
+        seed: int,
+    ) -> None:
         self.texts = [document.text[:characters] for document in documents]
         titles = [document.fields.get(title_field) if title_field else None for document in documents]
         self.titles = [clean_text(title)[0] if isinstance(title, str) else None for title in titles]
@@ -192,9 +201,13 @@ def open_source(source: AlignmentSource, *, characters: int | None, heldout: int
     if source.pairs is not None:
         return GivenPairs(*_pairs(source), **how)
     found = read_retrieval(
-        source.queries, source.documents, query_field=source.query_field, relevant_field=source.relevant_field,
-        id_field=source.id_field, text_field=source.text_field,
-    )  # fmt: skip
+        source.queries,
+        source.documents,
+        query_field=source.query_field,
+        relevant_field=source.relevant_field,
+        id_field=source.id_field,
+        text_field=source.text_field,
+    )
     texts = [document.text for document in found.documents]
     return GivenPairs(*_first(texts, found.questions, found.relevant, source.first), **how)
 

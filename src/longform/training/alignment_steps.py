@@ -49,9 +49,16 @@ class AlignmentSteps:
     """Each step's documents are of one source; sources take turns by ``weights``. ``keep``: short texts, or None."""
 
     def __init__(
-        self, sources: Sequence[PairSource], weights: Sequence[float], reader: Reader, settings: AlignmentSettings,
-        keep: Sequence[str] | None, *, rank: int, processes: int,
-    ) -> None:  # fmt: skip
+        self,
+        sources: Sequence[PairSource],
+        weights: Sequence[float],
+        reader: Reader,
+        settings: AlignmentSettings,
+        keep: Sequence[str] | None,
+        *,
+        rank: int,
+        processes: int,
+    ) -> None:
         self.sources, self.weights, self.reader, self.settings = sources, weights, reader, settings
         self.keep, self.rank, self.processes = keep, rank, processes
 
@@ -111,9 +118,10 @@ def sentences_of(documents: Sequence[str], most: int, draw: random.Random) -> li
 def make_step(examples: Sequence[Example], short: Sequence[str], reader: Reader) -> Step:
     """One step of these examples. A document that holds a query word for word is no wrong answer to it either."""
     asked = [
-        (number, query, answers) for number, example in enumerate(examples)
+        (number, query, answers)
+        for number, example in enumerate(examples)
         for query, answers in zip(example.queries, example.answers, strict=True)
-    ]  # fmt: skip
+    ]
     texts = [(QUERY, query) for _, query, _ in asked]
     texts += [(DOCUMENT, example.document) for example in examples]
     reading = reader.read([*texts, *((PLAIN, text) for text in short)])
@@ -162,9 +170,13 @@ class Heldout:
     """
 
     def __init__(
-        self, sources: Sequence[PairSource], reader: Reader, keep: Sequence[str] | None, seed: int,
+        self,
+        sources: Sequence[PairSource],
+        reader: Reader,
+        keep: Sequence[str] | None,
+        seed: int,
         before: Callable[[list[str]], np.ndarray],
-    ) -> None:  # fmt: skip
+    ) -> None:
         draw = random.Random(f"measured {seed}")
         every = [
             [source.example(place, draw, most=None) for place in source.heldout] for source in sources if source.heldout

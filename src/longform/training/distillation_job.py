@@ -89,9 +89,14 @@ class DistillationJob(MeasuredJob):
     kind, event, doing = "distillation", "agreement", "distilling"
 
     def __init__(
-        self, opened: Student, taught: PreTrainedModel, documents: Iterable[str | Document],
-        settings: DistillationSettings, heldout: Iterable[str | Document] | None, process: Any,
-    ) -> None:  # fmt: skip
+        self,
+        opened: Student,
+        taught: PreTrainedModel,
+        documents: Iterable[str | Document],
+        settings: DistillationSettings,
+        heldout: Iterable[str | Document] | None,
+        process: Any,
+    ) -> None:
         settings = fitted(settings, position_limit(opened.model.config))
         super().__init__(settings, process)
         self.opened, tokenizer = opened, opened.tokenizer
@@ -104,16 +109,24 @@ class DistillationJob(MeasuredJob):
         self.taught, self.texts = model_key(original), _texts_key(documents)
         self.special = special_tokens(tokenizer)
         self.teacher = Teacher(
-            copy.deepcopy(original).requires_grad_(False).eval().to(self.device, self.dtype), self.special,
-            limit=settings.teacher_length or position_limit(original.config), stride=settings.teacher_stride,
-            pad_id=tokenizer.pad_token_id or 0, with_logits=self.with_logits,
-        )  # fmt: skip
+            copy.deepcopy(original).requires_grad_(False).eval().to(self.device, self.dtype),
+            self.special,
+            limit=settings.teacher_length or position_limit(original.config),
+            stride=settings.teacher_stride,
+            pad_id=tokenizer.pad_token_id or 0,
+            with_logits=self.with_logits,
+        )
         self.source = CropSource(
-            documents, tokenizer, self.special, settings, heldout=0 if heldout is not None else
-            settings.heldout_documents, rank=process.reader, processes=process.readers,
+            documents,
+            tokenizer,
+            self.special,
+            settings,
+            heldout=0 if heldout is not None else settings.heldout_documents,
+            rank=process.reader,
+            processes=process.readers,
             mask_id=tokenizer.mask_token_id if self.with_logits else None,
             few_parts=self.device.type == "cuda",  # it takes longer to begin a short part than to read some padding
-        )  # fmt: skip
+        )
         self.heldout = (
             self.source.heldout_crops() if heldout is None else self.source.whole_crops([text_of(d) for d in heldout])
         )
@@ -222,10 +235,13 @@ class DistillationJob(MeasuredJob):
         super().save(run, folder)
         end, found = run.records.last("end") or {}, [Agreement.of(row) for row in run.records.of("agreement")]
         write_healed_card(
-            folder, self.opened, self.original_name, trained_tokens=end["tokens"],
+            folder,
+            self.opened,
+            self.original_name,
+            trained_tokens=end["tokens"],
             heldout=(found[-1].documents, found[-1].tokens),
             agreement={"before": found[0].summary(), f"after {end['step']:,} steps": found[-1].summary()},
-        )  # fmt: skip
+        )
 
     def budgets(self) -> tuple[float, ...]:
         """Of the tokens that were chosen, or a number of them where nothing was."""

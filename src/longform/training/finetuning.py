@@ -13,16 +13,7 @@ from longform.errors import ConfigurationError
 from longform.inference import classifiers, fine_tuning
 from longform.inference.fine_tuning import FineTuning
 from longform.training.finetuning_job import FinetuningJob
-from longform.training.labels import (
-    MULTI,
-    REGRESSION,
-    SINGLE,
-    Examples,
-    LabelScheme,
-    examples_of,
-    learn_scheme,
-    split,
-)
+from longform.training.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme, examples_of, learn_scheme, split
 from longform.training.processes import processes_of
 from longform.training.run_folder import place_of_run
 from longform.training.settings import FinetuningSettings
@@ -105,10 +96,14 @@ def finetune(
         set_seed(settings.seed)
         activation = IDENTITY if scheme.task == REGRESSION else activation_for(model, len(scheme.names))
         opened = with_labels(
-            model, len(scheme.names), tokenizer, problem_type=PROBLEMS[scheme.task],
+            model,
+            len(scheme.names),
+            tokenizer,
+            problem_type=PROBLEMS[scheme.task],
             pooling=settings.classifier_pooling,
-            id2label=dict(enumerate(scheme.names)), label2id={name: i for i, name in enumerate(scheme.names)},
-        )  # fmt: skip
+            id2label=dict(enumerate(scheme.names)),
+            label2id={name: i for i, name in enumerate(scheme.names)},
+        )
         job = FinetuningJob(opened, scheme, taught, held, settings, process, progress=progress)
         known = {} if isinstance(train, tuple) else fields
         if progress and process.is_main_process:
@@ -119,10 +114,17 @@ def finetune(
     end = run.records.last("end") or {}
     metrics = {name: value for name, value in end.items() if name not in ("event", "step")}
     return FinetuningResult(
-        opened.model, opened.tokenizer, scheme.task, scheme.names, metrics, steps=end["step"],
-        truncated=job.truncated, seconds=time.perf_counter() - began, records=run.records.rows,
+        opened.model,
+        opened.tokenizer,
+        scheme.task,
+        scheme.names,
+        metrics,
+        steps=end["step"],
+        truncated=job.truncated,
+        seconds=time.perf_counter() - began,
+        records=run.records.rows,
         output=None if output is None else Path(output).expanduser(),
-    )  # fmt: skip
+    )
 
 
 def _remember(config: Any, how: FineTuning, activation: str | None) -> None:

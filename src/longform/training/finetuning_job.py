@@ -19,13 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 from tqdm import tqdm
-from transformers import (
-    EarlyStoppingCallback,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from longform.data.batching import TokenizedText, batches_of, tokenize
 from longform.data.storage import atomic_write
@@ -99,9 +93,16 @@ class FinetuningJob(Job):
     kind = "fine-tuning"
 
     def __init__(
-        self, opened: Student, scheme: LabelScheme, train: Examples, validation: Examples,
-        settings: FinetuningSettings, process: Any, *, progress: bool,
-    ) -> None:  # fmt: skip
+        self,
+        opened: Student,
+        scheme: LabelScheme,
+        train: Examples,
+        validation: Examples,
+        settings: FinetuningSettings,
+        process: Any,
+        *,
+        progress: bool,
+    ) -> None:
         super().__init__(settings, process)
         self.opened, self.scheme = opened, scheme
         self.metric = settings.metric or METRICS[scheme.task][0]
@@ -240,9 +241,15 @@ class FinetuningJob(Job):
 
         every = min(steps, math.ceil(self.steps_per_epoch / settings.evaluations_per_epoch))
         arguments = training_arguments(
-            self, run, steps, every, every, load_best_model_at_end=True, metric_for_best_model=self.metric,
+            self,
+            run,
+            steps,
+            every,
+            every,
+            load_best_model_at_end=True,
+            metric_for_best_model=self.metric,
             greater_is_better=self.metric != "loss",
-        )  # fmt: skip
+        )
         recording = RecordingCallback(records, "fine-tuning", dict, shown=shown)
         callbacks: list[TrainerCallback] = [_Occasions(checkpoints_apart(self, run, steps)), recording]
         if settings.early_stopping is not None:

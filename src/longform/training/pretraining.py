@@ -51,8 +51,7 @@ def write_card(
     last = [row for row in records if row["event"] == "validation"][-1]
     blocks = described_model(run, identity, end, last)
     write_text(
-        folder / "README.md",
-        model_card(title_of(identity, parameters), blocks, task="fill-mask", tags=["masked-lm"]),
+        folder / "README.md", model_card(title_of(identity, parameters), blocks, task="fill-mask", tags=["masked-lm"])
     )
 
 
@@ -111,12 +110,15 @@ def training_facts(recipe: Mapping[str, Any], end: Mapping[str, Any], identity: 
         "optimiser": f"Adam ({recipe['beta1']}, {recipe['beta2']}), epsilon {recipe['epsilon']}, "
         f"weight decay {recipe['weight_decay']}",
         "learning rate": f"{recipe['learning_rate']}; {schedule}",
-        "steps": end["step"], "tokens seen": end["tokens"],
+        "steps": end["step"],
+        "tokens seen": end["tokens"],
         "masking": f"{recipe['mask_fraction']:.0%} of the tokens, anew each time: mask {recipe['mask_share']:.0%}, "
         f"other token {recipe['random_share']:.0%}",
-        "packing": recipe["packing"], "seed": recipe["seed"], "processes": identity["processes"],
+        "packing": recipe["packing"],
+        "seed": recipe["seed"],
+        "processes": identity["processes"],
         "wall-clock seconds": end["seconds"],
-    }  # fmt: skip
+    }
 
 
 QUARTERS = 4
@@ -191,9 +193,13 @@ def pretrain(
     inputs = (tokenizer, start, *(each for each in (texts, held) if isinstance(each, CorpusFiles)))
     with place_of_run(output, inputs, process) as folder:
         reader = CorpusReader(
-            texts, tokenizer, folder / CACHE if cache is None else Path(cache),
-            limit=settings.max_documents, process=process, progress=progress,
-        )  # fmt: skip
+            texts,
+            tokenizer,
+            folder / CACHE if cache is None else Path(cache),
+            limit=settings.max_documents,
+            process=process,
+            progress=progress,
+        )
         job = PretrainingJob(reader, config, settings, held, process, begun)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
         if cache is None and process.is_main_process:
@@ -204,11 +210,19 @@ def pretrain(
     curve, end = run.records.of("validation"), run.records.last("end") or {}
     first = run.records.last("run") or {}
     return PretrainingResult(
-        job.model, reader.tokenizer, curve[-1]["loss"], curve[-1]["perplexity"], first["unigram_loss"],
-        first.get("bigram_loss"), curve, steps=end["step"], tokens=end["tokens"],
-        seconds=time.perf_counter() - began, records=run.records.rows,
+        job.model,
+        reader.tokenizer,
+        curve[-1]["loss"],
+        curve[-1]["perplexity"],
+        first["unigram_loss"],
+        first.get("bigram_loss"),
+        curve,
+        steps=end["step"],
+        tokens=end["tokens"],
+        seconds=time.perf_counter() - began,
+        records=run.records.rows,
         folder=None if output is None else Path(output).expanduser(),
-    )  # fmt: skip
+    )
 
 
 class PretrainingJob(Job):
@@ -217,9 +231,14 @@ class PretrainingJob(Job):
     kind = "pretraining"
 
     def __init__(
-        self, reader: CorpusReader, config: LinformerConfig | Mapping[str, Any] | None, settings: PretrainingSettings,
-        held: Corpus | None, process: Any, start: Start | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        reader: CorpusReader,
+        config: LinformerConfig | Mapping[str, Any] | None,
+        settings: PretrainingSettings,
+        held: Corpus | None,
+        process: Any,
+        start: Start | None = None,
+    ) -> None:
         super().__init__(settings, process)
         self.reader, self.held, self.start_key = reader, held, None if start is None else start.key
         self.config = config_for(
@@ -281,10 +300,14 @@ class PretrainingJob(Job):
     def train(self, run: RunFolder, *, shown: bool) -> None:
         """See Job; the corpus is tokenised once before, or as it comes."""
         self.data = PretrainingData(
-            self.reader.tokens(), self.reader.tokenizer,
-            self.settings, length=self.length, validation=None if self.held is None else self.reader.tokens(self.held),
-            rank=self.process.reader, processes=self.process.readers,
-        )  # fmt: skip
+            self.reader.tokens(),
+            self.reader.tokenizer,
+            self.settings,
+            length=self.length,
+            validation=None if self.held is None else self.reader.tokens(self.held),
+            rank=self.process.reader,
+            processes=self.process.readers,
+        )
         with learning(self.model, recompute=self.settings.gradient_checkpointing):
             self.loss = HiddenTokensLoss(self.model)
             try:
@@ -317,9 +340,13 @@ class PretrainingJob(Job):
 
         polynomial = {"lr_scheduler_kwargs": {"power": settings.power, "lr_end": 0.0}}
         arguments = training_arguments(
-            self, run, steps, evaluations_apart(settings, steps), checkpoints_apart(self, run, steps),
+            self,
+            run,
+            steps,
+            evaluations_apart(settings, steps),
+            checkpoints_apart(self, run, steps),
             **(polynomial if settings.schedule == "polynomial" else {}),
-        )  # fmt: skip
+        )
         callback = RecordingCallback(
             records, "pre-training", lambda: {"tokens": data.tokens, "seconds": spent()}, shown=shown
         )

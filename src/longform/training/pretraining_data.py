@@ -118,9 +118,16 @@ class PretrainingData:
     """
 
     def __init__(
-        self, corpus: TokenStore, tokenizer: Any, settings: PretrainingSettings, *, length: int,
-        validation: TokenStore | None = None, rank: int = 0, processes: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        corpus: TokenStore,
+        tokenizer: Any,
+        settings: PretrainingSettings,
+        *,
+        length: int,
+        validation: TokenStore | None = None,
+        rank: int = 0,
+        processes: int = 1,
+    ) -> None:
         self.settings, self.tokenizer, self.length, self.rank = settings, tokenizer, length, rank
         self.frame = block_frame(tokenizer)
         self.share = settings.tokens_per_step // (length * processes)  # blocks of a step that are this process's
@@ -144,9 +151,13 @@ class PretrainingData:
 
     def _hiding(self, fraction: float, mask_share: float, random_share: float) -> Hiding:
         return Hiding(
-            fraction, mask_share, random_share, self.tokenizer.mask_token_id, _first_ordinary(self.tokenizer),
+            fraction,
+            mask_share,
+            random_share,
+            self.tokenizer.mask_token_id,
+            _first_ordinary(self.tokenizer),
             len(self.tokenizer),
-        )  # fmt: skip
+        )
 
     def _blocks(self, store: TokenStore, documents: np.ndarray, *, keep_rest: bool) -> Blocks:
         packing = self.settings.packing
@@ -174,12 +185,16 @@ class PretrainingData:
     def facts(self) -> dict[str, Any]:
         """Facts about the data for the records; tokens without special ones."""
         return {
-            "corpus_tokens": self.corpus_tokens, "corpus_documents": self.corpus_documents,
-            "blocks": self.supply.blocks, "length": self.length, "tokens_per_step": self.step_tokens,
+            "corpus_tokens": self.corpus_tokens,
+            "corpus_documents": self.corpus_documents,
+            "blocks": self.supply.blocks,
+            "length": self.length,
+            "tokens_per_step": self.step_tokens,
             "validation_tokens": self.validation_tokens,
             "validation_hidden_tokens": int(sum(part.weight for part in self.validation)),
-            "unigram_loss": self.unigram_loss, "bigram_loss": self.bigram_loss,
-        }  # fmt: skip
+            "unigram_loss": self.unigram_loss,
+            "bigram_loss": self.bigram_loss,
+        }
 
     def steps_of_one_pass(self) -> int:
         """Optimiser steps of one pass."""

@@ -37,9 +37,16 @@ def full_attention_twin(model: Mapping[str, Any]) -> dict[str, Any]:
 def with_attention(model: Mapping[str, Any], **attention: Any) -> dict[str, Any]:
     """The same fields of a LinformerConfig, but for its attention: what is not said of that is as by default."""
     dropped = (
-        "projection", "projection_sharing", "projection_init", "freeze_projection", "attention_window",
-        "memory_budget", "projected_length", "sink_tokens", "short_convolution",
-    )  # fmt: skip
+        "projection",
+        "projection_sharing",
+        "projection_init",
+        "freeze_projection",
+        "attention_window",
+        "memory_budget",
+        "projected_length",
+        "sink_tokens",
+        "short_convolution",
+    )
     return {**{name: value for name, value in model.items() if name not in dropped}, **attention}
 
 
@@ -49,9 +56,13 @@ def config_for(model: LinformerConfig | Mapping[str, Any] | None, tokenizer: Any
     for name in ("model_type", "transformers_version", "architectures"):
         given.pop(name, None)
     known: dict[str, Any] = {
-        "type_vocab_size": 0, **given, "vocab_size": vocabulary_size(tokenizer), "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id,
-    }  # fmt: skip
+        "type_vocab_size": 0,
+        **given,
+        "vocab_size": vocabulary_size(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.cls_token_id,
+        "eos_token_id": tokenizer.sep_token_id,
+    }
     return LinformerConfig(**known)
 
 

@@ -87,9 +87,16 @@ class PretrainingSettings(Settings):
     def __post_init__(self) -> None:
         check_training(self)
         check_positive(
-            self, "length", "max_documents", "tokens_per_step", "max_tokens", "power", "epsilon",
-            "mask_fraction", "validation_tokens",
-        )  # fmt: skip
+            self,
+            "length",
+            "max_documents",
+            "tokens_per_step",
+            "max_tokens",
+            "power",
+            "epsilon",
+            "mask_fraction",
+            "validation_tokens",
+        )
         check_between(self, 0, 1, "beta1", "beta2", "mask_fraction", "mask_share", "random_share")
         check_least(self, evaluations=0, sequence_parallel=1)
         if self.mask_share + self.random_share > 1:

@@ -10,11 +10,7 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 from torch import nn
-from transformers import (
-    AutoModelForSequenceClassification,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from longform.conversion.cross_encoder import activation_of
 from longform.data.special_tokens import fit_tokenizer
@@ -34,8 +30,11 @@ from longform.models.configuration_linformer import LinformerConfig
 CLASSIFIER = "ForSequenceClassification"
 HEADS = ("ForMaskedLM", CLASSIFIER, "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
 KEPT_FILES = (
-    "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "conversion_report.json"
-)  # fmt: skip
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "conversion_report.json",
+)
 
 
 class Student(NamedTuple):
@@ -173,9 +172,14 @@ def _chosen_pooling(config: Any, pooling: str, model: str, *, head: bool | None 
 
 def _with_labels(source: str | Path, labels: int, config: dict[str, Any]) -> PreTrainedModel:
     return load_whole(
-        AutoModelForSequenceClassification, source, f'the model "{source}"', dtype=torch.float32, new_head=True,
-        num_labels=labels, **config,
-    )  # fmt: skip
+        AutoModelForSequenceClassification,
+        source,
+        f'the model "{source}"',
+        dtype=torch.float32,
+        new_head=True,
+        num_labels=labels,
+        **config,
+    )
 
 
 @contextlib.contextmanager

@@ -112,9 +112,13 @@ class NumberedStepsTrainer(Trainer):
     """
 
     def __init__(
-        self, job: Job, args: TrainingArguments, *, measure: Callable[[], dict[str, float]],
+        self,
+        job: Job,
+        args: TrainingArguments,
+        *,
+        measure: Callable[[], dict[str, float]],
         callbacks: list[TrainerCallback],
-    ) -> None:  # fmt: skip
+    ) -> None:
         model = job.trained
         had_cache = hasattr(model.config, "use_cache")
         shared_out = is_shared_out(model)
@@ -177,9 +181,12 @@ class NumberedStepsTrainer(Trainer):
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         check_step(
-            self.network, loss=float(self.step_loss), gradient=float(norm), step=self.state.global_step + 1,
+            self.network,
+            loss=float(self.step_loss),
+            gradient=float(norm),
+            step=self.state.global_step + 1,
             learning_rate=self.args.learning_rate,
-        )  # fmt: skip
+        )
         return norm
 
     def _weight_of_step(self, parts: Sequence[Part]) -> float:

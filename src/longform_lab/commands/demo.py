@@ -12,11 +12,12 @@ SUMMARY = "find passages of long speeches, beside what people do today, on bundl
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
-        "demo", "On texts that come with packages: each passage that was taken out of a speech is to find it again, by "
+        "demo",
+        "On texts that come with packages: each passage that was taken out of a speech is to find it again, by "
         "the vectors of minilm-16k, of its original on as many tokens as that takes and in chunks, and by a search "
         "for words (BM25); a report says how they do. Minutes on 2 CPU cores. Interrupted, it goes on when it is "
         "called again.",
-    )  # fmt: skip
+    )
     made.add_argument("--output", type=Path, default=Path("runs/demo"), help="folder for model, report and records")
     made.add_argument("--seed", type=int, default=0, help="of the passages")
     add_restart(made, "what an earlier demo left in the folder")

@@ -48,9 +48,14 @@ def _marks(axes: Any, group: Sequence[Finished], style: dict[str, Any], place: i
     mean = sum(losses) / len(losses)
     axes.plot([mean], [place], "|", color=colour, markersize=22, markeredgewidth=2.2)
     axes.annotate(
-        f"{mean:.3f}", (max(losses), place), xytext=(9, 0), textcoords="offset points", va="center", fontsize=9,
+        f"{mean:.3f}",
+        (max(losses), place),
+        xytext=(9, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=9,
         color=colour,
-    )  # fmt: skip
+    )
 
 
 def _finish_curves(axes: Any, finished: Sequence[Finished], *, from_twin: bool) -> None:

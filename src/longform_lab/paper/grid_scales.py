@@ -36,9 +36,16 @@ EFFORTS = {
 
 
 def chosen_cells(
-    subject: str, scale: str, *, lengths: Sequence[int] = (), sizes: Sequence[str] = (), slots: Sequence[int] = (),
-    dtype: str | None = None, device: str = "auto", threads: int | None = None,
-) -> tuple[list[Cell], tuple[str, ...]]:  # fmt: skip
+    subject: str,
+    scale: str,
+    *,
+    lengths: Sequence[int] = (),
+    sizes: Sequence[str] = (),
+    slots: Sequence[int] = (),
+    dtype: str | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+) -> tuple[list[Cell], tuple[str, ...]]:
     """The cells of "table1" or "table3" and their competitors; what is not empty replaces the scale's.
 
     Raises ConfigurationError for values that do not exist.
@@ -64,9 +71,12 @@ def open_grid(output: Path, table: str, scale: str, cells: Sequence[Cell]) -> No
     Raises ConfigurationError that shows the difference.
     """
     wanted = {
-        "table": table, "scale": scale, "lengths": sorted({cell.length for cell in cells}),
-        "slots": sorted({cell.slots for cell in cells}), **common_settings(cells[0]),
-    }  # fmt: skip
+        "table": table,
+        "scale": scale,
+        "lengths": sorted({cell.length for cell in cells}),
+        "slots": sorted({cell.slots for cell in cells}),
+        **common_settings(cells[0]),
+    }
     open_run_folder(output, "reproduce.json", wanted, what="measurements")
 
 

@@ -40,10 +40,14 @@ class Report:
         beside = [Heading("Beside the paper", level), claims_table(self.claims)] if self.claims else []
         others = [block for title, table in self.others for block in (Heading(title, level), table)]
         return [
-            *self.lead, *(Picture.read(folder / name, said) for name, said in self.pictures),
-            Heading("Results", level), self.table, *others, *beside,
+            *self.lead,
+            *(Picture.read(folder / name, said) for name, said in self.pictures),
+            Heading("Results", level),
+            self.table,
+            *others,
+            *beside,
             *([Heading("Notes", level), Bullets(self.notes)] if self.notes else []),
-        ]  # fmt: skip
+        ]
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:

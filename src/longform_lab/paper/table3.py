@@ -48,11 +48,14 @@ def reproduce_table3(scale: str, output: Path, **choices: Any) -> Report:
         "from the measured peak of a pass above the loaded model, for each text."
     ]
     report = Report(
-        "Table 3 and Figure 2: time and memory of inference", lead, tables[0][1],
+        "Table 3 and Figure 2: time and memory of inference",
+        lead,
+        tables[0][1],
         [(PICTURE, "seconds of a pass against tokens of a text, a line for each k and for full attention")],
         ["k above n/2 is not measured: such cells say so.", *missing_cells(records), TURNS],
-        [(title, table) for title, table in tables[1:]], claims(records),
-    )  # fmt: skip
+        [(title, table) for title, table in tables[1:]],
+        claims(records),
+    )
     write_report(output, report, records)
     return report
 

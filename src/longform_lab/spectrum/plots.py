@@ -99,8 +99,9 @@ def plot_similarity(result: RunResult, compared: HeadComparison, path: Path) -> 
         axes.figure.colorbar(image, ax=axes, label="cosine of two heads' maps")
         axes.set_title(
             f"{_subject(result)}:\nheads of one layer are alike by {float(inside.mean()):.2f} on average, "
-            f"of different layers by {across:.2f}", fontsize=11,
-        )  # fmt: skip
+            f"of different layers by {across:.2f}",
+            fontsize=11,
+        )
 
 
 def plot_sharing(result: RunResult, compared: HeadComparison, path: Path) -> None:

@@ -48,9 +48,16 @@ class Outcome:
 
 
 def run_child(
-    task: str, cell: Cell, repeats: dict[str, int], *, floored: Sequence[str] = (), seconds: float,
-    turns: float = math.inf, log: Path, tell: Callable[[str], None],
-) -> Outcome:  # fmt: skip
+    task: str,
+    cell: Cell,
+    repeats: dict[str, int],
+    *,
+    floored: Sequence[str] = (),
+    seconds: float,
+    turns: float = math.inf,
+    log: Path,
+    tell: Callable[[str], None],
+) -> Outcome:
     """Measure in a child; ``seconds``: for each competitor in "memory", for all together in "time".
 
     ``floored``: competitors whose floors are timed beside them. ``turns``: seconds for the turns of each in "time".
@@ -81,9 +88,14 @@ def job_for(
 ) -> dict[str, Any]:
     """What the child's ``main`` takes."""
     return {
-        "task": task, "cell": asdict(cell), "repeats": repeats, "floored": list(floored), "limit": limit,
-        "memory_limit": memory_limit, "parent": os.getpid(),
-    }  # fmt: skip
+        "task": task,
+        "cell": asdict(cell),
+        "repeats": repeats,
+        "floored": list(floored),
+        "limit": limit,
+        "memory_limit": memory_limit,
+        "parent": os.getpid(),
+    }
 
 
 def environment(task: str) -> dict[str, str]:

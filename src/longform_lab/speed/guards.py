@@ -43,8 +43,9 @@ def predicted_seconds(competitor: Competitor, cell: Cell, records: Iterable[Reco
         (record.settings["length"], seconds * cell.batch / record.settings["batch"])
         for record in records
         if isinstance(seconds := record.metrics.get("seconds"), float)
-        and wanted.items() <= record.settings.items() and record.settings["length"] < cell.length
-    ]  # fmt: skip
+        and wanted.items() <= record.settings.items()
+        and record.settings["length"] < cell.length
+    ]
     if not shorter:
         return None
     length, seconds = max(shorter, key=itemgetter(0))

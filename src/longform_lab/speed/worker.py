@@ -103,9 +103,14 @@ def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], li
     timed = [name for name in ready if name in seconds]
     for name in timed:
         emit(
-            "time", name=name, seconds=seconds[name], error=ready[name][1], floor=floor_of.get(name, []),
-            hardware=hardware(), commit=commit(),
-        )  # fmt: skip
+            "time",
+            name=name,
+            seconds=seconds[name],
+            error=ready[name][1],
+            floor=floor_of.get(name, []),
+            hardware=hardware(),
+            commit=commit(),
+        )
     for name in timed:
         if name in floor_of and min(seconds[name]) < LONGEST_PROFILED:
             _profile(name, actions[name], cell.device, emit)

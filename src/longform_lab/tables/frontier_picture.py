@@ -27,8 +27,9 @@ def points(records: Sequence[Record], *, data: str = DATA, threads: int = 1) -> 
     """Documents a second and nDCG@10 of each model and runtime that have both; of several records the latest."""
     quality: dict[str, Any] = {
         record.settings["contender"]: record.metrics["ndcg_at_10"]
-        for record in records if record.name == "long_retrieval" and record.settings["data"] == data
-    }  # fmt: skip
+        for record in records
+        if record.name == "long_retrieval" and record.settings["data"] == data
+    }
     found: dict[Point, Any] = {}
     for record in records:
         if record.name != "documents" or record.settings["threads"] != threads or record.metrics["missing"]:

@@ -32,7 +32,9 @@ def poolings(rows: Rows) -> tuple[list[str], list[list[str]]]:
 
 POOLING_TABLES = {
     "pooling": ComputedTable(
-        make=poolings, records="pooling",
-        row=("settings.data", "settings.model", "settings.tokens", "settings.repeated"), order=("settings.data",),
-    ),
-}  # fmt: skip
+        make=poolings,
+        records="pooling",
+        row=("settings.data", "settings.model", "settings.tokens", "settings.repeated"),
+        order=("settings.data",),
+    )
+}

@@ -16,8 +16,14 @@ SEARCHES = {
 }
 CLASSES = {"contracts": ("classify contracts", "cls_lead"), "licences": ("classify licences", "lead")}
 READERS = ("original, cut at 512", "original, chunks averaged", "Longform, whole text")
-HEADS = ["task", "measure", "original, first 512 tokens", "original, mean over chunks of 512",
-         "Longform, only converted", "Longform, healed"]  # fmt: skip
+HEADS = [
+    "task",
+    "measure",
+    "original, first 512 tokens",
+    "original, mean over chunks of 512",
+    "Longform, only converted",
+    "Longform, healed",
+]
 LENGTHS = (512, 2_048, 8_192, 32_768)
 ENCODERS = {
     "sdpa": "full attention",
@@ -34,9 +40,10 @@ def quality(rows: Rows) -> tuple[list[str], list[list[str]]]:
 def _sentences(rows: Rows) -> list[str]:
     """The latest of each kind at ``LONGEST`` tokens: rows come in the order in which they were measured."""
     found = {
-        row["name"]: row["metrics"] for row in rows
+        row["name"]: row["metrics"]
+        for row in rows
         if "sts_teacher" in row["metrics"] and row["settings"].get("max_length") == LONGEST
-    }  # fmt: skip
+    }
     original = found["zero_shot"]["sts_teacher"]
     scores = [f"{100 * found[name]['sts_spearman']:.1f}" for name in ("zero_shot", "healing")]
     return ["how alike two sentences are (STS-B dev)", "Spearman × 100", f"{100 * original:.1f}", MISSING, *scores]
@@ -58,12 +65,18 @@ def _classes(rows: Rows) -> list[list[str]]:
     body = []
     for data, (task, pooling) in CLASSES.items():
         chosen = [
-            row for row in rows if row["name"] == "classification" and "split" in row["settings"]
-            and row["settings"]["data"] == data and row["settings"]["pooling"] == pooling
+            row
+            for row in rows
+            if row["name"] == "classification"
+            and "split" in row["settings"]
+            and row["settings"]["data"] == data
+            and row["settings"]["pooling"] == pooling
             and row["settings"].get("learning_rate", EARLIER_RATE) == EARLIER_RATE
-        ]  # fmt: skip
-        splits = {name: {row["settings"]["split"]: row for row in chosen if row["settings"]["model"] == name}
-                  for name in ("original", "Longform")}  # fmt: skip
+        ]
+        splits = {
+            name: {row["settings"]["split"]: row for row in chosen if row["settings"]["model"] == name}
+            for name in ("original", "Longform")
+        }
         common = sorted(splits["original"].keys() & splits["Longform"].keys())
         scores = [f"{_mean([splits[name][each] for each in common]):.1f}" for name in ("original", "Longform")]
         body.append(
@@ -81,8 +94,9 @@ def beside_full_attention(rows: Rows) -> tuple[list[str], list[list[str]]]:
     found = {(row["settings"]["length"], row["settings"]["competitor"]): row["metrics"] for row in rows}
     body = [
         [f"{n:,}", *(f"{found[n, name]['seconds']:.2f} s" for name in ENCODERS), *_ratios(found, n)]
-        for n in LENGTHS if all((n, name) in found for name in ENCODERS)
-    ]  # fmt: skip
+        for n in LENGTHS
+        if all((n, name) in found for name in ENCODERS)
+    ]
     return ["tokens", *ENCODERS.values(), "times as fast with window", "times as fast with learned E"], body
 
 
