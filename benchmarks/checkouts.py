@@ -94,7 +94,7 @@ def passes(size: str, dtype: str, kind: str, length: int, work: str) -> Callable
 
 
 def serve(cell: str) -> None:
-    """What a checkout's process does: warm up, then a turn for every line of standard input."""
+    """Body of a checkout's process: warm up, then a turn for every line of standard input."""
     import longform
 
     size, dtype, kind, length, work = cell.split("-")
@@ -121,7 +121,7 @@ def child(checkout: Path, cell: str) -> subprocess.Popen[str]:
 
 
 def said(process: subprocess.Popen[str], line: str = "") -> dict[str, Any]:
-    """What a process answers, to a line if one is given."""
+    """Answer of a process, to a line if one is given."""
     assert process.stdin
     assert process.stdout
     if line:

@@ -212,7 +212,7 @@ def read_tokens(path: Path) -> Tensor:
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """What the command line says."""
+    """Options on the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.from_nothing", description=__doc__.splitlines()[0])
     parser.add_argument("variant", nargs="?", default=FULL, help=f"{', '.join(ATTENTION)}; + {CONVOLUTION}")
     parser.add_argument("--prepare", type=Path, help="Parquet with a column text, from which --data is made")

@@ -235,7 +235,7 @@ def chosen_settings(settings: type[Settings], parsed: Any, **others: Any) -> Set
 
 
 def field_helps(settings: type) -> dict[str, str]:
-    """What the ``Args:`` part of the docstring says about each field."""
+    """Help for each field, from the ``Args:`` part of the docstring."""
     _, _, described = (getdoc(settings) or "").partition("Args:\n")  # Python 3.13 takes indentation away by itself
     described = described.split("\n\n")[0]
     parts = re.split(r"^ {4}(\w+): ", described, flags=re.MULTILINE)[1:]

@@ -37,7 +37,7 @@ class GivenLengths(NamedTuple):
         return self._replace(lengths=fitting), said
 
     def measured_elsewhere(self, max_length: int) -> str | None:
-        """What to say where k was measured at another length than ``max_length``; None where not."""
+        """Note for a k that was measured at another length than ``max_length``; None for one that was not."""
         if self.max_length in (None, max_length):
             return None
         return (

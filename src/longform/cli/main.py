@@ -139,7 +139,7 @@ def command_module(name: str) -> ModuleType | None:
 
 
 def all_commands() -> dict[str, str]:
-    """What each command does, those of other packages after ours."""
+    """Summaries of all commands by name, those of other packages after ours."""
     return {**COMMANDS, **{point.name: point.load().SUMMARY for point in entry_points(group=GROUP)}}
 
 
@@ -173,7 +173,7 @@ def _run(name: str, module: ModuleType, arguments: list[str]) -> int:
 
 
 def _going_on(name: str, settings: Any) -> str:
-    """What the same command does after Ctrl-C; ``settings``: None before they are read."""
+    """Note on what the same command does after Ctrl-C; ``settings``: None before they are read."""
     at_once = name in AT_ONCE and getattr(settings, "task", None) != "mteb"  # which keeps the result of each task
     if settings is None or at_once or getattr(settings, "output", None) == STANDARD_OUTPUT:
         return "nothing is kept, the same command begins anew"
@@ -182,7 +182,7 @@ def _going_on(name: str, settings: Any) -> str:
 
 
 def _lack(error: Exception) -> str | None:
-    """What the machine lacks, where a library says so by an error of its own; None: a fault of the program."""
+    """Lack of memory or disk that a library's own error speaks of; None: a fault of the program."""
     if is_out_of_memory(error):
         return f"out of memory ({error}): fewer or shorter texts at once, or a smaller model"
     return str(error) if "(os error " in str(error) else None  # safetensors and tokenizers, on a full disk

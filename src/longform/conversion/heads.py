@@ -114,7 +114,7 @@ def _cut_layer(placement: Placement, name: str, number: int, kept: KeptHeads) ->
 
 
 def _keep_constant(placement: Placement, name: str, left_out: list[int], kept: KeptHeads) -> None:
-    """What the heads ``left_out`` add whatever the text is goes to the output's bias, where there are biases."""
+    """Move to the output's bias what the heads ``left_out`` add to every text, where there are biases."""
     value, bias, weight = (placement.tensors.get(name + x) for x in ("value.bias", "output.bias", "output.weight"))
     if value is None or bias is None or weight is None:
         return

@@ -39,7 +39,7 @@ def with_token_weights(
 
 
 def with_sublinear_tf(folder: SentenceFolder | None, *, width: int) -> SentenceFolder:
-    """The same with SublinearTF."""
+    """Modules of a folder, with SublinearTF before the pooling."""
     require(MODULES, extra="embed")
     from longform.conversion.sublinear_tf import SublinearTF
 

@@ -78,7 +78,7 @@ def options(config: PreTrainedConfig) -> dict[str, Any]:
 
 
 def gated_options(config: PreTrainedConfig) -> dict[str, Any]:
-    """The same with a gated feed-forward part (GteConfig)."""
+    """Options of a GteConfig: ``options`` with a gated feed-forward part."""
     return options(config) | {"is_gated_act": True}
 
 

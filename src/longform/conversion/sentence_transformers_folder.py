@@ -36,7 +36,7 @@ PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 
 @dataclass(frozen=True)
 class SentenceFolder:
-    """What a sentence-transformers folder holds beside its encoder.
+    """Content of a sentence-transformers folder beside its encoder.
 
     ``modules``: modules.json; ``encoder_path``: the encoder's folder inside the source ("" for the root);
     ``encoder_options``: its sentence_bert_config.json; ``settings``: its config_sentence_transformers.json (prompts,

@@ -119,7 +119,7 @@ class _Beginning(NamedTuple):
 
 
 def _beginning(text: str | None, tokenizer: Any, tokens: int | None) -> _Beginning:
-    """Of a long text what is enough for its first ``tokens``, and how many tokens follow that."""
+    """Beginning of a text that is enough for its first ``tokens``, and how many tokens follow that."""
     if text is None or tokens is None or len(text) <= PIECE:
         return _Beginning(text, 0)
     end = enough(text, tokenizer, tokens)

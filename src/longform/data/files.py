@@ -134,7 +134,7 @@ def _open(path: Path) -> Any:
 
 
 def parts(file: IO[bytes]) -> Iterator[bytes]:
-    """What is in a file, in pieces."""
+    """Content of a file, in pieces."""
     return iter(lambda: file.read(PIECE), b"")
 
 
@@ -158,7 +158,7 @@ def decoded(content: Iterable[bytes], name: str, line: int = 1) -> Iterator[str]
 
 
 def files_below(folder: str | Path, but: tuple[str, ...] = ()) -> list[str]:
-    """All files in a folder, at any depth, and in folders that links lead to, none of which is entered twice, or is
+    """Files in a folder, at any depth, and in folders that links lead to, none of which is entered twice, or is
     above it; of a file itself. ``but``: how names begin that are passed over. Raises OSError for what cannot be read.
     """
     if os.path.isfile(folder):

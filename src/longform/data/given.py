@@ -1,4 +1,4 @@
-"""What may be given as texts: names of files, or anything in memory that holds texts."""
+"""Texts as they may be given: names of files, or anything in memory that holds texts."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def class_names(features: Mapping[str, Any]) -> Classes:
 
 
 def schema_classes(schema: Any) -> Classes:
-    """The same of the arrow schema of a table that ``datasets`` wrote."""
+    """Classes by column, from the arrow schema of a table that ``datasets`` wrote."""
     about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     return class_names(about.get("info", {}).get("features") or {})
 
@@ -183,7 +183,7 @@ def _column(given: Any) -> list[Any]:
 
 
 def check_texts(given: Any) -> Any:
-    """What is given, to iterate over. Raises DataError, which says what to give, for what cannot hold several texts."""
+    """Given texts, to iterate over. Raises DataError, which says what to give, for what cannot hold several texts."""
     if isinstance(given, Mapping):
         keys = ", ".join(map(str, given)) or "none"
         raise DataError(

@@ -263,7 +263,7 @@ def string_field(record: Record, name: str) -> str:
 
 
 def raw_string(record: Record, name: str) -> str:
-    """The same as it stands there."""
+    """Text in one field as it stands there; errors as ``string_field`` has them."""
     value = field(record, name)
     if not isinstance(value, str):
         kind = type(value).__name__

@@ -68,7 +68,7 @@ def _beginnings(offsets: np.ndarray) -> np.ndarray:
 
 
 def _at_ends(text: str, offsets: np.ndarray, begins: np.ndarray, ends: re.Pattern[str]) -> np.ndarray:
-    """Those of ``begins`` that are the first at or after the end of a sentence or paragraph; the first of all too."""
+    """First of ``begins`` at or after each end of a sentence or paragraph; the very first too."""
     characters = np.array([found.end() for found in ends.finditer(text)], dtype=np.int64)
     places = np.searchsorted(offsets[begins, 0], characters)
     return begins[np.unique([0, *places[places < len(begins)]])]

@@ -9,7 +9,7 @@ from longform.errors import ConfigurationError
 
 
 class SpecialTokens(NamedTuple):
-    """What a tokenizer puts before and after a text: token ids."""
+    """Token ids that a tokenizer puts before and after a text."""
 
     prefix: tuple[int, ...]
     suffix: tuple[int, ...]

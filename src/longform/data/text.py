@@ -51,7 +51,7 @@ Text = str | tuple[str, str] | Document  # a tuple is a pair
 
 @dataclass
 class ReadReport:
-    """What reading met: counts that grow while the documents are consumed."""
+    """Counts of what reading met, which grow while the documents are consumed."""
 
     documents: int = 0
     empty: int = 0  # documents with nothing but white space; they are kept
@@ -193,7 +193,7 @@ def _is_known(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Reader:
-    """What reads documents, with the options of ``read_documents``; ``report`` counts what it met."""
+    """Reader of documents, with the options of ``read_documents``; ``report`` counts what it met."""
 
     text_field: str
     pair_field: str | None
@@ -274,7 +274,7 @@ class Reader:
         return Document(identifier(given) or record.location, text, fields, pair, beyond + pair_beyond)
 
     def _kept(self, value: str) -> tuple[str, int]:
-        """What is taken of a text, and how many characters are left."""
+        """Part of a text that is taken, and how many characters are left."""
         kept = value[: self.max_characters]
         return self._clean(kept), len(value) - len(kept)
 

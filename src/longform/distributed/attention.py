@@ -26,7 +26,7 @@ Group = tuple[list[int], SequenceProjection]  # heads that have one k, and their
 
 
 class ParallelAttention(LinformerAttention):
-    """What LinformerAttention becomes in ``sequence_parallel``: the same parameters under the same names.
+    """LinformerAttention in ``sequence_parallel``: its parameters under the same names.
 
     ``sequence`` knows the part of the present texts that is here, and the processes that have the others.
     """

@@ -96,7 +96,7 @@ def compare_retrieval(
 def _read(
     model: Contender, data: RetrievalData, settings: RunSettings, score: str, chunk_tokens: int
 ) -> tuple[Ranker, dict[str, Any]]:
-    """What ranks the documents by a contender's vectors, and what it saw of the documents (``seen``)."""
+    """Ranking of the documents by a contender's vectors, and what it saw of the documents (``seen``)."""
     encoder, options = encoder_of(model, settings), run_options(model, settings)
     wanted = encoder.for_queries().collect(data.questions, **options)
     if score == "document":

@@ -96,7 +96,7 @@ CLASSIFIER, ENCODERS = "LinformerForSequenceClassification", ("LinformerModel", 
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What an export wrote. ``megabytes`` and ``int8_megabytes``: of each graph with its weights."""
+    """Result of an export. ``megabytes`` and ``int8_megabytes``: of each graph with its weights."""
 
     file: str
     int8_file: str | None

@@ -21,7 +21,7 @@ CONTEXT = 1 / 8  # of a stretch, on each side of its chunks, where a document is
 
 
 class StateEncoder(Protocol):
-    """What is needed of an encoder: its model, and how a vector is made of the hidden states of some tokens."""
+    """Encoder as chunks need it: its model, and how a vector is made of the hidden states of some tokens."""
 
     @property
     def model(self) -> Any: ...
@@ -52,7 +52,7 @@ class ChunkVectors(NamedTuple):
 
 
 class ChunkOutcome(NamedTuple):
-    """What became of one text: ``vectors`` and ``spans`` of its chunks, and the tokens of each (m,)."""
+    """Result for one text: ``vectors`` and ``spans`` of its chunks, and the tokens of each (m,)."""
 
     vectors: np.ndarray
     spans: np.ndarray
@@ -125,7 +125,7 @@ def chunk_outcomes(
     window: int = 512,
     alone: bool = False,
 ) -> Iterator[ChunkOutcome]:
-    """What ``encode_chunks`` gives, and the tokens of each chunk."""
+    """Chunks as ``encode_chunks`` gives them, and the tokens of each."""
     special = tokens_around(encoder)
     given = None if isinstance(boundaries, str) else iter(boundaries)
     for part in windows(usable_texts(texts), window=window, max_tokens_per_batch=max_tokens_per_batch):
@@ -196,7 +196,7 @@ def chunk_vectors(
 
 
 def beginning(encoder: StateEncoder, text: str) -> str:
-    """What the model takes of a text at once, beside special tokens and the prompt."""
+    """Beginning of a text that the model takes at once, beside special tokens and the prompt."""
     tokens = _tokens(encoder.tokenizer, text, encoder.prompt)
     room = encoder.limit - special_tokens(encoder.tokenizer).total - len(tokens.prompt)
     return text if len(tokens.ids) <= room else text[: tokens.offsets[room - 1, 1]]

@@ -83,7 +83,7 @@ class Classifier(TextModel):
 
     @property
     def fine_tuning(self) -> FineTuning:
-        """What it was fine-tuned with."""
+        """Length and fields that it was fine-tuned with."""
         return of_config(self.model.config)
 
     @property

@@ -146,7 +146,7 @@ class Encoder(TextModel):
         return self.vectors_of(inputs)
 
     def vectors_of(self, inputs: dict[str, Tensor]) -> Tensor:
-        """The same of a batch's tensors, (B, n) each."""
+        """Vectors of a batch's tensors, (B, n) each."""
         inputs = {name: x.to(self.model.device) for name, x in inputs.items()}
         found = self.model(**inputs)
         return self.pool(found.last_hidden_state, inputs, found.get("hidden_states"))
@@ -185,7 +185,7 @@ class Encoder(TextModel):
         return _unit(shortened) if self.renormalise else shortened
 
     def shared_out(self, team: Team) -> Self:
-        """The same, run by the processes of ``team`` together: each computes a part of every text.
+        """This encoder, run by the processes of ``team`` together: each computes a part of every text.
 
         Its model is changed in place. Raises ConfigurationError where that cannot be (``sequence_parallel``), and for a
         pooling that looks at all states at once.
@@ -199,11 +199,11 @@ class Encoder(TextModel):
         return replace(self, model=sequence_parallel(self.model), team=team)
 
     def for_queries(self) -> Self:
-        """The same with the folder's prompt for queries, where it has one."""
+        """This encoder with the folder's prompt for queries, where it has one."""
         return self._for(QUERY)
 
     def for_documents(self) -> Self:
-        """The same with the folder's prompt for documents, where it has one."""
+        """This encoder with the folder's prompt for documents, where it has one."""
         return self._for(DOCUMENT)
 
     def _for(self, names: Iterable[str]) -> Self:
@@ -331,7 +331,7 @@ class Encoder(TextModel):
         truncate_dim: int | None = None,
         normalise: bool | None = None,
     ) -> Self:
-        """The same with what is given in place of its own. Raises ConfigurationError for what the folder lacks."""
+        """This encoder with what is given in place of its own. Raises ConfigurationError for what the folder lacks."""
         new: dict[str, Any] = {}
         if prompt_name is not None or prompt is not None:
             new["prompt"] = self.folder.prompt_for(prompt_name, prompt, self.model.name_or_path)

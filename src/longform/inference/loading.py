@@ -21,7 +21,7 @@ Model = TypeVar("Model")
 
 
 def missing_compiler(device: torch.device) -> str:
-    """What torch.compile lacks for ``device``, and how to get it; "" where nothing is known to lack."""
+    """Note on what torch.compile lacks for ``device``, and how to get it; "" where nothing is known to lack."""
     if device.type == "cuda":
         if not has_triton():
             return "torch.compile needs Triton on a GPU: pip install triton"

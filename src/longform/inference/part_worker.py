@@ -1,4 +1,4 @@
-"""What makes one part after another: a loaded model, on any machine that sees the inputs and the output folder."""
+"""Worker that makes one part after another: a loaded model, on any machine that sees inputs and output folder."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ class PartWorker:
         self._model, self._place, self._skip = model, place, skip
 
     def identity(self) -> dict[str, Any]:
-        """What all workers of a run have in common, and a run that goes on with it."""
+        """Facts that all workers of a run have in common, and a run that goes on with it."""
         return self._prepared.identity(self._model)
 
     def work(self, part: Part, *, alone: bool = False, but: Collection[int] = ()) -> dict[str, Any]:
@@ -145,4 +145,4 @@ def _text(value: Any) -> str | None:
 
 
 def _nothing(count: int) -> None:
-    """What is done with the number of documents that are ready: their part counts as a whole."""
+    """Ignore the number of documents that are ready: their part counts as a whole."""

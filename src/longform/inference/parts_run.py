@@ -28,10 +28,10 @@ from longform.runs.digest import content_key
 
 
 class Engine(Protocol):
-    """What has parts made."""
+    """Engine that has parts made."""
 
     def identity(self) -> dict[str, Any]:
-        """What the run must have in common with an interrupted one, beside its inputs."""
+        """Facts that the run must have in common with an interrupted one, beside its inputs."""
         ...
 
     def plans(self, files: Sequence[InputFile]) -> Iterator[FilePlan]:
@@ -50,7 +50,7 @@ class LocalEngine:
         self._worker, self._part_rows = worker, part_rows
 
     def identity(self) -> dict[str, Any]:
-        """What the run must have in common with an interrupted one, beside its inputs."""
+        """Facts that the run must have in common with an interrupted one, beside its inputs."""
         return self._worker.identity()
 
     def plans(self, files: Sequence[InputFile]) -> Iterator[FilePlan]:

@@ -31,7 +31,7 @@ MAY_CHANGE = (
 
 
 class Made(NamedTuple):
-    """What a model made of one document: ``values`` (m, F), a row a record, and what else each record says."""
+    """Result of a model for one document: ``values`` (m, F), a row a record, and what else each record says."""
 
     values: np.ndarray
     facts: list[dict[str, Any]]
@@ -68,7 +68,7 @@ class Prepared:
         return kept_names(self.settings.keep)
 
     def identity(self, model: str | Path) -> dict[str, Any]:
-        """What a run must have in common with the interrupted one that it resumes, beside its documents."""
+        """Facts that a run must have in common with the interrupted one that it resumes, beside its documents."""
         settings = {name: value for name, value in asdict(self.settings).items() if name not in MAY_CHANGE}
         return {**self.about, **settings, **model_identity(str(model)), "limit": self.limit}
 
@@ -81,7 +81,7 @@ class Prepared:
 
 
 def most_characters(settings: InferenceSettings, tokens: int) -> int | None:
-    """What is read of a document of which ``tokens`` are taken; None: everything."""
+    """Characters that are read of a document of which ``tokens`` are taken; None: everything."""
     if settings.max_characters is not None or settings.strategy in ("chunk-average", CHUNKS):
         return settings.max_characters
     return max(READ_AT_LEAST, CHARACTERS_A_TOKEN * tokens)

@@ -137,7 +137,7 @@ class PartActor:
 
 
 class _Call(NamedTuple):
-    """What an actor is doing: a part, or None while it loads its model."""
+    """Work of an actor: a part, or None while it loads its model."""
 
     actor: Any
     part: Part | None
@@ -180,7 +180,7 @@ class RayEngine:
         disconnect(self._own)
 
     def identity(self) -> dict[str, Any]:
-        """What the run must have in common with an interrupted one, beside its inputs."""
+        """Facts that the run must have in common with an interrupted one, beside its inputs."""
         while self._identity is None:
             self._next()
         return self._identity

@@ -176,7 +176,7 @@ class ResumableOutput:
         self._file.flush()
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """What has been written so far, from the beginning."""
+        """Records that have been written so far, from the beginning."""
         with self.partial.open("rb") as lines:
             yield from map(json.loads, lines)
 

@@ -155,7 +155,7 @@ def _embed(
 def _place(
     output: str | Path | None, model: str | Path, source: Source, settings: InferenceSettings
 ) -> Generator[Path | None]:
-    """What this run alone writes, None where the results stay in memory."""
+    """Place that this run alone writes, None where the results stay in memory."""
     if settings.engine != "local" or settings.on_error != "fail":
         raise ConfigurationError(
             f"engine={settings.engine} and on_error={settings.on_error} are of an output in parts: give a folder, "
@@ -222,7 +222,7 @@ def _waiting(
 def _paired(
     results: Results, documents: Iterator[tuple[Document, Waiting]], bar: tqdm
 ) -> Iterator[tuple[Waiting, Made]]:
-    """What was made of each document; a model's error names the documents that it may be of.
+    """Results of each document; a model's error names the documents that it may be of.
 
     ``bar`` counts documents that are computed: they are given out in order, some much later.
     """

@@ -32,7 +32,7 @@ OTHER_KINDS = {  # of sentence-transformers, with what a text gets from each
 
 
 class SentenceModules(NamedTuple):
-    """What a sentence-transformers folder has beside its encoder.
+    """Modules and settings of a sentence-transformers folder beside its encoder.
 
     ``modules``: those between the encoder and a ``Normalize`` at the end, for which ``normalise`` stands; none where
     they are a ``pooling`` that ``Encoder`` has. ``dimensions``: D that they give. ``encoder``: the encoder's own
@@ -66,7 +66,7 @@ class SentenceModules(NamedTuple):
         *,
         prompt_length: int | None,
     ) -> Tensor:
-        """What the modules make of hidden states float32 (B, n, hidden): vectors (B, D)."""
+        """Vectors (B, D) that the modules make of hidden states float32 (B, n, hidden)."""
         features: dict[str, Any] = {**inputs, "token_embeddings": hidden}
         if layers is not None:
             features["all_layer_embeddings"] = tuple(layer.float() for layer in layers)

@@ -79,7 +79,7 @@ def chosen(settings: InferenceSettings, *names: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class InferenceResult:
-    """What a run did. Counts are of the whole output; ``seconds`` and ``tokens_per_second`` leave out what an
+    """Result of a run. Counts are of the whole output; ``seconds`` and ``tokens_per_second`` leave out what an
     interrupted run had done before. ``results``: the records, where no output was named, else None.
     """
 
@@ -101,7 +101,7 @@ class InferenceResult:
 
     @property
     def report(self) -> str:
-        """What the command prints: the counts, one a line."""
+        """Lines that the command prints: the counts, one a line."""
         return summary(self)
 
     @property

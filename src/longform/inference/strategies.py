@@ -26,7 +26,7 @@ DEFAULT_BATCH_TOKENS = 8192  # padding included
 
 
 class Outcome(NamedTuple):
-    """What a model made of one text: ``values`` float32 (F,); ``tokens`` it saw; ``truncated`` ones it did not."""
+    """Result of a model for one text: ``values`` float32 (F,); ``tokens`` it saw; ``truncated`` ones it did not."""
 
     index: int
     values: np.ndarray
@@ -38,7 +38,7 @@ Computed = Callable[[int], None]
 
 
 def _nothing(count: int) -> None:
-    """What is done with the number of texts that are ready, where nobody waits for it."""
+    """Ignore the number of texts that are ready, where nobody waits for it."""
 
 
 def run_texts(

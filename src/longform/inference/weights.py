@@ -238,7 +238,7 @@ class _Parts:
         return self.bare and self.of(name) == "pooler"
 
     def new(self, missing: Collection[str], other_size: Collection[str]) -> set[str]:
-        """What is not of the encoder: of ``other_size``, or in a part of which the checkpoint has nothing."""
+        """Tensors that are not of the encoder: of ``other_size``, or in a part of which the checkpoint has nothing."""
         found = {self.of(name) for name in self.names if name not in missing}
         whole = {name for name in missing if self.of(name) not in found}
         return {name for name in (*whole, *other_size) if not self.in_encoder(name)}
@@ -279,7 +279,7 @@ def quiet_transformers() -> Generator[None]:
 
 @contextmanager
 def reading(what: str, source: str | Path) -> Generator[None]:
-    """What goes wrong inside, where ``what`` is read from the folder or hub name ``source``, is a CheckpointError.
+    """Raise CheckpointError for what goes wrong while ``what`` is read from the folder or hub name ``source``.
 
     Raises ConfigurationError as ``check_utf_8`` does.
     """

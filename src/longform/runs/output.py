@@ -96,7 +96,7 @@ def _around(path: Path) -> set[tuple[int, int] | None]:
 
 
 def _same(path: Path) -> tuple[int, int] | None:
-    """What two names of one file or folder have in common; None where there is nothing."""
+    """Identity that two names of one file or folder have in common; None where there is nothing."""
     try:
         found = path.stat()
     except (OSError, ValueError):  # a text, a hub name
@@ -141,7 +141,7 @@ def _digest(path: Path) -> str:
 
 
 def foreign(folder: Path, written: Mapping[str, str], *, but: Collection[str] = ()) -> list[str]:
-    """What ``folder`` holds ``but`` these that we did not write, or that was changed since.
+    """Names in ``folder`` ``but`` these that we did not write, or that were changed since.
 
     ``written``: ``digests`` of when it was written.
     """

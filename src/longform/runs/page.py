@@ -9,7 +9,7 @@ from huggingface_hub import ModelCardData
 
 
 class Heading(NamedTuple):
-    """Of a section (level 2) or what is below one (3)."""
+    """Heading of a section (level 2) or of what is below one (3)."""
 
     text: str
     level: int = 2

@@ -27,7 +27,7 @@ WITHOUT_MAP = ("max", "convolution")
 
 
 class AttentionBody(Body):
-    """What ``/attention`` takes."""
+    """Body of ``/attention``."""
 
     inputs: NonEmpty = Field(description=f"a text, of which the first {MOST_TOKENS} tokens are read")
     word: Annotated[Whole, Field(ge=0, le=MOST_TOKENS)] | None = Field(
@@ -43,7 +43,7 @@ class Word(BaseModel):
 
 
 class Attention(BaseModel):
-    """What the tokens of one word draw on, the mean of heads. A layer's ``weights`` and ``special`` sum to 1."""
+    """Shares that a word's tokens draw from others, the mean of heads. A layer's ``weights`` and ``special`` sum to 1."""
 
     model: str
     words: list[Word]
@@ -137,7 +137,7 @@ def _near(read: Read, at: np.ndarray, window: int | None) -> tuple[int, int] | N
 
 
 def drawn(model: LinformerPreTrainedModel, read: Read, at: np.ndarray) -> np.ndarray:
-    """What the tokens ``at`` draw on, the mean of them and of heads: float32 (L, m + 1), special tokens last."""
+    """Shares that the tokens ``at`` draw from others, their mean and that of heads: float32 (L, m + 1), special tokens last."""
     ids = torch.tensor([read.ids], device=model.device)
     maps = effective_maps(model, input_ids=ids, attention_mask=torch.ones_like(ids))
     rows = torch.stack([each[0, :, at].float().mean(dim=(0, 1)) for each in maps]).cpu()

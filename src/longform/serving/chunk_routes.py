@@ -17,7 +17,7 @@ from longform.serving.vectors import changed, check_count
 
 
 class ChunksBody(Body):
-    """What ``/chunks`` takes."""
+    """Body of ``/chunks``."""
 
     inputs: Inputs
     chunk_tokens: Annotated[Whole, Field(ge=1, le=2**20)] = Field(256, description="tokens of a chunk at most")

@@ -77,7 +77,7 @@ def error_body(refusal: Refusal, path: str) -> dict[str, Any]:
 
 
 def of_validation(errors: list[Any]) -> Refusal:
-    """What pydantic found wrong: where and what, never the value, which may be somebody's text."""
+    """Refusal of what pydantic found wrong: where and what, never the value, which may be somebody's text."""
     kinds = {str(each["type"]) for each in errors}
     if "json_invalid" in kinds:
         return Refusal("invalid", f"the body is no JSON: {errors[0]['ctx']['error']}")
@@ -116,7 +116,7 @@ class Error(BaseModel):
 
 
 class OpenAIErrorDetails(BaseModel):
-    """What the client reads."""
+    """Details of an error that the client reads."""
 
     message: str
     type: str

@@ -1,4 +1,4 @@
-"""What stands before all routes: who may ask, how much and how slowly; requests that fail are answered all the same.
+"""Gate before all routes: who may ask, how much and how slowly; requests that fail are answered all the same.
 
 It is the outermost ASGI application: every status is counted here.
 """

@@ -1,4 +1,4 @@
-"""What ``/metrics`` tells, for Prometheus: counts of requests and tokens, batches, and where the time goes."""
+"""Metrics of ``/metrics``, for Prometheus: counts of requests and tokens, batches, and where the time goes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -56,5 +56,5 @@ class Metrics:
             waited.observe(max(0.0, started - piece.arrived))
 
     def text(self) -> bytes:
-        """All of it in Prometheus' format."""
+        """Metrics in Prometheus' format."""
         return generate_latest(self.registry)

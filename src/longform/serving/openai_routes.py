@@ -21,7 +21,7 @@ Ids = Annotated[list[Annotated[Whole, Field(ge=0)]], Field(min_length=1)]
 
 
 class EmbeddingsBody(Body):
-    """What ``client.embeddings.create`` sends."""
+    """Body of ``client.embeddings.create``."""
 
     input: (
         NonEmpty | Annotated[list[NonEmpty], Field(min_length=1)] | Ids | Annotated[list[Ids], Field(min_length=1)]

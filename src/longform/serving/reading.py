@@ -27,7 +27,7 @@ class Rows(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """All that the model reads."""
+        """Tokens that the model reads."""
         return sum(len(tokens.input_ids) for tokens, _ in self.rows)
 
 

@@ -19,7 +19,7 @@ from longform.serving.vectors import changed, check_count
 
 
 class Info(BaseModel):
-    """What is served, and its limits."""
+    """Description of what is served, and its limits."""
 
     model_id: str
     model_dtype: str
@@ -35,7 +35,7 @@ class Info(BaseModel):
 
 
 class TokenizeBody(Body):
-    """What ``/tokenize`` takes."""
+    """Body of ``/tokenize``."""
 
     inputs: Inputs
     add_special_tokens: bool = True
@@ -75,7 +75,7 @@ def state_routes(service: Service) -> APIRouter:
 
     @router.get("/info", responses={200: {"model": Info}, **refusals("tei", 503)})
     async def info() -> Response:
-        """What is served, and its limits."""
+        """Description of what is served, and its limits."""
         engine, settings = service.engine, service.settings
         return answer(
             {

@@ -24,7 +24,7 @@ class Reading(Body):
 
 
 class EmbedBody(Reading):
-    """What ``/embed`` takes."""
+    """Body of ``/embed``."""
 
     inputs: Inputs
     normalize: bool = Field(True, description="vectors of length 1; false: as the model pools them")
@@ -32,7 +32,7 @@ class EmbedBody(Reading):
 
 
 class EmbedAllBody(Reading):
-    """What ``/embed_all`` takes."""
+    """Body of ``/embed_all``."""
 
     inputs: Inputs
 
@@ -45,7 +45,7 @@ class Sentences(Body):
 
 
 class SimilarityBody(Body):
-    """What ``/similarity`` takes."""
+    """Body of ``/similarity``."""
 
     inputs: Sentences
     parameters: Reading | None = None

@@ -15,7 +15,7 @@ from longform.data.batching import TokenizedText, group_by_length
 
 
 class Work:
-    """What one request waits for: ``future`` becomes the list of its pieces' results, in order.
+    """Work that one request waits for: ``future`` becomes the list of its pieces' results, in order.
 
     Belongs to the event loop's thread.
     """

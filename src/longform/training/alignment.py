@@ -23,7 +23,7 @@ from longform.training.trainer import carry_out
 
 @dataclass(frozen=True)
 class AlignmentResult:
-    """What came of it. ``model``: the trained SentenceTransformer; ``records``: every measurement.
+    """Result of an alignment. ``model``: the trained SentenceTransformer; ``records``: every measurement.
 
     ``before``, ``after``: "ndcg" (nDCG@10 of held-out queries among held-out documents) and "short_cosine" (of short
     texts to their vectors before); empty where nothing was held out. ``steps``: optimiser steps, ``documents``:
@@ -41,7 +41,7 @@ class AlignmentResult:
 
     @property
     def report(self) -> str:
-        """What the command prints: how held-out documents are found before and after, and what was done."""
+        """Lines that the command prints: how held-out documents are found before and after, and what was done."""
         said = [
             f"{name:<8} held-out documents: nDCG@10 {found['ndcg']:.4f}, short texts: cosine to their vectors before "
             f"{found['short_cosine']:.4f}"

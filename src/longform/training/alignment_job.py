@@ -159,7 +159,7 @@ class AlignmentJob(MeasuredJob):
         return share * loss
 
     def means(self) -> dict[str, float]:
-        """Of the steps since this was last asked: the parts of their loss, and their tokens."""
+        """Means over the steps since this was last asked: the parts of their loss, and their tokens."""
         means = {name: value / max(self.summed, 1) for name, value in self.sums.items()}
         self.sums, self.summed = {}, 0
         return means
@@ -183,7 +183,7 @@ class AlignmentJob(MeasuredJob):
         return bool(self.heldout.steps)
 
     def measure(self) -> Found:
-        """What is found of the documents that were held out."""
+        """Measurement of what is found of the documents that were held out."""
         self.trained.eval()
         with self.autocast():
             return self.heldout.measure(lambda batch: self.trained(batch)["sentence_embedding"])

@@ -81,7 +81,7 @@ class SentenceOrigin:
         return None if self.report_file is None else json.loads(self.report_file)
 
     def pooling(self) -> dict[str, Any]:
-        """What tokens weigh in the mean, as ``longform.conversion.adapter.write_account`` takes it."""
+        """Weights of tokens in the mean, as ``longform.conversion.adapter.write_account`` takes them."""
         weights = [module.emb_layer.weight.detach().cpu()[:, 0] for module in self._of_kind(WORD_WEIGHTS)]
         return {"token_weights": next(iter(weights), None), "sublinear_tf": bool(self._of_kind(SUBLINEAR_TF))}
 

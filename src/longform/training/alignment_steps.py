@@ -140,7 +140,7 @@ def make_step(examples: Sequence[Example], short: Sequence[str], reader: Reader)
 
 
 def _answer(example: Example, here: slice, reader: Reader) -> slice | int:
-    """What of a document, which has the places ``here``, may be the answer: all, or the passage that is known."""
+    """Places of a document, which has ``here``, that may be the answer: all, or the passage that is known."""
     if example.at is None or reader.settings.passage_tokens is None:
         return here
     return min(here.stop - 1, here.start + reader.passage_of(example.document, example.at))

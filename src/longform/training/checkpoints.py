@@ -73,7 +73,7 @@ def check_manifest(folder: Path) -> None:
 
 
 def _way_out(folder: Path) -> str:
-    """What to do about a damaged checkpoint."""
+    """Way out of a damaged checkpoint."""
     others = [one for one in folder.parent.glob("checkpoint-*") if checkpoint_step(one) is not None and one != folder]
     begin = f"go on from {max(others, key=lambda one: checkpoint_step(one) or 0).name}" if others else "begin again"
     return f'delete "{folder}" to {begin}'

@@ -67,7 +67,7 @@ class Agreement(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What student and teacher say of the tokens that are here, whose bool ``mask`` is (B, n), or None."""
+    """Outputs of student and teacher for the tokens that are here, whose bool ``mask`` is (B, n), or None."""
 
     student: Encoded
     teacher: Encoded
@@ -164,7 +164,7 @@ class DistillationJob(MeasuredJob):
                 self.tap.remove()
 
     def _ask(self, model: nn.Module, crops: Crops) -> Said:
-        """What ``model`` (the student, perhaps wrapped) and the teacher say; of texts shared out, of the part here."""
+        """Outputs of ``model`` (the student, perhaps wrapped) and teacher; of texts shared out, for the part here."""
         ids = crops.input_ids.to(self.device)
         mask = None if crops.attention_mask is None else crops.attention_mask.to(self.device)
         chosen = None
@@ -244,7 +244,7 @@ class DistillationJob(MeasuredJob):
         )
 
     def budgets(self) -> tuple[float, ...]:
-        """Of the tokens that were chosen, or a number of them where nothing was."""
+        """Steps for the tokens that were chosen, or for a number of them where nothing was."""
         chosen = self.settings
         tokens = chosen.max_tokens
         if all(getattr(chosen, name) is None for name in BUDGETS):

@@ -25,7 +25,7 @@ PROBLEMS = {SINGLE: classifiers.SINGLE_LABEL, MULTI: classifiers.MULTI_LABEL, RE
 
 @dataclass(frozen=True)
 class FinetuningResult:
-    """What came of it: the best model, its ``metrics`` on the validation part, and how it got there.
+    """Result of a fine-tuning: the best model, its ``metrics`` on the validation part, and how it got there.
 
     ``labels``: names in the order of the logits. ``truncated``: texts of the training part that were cut.
     ``seconds``: wall-clock time of this call. ``records``: every measurement.
@@ -44,7 +44,7 @@ class FinetuningResult:
 
     @property
     def report(self) -> str:
-        """What the command prints: the scores of the best model on the validation part, and what was done."""
+        """Lines that the command prints: the scores of the best model on the validation part, and what was done."""
         shown = ", ".join(f"{name} {value:.4f}" for name, value in self.metrics.items() if isinstance(value, float))
         said = [
             f"validation  {shown} (step {self.metrics['best_step']} of {self.steps})",

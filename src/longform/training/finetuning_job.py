@@ -132,7 +132,7 @@ class FinetuningJob(Job):
         return _Part(tokenized, targets)
 
     def understood(self) -> str:
-        """What is to be learned from how many texts, for a person to check before the training."""
+        """Summary of what is to be learned from how many texts, for a person to check before the training."""
         taught, held = self.taught.texts, self.validation.texts
         cut = sum(text.truncated > 0 for text in (*taught, *held))
         parts = f"{len(taught):,} to train on, {len(held):,} held out, {cut:,} cut at {self.max_length:,} tokens"

@@ -125,7 +125,7 @@ SAID = {"unigram_loss": "predicting frequencies alone", "bigram_loss": "predicti
 
 
 def counted_losses(run: Mapping[str, Any]) -> dict[str, float]:
-    """What is said of each -> its loss, of the facts of a run that has it."""
+    """Losses of counting alone by their description, of those that the facts of a ``run`` have."""
     return {said: run[name] for name, said in SAID.items() if run.get(name) is not None}
 
 

@@ -31,7 +31,7 @@ def preset_names() -> list[str]:
 
 
 def preset_description(name: str | Path) -> str:
-    """What ``longform pretrain --help`` says about a preset."""
+    """Description of a preset in ``longform pretrain --help``."""
     return str(_parts(name).get("description", ""))
 
 

@@ -126,7 +126,7 @@ QUARTERS = 4
 
 @dataclass(frozen=True)
 class PretrainingResult:
-    """What came of it: the model after its last step, and how well it fills in the fixed masked validation set.
+    """Result: the model after its last step, and how well it fills in the fixed masked validation set.
 
     ``validation_loss``: nats a hidden token, ``perplexity`` its exponential; ``unigram_loss``: what predicting
     frequencies alone would lose on the same tokens, ``bigram_loss``: predicting each from the token before it (None

@@ -24,7 +24,7 @@ from longform.training.students import load_encoder
 
 
 def full_attention_twin(model: Mapping[str, Any]) -> dict[str, Any]:
-    """The same model without projection: fields of a LinformerConfig whose window reaches across the whole text.
+    """Twin of a model without projection: fields of a LinformerConfig whose window reaches across the whole text.
 
     The layers then are full attention, and own no projection.
     """
@@ -35,7 +35,7 @@ def full_attention_twin(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_attention(model: Mapping[str, Any], **attention: Any) -> dict[str, Any]:
-    """The same fields of a LinformerConfig, but for its attention: what is not said of that is as by default."""
+    """Fields of a LinformerConfig with other attention: options of it that are not given are as by default."""
     dropped = (
         "projection",
         "projection_sharing",
@@ -67,7 +67,7 @@ def config_for(model: LinformerConfig | Mapping[str, Any] | None, tokenizer: Any
 
 
 def described(config: LinformerConfig) -> dict[str, Any]:
-    """What the configuration says of the architecture: the fields of LinformerConfig, without Hugging Face's own."""
+    """Architecture in a configuration: the fields of LinformerConfig, without Hugging Face's own."""
     return {name: getattr(config, name) for name in LinformerConfig.__annotations__ if hasattr(config, name)}
 
 

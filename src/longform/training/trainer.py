@@ -190,7 +190,7 @@ class NumberedStepsTrainer(Trainer):
         return norm
 
     def _weight_of_step(self, parts: Sequence[Part]) -> float:
-        """What a part's weight is a share of; over several processes, whose gradients are averaged, the mean."""
+        """Weight of a whole step; over several processes, whose gradients are averaged, the mean."""
         own = sum(part.weight for part in parts)
         if self.args.world_size == 1:
             return own

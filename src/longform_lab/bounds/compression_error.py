@@ -120,7 +120,7 @@ def _others(
 
 
 def _errors(found: Tensor, sample: AttentionSample, text: int | None = None) -> Errors:
-    """Of maps ``found`` (T, h, n, n), or (h, n, n) of one ``text``."""
+    """Errors of maps ``found`` (T, h, n, n), or (h, n, n) of one ``text``."""
     logits, values = (x if text is None else x[text] for x in (sample.logits, sample.values))
     exact = logits.softmax(-1)
     return Errors(map_error(found, exact), map_error(found @ values, exact @ values))

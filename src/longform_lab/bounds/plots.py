@@ -40,7 +40,7 @@ STYLES = {
 
 
 def draw_bound(result: BoundResult, output: Path) -> dict[str, Path]:
-    """All pictures of ``result``, into ``output``/plots; what each shows -> its file."""
+    """Draw the pictures of ``result`` into ``output``/plots; gives their files by what they show."""
     paths = {"k against n": output / PLOTS / "k.png"}
     epsilons = sorted({row.epsilon for row in result.guarantees})
     plot_k(epsilons, result.guarantees[0].head_size, paths["k against n"])

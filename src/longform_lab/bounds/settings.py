@@ -9,7 +9,7 @@ from longform_lab.bounds.theorems import decay
 
 @dataclass(frozen=True)
 class BoundSettings:
-    """What is computed and measured; a run that was interrupted goes on only with the same.
+    """Settings of what is computed and measured; a run that was interrupted goes on only with the same.
 
     Raises ConfigurationError on values that mean nothing.
 

@@ -33,7 +33,7 @@ def table_of(results: Sequence[Result]) -> Table:
 
 
 def left_out(results: Sequence[Result]) -> list[str]:
-    """What was not measured, and why."""
+    """Note on what was not measured, and why."""
     skipped = [f"{result.title}: not run, {result.skipped}" for result in results if result.skipped]
     return skipped + [
         f"{result.title}: memory not measured, {result.memory_reason}" for result in results if result.memory_reason

@@ -32,7 +32,7 @@ EVERY = (*ARCHITECTURES, BASELINE)
 
 
 class Setup(NamedTuple):
-    """What every architecture is measured with: data, sizes, budget, folder, device."""
+    """Setup that every architecture is measured with: data, sizes, budget, folder, device."""
 
     task: SequenceTask
     sizes: Sizes
@@ -105,7 +105,7 @@ def compare(
 
 
 def _result(name: str, setup: Setup) -> Result:
-    """What is in the folder, or what is measured now and written there."""
+    """Result that is in the folder, or that is measured now and written there."""
     found = read_result(setup.output, name)
     if found is None:
         found = _baseline(setup.task) if name == BASELINE else _attempt(name, setup)

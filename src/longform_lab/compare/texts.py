@@ -47,7 +47,7 @@ def text_task(
 
 
 def _words(examples: Examples) -> list[str]:
-    """What the baseline reads: the texts, of a pair one after the other."""
+    """Texts as the baseline reads them, of a pair one after the other."""
     return [given if isinstance(given, str) else " ".join(given) for given in examples.inputs()]
 
 

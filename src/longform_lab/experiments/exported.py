@@ -42,7 +42,7 @@ def encoders(folder: Path) -> dict[str, Encoder]:
 
 
 def size_mib(folder: Path, backend: str) -> float:
-    """Of the weights' file, or of the graph's files."""
+    """Size of the weights' file, or of the graph's files."""
     file = folder / ("model.safetensors" if backend == "torch" else FILES[backend])
     return size_of(file) / 2**20
 

@@ -101,7 +101,7 @@ def largest_difference(one: Encoder, other: Encoder, texts: Sequence[str]) -> fl
 
 
 def described(result: ConversionResult) -> dict[str, Any]:
-    """What tells two conversions apart."""
+    """Options that tell two conversions apart."""
     config = result.model.config
     return {
         "projection": config.projection,

@@ -46,7 +46,7 @@ def reproduce_figure1(
 
 
 def page_of_figure1(results: Sequence[RunResult], output: Path) -> Report:
-    """What ``reproduce_figure1`` found, as a page beside others; the folder has a fuller one of its own."""
+    """Page of what ``reproduce_figure1`` found, beside others; the folder has a fuller one of its own."""
     said = {
         "curves": "share of the sum of singular values against their number, a line a layer",
         "heat_map": "the share of the first 128 of 512 by layer and head",
@@ -69,7 +69,7 @@ def page_of_figure1(results: Sequence[RunResult], output: Path) -> Report:
 
 
 def claims(found: RunResult) -> list[Claim]:
-    """What the paper says of its figure, beside one model's maps."""
+    """Claims of the paper about its figure, beside one model's maps."""
     index = _index(found.spectrum.cumulative.shape[-1])
     by_layer = found.spectrum.cumulative[:, :, index - 1].mean(1).tolist()
     half = len(by_layer) // 2

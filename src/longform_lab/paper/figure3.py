@@ -72,7 +72,7 @@ def reproduce_figure3(
 
 
 def _identity(plan: Plan, corpus: CorpusFiles) -> dict[str, Any]:
-    """What decides about every training, apart from its model and seed; ``corpus_key`` is that of the reader."""
+    """Facts that decide about every training, apart from its model and seed; ``corpus_key`` is that of the reader."""
     text = {"corpus_key": corpus_key(corpus, plan.preset.training.max_documents), "text_field": corpus.text_field}
     training = {name: value for name, value in vars(plan.preset.training).items() if name != "seed"}
     base = {name: value for name, value in plan.preset.model.items() if name != "projected_length"}
@@ -107,7 +107,7 @@ class Training:
 
     @property
     def name(self) -> str:
-        """Of its folder and result."""
+        """Name of its folder and result."""
         return f"{self.curve.key}-seed{self.seed}"
 
     def start(self) -> Path | None:

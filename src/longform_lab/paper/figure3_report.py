@@ -64,7 +64,7 @@ def page_of_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finishe
 
 
 def claims(figure: str, rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
-    """What the paper says of its figure, beside what ``rows`` have of it.
+    """Claims of the paper about its figure, beside what ``rows`` have of it.
 
     Models of which one ends near predicting frequencies, or above it, cannot tell: there was nothing to lose.
     """
@@ -195,7 +195,7 @@ def _shown(ratios: Sequence[float], *, of_itself: bool) -> str:
 
 
 def notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the numbers say."""
+    """Notes on the numbers."""
     gap = _least_gap(rows)
     said = [
         "Below frequencies: how far the worst seed ends below predicting token frequencies alone. The worst of all "

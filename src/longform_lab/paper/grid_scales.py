@@ -86,14 +86,14 @@ def measured_cells(cells: Sequence[Cell], names: Sequence[str], scale: str, outp
 
 
 def described(cell: Cell) -> str:
-    """What a table's cells have in common."""
+    """Settings that a table's cells have in common, in words."""
     size = cell.shape.size
     place = f"{cell.threads} thread{'s' * (cell.threads > 1)}" if cell.device == "cpu" else cell.device
     return f"{size.layers} layers of width {size.hidden}, {cell.dtype}, one text a pass, {place}"
 
 
 def common_settings(cell: Cell) -> dict[str, Any]:
-    """The same for records."""
+    """Settings that a table's cells have in common, for records."""
     return {"size": cell.size, "dtype": cell.dtype, "device": cell.device, "threads": cell.threads}
 
 

@@ -16,7 +16,7 @@ VERDICTS = {True: "yes", False: "no", None: "cannot tell"}
 
 
 class Claim(NamedTuple):
-    """What the paper says, what was found here, and whether the two agree; None: what was found cannot tell."""
+    """Claim of the paper, what was found here, and whether the two agree; None: what was found cannot tell."""
 
     paper: str
     here: str
@@ -36,7 +36,7 @@ class Report:
     claims: list[Claim] = field(default_factory=list)
 
     def blocks(self, folder: Path, level: int = 2) -> list[Block]:
-        """What the page says below its title; ``folder`` has the pictures, headings are of ``level``."""
+        """Blocks of the page below its title; ``folder`` has the pictures, headings are of ``level``."""
         beside = [Heading("Beside the paper", level), claims_table(self.claims)] if self.claims else []
         others = [block for title, table in self.others for block in (Heading(title, level), table)]
         return [

@@ -109,7 +109,7 @@ def exponent(points: Mapping[int, float]) -> float | None:
 
 
 def _by_architecture(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """What was measured of each, in the table's order."""
+    """Records by architecture, in the table's order."""
     found = {name: [record for record in records if record.settings["competitor"] == name] for name in STATED}
     return {name: rows for name, rows in found.items() if rows}
 
@@ -119,7 +119,7 @@ def _label(name: str) -> str:
 
 
 def _others(cells: Sequence[Cell], scale: str, output: Path, progress: bool) -> list[Record]:
-    """Those that the grid does not have, a part each."""
+    """Architectures that the grid does not have, a part each."""
     effort = EFFORTS[scale]
 
     def work(name: str, cell: Cell) -> tuple[Record, Any]:

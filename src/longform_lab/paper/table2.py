@@ -46,7 +46,7 @@ class Table2Scale:
     tokens_per_forward: int = 8192
 
     def cut_at(self, lengths: Sequence[int]) -> "Table2Scale":
-        """The same with every task's texts cut to one length. Raises ConfigurationError for several, or one above n."""
+        """Request with all texts cut to one length. Raises ConfigurationError for several, or one above n."""
         if len(lengths) != 1 or not 2 <= lengths[0] <= LENGTH:
             raise ConfigurationError(f"table2 cuts texts to one length of 2 to {LENGTH} tokens, not to {list(lengths)}")
         cut = {name: replace(amount, max_length=lengths[0]) for name, amount in self.amounts.items()}
@@ -74,7 +74,7 @@ SCALES = {
 
 @dataclass(frozen=True)
 class Table2:
-    """What is asked for.
+    """Request for the table: models, tasks, seeds, sizes.
 
     ``data``: folder of the tasks' files, or "hf". ``fit_length``: pure Linformers get E and F of the length that a
     task's texts are cut to, in place of 512. ``healing_text``: files to heal converted models on before
@@ -94,12 +94,12 @@ class Table2:
 
     @property
     def healing_corpus(self) -> CorpusFiles:
-        """What converted models are healed on."""
+        """Corpus that converted models are healed on."""
         return CorpusFiles(self.healing_text, self.text_field)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What decides about every fine-tuning, apart from model, task and seed."""
+        """Facts that decide about every fine-tuning, apart from model, task and seed."""
         scale = self.scale
         return {
             "original": Path(scale.model).name if Path(scale.model).is_dir() else scale.model,
@@ -156,7 +156,7 @@ class Finetuning:
 
     @property
     def name(self) -> str:
-        """Of its folder and result."""
+        """Name of its folder and result."""
         return f"{self.task.name}-{self.variant.key}-seed{self.seed}"
 
     @property
@@ -165,7 +165,7 @@ class Finetuning:
         return self.request.output / FINETUNINGS / self.name
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for its result to be taken."""
+        """Facts that must be the same for its result to be taken."""
         amount = self.request.scale.amounts[self.task.name]
         return {
             **self.request.facts,

@@ -181,7 +181,7 @@ def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _without_short(rows: Sequence[Mapping[str, Any]], short: Sequence[str]) -> list[str]:
-    """What is to be said of tasks whose texts the windowed model sees whole, and the differences over the others."""
+    """Notes on tasks whose texts the windowed model sees whole, and the differences over the others."""
     if not short:
         return []
     scores, labels = scores_of(rows)

@@ -45,7 +45,7 @@ class Spectrum:
 
 @dataclass
 class TextCounts:
-    """What the texts were; grows while they are read. ``kept``: the first texts' ids, for the comparison of heads."""
+    """Counts of texts; grow while they are read. ``kept``: the first texts' ids, for the comparison of heads."""
 
     wanted: int = 0
     texts: int = 0

@@ -95,7 +95,7 @@ def corpora_of(sources: Sequence[str], text_field: str = "text") -> list[CorpusF
 
 
 def short_name(name: str) -> str:
-    """What stands for a folder, file or hub name in titles: its last part, without suffix."""
+    """Short name of a folder, file or hub name in titles: its last part, without suffix."""
     path = Path(name.rstrip("/"))
     parts = [part for part in reversed(path.parts) if part not in ("model", "encoder", "/", ".")]
     last = parts[0] if parts else name

@@ -20,7 +20,7 @@ def plot_path(output: Path, result: RunResult, kind: str) -> Path:
 
 
 def draw(result: RunResult, view: SpectrumView, output: Path) -> None:
-    """All pictures of one run."""
+    """Pictures of one run."""
     plot_curves(result, view.indices[0], plot_path(output, result, "curves"))
     plot_heat_map(result, view.indices[0], plot_path(output, result, "heat_map"))
     plot_k(result, SHARES, chosen_per_layer(result, view), plot_path(output, result, "k"))
@@ -31,7 +31,7 @@ def draw(result: RunResult, view: SpectrumView, output: Path) -> None:
 
 
 def chosen_per_layer(result: RunResult, view: SpectrumView) -> dict[str, list[int]]:
-    """What was chosen -> k of each layer."""
+    """Chosen k of each layer, by how it was chosen."""
     curves = result.spectrum.cumulative.mean(1)
     found = {f"k that keeps {view.keep:.0%}": smallest_slots(curves, view.keep, pooled=view.pooled).tolist()}
     if view.total_k is not None:

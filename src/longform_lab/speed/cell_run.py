@@ -38,7 +38,7 @@ class Effort:
         check_positive(self, "cell_seconds")
 
     def asked(self, family: str) -> dict[str, Any]:
-        """What is asked of a row of ``family``, as its record says it."""
+        """Requirement on a row of ``family``, as its record says it."""
         return {
             "cell_seconds": self.cell_seconds,
             "asked_repeats": self.repeats,

@@ -24,7 +24,7 @@ LEAVING = 60.0  # and to end after its last
 
 @dataclass
 class Outcome:
-    """What a child reported, by competitor, before it ended.
+    """Reports of a child, by competitor, before it ended.
 
     ``begun``: the one that ran last, or whose floor did. ``ended``: why it did not finish, or "".
     """
@@ -86,7 +86,7 @@ def run_child(
 def job_for(
     task: str, cell: Cell, repeats: dict[str, int], floored: Sequence[str], limit: float, memory_limit: int | None
 ) -> dict[str, Any]:
-    """What the child's ``main`` takes."""
+    """Job as the child's ``main`` takes it."""
     return {
         "task": task,
         "cell": asdict(cell),
@@ -104,7 +104,7 @@ def environment(task: str) -> dict[str, str]:
 
 
 def end_of(status: int, complaints: str = "") -> str:
-    """What a process's exit status says, with the last line that it wrote to standard error; "" for a good end."""
+    """Meaning of a process's exit status, with the last line that it wrote to standard error; "" for a good end."""
     if status == -signal.SIGKILL:
         return "out of memory (the system ended its process)"
     last = complaints.strip().splitlines()[-1:]

@@ -69,7 +69,7 @@ def measure_documents(
 
 
 def _chosen(readings: Sequence[Reading], only: Sequence[str]) -> list[Reading]:
-    """Those whose names begin so, and what they are compared with; all where none is named."""
+    """Readings whose names begin so, and what they are compared with; all where none is named."""
     names = [reading.name for reading in readings]
     if unknown := [each for each in only if not any(name.startswith(each) for name in names)]:
         raise ConfigurationError(f'no reading begins with "{unknown[0]}"; there are {"; ".join(names)}')

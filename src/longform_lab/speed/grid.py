@@ -118,5 +118,5 @@ def set_aside(output: Path, name: str = RECORDS) -> Path | None:
 
 
 def key_of(settings: Mapping[str, Any]) -> str:
-    """What tells rows apart."""
+    """Key that tells rows apart."""
     return json.dumps(settings, sort_keys=True)

@@ -17,7 +17,7 @@ GROUP_SHARE = 0.7  # of available memory, for the models that alternate in one p
 
 @dataclass(frozen=True)
 class Probe:
-    """What one pass of a competitor took: seconds, peak bytes above the loaded model, bytes of its weights."""
+    """Cost of one pass of a competitor: seconds, peak bytes above the loaded model, bytes of its weights."""
 
     seconds: float
     growth: int | None

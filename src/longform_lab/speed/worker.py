@@ -125,7 +125,7 @@ def _profile(name: str, action: Callable[[], None], device: str, emit: Emit) -> 
 
 
 def _checked_pass(competitor: Competitor, cell: Cell) -> tuple[Callable[[], None], float | None]:
-    """What is timed, after its output was found right, and the error of that output."""
+    """Pass that is timed, after its output was found right, and the error of that output."""
     torch.manual_seed(0)
     verify(competitor, cell.shape)
     checked = checkable(competitor, cell)
@@ -158,7 +158,7 @@ def _floors(
 
 @contextmanager
 def attempt(name: str, emit: Emit) -> Generator[None]:
-    """What goes wrong inside becomes an event that says why there is no result."""
+    """Turn what goes wrong inside into an event that says why there is no result."""
     gc.collect()
     try:
         yield

@@ -77,12 +77,12 @@ def picture_name(settings: Mapping[str, Any]) -> str:
 
 
 def _pooling(settings: Mapping[str, Any]) -> str:
-    """Of a row, also of one measured before it could be chosen."""
+    """Pooling of a row, also of one measured before it could be chosen."""
     return settings.get("pooling", "mean")
 
 
 def caption(group: Rows) -> str:
-    """What was compared, in two sentences."""
+    """Caption: what was compared, in two sentences."""
     settings = group[0]["settings"]
     windowed = not WINDOWED.isdisjoint(row["settings"]["architecture"] for row in group)
     window = f", window {settings['window']}" if windowed else ""

@@ -33,17 +33,17 @@ def is_standard(settings: Mapping[str, Any]) -> bool:
 
 
 def standard(rows: Rows) -> Rows:
-    """Those of the k that most tables show."""
+    """Rows of the k that most tables show."""
     return [row for row in rows if is_standard(row["settings"])]
 
 
 def beside_variants(rows: Rows) -> Rows:
-    """Those of the standard k and of variants that users choose among."""
+    """Rows of the standard k and of variants that users choose among."""
     return [row for row in standard(rows) if row["settings"]["competitor"] in COMMON]
 
 
 def of_several_precisions(rows: Rows) -> Rows:
-    """Those that were measured with more than one dtype or mode."""
+    """Rows that were measured with more than one dtype or mode."""
 
     def cell(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row["settings"][name] for name in ("size", "length", "competitor"))
