@@ -43,7 +43,7 @@ class Word(BaseModel):
 
 
 class Attention(BaseModel):
-    """Shares that a word's tokens draw from others, the mean of heads. A layer's ``weights`` and ``special`` sum to 1."""
+    """Shares that a word's tokens draw from others, mean of heads. A layer's ``weights`` and ``special`` sum to 1."""
 
     model: str
     words: list[Word]
@@ -137,7 +137,7 @@ def _near(read: Read, at: np.ndarray, window: int | None) -> tuple[int, int] | N
 
 
 def drawn(model: LinformerPreTrainedModel, read: Read, at: np.ndarray) -> np.ndarray:
-    """Shares that the tokens ``at`` draw from others, their mean and that of heads: float32 (L, m + 1), special tokens last."""
+    """Shares drawn by the tokens ``at``, their mean and that of heads: float32 (L, m + 1), special tokens last."""
     ids = torch.tensor([read.ids], device=model.device)
     maps = effective_maps(model, input_ids=ids, attention_mask=torch.ones_like(ids))
     rows = torch.stack([each[0, :, at].float().mean(dim=(0, 1)) for each in maps]).cpu()
