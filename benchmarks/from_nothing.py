@@ -166,11 +166,14 @@ def train(options: argparse.Namespace, tokens: Tensor) -> dict[str, Any]:
             break
     seconds = time.perf_counter() - began
     return {
-        "loss": curve[-1] if curve and step == options.steps else None, "curve": curve, "steps_done": step,
-        "tokens_per_second": step * options.tokens_per_step / seconds, "minutes": seconds / 60,
+        "loss": curve[-1] if curve and step == options.steps else None,
+        "curve": curve,
+        "steps_done": step,
+        "tokens_per_second": step * options.tokens_per_step / seconds,
+        "minutes": seconds / 60,
         "memory_gib": torch.cuda.max_memory_allocated() / 2**30 if tokens.is_cuda else None,
         "parameters": sum(p.numel() for p in model.parameters()),
-    }  # fmt: skip
+    }
 
 
 def finite(loss: float) -> float | None:
@@ -209,7 +212,7 @@ def read_tokens(path: Path) -> Tensor:
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """What the command line says."""
+    """Options on the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.from_nothing", description=__doc__.splitlines()[0])
     parser.add_argument("variant", nargs="?", default=FULL, help=f"{', '.join(ATTENTION)}; + {CONVOLUTION}")
     parser.add_argument("--prepare", type=Path, help="Parquet with a column text, from which --data is made")
@@ -234,11 +237,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     metrics = train(options, tokens)
     settings = {name: value for name, value in vars(options).items() if name not in ("prepare", "data", "records")}
     record = Record(
-        name="from_nothing", metrics=metrics, hardware=hardware(tokens.device),
+        name="from_nothing",
+        metrics=metrics,
+        hardware=hardware(tokens.device),
         settings=settings | {"tokens": len(tokens), "own_rates": hasattr(longform, "parameter_groups")},
         units={"loss": "nats", "minutes": "min", "memory_gib": "GiB"},
         commit=os.environ.get("COMMIT") or commit(),
-    )  # fmt: skip
+    )
     say(options, f"loss {record.metrics['loss']}, {record.metrics['tokens_per_second']:,.0f} tokens a second")
     if options.records:
         append_record(options.records, record)

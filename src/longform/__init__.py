@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from longform.evaluation.run import EvaluationResult, evaluate
     from longform.inference.classifiers import Classifier
     from longform.inference.encoders import Encoder
-    from longform.inference.result import InferenceResult
     from longform.inference.run import embed, predict
-    from longform.inference.settings import InferenceSettings
+    from longform.inference.settings import InferenceResult, InferenceSettings
     from longform.layers.attention import LinformerAttention
     from longform.layers.encoder import LinformerEncoder
     from longform.layers.multihead import LinformerEncoderLayer, LinformerMultiheadAttention
@@ -94,7 +93,7 @@ _MODULES = {
     "EvaluationResult": "evaluation.run",
     "FinetuningResult": "training.finetuning",
     "FinetuningSettings": "training.settings",
-    "InferenceResult": "inference.result",
+    "InferenceResult": "inference.settings",
     "InferenceSettings": "inference.settings",
     "LinformerAttention": "layers.attention",
     "LinformerConfig": "models.configuration_linformer",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from longform.data.pieces import PIECE, boundary
+from longform.data.spans import PIECE, boundary
 from longform.data.special_tokens import ids_at_once, ids_in_pieces, special_runs
 from longform.data.text import Document, Text
 from longform.errors import ConfigurationError, DataError
@@ -119,7 +119,7 @@ class _Beginning(NamedTuple):
 
 
 def _beginning(text: str | None, tokenizer: Any, tokens: int | None) -> _Beginning:
-    """Of a long text what is enough for its first ``tokens``, and how many tokens follow that."""
+    """Beginning of a text that is enough for its first ``tokens``, and how many tokens follow that."""
     if text is None or tokens is None or len(text) <= PIECE:
         return _Beginning(text, 0)
     end = enough(text, tokenizer, tokens)
@@ -234,9 +234,13 @@ def collate(places: Sequence[int], texts: Sequence[TokenizedText], tokenizer: An
     input_ids, attention_mask = padded([text.input_ids for text in texts], value=tokenizer.pad_token_id or 0)
     types = [text.token_type_ids for text in texts if text.token_type_ids is not None]
     return Batch(
-        [first + place for place in places], input_ids, attention_mask, [len(text.input_ids) for text in texts],
-        [text.truncated for text in texts], padded(types)[0] if len(types) == len(texts) else None,
-    )  # fmt: skip
+        [first + place for place in places],
+        input_ids,
+        attention_mask,
+        [len(text.input_ids) for text in texts],
+        [text.truncated for text in texts],
+        padded(types)[0] if len(types) == len(texts) else None,
+    )
 
 
 def padded(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence, Set
 from itertools import compress
 from typing import Any
 
-from longform.data.values import is_missing, python_values
+from longform.data.given import is_missing, python_values
 from longform.errors import DataError
 
 LIST_SEPARATOR = ";"  # between the labels of one text in a csv file

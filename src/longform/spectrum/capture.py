@@ -226,7 +226,7 @@ class _Run:
         return torch.allclose(rows.softmax(-1), expected, rtol=1e-2, atol=1e-3)
 
     def _last_rows(self, x: Tensor) -> Tensor:
-        """Of x (B, h, n, n) the row of each text's last token, (B, h, n)."""
+        """Row of each text's last token, (B, h, n), of x (B, h, n, n)."""
         last = document_lengths(self.mask, batch=len(x), length=x.shape[2], device=x.device) - 1
         return x[torch.arange(len(x)), :, last]
 

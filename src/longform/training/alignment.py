@@ -23,7 +23,7 @@ from longform.training.trainer import carry_out
 
 @dataclass(frozen=True)
 class AlignmentResult:
-    """What came of it. ``model``: the trained SentenceTransformer; ``records``: every measurement.
+    """Result of an alignment. ``model``: the trained SentenceTransformer; ``records``: every measurement.
 
     ``before``, ``after``: "ndcg" (nDCG@10 of held-out queries among held-out documents) and "short_cosine" (of short
     texts to their vectors before); empty where nothing was held out. ``steps``: optimiser steps, ``documents``:
@@ -41,15 +41,16 @@ class AlignmentResult:
 
     @property
     def report(self) -> str:
-        """What the command prints: how held-out documents are found before and after, and what was done."""
+        """Lines that the command prints: how held-out documents are found before and after, and what was done."""
         said = [
             f"{name:<8} held-out documents: nDCG@10 {found['ndcg']:.4f}, short texts: cosine to their vectors before "
             f"{found['short_cosine']:.4f}"
-            for name, found in (("before", self.before), ("after", self.after)) if found
-        ]  # fmt: skip
+            for name, found in (("before", self.before), ("after", self.after))
+            if found
+        ]
         said.append(f"trained  {self.steps:,} steps of {self.documents:,} documents in all")
         if self.output is not None:
-            said.append(f"saved    {self.output} (measurements: records.jsonl, learning_curve.png)")
+            said.append(f"saved    {self.output} (measurements: records.jsonl)")
         if self.before and self.after["ndcg"] < self.before["ndcg"]:
             said.append(
                 "worse    held-out documents are found less well than before: keep the model as it was, or train at a "
@@ -105,10 +106,14 @@ def align(
     measured, end = run.records.of("evaluation"), run.records.last("end") or {}
     scores = [{name: row[name] for name in ("ndcg", "short_cosine")} for row in measured]
     return AlignmentResult(
-        opened.origin.sentences, *((scores[0], scores[-1]) if scores else ({}, {})), steps=end["step"],
-        documents=end["documents"], seconds=time.perf_counter() - began, records=run.records.rows,
+        opened.origin.sentences,
+        *((scores[0], scores[-1]) if scores else ({}, {})),
+        steps=end["step"],
+        documents=end["documents"],
+        seconds=time.perf_counter() - began,
+        records=run.records.rows,
         output=None if output is None else Path(output).expanduser(),
-    )  # fmt: skip
+    )
 
 
 def _sources(given: Any) -> Sequence[AlignmentSource]:

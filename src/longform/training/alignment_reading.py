@@ -22,7 +22,7 @@ PARTS = "parts"  # of a batch: row and tokens from-to of each vector, where it i
 
 
 class Piece(NamedTuple):
-    """What passes through the encoder at once. ``units``: which vectors of its text it gives, by their number.
+    """Tokens that pass through the encoder at once. ``units``: which vectors of its text it gives, by their number.
 
     ``share``: its part of that vector; ``parts``: the tokens from-to of each of several, None: all of one.
     """
@@ -69,9 +69,11 @@ class Reader:
         share: list[float] = []
         for side, encoder in self.sides.items():
             flat = [
-                (firsts[place], piece) for place, pieces in enumerate(every) if texts[place][0] == side
+                (firsts[place], piece)
+                for place, pieces in enumerate(every)
+                if texts[place][0] == side
                 for piece in pieces
-            ]  # fmt: skip
+            ]
             most = self.settings.tokens_per_forward
             for batch in batches_of([piece.text for _, piece in flat], encoder.tokenizer, most):
                 given = [flat[index] for index in batch.indices]
@@ -98,7 +100,7 @@ class Reader:
         return len(content_ids(encoder.tokenizer, [encoder.prompt])[0])
 
     def _pieces(self, text: str, side: str) -> list[Piece]:
-        """What the encoder reads of a text."""
+        """Pieces of a text that the encoder reads."""
         encoder, whole = self.sides[side], self.settings.strategy == "whole"
         if side == DOCUMENT and self.settings.passage_tokens is not None:
             return list(self._passages(text, encoder, self.settings.passage_tokens, whole=whole))

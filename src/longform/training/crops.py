@@ -90,7 +90,7 @@ def check_repeatable(documents: Iterable[str | Document]) -> None:
 
 
 class CropSource:
-    """All batches of a run. ``heldout``: how many documents at the beginning are kept apart.
+    """Batches of a run. ``heldout``: how many documents at the beginning are kept apart.
 
     ``few_parts``: crops of different lengths are padded to one where that makes fewer parts of a step.
     """

@@ -28,7 +28,7 @@ ELSEWHERE = ("device", "fsdp", "fsdp_dtype", "sequence_parallel")  # settings th
 
 
 class Part(Protocol):
-    """What passes through the model together; ``weight``: how much of it there is (tokens, texts)."""
+    """Texts that pass through the model together; ``weight``: how much of it there is (tokens, texts)."""
 
     @property
     def weight(self) -> float: ...
@@ -50,7 +50,7 @@ class Job(ABC):
 
     @abstractmethod
     def subject(self) -> dict[str, Any]:
-        """What of model and data must be the same for an interrupted run to go on."""
+        """Facts of model and data that must be the same for an interrupted run to go on."""
 
     @abstractmethod
     def steps(self, start: int = 0) -> Iterator[Sequence[Part]]:
@@ -73,7 +73,7 @@ class Job(ABC):
         load_weights(self.opened.model, folder)
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for an interrupted run to go on."""
+        """Facts that must be the same for an interrupted run to go on."""
         settings = {name: value for name, value in vars(self.settings).items() if name not in ELSEWHERE}
         return {"kind": self.kind, "settings": settings, **self.subject(), "processes": self.process.readers}
 
@@ -128,7 +128,7 @@ def _seconds_of_a_step(job: Job, *, shown: bool) -> float:
 
 
 def _optimiser_seconds(job: Job) -> float:
-    """What clipping and an update take: measured on copies of the trained tensors, which learn nothing."""
+    """Seconds of clipping and an update, measured on copies of the trained tensors, which learn nothing."""
     copies = nn.Module()
     for name, p in job.trained.named_parameters():
         if p.requires_grad:

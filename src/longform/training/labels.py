@@ -98,9 +98,12 @@ def _of_columns(columns: tuple[Any, ...]) -> Examples:
 
 
 def _read(
-    source: str | Path | InMemory, text_field: str, label_field: str, pair_field: str | None,
+    source: str | Path | InMemory,
+    text_field: str,
+    label_field: str,
+    pair_field: str | None,
     names: Sequence[str] | None = None,
-) -> Examples:  # fmt: skip
+) -> Examples:
     texts, found, pairs = [], [], []
     for record in read_records(source):
         texts.append(string_field(record, text_field))
@@ -223,9 +226,13 @@ def _kind(label: Any) -> str:
 
 
 def split(
-    examples: Examples, scheme: LabelScheme, *, fraction: float, seed: int,
+    examples: Examples,
+    scheme: LabelScheme,
+    *,
+    fraction: float,
+    seed: int,
     otherwise: str = "give a validation part, more texts, or a larger validation_fraction",
-) -> tuple[Examples, Examples]:  # fmt: skip
+) -> tuple[Examples, Examples]:
     """Training and validation part; of single labels each class in proportion, at least one text of it in training.
 
     Raises DataError when there is not enough for both; ``otherwise``: the ways out.

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import colours, finish, literal, number_ticks, picture
 from longform_lab.bounds.attention_samples import spread
 from longform_lab.bounds.compression_error import BEST, ErrorRow
 from longform_lab.bounds.monte_carlo import Cell
 from longform_lab.bounds.results import ROUNDING, BoundResult
 from longform_lab.bounds.theorems import smallest_useful_length, theorem_1, theorem_2
+from longform_lab.pictures import colours, finish, literal, number_ticks, picture
 
 PLOTS = "plots"
 LOG = {"xscale": "log", "yscale": "log"}
@@ -40,7 +40,7 @@ STYLES = {
 
 
 def draw_bound(result: BoundResult, output: Path) -> dict[str, Path]:
-    """All pictures of ``result``, into ``output``/plots; what each shows -> its file."""
+    """Draw the pictures of ``result`` into ``output``/plots; gives their files by what they show."""
     paths = {"k against n": output / PLOTS / "k.png"}
     epsilons = sorted({row.epsilon for row in result.guarantees})
     plot_k(epsilons, result.guarantees[0].head_size, paths["k against n"])
@@ -101,12 +101,23 @@ def plot_failures(cells: Sequence[Cell], events: dict[str, str], title: str, pat
 def _failure_panel(axes: Any, cells: Sequence[Cell], by_source: dict[str, Any]) -> None:
     for source, colour in by_source.items():
         rows = sorted((cell for cell in cells if cell.source == source), key=lambda cell: cell.k)
-        axes.plot([row.k for row in rows], [max(row.failure, FLOOR) for row in rows], color=colour, marker=".",
-                  linewidth=1, label=source)  # fmt: skip
+        axes.plot(
+            [row.k for row in rows],
+            [max(row.failure, FLOOR) for row in rows],
+            color=colour,
+            marker=".",
+            linewidth=1,
+            label=source,
+        )
     bounded = sorted({(cell.k, cell.bound) for cell in cells if cell.bound is not None})
     if bounded:
-        axes.plot([k for k, _ in bounded], [max(min(bound, 1.0), FLOOR) for _, bound in bounded], color="black",
-                  linestyle="--", label="bound, at most 1")  # fmt: skip
+        axes.plot(
+            [k for k, _ in bounded],
+            [max(min(bound, 1.0), FLOOR) for _, bound in bounded],
+            color="black",
+            linestyle="--",
+            label="bound, at most 1",
+        )
     axes.set(**LOG, ylim=(FLOOR / 2, 2))
     axes.set_yticks([FLOOR, 1e-5, 1e-3, 1e-1, 1], ["0", "10⁻⁵", "10⁻³", "0.1", "1"])
     ks = sorted({cell.k for cell in cells})

@@ -142,8 +142,11 @@ def _trials(
 ) -> list[Cell]:
     """The Monte-Carlo cells at one n."""
     head_size = settings.head_size if subject is None else subject.head_size()
-    promised = [promise.k for epsilon in settings.epsilon
-                for promise in (theorem_1(length, epsilon), theorem_2(length, head_size, epsilon))]  # fmt: skip
+    promised = [
+        promise.k
+        for epsilon in settings.epsilon
+        for promise in (theorem_1(length, epsilon), theorem_2(length, head_size, epsilon))
+    ]
     slots = sorted({*settings.trial_slots, *promised})
     layers = [] if subject is None else subject.layers(settings)
     names = ["random", "aligned", *(f"layer {layer + 1}" for layer in layers)]
@@ -154,9 +157,13 @@ def _trials(
     ) as bar:
         for sample in _samples(subject, settings, length, head_size, missing):
             cells = failure_cells(
-                sample, slots=slots, epsilons=settings.epsilon, trials=settings.trials,
-                generator=_generator(settings, f"{sample.name} {length}"), advance=bar.update,
-            )  # fmt: skip
+                sample,
+                slots=slots,
+                epsilons=settings.epsilon,
+                trials=settings.trials,
+                generator=_generator(settings, f"{sample.name} {length}"),
+                advance=bar.update,
+            )
             write_part(paths[sample.name], cells)
     return [cell for path in paths.values() for cell in read_part(path, Cell)]
 

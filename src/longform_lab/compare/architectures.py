@@ -32,9 +32,12 @@ class SequenceClassifier(nn.Module):
         self.encoder, width, self.lengths = make(sizes)
         self.values = nn.Linear(sizes.features, sizes.hidden_size) if sizes.features else None
         config = LinformerConfig(
-            hidden_size=width, num_attention_heads=1, hidden_dropout_prob=sizes.dropout,
-            classifier_pooling=sizes.pooling, classifier_activation="relu",
-        )  # fmt: skip
+            hidden_size=width,
+            num_attention_heads=1,
+            hidden_dropout_prob=sizes.dropout,
+            classifier_pooling=sizes.pooling,
+            classifier_activation="relu",
+        )
         self.head = ClassificationHead(config, sizes.labels)
         for layer in (self.head.dense, self.head.out_proj):  # as in our own models
             nn.init.normal_(layer.weight, std=sizes.initial_deviation)

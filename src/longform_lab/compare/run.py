@@ -32,7 +32,7 @@ EVERY = (*ARCHITECTURES, BASELINE)
 
 
 class Setup(NamedTuple):
-    """What every architecture is measured with: data, sizes, budget, folder, device."""
+    """Setup that every architecture is measured with: data, sizes, budget, folder, device."""
 
     task: SequenceTask
     sizes: Sizes
@@ -44,10 +44,17 @@ class Setup(NamedTuple):
 
 
 def compare(
-    task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: str | Path, *,
-    architectures: Sequence[str] = EVERY, device: str = "auto", memory: bool = True, progress: bool = True,
+    task: SequenceTask,
+    sizes: Sizes,
+    learning: LearningSettings,
+    output: str | Path,
+    *,
+    architectures: Sequence[str] = EVERY,
+    device: str = "auto",
+    memory: bool = True,
+    progress: bool = True,
     described: Mapping[str, Any] | None = None,
-) -> list[Result]:  # fmt: skip
+) -> list[Result]:
     """Train and test every architecture on ``task``, and write plot, records and report into ``output``.
 
     Results are in the order asked for.
@@ -76,9 +83,13 @@ def compare(
     setup = Setup(task, sizes, learning, Path(output), pick_device(device), memory, progress)
     commit()  # of the code that runs, whatever is checked out by the end
     settings = {
-        **(described or {}), "task": task.name, "device": setup.device.type, **task.counts(), **asdict(sizes),
+        **(described or {}),
+        "task": task.name,
+        "device": setup.device.type,
+        **task.counts(),
+        **asdict(sizes),
         **asdict(learning),
-    }  # fmt: skip
+    }
     identity = {"kind": "comparison", "settings": settings, "data": task.digest()}
     open_run_folder(setup.output, IDENTITY, identity, what="comparison")
     asked: dict[str, Result] = {}
@@ -94,7 +105,7 @@ def compare(
 
 
 def _result(name: str, setup: Setup) -> Result:
-    """What is in the folder, or what is measured now and written there."""
+    """Result that is in the folder, or that is measured now and written there."""
     found = read_result(setup.output, name)
     if found is None:
         found = _baseline(setup.task) if name == BASELINE else _attempt(name, setup)

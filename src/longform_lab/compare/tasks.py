@@ -114,9 +114,13 @@ def open_task(
     Raises ConfigurationError and DataError.
     """
     _refuse(
-        task, data=data is not None, patch=patch != 0, length=length is not None, test_texts=test_texts is not None,
+        task,
+        data=data is not None,
+        patch=patch != 0,
+        length=length is not None,
+        test_texts=test_texts is not None,
         text=(text_field, label_field, pair_field, vocabulary) != ("text", "label", None, None),
-    )  # fmt: skip
+    )
     if length is not None and length < 3:
         raise ConfigurationError(f"--length {length}: a text has 3 tokens or more, with those at its ends")
     if test_texts is not None and test_texts < 1:
@@ -160,6 +164,9 @@ def _listops(length: int, shortest: int, counts: tuple[int, int, int], seed: int
     ]
     train, validation, test = ([SYMBOLS[sequence[0]] for sequence in part.sequences] for part in parts)
     return SequenceTask(
-        f"ListOps, {shape.min_length} to {length} symbols", *parts, vocabulary=len(SYMBOLS),
-        raw=(train, validation, test), reads=READS["listops"],
-    )  # fmt: skip
+        f"ListOps, {shape.min_length} to {length} symbols",
+        *parts,
+        vocabulary=len(SYMBOLS),
+        raw=(train, validation, test),
+        reads=READS["listops"],
+    )

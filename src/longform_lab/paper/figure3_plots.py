@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import finish, picture
-from longform.training.counted_losses import SAID
+from longform.training.masking import SAID
 from longform_lab.paper.figure3_plan import FIGURES, Plan
 from longform_lab.paper.parts import Finished
+from longform_lab.pictures import finish, picture
 
 COLOURS = (
     "black", "tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive",
@@ -48,9 +48,14 @@ def _marks(axes: Any, group: Sequence[Finished], style: dict[str, Any], place: i
     mean = sum(losses) / len(losses)
     axes.plot([mean], [place], "|", color=colour, markersize=22, markeredgewidth=2.2)
     axes.annotate(
-        f"{mean:.3f}", (max(losses), place), xytext=(9, 0), textcoords="offset points", va="center", fontsize=9,
+        f"{mean:.3f}",
+        (max(losses), place),
+        xytext=(9, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=9,
         color=colour,
-    )  # fmt: skip
+    )
 
 
 def _finish_curves(axes: Any, finished: Sequence[Finished], *, from_twin: bool) -> None:

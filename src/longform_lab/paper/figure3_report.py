@@ -53,15 +53,18 @@ def page_of_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finishe
         )
         lead.insert(1, begun)
     return Report(
-        f"{plan.figure.capitalize()}: {FIGURES[plan.figure]}", lead, Table(HEADS, final_values(rows)),
+        f"{plan.figure.capitalize()}: {FIGURES[plan.figure]}",
+        lead,
+        Table(HEADS, final_values(rows)),
         [(PICTURE, "validation perplexity against updates, a line a model, and final losses of every seed")],
-        notes(rows), [("Where in the text: loss in each quarter of a block, nats", Table(*by_quarter(rows)))],
+        notes(rows),
+        [("Where in the text: loss in each quarter of a block, nats", Table(*by_quarter(rows)))],
         claims(plan.figure, rows),
-    )  # fmt: skip
+    )
 
 
 def claims(figure: str, rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
-    """What the paper says of its figure, beside what ``rows`` have of it.
+    """Claims of the paper about its figure, beside what ``rows`` have of it.
 
     Models of which one ends near predicting frequencies, or above it, cannot tell: there was nothing to lose.
     """
@@ -148,15 +151,19 @@ def final_values(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
         losses = [one["loss"] for one in metrics]
         cells.append(
             [
-                settings["label"], f"{settings['n']:,}", "–" if settings["k"] is None else str(settings["k"]),
-                f"{metrics[0]['parameters']:,}", mean_and_spread(losses, ".4f"),
+                settings["label"],
+                f"{settings['n']:,}",
+                "–" if settings["k"] is None else str(settings["k"]),
+                f"{metrics[0]['parameters']:,}",
+                mean_and_spread(losses, ".4f"),
                 mean_and_spread([math.exp(loss) for loss in losses], ".2f"),
                 below_or_above(_least_below("unigram_loss", metrics)),
                 below_or_above(_least_below("bigram_loss", metrics)),
-                _shown(ratios[curve], of_itself=curve.endswith("full")), str(len(losses)),
+                _shown(ratios[curve], of_itself=curve.endswith("full")),
+                str(len(losses)),
                 f"{sum(one['seconds'] for one in metrics) / 60 / len(metrics):.1f}",
             ]
-        )  # fmt: skip
+        )
     return cells
 
 
@@ -188,7 +195,7 @@ def _shown(ratios: Sequence[float], *, of_itself: bool) -> str:
 
 
 def notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the numbers say."""
+    """Notes on the numbers."""
     gap = _least_gap(rows)
     said = [
         "Below frequencies: how far the worst seed ends below predicting token frequencies alone. The worst of all "

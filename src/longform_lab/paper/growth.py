@@ -98,7 +98,7 @@ def measured_apart(name: str, cell: Cell, repeats: int, limit: float) -> dict[st
 
 
 def reported(task: str, name: str, cell: Cell, repeats: int) -> dict[str, Any]:
-    """What ``measured`` finds, or {"missing": why} where it fails."""
+    """Result of ``measured``, or {"missing": why} where it fails."""
     try:
         return measured(task, name, cell, repeats)
     except MissingDependencyError as error:

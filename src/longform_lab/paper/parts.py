@@ -34,14 +34,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Finished:
-    """What a part came to."""
+    """Result of a part."""
 
     record: Record
     kept: Any
 
     @property
     def row(self) -> dict[str, Any]:
-        """What tables are made of: settings and metrics of the record."""
+        """Row of a table: settings and metrics of the record."""
         return {"settings": dict(self.record.settings), "metrics": dict(self.record.metrics)}
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.page import Table
-from longform.runs.pictures import finish, picture
 from longform_lab.paper.parts import Finished
 from longform_lab.paper.report import Claim, Report, mean_and_spread, write_report
+from longform_lab.pictures import finish, picture
 
 PICTURE = "table2.png"
 ORIGINAL = "original"
@@ -73,13 +73,15 @@ def accuracy_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[l
         cells.append(
             [
                 labels[model],
-                *(_beside(mean_and_spread(list(found[task].values()), ".1f"), model, task) if task in found else "–"
-                  for task in tasks),
+                *(
+                    _beside(mean_and_spread(list(found[task].values()), ".1f"), model, task) if task in found else "–"
+                    for task in tasks
+                ),
                 _average(mean, model, tasks),
                 _gap(apart.get(model, []), of_itself=model == ORIGINAL),
                 str(max(len(seeds) for seeds in found.values())),
             ]
-        )  # fmt: skip
+        )
     return ["model", *tasks, *AFTER_TASKS], cells
 
 
@@ -116,10 +118,14 @@ def page_of_table2(rows: Sequence[Mapping[str, Any]], *, asked: int) -> Report:
     scores, labels = scores_of(rows)
     tasks = list(dict.fromkeys(row["settings"]["task"] for row in rows))
     return Report(
-        "Table 2: fine-tuned accuracy", [_lead(rows[0]["settings"]), f"{len(rows)} of {asked} fine-tunings are done."],
-        Table(*accuracy_table(rows)), [(PICTURE, "accuracy of each model against the original's, by task")],
-        _notes(rows), [("The paper's, for comparison", _published(labels))], claims(labels, gaps(scores, tasks)),
-    )  # fmt: skip
+        "Table 2: fine-tuned accuracy",
+        [_lead(rows[0]["settings"]), f"{len(rows)} of {asked} fine-tunings are done."],
+        Table(*accuracy_table(rows)),
+        [(PICTURE, "accuracy of each model against the original's, by task")],
+        _notes(rows),
+        [("The paper's, for comparison", _published(labels))],
+        claims(labels, gaps(scores, tasks)),
+    )
 
 
 def claims(labels: Mapping[str, str], apart: Mapping[str, Sequence[float]]) -> list[Claim]:
@@ -175,7 +181,7 @@ def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _without_short(rows: Sequence[Mapping[str, Any]], short: Sequence[str]) -> list[str]:
-    """What is to be said of tasks whose texts the windowed model sees whole, and the differences over the others."""
+    """Notes on tasks whose texts the windowed model sees whole, and the differences over the others."""
     if not short:
         return []
     scores, labels = scores_of(rows)
@@ -213,8 +219,9 @@ def _draw(
             base = scores.get(ORIGINAL, {}).get(task)
             points = [
                 (_mean(scores[model][task]) - (_mean(base) if base else 0.0), row)
-                for row, model in enumerate(models) if task in scores[model]
-            ]  # fmt: skip
+                for row, model in enumerate(models)
+                if task in scores[model]
+            ]
             if points:
                 axes.plot(*zip(*points, strict=True), "os^Dv<>p"[place % 8], markersize=8, alpha=0.75, label=task)
         average = [(sum(apart[m]) / len(apart[m]), row) for row, m in enumerate(models) if apart.get(m)]

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.page import Table
-from longform.runs.pictures import picture
 from longform_lab.paper.grid_scales import (
     by_length,
     chosen_cells,
@@ -16,6 +15,7 @@ from longform_lab.paper.grid_scales import (
     plot_by_length,
 )
 from longform_lab.paper.report import Claim, Report, write_report
+from longform_lab.pictures import picture
 from longform_lab.records import Record
 from longform_lab.speed.paper_table import MEMORY, TIME, published
 from longform_lab.speed.shapes import Cell
@@ -48,11 +48,14 @@ def reproduce_table3(scale: str, output: Path, **choices: Any) -> Report:
         "from the measured peak of a pass above the loaded model, for each text."
     ]
     report = Report(
-        "Table 3 and Figure 2: time and memory of inference", lead, tables[0][1],
+        "Table 3 and Figure 2: time and memory of inference",
+        lead,
+        tables[0][1],
         [(PICTURE, "seconds of a pass against tokens of a text, a line for each k and for full attention")],
         ["k above n/2 is not measured: such cells say so.", *missing_cells(records), TURNS],
-        [(title, table) for title, table in tables[1:]], claims(records),
-    )  # fmt: skip
+        [(title, table) for title, table in tables[1:]],
+        claims(records),
+    )
     write_report(output, report, records)
     return report
 

@@ -27,9 +27,14 @@ TOO_LONG = ("a pass takes", "stopped after")  # those that may not hold when mor
 
 
 def run_grid(
-    cells: Sequence[Cell], competitors: Mapping[str, Competitor], effort: Effort, *, output: Path,
-    also: Path | None = None, tell: Callable[[str], None] = tqdm.write,
-) -> list[Record]:  # fmt: skip
+    cells: Sequence[Cell],
+    competitors: Mapping[str, Competitor],
+    effort: Effort,
+    *,
+    output: Path,
+    also: Path | None = None,
+    tell: Callable[[str], None] = tqdm.write,
+) -> list[Record]:
     """Measure what the records in ``output`` lack, and return all records of these cells and competitors.
 
     A row that is there is not measured again, and ``tell`` is told from what commit it is, unless ``effort`` asks for
@@ -113,5 +118,5 @@ def set_aside(output: Path, name: str = RECORDS) -> Path | None:
 
 
 def key_of(settings: Mapping[str, Any]) -> str:
-    """What tells rows apart."""
+    """Key that tells rows apart."""
     return json.dumps(settings, sort_keys=True)

@@ -103,9 +103,14 @@ def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], li
     timed = [name for name in ready if name in seconds]
     for name in timed:
         emit(
-            "time", name=name, seconds=seconds[name], error=ready[name][1], floor=floor_of.get(name, []),
-            hardware=hardware(), commit=commit(),
-        )  # fmt: skip
+            "time",
+            name=name,
+            seconds=seconds[name],
+            error=ready[name][1],
+            floor=floor_of.get(name, []),
+            hardware=hardware(),
+            commit=commit(),
+        )
     for name in timed:
         if name in floor_of and min(seconds[name]) < LONGEST_PROFILED:
             _profile(name, actions[name], cell.device, emit)
@@ -120,7 +125,7 @@ def _profile(name: str, action: Callable[[], None], device: str, emit: Emit) -> 
 
 
 def _checked_pass(competitor: Competitor, cell: Cell) -> tuple[Callable[[], None], float | None]:
-    """What is timed, after its output was found right, and the error of that output."""
+    """Pass that is timed, after its output was found right, and the error of that output."""
     torch.manual_seed(0)
     verify(competitor, cell.shape)
     checked = checkable(competitor, cell)
@@ -153,7 +158,7 @@ def _floors(
 
 @contextmanager
 def attempt(name: str, emit: Emit) -> Generator[None]:
-    """What goes wrong inside becomes an event that says why there is no result."""
+    """Turn what goes wrong inside into an event that says why there is no result."""
     gc.collect()
     try:
         yield

@@ -12,9 +12,15 @@ from longform_lab.tables.table_kinds import ComputedTable, Rows
 CHUNKS = "chunks"  # of the two ways to average, the one that is better in validation, split by split
 RIVALS = ("cut", CHUNKS)
 HEADS = [
-    "data", "contender", "splits", "test texts", "of them long", "accuracy, %", "on long texts, %",
+    "data",
+    "contender",
+    "splits",
+    "test texts",
+    "of them long",
+    "accuracy, %",
+    "on long texts, %",
     *(f"long texts, better than {name} by" for name in RIVALS),
-]  # fmt: skip
+]
 Runs = Mapping[int, Mapping[str, Any]]  # of one contender on one set, by split
 
 
@@ -81,5 +87,5 @@ LONG_DOCUMENTS_TABLES = {
         where={"settings.most_texts": lambda value: value is None},
         row=("settings.data", "settings.contender", "settings.split"),
         order=("settings.data",),
-    ),
+    )
 }

@@ -69,30 +69,40 @@ def speed(
 def shown_pictures(folder: str) -> ComputedTable:
     """Links to what ``longform_lab.tables.speed_pictures`` drew, and where it was measured."""
     return ComputedTable(
-        make=partial(pictures, folder=folder), records="speed",
+        make=partial(pictures, folder=folder),
+        records="speed",
         where={**SPEED, "settings.work": "inference", "settings.competitor": SHOWN},
-        having_any=("metrics.seconds", "metrics.peak_mib"), row=("settings.size", *CELL), prefer=BESIDE,
+        having_any=("metrics.seconds", "metrics.peak_mib"),
+        row=("settings.size", *CELL),
+        prefer=BESIDE,
         one_machine=True,
-    )  # fmt: skip
+    )
 
 
 def beside_paper(where: dict[str, Any]) -> ComputedTable:
     """The paper's Table 3 and ours, measured on such machines."""
     return ComputedTable(
-        make=beside_the_paper, records="speed",
+        make=beside_the_paper,
+        records="speed",
         where={**where, "settings.size": "base", "settings.work": "inference", "settings.competitor": "ours-linear"},
         having_any=("metrics.against_unfused", "metrics.texts_against_unfused"),
-        row=("settings.length", "settings.slots"), prefer=("metrics.texts_against_unfused",),
+        row=("settings.length", "settings.slots"),
+        prefer=("metrics.texts_against_unfused",),
         order=("settings.length", "settings.slots"),
-    )  # fmt: skip
+    )
 
 
 def from_what_length(where: dict[str, Any]) -> ComputedTable:
     """From what length on it pays, on such machines."""
     return ComputedTable(
-        make=crossings, records="speed", where=where, having=("metrics.against_sdpa",), select=beside_variants,
-        row=("settings.size", "settings.work", *CELL), prefer=("metrics.against_unfused",),
-    )  # fmt: skip
+        make=crossings,
+        records="speed",
+        where=where,
+        having=("metrics.against_sdpa",),
+        select=beside_variants,
+        row=("settings.size", "settings.work", *CELL),
+        prefer=("metrics.against_unfused",),
+    )
 
 
 SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {

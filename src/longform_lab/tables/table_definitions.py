@@ -1,4 +1,4 @@
-"""What each generated table shows. A document has it between ``<!-- table:NAME -->`` and ``<!-- /table -->``."""
+"""Definitions of the generated tables. A document has it between ``<!-- table:NAME -->`` and ``<!-- /table -->``."""
 
 from longform_lab.tables.campaign_table import campaign
 from longform_lab.tables.classification_tables import CLASSIFICATION_TABLES

@@ -79,7 +79,7 @@ def chosen_rows(
 
 
 def key_of(row: Mapping[str, Any], definition: TableDefinition | ComputedTable) -> str:
-    """What tells records apart: of two with the same, one is shown."""
+    """Key that tells records apart: of two with the same, one is shown."""
     kind = [look_up(row, path) for path in definition.row] if definition.row else row["settings"]
     return json.dumps(kind, sort_keys=True)
 

@@ -48,21 +48,6 @@ def finish(
         axes.legend(**{"fontsize": 8, **(legend or {})})
 
 
-@contextlib.contextmanager
-def optional(what: str) -> Generator[None]:
-    """What is drawn inside may fail: a warning says so, because all else of the run is worth more than its pictures.
-
-    A lack of memory or of room on the disk is raised: a new start of the same run draws them then.
-    """
-    try:
-        yield
-    except (MemoryError, OSError):
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {str(error)[:200]}"
-        warnings.warn(f"{what} could not be drawn ({reason}); the rest of the run is saved", stacklevel=3)
-
-
 def literal(name: str) -> str:
     """A file's or class's name as it is to be seen, in one line of at most ``LONGEST`` characters.
 
