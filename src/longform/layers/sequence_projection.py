@@ -324,7 +324,7 @@ class WeightedMeanProjection(RunProjection):
         rest, slots = self.slots_of(mask, sinks, batch=hidden.shape[0], length=hidden.shape[1], device=hidden.device)
         if slots.uniform in (None, 1) or torch.compiler.is_compiling():
             return super().from_hidden(hidden, mask, key, value, heads, sinks=sinks)
-        weights = self.weights_of(hidden, slots, rest)
+        weights = run_weights(self.scores(hidden), slots, rest, limit=self.slots)
         own, other = pool_hidden(hidden, weights, slots.uniform).split(heads)
         keys = heads_of_pooled(own, key.weight, key.bias, batch=len(hidden))
         values = heads_of_pooled(other, value.weight, value.bias, batch=len(hidden))
