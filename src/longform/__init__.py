@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from longform.layers.attention import LinformerAttention
     from longform.layers.parameter_groups import parameter_groups
     from longform.models.configuration_linformer import LinformerConfig
+    from longform.models.graphs import capture
     from longform.models.inference import pack_weights
     from longform.models.modeling_linformer import LinformerModel
     from longform.models.task_heads import (
@@ -62,6 +63,7 @@ __all__ = [
     "LinformerModel",
     "Projection",
     "align",
+    "capture",
     "convert",
     "distill",
     "embed",
@@ -97,6 +99,7 @@ _MODULES = {
     "LinformerModel": "models.modeling_linformer",
     "Projection": "layers.geometry",
     "align": "training.alignment",
+    "capture": "models.graphs",
     "convert": "conversion.convert",
     "distill": "training.distillation",
     "embed": "inference.run",

@@ -40,6 +40,8 @@ def add_model_options(parser: Any, *, lengths: bool = True, compiling: bool = Fa
     if compiling:
         parser.add_argument("--compile", type=bool, nargs="?", const=True, default=False,
                             help="torch.compile, Longforms only: tens of seconds once, for long runs")  # fmt: skip
+        parser.add_argument("--graphs", type=bool, default=True,
+                            help="on CUDA passes are captured and replayed, Longforms only; false: never")  # fmt: skip
         parser.add_argument("--backend", **one_of(BACKENDS), default="torch",
                             help="what runs the model: torch, or a graph that longform export wrote")  # fmt: skip
     parser.add_argument("--batch-tokens", type=int, default=8192, help="tokens in a batch, padding included")
