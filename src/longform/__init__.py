@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from longform.layers.multihead import LinformerEncoderLayer, LinformerMultiheadAttention
     from longform.layers.parameter_groups import parameter_groups
     from longform.models.configuration_linformer import LinformerConfig
+    from longform.models.graphs import capture
     from longform.models.inference import pack_weights
     from longform.models.modeling_linformer import LinformerModel
     from longform.models.task_heads import (
@@ -69,6 +70,7 @@ __all__ = [
     "LinformerMultiheadAttention",
     "Projection",
     "align",
+    "capture",
     "convert",
     "distill",
     "embed",
@@ -109,6 +111,7 @@ _MODULES = {
     "LinformerMultiheadAttention": "layers.multihead",
     "Projection": "layers.geometry",
     "align": "training.alignment",
+    "capture": "models.graphs",
     "convert": "conversion.convert",
     "distill": "training.distillation",
     "embed": "inference.run",
