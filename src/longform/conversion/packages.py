@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from longform.errors import CheckpointError
+from longform.errors import CheckpointError, ConfigurationError
 from longform.layers.attention import LinformerAttention
 from longform.layers.encoder import LinformerEncoder
 from longform.layers.geometry import Projection
@@ -86,7 +86,7 @@ def load_linformer(
             f"weights of package={package!r} have a {error.args[0]!r} in each layer, and these have {names}, ...: is "
             "it another package, or a kind of layer (reversible, decoder, without feed-forward) that is not loaded?"
         ) from None
-    except RuntimeError as error:
+    except (RuntimeError, ConfigurationError) as error:
         raise CheckpointError(f"weights of package={package!r} have other shapes than ours: {error}") from error
 
 
@@ -219,7 +219,7 @@ def _lucidrains(layer: Part, heads: int | None) -> Attention:
 def _tatp22(layer: Part, heads: int | None) -> Attention:
     names = {name.removeprefix("0.fn."): x for name, x in layer.items()}
     count = len([name for name in names if re.fullmatch(r"to_q\.\d+\.weight", name)])
-    each = range(count)
+    each = range(max(count, 1))  # a first head that is missing is told by name
     q, k, v = (torch.cat([names[f"to_{side}.{head}.weight"] for head in each]) for side in "qkv")
     if names["heads.0.E.weight"].dim() == 3:
         raise CheckpointError(

@@ -131,9 +131,9 @@ _kept = cache(_arrangement)
 
 
 def _neighbours(blocks: list[int], front: int, rows: int) -> Tensor:
-    """The blocks around each of a grid of ``blocks``, after ``front`` ones that see themselves: (``rows``, 3^r)."""
-    table = torch.full((rows, 3 ** len(blocks)), -1)
-    table[:front, 0] = torch.arange(front)
+    """The blocks around each of a grid of ``blocks``, after ``front`` ones that see each other: (``rows``, 3^r)."""
+    table = torch.full((rows, max(3 ** len(blocks), front)), -1)
+    table[:front, :front] = torch.arange(front)
     numbers = torch.arange(math.prod(blocks)).view(blocks) + front
     padded = torch.nn.functional.pad(numbers, (1, 1) * len(blocks), value=-1)
     for column, offset in enumerate(product(range(3), repeat=len(blocks))):

@@ -159,7 +159,7 @@ class LinformerMultiheadAttention(LinformerAttention):
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         query, key, value = (x.transpose(0, batch_axis) for x in (query, key, value))
         mask = mask_of_text(None, key_padding_mask)
-        if one_input and self._qkv_same_embed_dim:
+        if one_input and (self.window is not None or self.convolution is not None):
             context, weights = self.context(query, mask, NOTHING_SHARED, output_attentions=need_weights)
         else:
             own = None if one_memory and self.kdim == self.vdim else value
