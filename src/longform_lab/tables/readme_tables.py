@@ -64,15 +64,9 @@ def _classes(rows: Rows) -> list[list[str]]:
     """Means over the splits on which both models were fine-tuned, at the demo's rate."""
     body = []
     for data, (task, pooling) in CLASSES.items():
-        chosen = [
-            row
-            for row in rows
-            if row["name"] == "classification"
-            and "split" in row["settings"]
-            and row["settings"]["data"] == data
-            and row["settings"]["pooling"] == pooling
-            and row["settings"].get("learning_rate", EARLIER_RATE) == EARLIER_RATE
-        ]
+        wanted = {"data": data, "pooling": pooling, "learning_rate": EARLIER_RATE}
+        there = [row for row in rows if row["name"] == "classification" and "split" in row["settings"]]
+        chosen = [row for row in there if wanted.items() <= {"learning_rate": EARLIER_RATE, **row["settings"]}.items()]
         splits = {
             name: {row["settings"]["split"]: row for row in chosen if row["settings"]["model"] == name}
             for name in ("original", "Longform")

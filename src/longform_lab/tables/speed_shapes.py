@@ -74,8 +74,8 @@ def by_competitor(
         return format(1 / metrics[metric] if inverse else metrics[metric], form) + few
 
     every = all_competitors()
-    shown = [name for name in every if any(name == competitor for _, competitor in found)]
-    shown = [name for name in shown if not inverse or name != reference]
+    there = {competitor for _, competitor in found} - ({reference} if inverse else set())
+    shown = [name for name in every if name in there]
     lengths = sorted({length for length, name in found if name in shown})
     return ["tokens", *(every[name].label for name in shown)], [
         [f"{n:,}", *(cell(n, name) for name in shown)] for n in lengths
