@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -79,7 +79,7 @@ def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], li
     ``limit``: seconds for the turns of each.
     """
     every = all_competitors()
-    ready = {name: found for name in repeats for found in _ready(name, every[name], cell, emit)}
+    ready = _ready({name: every[name] for name in repeats}, cell, emit)
     floors = _floors(cell, {name: every[name] for name in filter(floored.__contains__, ready)}, emit)
     actions = {name: action for name, (action, _) in ready.items()}
     actions |= {name: run for name, (_, run) in floors.items()}
@@ -99,7 +99,7 @@ def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], li
     seconds = alternate(actions, rounds, next_turn, limit=limit, failed=failed)
     floor_of = {name: seconds.get(floor, []) for floor, (names, _) in floors.items() for name in names}
     _emit_times(ready, seconds, floor_of, emit)
-    for name in ready.keys() & seconds.keys() & floor_of.keys():
+    for name in filter((seconds.keys() & floor_of.keys()).__contains__, ready):
         if min(seconds[name]) < LONGEST_PROFILED:
             _profile(name, actions[name], cell.device, emit)
 
@@ -114,14 +114,16 @@ def _emit_times(
         emit("time", name=name, seconds=seconds[name], error=error, floor=floors.get(name, []), **about)
 
 
-def _ready(name: str, competitor: Competitor, cell: Cell, emit: Emit) -> Iterator[tuple[Callable[[], Any], Any]]:
-    """The checked pass of a competitor and its error; none where it failed."""
-    emit("begin", name=name)
-    with attempt(name, emit):
-        found = _checked_pass(competitor, cell)
-        if cell.mode == "compiled":
-            found[0]()  # compiles for what is timed, which is another mode or shape than what was checked
-        yield found
+def _ready(competitors: Mapping[str, Competitor], cell: Cell, emit: Emit) -> dict[str, tuple[Callable[[], Any], Any]]:
+    """The checked pass of each competitor and its error, without those that failed."""
+    ready = {}
+    for name, competitor in competitors.items():
+        emit("begin", name=name)
+        with attempt(name, emit):
+            ready[name] = _checked_pass(competitor, cell)
+            if cell.mode == "compiled":
+                ready[name][0]()  # compiles for what is timed, which is another mode or shape than what was checked
+    return ready
 
 
 def _profile(name: str, action: Callable[[], None], device: str, emit: Emit) -> None:
