@@ -150,8 +150,16 @@ def _error_panel(axes: Any, rows: Iterable[ErrorRow], error: str) -> None:
     for method, (colour, marker, line) in STYLES.items():
         here = sorted((row for row in rows if row.method == method), key=lambda row: row.k)
         values = [getattr(row, f"{error}_error") for row in here]
-        axes.plot([row.k for row in here], values, color=colour, marker=marker, linestyle=line, linewidth=1.4,
-                  markersize=4.5, label=method if method != BEST else "best map of rank k (SVD)")  # fmt: skip
+        axes.plot(
+            [row.k for row in here],
+            values,
+            color=colour,
+            marker=marker,
+            linestyle=line,
+            linewidth=1.4,
+            markersize=4.5,
+            label=method if method != BEST else "best map of rank k (SVD)",
+        )
     axes.axhline(1.0, color="0.6", linewidth=0.8, linestyle=":", label="a map of zeros")
     axes.set(**LOG)
     number_ticks(axes, sorted({row.k for row in rows}))

@@ -176,9 +176,17 @@ def _baseline(task: SequenceTask) -> Result:
     classes = len(test.labels)
     rows = classes if classes > 2 else 1  # scikit-learn fits one where there are two classes
     return Result(
-        BASELINE, f"{task.reads} + logistic regression", source="scikit-learn",
-        pads="nothing, and cuts nothing", accuracy=test.accuracy, macro_f1=test.macro_f1,
-        validation_accuracy=validation.accuracy, seconds=spent["seconds"], cpu_seconds=spent["cpu_seconds"],
-        parameters=int(spent["features"] + 1) * rows, confusion=test.confusion, labels=test.labels,
+        BASELINE,
+        f"{task.reads} + logistic regression",
+        source="scikit-learn",
+        pads="nothing, and cuts nothing",
+        accuracy=test.accuracy,
+        macro_f1=test.macro_f1,
+        validation_accuracy=validation.accuracy,
+        seconds=spent["seconds"],
+        cpu_seconds=spent["cpu_seconds"],
+        parameters=int(spent["features"] + 1) * rows,
+        confusion=test.confusion,
+        labels=test.labels,
         facts=record_facts(torch.device("cpu")),
-    )  # fmt: skip
+    )

@@ -12,9 +12,17 @@ from longform_lab.paper.parts import Finished
 from longform_lab.pictures import finish, picture
 
 COLOURS = (
-    "black", "tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive",
+    "black",
+    "tab:blue",
+    "tab:orange",
+    "tab:green",
+    "tab:red",
+    "tab:purple",
+    "tab:brown",
+    "tab:pink",
+    "tab:olive",
     "tab:cyan",
-)  # fmt: skip
+)
 FIRST, AGAIN = {"marker": "o"}, {"marker": "s", "linestyle": "-."}  # lines, and those whose colour another one has
 
 

@@ -19,9 +19,18 @@ CURVES, PICTURE = "curves.jsonl", "figure3.png"
 NEARLY, ALIKE = 1.05, 1.02  # how much larger a loss may be
 LEARNED = 1.0  # nats below predicting frequencies, from which on attention has had something to do
 HEADS = [
-    "model", "n", "k", "parameters", "validation loss, nats", "perplexity", "below frequencies, nats",
-    "below bigrams, nats", "loss / twin's", "seeds", "minutes",
-]  # fmt: skip
+    "model",
+    "n",
+    "k",
+    "parameters",
+    "validation loss, nats",
+    "perplexity",
+    "below frequencies, nats",
+    "below bigrams, nats",
+    "loss / twin's",
+    "seeds",
+    "minutes",
+]
 
 
 def report_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finished], output: Path) -> None:
