@@ -132,16 +132,20 @@ def said(process: subprocess.Popen[str], line: str = "") -> dict[str, Any]:
     return json.loads(answer)
 
 
+def _check_first(first: list[dict[str, Any]], cell: str, checkouts: tuple[Path, Path]) -> None:
+    """End the program where the outputs differ, or a package is another checkout's."""
+    if not math.isclose(*(answer["output"] for answer in first), rel_tol=1e-2):
+        raise SystemExit(f"{cell}: outputs differ: {first}")
+    packages = [Path(answer["package"]) for answer in first]
+    if not all(package.is_relative_to(path) for package, path in zip(packages, checkouts, strict=True)):
+        raise SystemExit(f"longform was imported from elsewhere: {packages}")
+
+
 def measured(before: Path, after: Path, cell: str, turns: int) -> dict[str, float]:
     """Seconds and peaks of both checkouts, and the ratio of their least seconds."""
     with child(before, cell) as of_before, child(after, cell) as of_after:
         processes = {"before": of_before, "after": of_after}
-        first = [said(process) for process in processes.values()]
-        if not math.isclose(*(answer["output"] for answer in first), rel_tol=1e-2):
-            raise SystemExit(f"{cell}: outputs differ: {first}")
-        packages = [Path(answer["package"]) for answer in first]
-        if not all(package.is_relative_to(path) for package, path in zip(packages, (before, after), strict=True)):
-            raise SystemExit(f"longform was imported from elsewhere: {packages}")
+        _check_first([said(process) for process in processes.values()], cell, (before, after))
         found: dict[str, list[dict[str, float]]] = {name: [] for name in processes}
         for turn in range(turns):
             for name in sorted(processes, reverse=bool(turn % 2)):

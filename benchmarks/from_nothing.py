@@ -67,11 +67,21 @@ def fields_of(variant: str, length: int) -> dict[str, Any]:
 def make_model(variant: str, *, length: int, slots: int, size: str) -> LinformerForMaskedLM:
     """A model with new weights, without dropout; the head is the word embeddings alone."""
     config = LinformerConfig(
-        **SIZES[size], **fields_of(variant, length), vocab_size=VOCABULARY, max_position_embeddings=length,
-        projected_length=slots, rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, normalization="pre",
-        embed_norm=False, layer_norm_eps=1e-5, type_vocab_size=0, pad_token_id=None, prediction_head="eurobert",
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
+        **SIZES[size],
+        **fields_of(variant, length),
+        vocab_size=VOCABULARY,
+        max_position_embeddings=length,
+        projected_length=slots,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        normalization="pre",
+        embed_norm=False,
+        layer_norm_eps=1e-5,
+        type_vocab_size=0,
+        pad_token_id=None,
+        prediction_head="eurobert",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
     return LinformerForMaskedLM(config)
 
 

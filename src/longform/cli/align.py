@@ -84,8 +84,18 @@ def run(settings: Any) -> None:
         restart=settings.restart,
     )
     print(result.report)
-    print_next(command("evaluate", "retrieval", "--longform", settings.output, "--queries", "queries.jsonl",
-                       "--documents", "documents.jsonl"))  # fmt: skip
+    print_next(
+        command(
+            "evaluate",
+            "retrieval",
+            "--longform",
+            settings.output,
+            "--queries",
+            "queries.jsonl",
+            "--documents",
+            "documents.jsonl",
+        )
+    )
 
 
 def _sources(settings: Any) -> list[Any]:

@@ -246,16 +246,26 @@ def run(settings: Any) -> None:
     for said in filter(None, (k.measured_elsewhere(settings.max_length), raised)):
         print(f"note: {said}")
     result = convert(
-        settings.source, max_length=settings.max_length, projected_length=k.lengths,
-        projection=settings.projection, sharing=sharing, attention_window=settings.attention_window,
-        memory_budget=settings.memory_budget, sink_tokens=settings.sink_tokens,
+        settings.source,
+        max_length=settings.max_length,
+        projected_length=k.lengths,
+        projection=settings.projection,
+        sharing=sharing,
+        attention_window=settings.attention_window,
+        memory_budget=settings.memory_budget,
+        sink_tokens=settings.sink_tokens,
         short_convolution=settings.short_convolution,
-        projection_init=settings.projection_init, positions=settings.positions,
-        task=settings.task, num_labels=settings.num_labels, classifier_pooling=settings.classifier_pooling,
-        idf=Files(tuple(settings.idf)) if settings.idf else None, sublinear_tf=settings.sublinear_tf,
-        adapter=settings.adapter, heads=settings.heads,
+        projection_init=settings.projection_init,
+        positions=settings.positions,
+        task=settings.task,
+        num_labels=settings.num_labels,
+        classifier_pooling=settings.classifier_pooling,
+        idf=Files(tuple(settings.idf)) if settings.idf else None,
+        sublinear_tf=settings.sublinear_tf,
+        adapter=settings.adapter,
+        heads=settings.heads,
         head_texts=Files(tuple(settings.head_texts)) if settings.head_texts else None,
-    )  # fmt: skip
+    )
     result.save_pretrained(output, overwrite=settings.restart)
     print(result.report.summary())
     print(f"  saved       {output} (every tensor's account: conversion_report.json)")

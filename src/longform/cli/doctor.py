@@ -34,6 +34,16 @@ def parser() -> Any:
     return made
 
 
+def _print_kernels(settings: Any) -> None:
+    for title, explanation in explanations(settings.model, settings.length, settings.dtype):
+        print(f"\n{title}\n{explanation}")
+    print()
+
+
+def _lacks(lacking: dict[str, list[str]]) -> str:
+    return "; ".join(f"{extra} lacks {', '.join(missing)}" for extra, missing in lacking.items())
+
+
 def run(settings: Any) -> None:
     """Print it all; nothing is written."""
     from longform.errors import installing
@@ -52,19 +62,15 @@ def run(settings: Any) -> None:
         "extras": ", ".join(extra for extra in extras if extra not in lacking),
     }
     if lacking:
-        named = "; ".join(f"{extra} lacks {', '.join(missing)}" for extra, missing in lacking.items())
-        lines["not ready"] = f"{named}: {installing(*lacking)}"
+        lines["not ready"] = f"{_lacks(lacking)}: {installing(*lacking)}"
     for name, value in lines.items():
         print(f"{name:<12} {value}")
     if settings.kernels or settings.model:
-        for title, explanation in explanations(settings.model, settings.length, settings.dtype):
-            print(f"\n{title}\n{explanation}")
-        print()
-    print_next(
-        command("embed", settings.model, "texts.jsonl", "--output", "vectors.jsonl")
-        if settings.model
-        else f"{command('demo')}, or {command('doctor', '--kernels')}"
-    )
+        _print_kernels(settings)
+    if settings.model:
+        print_next(command("embed", settings.model, "texts.jsonl", "--output", "vectors.jsonl"))
+    else:
+        print_next(f"{command('demo')}, or {command('doctor', '--kernels')}")
 
 
 def missing_packages() -> dict[str, list[str]]:

@@ -67,8 +67,16 @@ def run(settings: Any) -> None:
     from longform.inference.settings import InferenceSettings
 
     chosen = chosen_settings(InferenceSettings, settings, progress=True)
-    names = ("pooling", "normalise", "prompt_name", "prompt", "truncate_dim", "chunk_tokens", "boundaries",
-             "sequence_parallel")  # fmt: skip
+    names = (
+        "pooling",
+        "normalise",
+        "prompt_name",
+        "prompt",
+        "truncate_dim",
+        "chunk_tokens",
+        "boundaries",
+        "sequence_parallel",
+    )
     how = {name: settings[name] for name in names}
     shown = output_stream(settings.output)
     sources = Files(tuple(settings.sources))

@@ -51,12 +51,19 @@ def refusal(said: str, parser: Any) -> str:
         return f"{names} must be given{_help(parser)}"
     if found := _LEFT_OVER.search(said):
         return f"nothing before it takes {found['rest']}{_help(parser)}"
-    if (found := _KEY.search(said)) and (value := _VALUE.search(said)):
-        name, given = found["name"].rpartition(".")[2], value["value"]
-        kind = next((getattr(each, "_typehint", None) for each in actions(parser) if each.dest == name), None)
-        if kind is not None:
-            return f'{_written(parser, name)} is "{given}"; it is {takes(kind)}{did_you_mean(given, _names(kind))}'
-    return " ".join(said.split())
+    return _of_value(said, parser) or " ".join(said.split())
+
+
+def _of_value(said: str, parser: Any) -> str | None:
+    """The refusal of an option's value; None where nothing is said of one, or its type is not known."""
+    found, value = _KEY.search(said), _VALUE.search(said)
+    if not (found and value):
+        return None
+    name, given = found["name"].rpartition(".")[2], value["value"]
+    kind = next((getattr(each, "_typehint", None) for each in actions(parser) if each.dest == name), None)
+    if kind is None:
+        return None
+    return f'{_written(parser, name)} is "{given}"; it is {takes(kind)}{did_you_mean(given, _names(kind))}'
 
 
 def takes(kind: Any) -> str:

@@ -314,12 +314,20 @@ def _result(
     folder = source.sentence_folder
     kept = folder if folder is not None and folder.task == head.task and not head.new else None
     report = ConversionReport(
-        source=source.name, family=family, task=head.task, model_class=type(model).__name__,
-        source_length=known, max_length=config.max_position_embeddings, positions=positions,
-        parameters=sum(p.numel() for p in model.parameters()), dtype=str(model.dtype).removeprefix("torch."),
-        options={name: getattr(config, name) for name in ATTENTION}, tensors=records, new=new,
+        source=source.name,
+        family=family,
+        task=head.task,
+        model_class=type(model).__name__,
+        source_length=known,
+        max_length=config.max_position_embeddings,
+        positions=positions,
+        parameters=sum(p.numel() for p in model.parameters()),
+        dtype=str(model.dtype).removeprefix("torch."),
+        options={name: getattr(config, name) for name in ATTENTION},
+        tensors=records,
+        new=new,
         notes=[*_notes(source, tokenizer, kept), *_rotary_note(config, known)],
-    )  # fmt: skip
+    )
     return ConversionResult(model, tokenizer, report, kept, source.folder)
 
 

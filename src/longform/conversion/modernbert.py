@@ -40,10 +40,21 @@ HEADS = {
     "question-answering": (*PREDICTION, Rule("classifier.{part}", "qa_outputs.{part}")),
 }
 SAME = (
-    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "attention_bias", "mlp_bias",
-    "norm_bias", "classifier_pooling", "classifier_dropout", "classifier_bias", "classifier_activation", "decoder_bias",
-    "layer_types", "sliding_window",
-)  # fmt: skip
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "attention_bias",
+    "mlp_bias",
+    "norm_bias",
+    "classifier_pooling",
+    "classifier_dropout",
+    "classifier_bias",
+    "classifier_activation",
+    "decoder_bias",
+    "layer_types",
+    "sliding_window",
+)
 
 
 def options(config: PreTrainedConfig) -> dict[str, Any]:

@@ -94,6 +94,14 @@ def windows(texts: Iterable[Text], *, window: int, max_tokens_per_batch: int) ->
         yield part
 
 
+def _cut_long(found: list[TokenizedText], begun: list[list[Any]], tokenizer: Any, max_length: int) -> None:
+    """Cut the texts of ``found`` that are longer than ``max_length`` tokens, in place."""
+    long = [place for place, ids in enumerate(found) if len(ids.input_ids) > max_length]
+    cut = _cut([begun[place] for place in long], [found[place] for place in long], tokenizer, max_length)
+    for place, ids in zip(long, cut, strict=True):
+        found[place] = ids
+
+
 def tokenize(texts: Sequence[Text], tokenizer: Any, *, max_length: int | None) -> list[TokenizedText]:
     """Token ids of each text, special tokens included, cut to ``max_length`` (of a pair the longer side is cut).
 
@@ -103,14 +111,12 @@ def tokenize(texts: Sequence[Text], tokenizer: Any, *, max_length: int | None) -
     pairs = [_text_and_pair(text) for text in texts]
     begun = [[_beginning(side, tokenizer, max_length) for side in pair] for pair in pairs]
     found = _call(tokenizer, [(first.text, second.text) for first, second in begun])
-    long = [] if max_length is None else [place for place, ids in enumerate(found) if len(ids.input_ids) > max_length]
-    cut = _cut([begun[place] for place in long], [found[place] for place in long], tokenizer, max_length or 0)
-    for place, text in zip(long, cut, strict=True):
-        found[place] = text
-    return [
-        ids._replace(truncated=max(1, ids.truncated)) if isinstance(text, Document) and text.unread else ids
-        for ids, text in zip(found, texts, strict=True)
-    ]
+    if max_length is not None:
+        _cut_long(found, begun, tokenizer, max_length)
+    for place, text in enumerate(texts):
+        if isinstance(text, Document) and text.unread:
+            found[place] = found[place]._replace(truncated=max(1, found[place].truncated))
+    return found
 
 
 class _Beginning(NamedTuple):

@@ -85,6 +85,12 @@ def give_part(
     return (), cut
 
 
+def _positions(model: LinformerPreTrainedModel, whole: dict[str, Tensor], length: int) -> Tensor:
+    embeddings = model.base_model.get_submodule("embeddings")
+    assert isinstance(embeddings, Embeddings)
+    return embeddings.positions(whole.get("input_ids"), length, next(iter(whole.values())).device)
+
+
 def _cut(model: LinformerPreTrainedModel, given: dict[str, Any], mask: Tensor | None, part: Part) -> dict[str, Any]:
     """``given`` for the tokens of ``part``: texts moved to their first token, with their positions; no mask."""
     found = {name: value for name, value in given.items() if name != "attention_mask"}
@@ -95,10 +101,7 @@ def _cut(model: LinformerPreTrainedModel, given: dict[str, Any], mask: Tensor | 
     if part.order is not None:
         whole = {name: moved(x, part.order.there) for name, x in whole.items()}
     if "position_ids" not in whole:
-        device = next(iter(whole.values())).device
-        embeddings = model.base_model.get_submodule("embeddings")
-        assert isinstance(embeddings, Embeddings)
-        whole["position_ids"] = embeddings.positions(whole.get("input_ids"), part.length, device)
+        whole["position_ids"] = _positions(model, whole, part.length)
     for name, x in whole.items():
         found[name] = part.own(x) if x.dim() > 1 else x[part.start : part.stop]
     return found

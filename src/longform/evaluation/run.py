@@ -23,9 +23,18 @@ MEASURES: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "mteb": compare_mteb,
 }
 NOT_IN_TABLE = (  # fields of the records alone, or of other tables
-    "task", "model", "strategy", "max_length", "labels", "f1", "confusion", "interval", "compared_with", "difference",
+    "task",
+    "model",
+    "strategy",
+    "max_length",
+    "labels",
+    "f1",
+    "confusion",
+    "interval",
+    "compared_with",
+    "difference",
     "per_query",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

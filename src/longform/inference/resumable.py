@@ -44,7 +44,8 @@ def write_parquet(
     if not kept_as_text:
         kept = _kept_types(arrow, chain(records(), records()), others)
     mixed = [name for name, kind in kept.items() if kind is None]
-    schema = arrow.schema([(name, own[name] if name in own else kept[name] or arrow.string()) for name in first])
+    types = own | kept | dict.fromkeys(mixed, arrow.string())
+    schema = arrow.schema([(name, types[name]) for name in first])
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         for rows in _row_groups(records()):
             for name in mixed:

@@ -141,11 +141,16 @@ def _own_pooling(source: str | Path, between: Sequence[Mapping[str, Any]]) -> st
         return None
     found = _file(source, (Path(between[0]["path"]) / "config.json").as_posix())
     options = {} if found is None else files.read_json(found, way_out="save the model again")
-    older = [key for key, on in options.items() if on and key.startswith("pooling_mode_")]
-    asked = options.get("pooling_mode", [re.sub("^pooling_mode_|_tokens?$", "", key) for key in older] or "mean")
+    asked = options.get("pooling_mode", _older_modes(options) or "mean")
     modes = [asked] if isinstance(asked, str) else asked
     ours = len(modes) == 1 and modes[0] in OURS and options.get("include_prompt", True)
     return modes[0] if ours else None
+
+
+def _older_modes(options: Mapping[str, Any]) -> list[str]:
+    """Modes as older versions of sentence-transformers wrote them: ``pooling_mode_mean_tokens`` is true."""
+    older = [key for key, on in options.items() if on and key.startswith("pooling_mode_")]
+    return [re.sub("^pooling_mode_|_tokens?$", "", key) for key in older]
 
 
 def _loaded(source: str | Path, listed: Sequence[Mapping[str, Any]]) -> list[Any]:

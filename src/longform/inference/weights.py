@@ -189,6 +189,11 @@ def _without_wrappers(source: str | Path, wrapped: list[str]) -> dict[str, Any]:
     return bare
 
 
+def _name_of(key: Any) -> str:
+    """The name of a tensor, of which transformers may give the sizes too."""
+    return key if isinstance(key, str) else key[0]
+
+
 def check_weights(
     model: PreTrainedModel, found: Mapping[str, Collection[Any]], source: str | Path, *, new_head: bool = False
 ) -> None:
@@ -202,7 +207,7 @@ def check_weights(
     * buffers of older versions are left over.
     """
     named, parts = type(model).__name__, _Parts(model)
-    other_size = [key if isinstance(key, str) else key[0] for key in found["mismatched_keys"]]
+    other_size = list(map(_name_of, found["mismatched_keys"]))
     new = parts.new(found["missing_keys"], other_size) if new_head else set()
     if missing := [name for name in found["missing_keys"] if name not in new and not parts.unused(name)]:
         raise CheckpointError(

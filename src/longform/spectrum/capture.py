@@ -63,19 +63,23 @@ def captured_layers(model: Any, input_ids: Tensor, attention_mask: Tensor | None
     return _Run(model.base_model, attentions, input_ids, mask).layers()
 
 
-def attention_modules(model: Any) -> list[tuple[nn.Module, tuple[str, ...]]]:
-    """The self-attention modules of an encoder and the names of their linear layers, in order.
-
-    Raises ConfigurationError for a decoder, for attention that keeps no weights and for one that is not known.
-    """
-    config = model.config
-    flags = [name for name in DECODERS if getattr(config, name, 0)]
+def _check_encoder(model: Any) -> None:
+    flags = [name for name in DECODERS if getattr(model.config, name, 0)]
     causal = any(getattr(module, "is_causal", False) for module in model.modules())
     if flags or causal:
         reason = f"{flags[0]}=True in its configuration" if flags else "its attention is causal"
         raise ConfigurationError(
             f"{_name(model)} is a decoder ({reason}); the spectrum is that of encoders, which read in both directions"
         )
+
+
+def attention_modules(model: Any) -> list[tuple[nn.Module, tuple[str, ...]]]:
+    """The self-attention modules of an encoder and the names of their linear layers, in order.
+
+    Raises ConfigurationError for a decoder, for attention that keeps no weights and for one that is not known.
+    """
+    config = model.config
+    _check_encoder(model)
     if config.model_type in WITHOUT_MAP:
         raise ConfigurationError(
             f"{_name(model)} (model_type {config.model_type!r}) makes no map of all pairs of tokens: its attention "

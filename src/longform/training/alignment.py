@@ -5,7 +5,7 @@ that they had.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,11 @@ class AlignmentResult:
         return "\n".join(said)
 
 
+def _scores(row: Mapping[str, Any]) -> dict[str, float]:
+    """Scores in the record of a measurement."""
+    return {name: row[name] for name in ("ndcg", "short_cosine") if name in row}
+
+
 def align(
     model: Any,
     sources: Any,
@@ -100,14 +105,13 @@ def align(
         how: Any = {"heldout": settings.heldout_documents, "seed": settings.seed}
         characters = None if limit is None else CHARACTERS_A_TOKEN * limit
         pairs = [open_source(each, characters=characters, **how) for each in chosen]
-        short = None if keep is None else [text_of(each) for each in corpus_of(keep, text_field)]
+        short = None if keep is None else list(map(text_of, corpus_of(keep, text_field)))
         job = AlignmentJob(opened, pairs, [each.weight for each in chosen], short, settings, process)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
     measured, end = run.records.of("evaluation"), run.records.last("end") or {}
-    scores = [{name: row[name] for name in ("ndcg", "short_cosine")} for row in measured]
     return AlignmentResult(
         opened.origin.sentences,
-        *((scores[0], scores[-1]) if scores else ({}, {})),
+        *map(_scores, (measured[0], measured[-1]) if measured else ({}, {})),
         steps=end["step"],
         documents=end["documents"],
         seconds=time.perf_counter() - began,

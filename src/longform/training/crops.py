@@ -96,10 +96,18 @@ class CropSource:
     """
 
     def __init__(
-        self, documents: Iterable[str | Document], tokenizer: Any, special: SpecialTokens,
-        settings: DistillationSettings, *, heldout: int, rank: int = 0, processes: int = 1, mask_id: int | None = None,
+        self,
+        documents: Iterable[str | Document],
+        tokenizer: Any,
+        special: SpecialTokens,
+        settings: DistillationSettings,
+        *,
+        heldout: int,
+        rank: int = 0,
+        processes: int = 1,
+        mask_id: int | None = None,
         few_parts: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_repeatable(documents)
         assert settings.length is not None, "see settings.fitted"
         self.documents, self.tokenizer, self.special, self.settings = documents, tokenizer, special, settings

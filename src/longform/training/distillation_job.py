@@ -103,8 +103,8 @@ class DistillationJob(MeasuredJob):
         self.opened, tokenizer = opened, opened.tokenizer
         self.original_name = str(taught.config._name_or_path or "")
         self.with_logits = settings.logits_weight > 0 and _predicts(opened.model) and _predicts(taught)
-        self.trained = opened.model if self.with_logits else _encoder(opened.model)
-        original = taught if self.with_logits else _encoder(taught)
+        both = opened.model, taught
+        self.trained, original = both if self.with_logits else map(_encoder, both)
         _check_pair(self.trained, original, settings)
         check_start(original, "the teacher")
         self.taught, self.texts = model_key(original), _texts_key(documents)
@@ -128,9 +128,10 @@ class DistillationJob(MeasuredJob):
             mask_id=tokenizer.mask_token_id if self.with_logits else None,
             few_parts=self.device.type == "cuda",  # it takes longer to begin a short part than to read some padding
         )
-        self.heldout = (
-            self.source.heldout_crops() if heldout is None else self.source.whole_crops([text_of(d) for d in heldout])
-        )
+        if heldout is None:
+            self.heldout = self.source.heldout_crops()
+        else:
+            self.heldout = self.source.whole_crops(list(map(text_of, heldout)))
         if not self.heldout:
             raise DataError("no text to measure on: the held-out documents are empty")
         self.sums: dict[str, Tensor] = {}

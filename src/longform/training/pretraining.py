@@ -149,6 +149,17 @@ class PretrainingResult:
     folder: Path | None = None
 
 
+def _named(*corpora: Any) -> list[CorpusFiles]:
+    """Corpora that are files."""
+    return [each for each in corpora if isinstance(each, CorpusFiles)]
+
+
+def _remove_tokens(cache: Path) -> None:
+    """Remove token files, also unfinished ones: the finished folder needs none, and they can be made again."""
+    for tokens in cache.glob("*tokens-*"):
+        shutil.rmtree(tokens)
+
+
 def pretrain(
     corpus: Any,
     settings: PretrainingSettings | None = None,
@@ -187,11 +198,11 @@ def pretrain(
     began = time.perf_counter()
     settings = replace(settings or PretrainingSettings(), **options)
     process = processes_of(settings)
-    texts, held = corpus_of(corpus, text_field), None if validation is None else corpus_of(validation, text_field)
+    texts = corpus_of(corpus, text_field)
+    held = None if validation is None else corpus_of(validation, text_field)
     begun = None if start is None else Start(start)
     tokenizer = tokenizer if begun is None or tokenizer is not None else begun.folder
-    inputs = (tokenizer, start, *(each for each in (texts, held) if isinstance(each, CorpusFiles)))
-    with place_of_run(output, inputs, process) as folder:
+    with place_of_run(output, (tokenizer, start, *_named(texts, held)), process) as folder:
         reader = CorpusReader(
             texts,
             tokenizer,
@@ -203,10 +214,7 @@ def pretrain(
         job = PretrainingJob(reader, config, settings, held, process, begun)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
         if cache is None and process.is_main_process:
-            for tokens in (folder / CACHE).glob(
-                "*tokens-*"
-            ):  # also unfinished: the finished folder needs none; they can be made again
-                shutil.rmtree(tokens)
+            _remove_tokens(folder / CACHE)
     curve, end = run.records.of("validation"), run.records.last("end") or {}
     first = run.records.last("run") or {}
     return PretrainingResult(

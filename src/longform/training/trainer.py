@@ -77,17 +77,27 @@ def training_arguments(
     settings = job.settings
     schedule = {"constant": "constant_with_warmup"}.get(settings.schedule, settings.schedule)
     return TrainingArguments(
-        output_dir=str(run.folder), max_steps=steps, learning_rate=job.learning_rate,
-        lr_scheduler_type=schedule, warmup_steps=int(settings.warmup * steps),
-        max_grad_norm=settings.max_grad_norm, seed=settings.seed,
-        use_cpu=job.device.type == "cpu", disable_tqdm=True, report_to="none",
-        logging_steps=max(1, min(50, steps // LOGS)), logging_nan_inf_filter=False,
-        eval_strategy="no" if evaluate_every is None else "steps", eval_steps=evaluate_every,
-        save_strategy="no" if save_every is None else "steps", save_steps=save_every or steps,
-        ignore_data_skip=True, restore_callback_states_from_checkpoint=True,
+        output_dir=str(run.folder),
+        max_steps=steps,
+        learning_rate=job.learning_rate,
+        lr_scheduler_type=schedule,
+        warmup_steps=int(settings.warmup * steps),
+        max_grad_norm=settings.max_grad_norm,
+        seed=settings.seed,
+        use_cpu=job.device.type == "cpu",
+        disable_tqdm=True,
+        report_to="none",
+        logging_steps=max(1, min(50, steps // LOGS)),
+        logging_nan_inf_filter=False,
+        eval_strategy="no" if evaluate_every is None else "steps",
+        eval_steps=evaluate_every,
+        save_strategy="no" if save_every is None else "steps",
+        save_steps=save_every or steps,
+        ignore_data_skip=True,
+        restore_callback_states_from_checkpoint=True,
         ddp_find_unused_parameters=True,  # a text within the window does not use the memory's parameters
         **more,
-    )  # fmt: skip
+    )
 
 
 def evaluations_apart(

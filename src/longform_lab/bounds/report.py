@@ -95,14 +95,11 @@ def _event_row(event: str, source: str, cells: list[Cell]) -> list[str]:
     here = [cell for cell in cells if cell.event == event and cell.source == source]
     judged = [cell for cell in here if cell.says_something]
     ratios = [cell.failure / cell.bound for cell in judged if cell.bound]
-    return [
-        SAID[event],
-        source,
-        f"{len(judged)}" if EVENTS[event] else "no bound",
-        f"{sum(cell.broken for cell in judged)}" if EVENTS[event] else "–",
-        f"{max(ratios):.3g}" if ratios else "–",
-        f"{max(cell.failure for cell in here):.3g}",
-    ]
+    counts = ["no bound", "–"]
+    if EVENTS[event]:
+        counts = [str(len(judged)), str(sum(cell.broken for cell in judged))]
+    worst = f"{max(ratios):.3g}" if ratios else "–"
+    return [SAID[event], source, *counts, worst, f"{max(cell.failure for cell in here):.3g}"]
 
 
 def _errors_lead(result: BoundResult, settings: BoundSettings) -> str:

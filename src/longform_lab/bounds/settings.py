@@ -54,9 +54,19 @@ class BoundSettings:
         for epsilon in self.epsilon:
             decay(epsilon)
         check_least(
-            self, length=2, head_size=2, trials=2, trial_texts=1, trial_slots=1, projected_length=1, layer_count=1,
-            head_count=1, fit_texts=1, held_out_texts=1, fit_steps=1,
-        )  # fmt: skip
+            self,
+            length=2,
+            head_size=2,
+            trials=2,
+            trial_texts=1,
+            trial_slots=1,
+            projected_length=1,
+            layer_count=1,
+            head_count=1,
+            fit_texts=1,
+            held_out_texts=1,
+            fit_steps=1,
+        )
         check_positive(self, "learning_rate")
         if max(self.projected_length) > max(self.length):
             raise ConfigurationError(

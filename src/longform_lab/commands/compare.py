@@ -9,8 +9,16 @@ from longform.cli.arguments import add_device, command_parser, one_of, print_nex
 SUMMARY = "train several architectures on one task with one budget"
 
 ARCHITECTURES = (
-    "full", "longform", "linformer", "reformer", "longformer", "bigbird", "nystromformer", "performer", "tfidf",
-)  # fmt: skip
+    "full",
+    "longform",
+    "linformer",
+    "reformer",
+    "longformer",
+    "bigbird",
+    "nystromformer",
+    "performer",
+    "tfidf",
+)
 # What --help says about time; measured ones replace the reckoned and missing ones here.
 TIMES = (
     "On one CPU core all of them took 35 minutes on 1,614 contracts (text, --scale small --length 512 --steps 300) and "

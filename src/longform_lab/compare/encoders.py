@@ -31,13 +31,22 @@ def multiple(of: int, at_least: int = 1) -> Callable[[int], int]:
 def _shared(sizes: Sizes, *, positions: int) -> dict[str, Any]:
     """Options that BERT's relatives have in common."""
     return {
-        "vocab_size": max(1, sizes.vocabulary), "hidden_size": sizes.hidden_size, "num_hidden_layers": sizes.layers,
-        "num_attention_heads": sizes.heads, "intermediate_size": sizes.intermediate_size,
-        "hidden_dropout_prob": sizes.dropout, "attention_probs_dropout_prob": sizes.attention_dropout,
-        "max_position_embeddings": positions, "type_vocab_size": 1, "pad_token_id": 0, "hidden_act": "gelu",
+        "vocab_size": max(1, sizes.vocabulary),
+        "hidden_size": sizes.hidden_size,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "intermediate_size": sizes.intermediate_size,
+        "hidden_dropout_prob": sizes.dropout,
+        "attention_probs_dropout_prob": sizes.attention_dropout,
+        "max_position_embeddings": positions,
+        "type_vocab_size": 1,
+        "pad_token_id": 0,
+        "hidden_act": "gelu",
         "initializer_range": sizes.initial_deviation,
-        "bos_token_id": None, "eos_token_id": None, "sep_token_id": None,
-    }  # fmt: skip
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "sep_token_id": None,
+    }
 
 
 def reformer(sizes: Sizes) -> Encoder:

@@ -18,10 +18,18 @@ INDEX = 128  # of 512, as in the paper's heat map
 
 
 def reproduce_figure1(
-    scale: str, text: Sequence[str], output: Path, *, opener: Opener, models: Sequence[str] = (),
-    device: str = "auto", text_field: str = "text", texts: int | None = None, max_length: int = 512,
+    scale: str,
+    text: Sequence[str],
+    output: Path,
+    *,
+    opener: Opener,
+    models: Sequence[str] = (),
+    device: str = "auto",
+    text_field: str = "text",
+    texts: int | None = None,
+    max_length: int = 512,
     progress: bool = True,
-) -> list[RunResult]:  # fmt: skip
+) -> list[RunResult]:
     """Measure each model on each of ``text`` into ``output``: curves, heat maps and report of ``run_spectrum``,
     and the table ``table.md``.
 

@@ -45,6 +45,10 @@ class Finished:
         return {"settings": dict(self.record.settings), "metrics": dict(self.record.metrics)}
 
 
+def _done(finished: Sequence[Finished | None]) -> list[Finished]:
+    return [one for one in finished if one is not None]
+
+
 def work_through(
     parts: Sequence[Part], folder: Path, report: Callable[[list[Finished]], None], *, described: str, progress: bool
 ) -> tuple[list[Finished], int]:
@@ -64,10 +68,10 @@ def work_through(
                 if mine and finished[place] is None:
                     finished[place] = _write(folder, part, *part.work())
                     part.clean()
-                    report([one for one in finished if one is not None])
+                    report(_done(finished))
             bar.update()
     finished = [found or read_part(folder, part) for found, part in zip(finished, parts, strict=True)]
-    done = [one for one in finished if one is not None]
+    done = _done(finished)
     if done:
         report(done)
     return done, len(parts) - len(done)

@@ -209,6 +209,16 @@ def _published(labels: Mapping[str, str]) -> Table:
     return Table(heads, rows)
 
 
+ACROSS = {True: "accuracy minus the fine-tuned original's, points", False: "accuracy, %"}  # with the original or not
+
+
+def _points(scores: Scores, models: Sequence[str], task: str) -> list[tuple[float, int]]:
+    """Mean of each model on a task, less the original's where there is one, and the model's row."""
+    base = scores.get(ORIGINAL, {}).get(task)
+    zero = _mean(base) if base else 0.0
+    return [(_mean(scores[model][task]) - zero, row) for row, model in enumerate(models) if task in scores[model]]
+
+
 def _draw(
     scores: Scores, labels: Mapping[str, str], tasks: Sequence[str], apart: Mapping[str, list[float]], path: Path
 ) -> None:
@@ -216,12 +226,7 @@ def _draw(
     models = [model for model in scores if model != ORIGINAL] or list(scores)
     with picture(path, 10.5, 1.8 + 0.55 * len(models)) as axes:
         for place, task in enumerate(tasks):
-            base = scores.get(ORIGINAL, {}).get(task)
-            points = [
-                (_mean(scores[model][task]) - (_mean(base) if base else 0.0), row)
-                for row, model in enumerate(models)
-                if task in scores[model]
-            ]
+            points = _points(scores, models, task)
             if points:
                 axes.plot(*zip(*points, strict=True), "os^Dv<>p"[place % 8], markersize=8, alpha=0.75, label=task)
         average = [(sum(apart[m]) / len(apart[m]), row) for row, m in enumerate(models) if apart.get(m)]
@@ -232,7 +237,7 @@ def _draw(
             axes.axvline(0, color="tab:gray", linestyle="--", linewidth=1)
         axes.set_yticks(range(len(models)), [labels[model] for model in models])
         title = "What replacing attention costs after fine-tuning: mean over seeds"
-        across = "accuracy minus the fine-tuned original's, points" if ORIGINAL in scores else "accuracy, %"
+        across = ACROSS[ORIGINAL in scores]
         beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "fontsize": 9, "markerscale": 0.7}
         finish(axes, title, across, "", legend=beside, ylim=(len(models) - 0.5, -0.5))
 

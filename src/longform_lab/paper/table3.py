@@ -69,8 +69,9 @@ def claims(records: Sequence[Record]) -> list[Claim]:
         both = [(here, paper) for here, paper in pairs if here is not None and paper is not None]
         if both:
             met = sum(here >= paper for here, paper in both)
-            paper = f"{min(paper for _, paper in both):g} to {max(paper for _, paper in both):g} {said}"
-            here = f"{min(here for here, _ in both):.1f} to {max(here for here, _ in both):.1f}"
+            ours, theirs = zip(*both, strict=True)
+            paper = f"{min(theirs):g} to {max(theirs):g} {said}"
+            here = f"{min(ours):.1f} to {max(ours):.1f}"
             found.append(Claim(paper, f"{here}; {met} of {len(both)} cells reach the paper's", met == len(both)))
     return found
 
@@ -89,6 +90,13 @@ def ratio(records: Sequence[Record], point: Point, what: str, baseline: str) -> 
     return texts / others if texts and others else None
 
 
+def _shown(ratio: float | None, nothing: str) -> str:
+    """A ratio with three digits; ``nothing`` where there is none."""
+    if ratio is None:
+        return nothing
+    return f"{ratio:.1f}x" if ratio >= 10 else f"{ratio:.2f}x"
+
+
 def ratio_table(records: Sequence[Record], what: str, baseline: str) -> Table:
     """A row for each n, a column for each k; the paper's value in brackets beside unfused attention.
 
@@ -102,8 +110,7 @@ def ratio_table(records: Sequence[Record], what: str, baseline: str) -> Table:
         for k in slots:
             found = ratio(records, (n, k), what, baseline) if (n, k) in points else None
             paper = published(TIME if what == "time" else MEMORY, n, k) if baseline == "unfused" else None
-            nothing = "k above n/2" if 2 * k > n else "–"
-            shown = nothing if found is None else f"{found:.1f}x" if found >= 10 else f"{found:.2f}x"
+            shown = _shown(found, "k above n/2" if 2 * k > n else "–")
             cells.append(shown if paper is None else f"{shown} ({paper:g}x)")
         rows.append([f"{n:,}", *cells])
     return Table(["n", *(f"k = {k:,}" for k in slots)], rows)

@@ -154,12 +154,16 @@ class CellRun:
                 tell=self.tell,
             )
             self._keep(outcome)
-            left = [name for name in repeats if name not in self.timed and name not in self.missing]
+            left = self._left(repeats)
             if outcome.found or not (outcome.ended or outcome.missing):
                 self.missing |= dict.fromkeys(left, outcome.ended or SILENT)
             elif outcome.ended:
                 self.missing[outcome.begun or next(iter(repeats))] = outcome.ended
-            repeats = {name: repeats[name] for name in left if name not in self.missing}
+            repeats = {name: repeats[name] for name in self._left(repeats)}
+
+    def _left(self, names: Iterable[str]) -> list[str]:
+        """Names that are neither timed nor known to be missing."""
+        return [name for name in names if name not in self.timed and name not in self.missing]
 
     def _keep(self, outcome: Outcome) -> None:
         self.missing |= {name: reason for name, reason in outcome.missing.items() if name in self.competitors}

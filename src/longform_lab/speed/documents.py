@@ -37,10 +37,18 @@ def bundled_documents() -> list[str]:
 
 
 def measure_documents(
-    texts: Sequence[str], original: str | Path, longforms: Mapping[str, Path], output: Path, *, threads: Sequence[int],
-    repeats: int, batch_tokens: int = 0, only: Sequence[str] = (), also: Path | None = None,
+    texts: Sequence[str],
+    original: str | Path,
+    longforms: Mapping[str, Path],
+    output: Path,
+    *,
+    threads: Sequence[int],
+    repeats: int,
+    batch_tokens: int = 0,
+    only: Sequence[str] = (),
+    also: Path | None = None,
     tell: Callable[[str], None] = tqdm.write,
-) -> list[Record]:  # fmt: skip
+) -> list[Record]:
     """A record for each reading and number of threads; those of a number that are in ``output`` are taken from there.
 
     ``only``: names, or beginnings of names, of readings. ``also``: another file that gets each new record.
@@ -158,15 +166,24 @@ def rows_of(records: Sequence[Record]) -> list[dict[str, Any]]:
     """A row a record, as the command prints it."""
     return [
         {
-            "reading": record.settings["reading"], "threads": record.settings["threads"],
-            "tokens/s": f"{record.metrics['tokens_per_second']:,.0f}", "spread": _percent(record.metrics["spread"]),
-            "x chunks": f"{record.metrics['against_chunks']:.2f}", "cosine": f"{record.metrics['cosine']:.4f}",
-        } if record.metrics["missing"] is None else {
-            "reading": record.settings["reading"], "threads": record.settings["threads"],
-            "tokens/s": record.metrics["missing"], "spread": "", "x chunks": "", "cosine": "",
+            "reading": record.settings["reading"],
+            "threads": record.settings["threads"],
+            "tokens/s": f"{record.metrics['tokens_per_second']:,.0f}",
+            "spread": _percent(record.metrics["spread"]),
+            "x chunks": f"{record.metrics['against_chunks']:.2f}",
+            "cosine": f"{record.metrics['cosine']:.4f}",
+        }
+        if record.metrics["missing"] is None
+        else {
+            "reading": record.settings["reading"],
+            "threads": record.settings["threads"],
+            "tokens/s": record.metrics["missing"],
+            "spread": "",
+            "x chunks": "",
+            "cosine": "",
         }
         for record in records
-    ]  # fmt: skip
+    ]
 
 
 def _percent(value: Any) -> str:

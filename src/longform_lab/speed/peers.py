@@ -29,9 +29,16 @@ def tatp22(shape: Shape) -> nn.Module:
     """tatp22/linformer-pytorch, one E for all layers (its default)."""
     size = shape.size
     return require("linformer_pytorch", extra="peers").Linformer(
-        shape.length, size.hidden, shape.slots, dim_ff=size.intermediate, depth=size.layers, nhead=size.heads,
-        dropout=0.0, dropout_ff=0.0, parameter_sharing="layerwise",
-    )  # fmt: skip
+        shape.length,
+        size.hidden,
+        shape.slots,
+        dim_ff=size.intermediate,
+        depth=size.layers,
+        nhead=size.heads,
+        dropout=0.0,
+        dropout_ff=0.0,
+        parameter_sharing="layerwise",
+    )
 
 
 @torch.no_grad()

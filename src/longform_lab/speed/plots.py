@@ -11,11 +11,22 @@ from longform_lab.speed.competitor import Competitor
 STYLES = {"ours": "-", "order": "--", "full": "-", "peer": "--", "sparse": ":"}
 COLOURS = {
     "ours": (
-        "#0b6e4f", "#2a9d6f", "#55b88a", "#7fcfa8", "#0f8b8d", "#143642", "#6a994e", "#a7c957", "#386641", "#99d98c"
+        "#0b6e4f",
+        "#2a9d6f",
+        "#55b88a",
+        "#7fcfa8",
+        "#0f8b8d",
+        "#143642",
+        "#6a994e",
+        "#a7c957",
+        "#386641",
+        "#99d98c",
     ),
-    "order": ("#577590",), "full": ("#c1121f", "#e76f51", "#780000"), "peer": ("#7b2cbf", "#b388eb", "#5a189a"),
+    "order": ("#577590",),
+    "full": ("#c1121f", "#e76f51", "#780000"),
+    "peer": ("#7b2cbf", "#b388eb", "#5a189a"),
     "sparse": ("#f4a261", "#8d6e63", "#e9c46a", "#6d6875"),
-}  # fmt: skip
+}
 MARKERS = "os^Dv<>pPX*h"
 SIZE = (8.4, 5.0)
 

@@ -18,9 +18,17 @@ CARD = 16 * 2**30  # bytes of the paper's card
 UNFUSED = "unfused"
 REFERENCES = ("sdpa", UNFUSED, "ours-linear", "ours-window")
 UNITS = {
-    "seconds": "s", "fastest": "s", "slowest": "s", "floor_seconds": "s", "tokens_per_second": "tokens/s",
-    "peak_mib": "MiB", "process_mib": "MiB", "weights_mib": "MiB", "operations": "FLOP", "bytes": "B",
-}  # fmt: skip
+    "seconds": "s",
+    "fastest": "s",
+    "slowest": "s",
+    "floor_seconds": "s",
+    "tokens_per_second": "tokens/s",
+    "peak_mib": "MiB",
+    "process_mib": "MiB",
+    "weights_mib": "MiB",
+    "operations": "FLOP",
+    "bytes": "B",
+}
 SAID = (
     ("seconds", 1_000, "{:,.1f} ms"),
     ("spread", 1, "spread {:.1%}"),

@@ -25,8 +25,16 @@ READS = {  # of records that do not say it
     ),
 }
 HEADS = [
-    "data", "contender", "reads", "nDCG@10", "95 %", "better than chunks by", "with BM25", "95 %", "better than BM25 by"
-]  # fmt: skip
+    "data",
+    "contender",
+    "reads",
+    "nDCG@10",
+    "95 %",
+    "better than chunks by",
+    "with BM25",
+    "95 %",
+    "better than BM25 by",
+]
 
 
 def beside_each_other(rows: Rows) -> tuple[list[str], list[list[str]]]:

@@ -74,8 +74,8 @@ def by_competitor(
         return format(1 / metrics[metric] if inverse else metrics[metric], form) + few
 
     every = all_competitors()
-    shown = [name for name in every if any(name == competitor for _, competitor in found)]
-    shown = [name for name in shown if not inverse or name != reference]
+    there = {competitor for _, competitor in found} - ({reference} if inverse else set())
+    shown = [name for name in every if name in there]
     lengths = sorted({length for length, name in found if name in shown})
     return ["tokens", *(every[name].label for name in shown)], [
         [f"{n:,}", *(cell(n, name) for name in shown)] for n in lengths
@@ -121,12 +121,27 @@ def crossings(rows: Rows) -> tuple[list[str], list[list[str]]]:
         slower = [n for n, ratio in ratios.items() if ratio < 1]
         faster = [n for n in ratios if n > max(slower, default=0)]
         body.append(
-            [size, "inference" if work == "inference" else "training step", all_competitors()[name].label,
-             f"{min(faster):,}" if faster else "none measured", f"{min(ratios):,}", f"{ratios[min(ratios)]:.2f}",
-             f"{max(ratios):,}", f"{ratios[max(ratios)]:.1f}"]
-        )  # fmt: skip
-    return ["size", "pass", "encoder", "not slower from (tokens)", "shortest measured", "times as fast there",
-            "longest measured beside it", "times as fast there"], body  # fmt: skip
+            [
+                size,
+                "inference" if work == "inference" else "training step",
+                all_competitors()[name].label,
+                f"{min(faster):,}" if faster else "none measured",
+                f"{min(ratios):,}",
+                f"{ratios[min(ratios)]:.2f}",
+                f"{max(ratios):,}",
+                f"{ratios[max(ratios)]:.1f}",
+            ]
+        )
+    return [
+        "size",
+        "pass",
+        "encoder",
+        "not slower from (tokens)",
+        "shortest measured",
+        "times as fast there",
+        "longest measured beside it",
+        "times as fast there",
+    ], body
 
 
 def by_precision(rows: Rows) -> tuple[list[str], list[list[str]]]:
@@ -171,5 +186,13 @@ def in_batches(rows: Rows) -> tuple[list[str], list[list[str]]]:
                 "–" if peak is None else f"{peak:,.0f}",
             ]
         )
-    return ["size", "tokens of a text", "texts", "encoder", "seconds", "tokens a second", "times as fast as SDPA",
-            "peak MiB"], body  # fmt: skip
+    return [
+        "size",
+        "tokens of a text",
+        "texts",
+        "encoder",
+        "seconds",
+        "tokens a second",
+        "times as fast as SDPA",
+        "peak MiB",
+    ], body

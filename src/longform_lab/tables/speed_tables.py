@@ -47,9 +47,17 @@ FULL_BATCHES = tuple(2**power for power in range(1, 15))
 
 
 def speed(
-    metric: str, form: str, *, size: str = "base", work: str = "inference", device: str = "cpu", amx: bool = False,
-    competitors: tuple[str, ...] = SHOWN, together: bool = True, **layout: bool,
-) -> ComputedTable:  # fmt: skip
+    metric: str,
+    form: str,
+    *,
+    size: str = "base",
+    work: str = "inference",
+    device: str = "cpu",
+    amx: bool = False,
+    competitors: tuple[str, ...] = SHOWN,
+    together: bool = True,
+    **layout: bool,
+) -> ComputedTable:
     """One metric of the benchmark's rows: batch 1, bfloat16, k = 256 (n / 2 where that is less).
 
     ``amx``: those of CPUs with AMX, else of CPUs without it.
@@ -58,12 +66,23 @@ def speed(
     """
     machine = {UNITS: with_amx if amx else without_amx} if device == "cpu" else {}
     return ComputedTable(
-        make=partial(by_competitor, metric=metric, form=form, **layout), records="speed",
-        where={**ONE_TEXT, "settings.device": device, "settings.size": size, "settings.work": work,
-               "settings.competitor": competitors, **machine},
-        having=(f"metrics.{metric}",), row=CELL, prefer=BESIDE, one_run=("settings.length",) if together else (),
-        select=standard, order=("settings.length",),
-    )  # fmt: skip
+        make=partial(by_competitor, metric=metric, form=form, **layout),
+        records="speed",
+        where={
+            **ONE_TEXT,
+            "settings.device": device,
+            "settings.size": size,
+            "settings.work": work,
+            "settings.competitor": competitors,
+            **machine,
+        },
+        having=(f"metrics.{metric}",),
+        row=CELL,
+        prefer=BESIDE,
+        one_run=("settings.length",) if together else (),
+        select=standard,
+        order=("settings.length",),
+    )
 
 
 def shown_pictures(folder: str) -> ComputedTable:
