@@ -33,7 +33,7 @@ def made(options, *, seed=0):
     return randomised(LinformerEncoder(16, 2, 4, **options), seed)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS)
 def test_options_masks_and_outputs(options):
     encoder, hidden, mask = made(options), torch.randn(3, 33, 16), torch.ones(3, 33)
     mask[1, 20:], mask[2, 3:6] = 0, 0
@@ -52,7 +52,7 @@ def test_options_masks_and_outputs(options):
     assert torch.equal(pickle.loads(pickle.dumps(copy.deepcopy(encoder)))(hidden, mask), out)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS)
 def test_training_with_and_without_recomputation(options):
     hidden, gradients = torch.randn(2, 33, 16), []
     for recompute in (False, True):

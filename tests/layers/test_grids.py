@@ -93,7 +93,6 @@ def test_what_stands_in_masked_places_counts_for_nothing():
         ),
         (lambda: LinformerAttention(8, 2, tile=(2, 2)), "max_length=None needs tokens_per_slot"),
     ],
-    ids=str,
 )
 def test_tiles_that_do_not_go(make, said):
     with pytest.raises(ConfigurationError, match=said):
@@ -109,7 +108,6 @@ def test_tiles_that_do_not_go(make, said):
         (0, (2, 12, 8), (3, 2, 2), "has 12, in tiles of"),
         (0, (2, 3, 4, 7), None, "hidden_states has shape"),
     ],
-    ids=str,
 )
 def test_grids_that_do_not_match(prefix, shape, given, said):
     layer = LinformerAttention(8, 2, tile=(2, 2), projection="mean", num_prefix_tokens=prefix)
