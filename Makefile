@@ -39,17 +39,22 @@ help:
 
 install: $(STAMP)
 
+# What `make demo` needs, where all the rest is not there yet; `make test` needs all.
+DEMO_STAMP := $(VENV)/.longform-demo
+$(STAMP): EXTRAS := docs,peers,compare,ray,$(TESTED)
+$(DEMO_STAMP): EXTRAS := demo
+
 # torch by pip, which knows where a machine has its build; the rest by uv, which takes half the time.
-$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/longform/functional/native/csrc/*)
+$(STAMP) $(DEMO_STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/longform/functional/native/csrc/*)
 	@$(PYTHON3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Longform needs Python 3.11 or newer; say which with: make PYTHON3=/path/to/python3 ..."; exit 1; }
 	@test -x $(PYTHON) || $(PYTHON3) -m venv $(VENV)
 	@echo "Installing Longform and what it needs into $(VENV) (once, a few minutes) ..."
 	$(PYTHON) -m pip install --disable-pip-version-check --no-compile -c constraints.txt torch uv
-	$(VENV)/bin/uv pip install --python $(PYTHON) -c constraints.txt -e ".[docs,peers,compare,ray,$(TESTED)]"
+	$(VENV)/bin/uv pip install --python $(PYTHON) -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@
 
-demo: $(STAMP)
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
 	$(VENV)/bin/longform demo
 
 # Peers and Ray take one process each.
