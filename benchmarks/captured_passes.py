@@ -67,7 +67,7 @@ class TrainingPass:
         return torch.stack([loss.detach(), norm.detach()])
 
     def _tried(self, mode: str) -> Callable[[], object]:
-        """What replays a captured pass. Raises where it gives other numbers than eager mode."""
+        """Replay of a captured pass. Raises where it gives other numbers than eager mode."""
         expected = self._eager().tolist()
         replay, result = record(partial(self._eager, self._compiled() if mode == "compile" else self.loss))
         replay()

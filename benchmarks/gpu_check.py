@@ -1,4 +1,4 @@
-"""What a GPU is asked first, in a few minutes on a bare machine; the same as ``make gpu-check``.
+"""First measurements on a GPU, in a few minutes on a bare machine; the same as ``make gpu-check``.
 
 ::
 
@@ -38,9 +38,7 @@ TESTS = [
     "-W", "error:FlexAttention does not compile", "-W", "error:Triton fails here",
     "-W", "error:passes cannot be captured",
 ]  # fmt: skip
-DRY_TRAINING = [
-    "--size", "tiny", "--steps", "10", "--tokens-per-step", "512", "--length", "128", "--slots", "16",
-]  # fmt: skip
+DRY_TRAINING = ["--size", "tiny", "--steps", "10", "--tokens-per-step", "512", "--length", "128", "--slots", "16"]
 
 
 @dataclass
@@ -111,7 +109,7 @@ class Check:
         self.running.remove(process)
 
     def end(self) -> None:
-        """What runs, where the check itself is ended."""
+        """End the parts that run, where the check itself is ended."""
         for process in list(self.running):
             self._finish(process, 0.0)
 

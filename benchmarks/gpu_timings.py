@@ -89,7 +89,7 @@ def cpu_milliseconds(action: Callable[[], object]) -> float:
 
 @torch.inference_mode()
 def operations_a_second(device: str) -> float:
-    """Of a product of two square bfloat16 matrices."""
+    """Operations a second of a product of two square bfloat16 matrices."""
     size = 8_192 if device == "cuda" else 128
     left, right = (torch.randn(size, size, device=device).bfloat16() for _ in range(2))
     for _ in range(WARM_UPS):

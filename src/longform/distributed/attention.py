@@ -26,7 +26,7 @@ Group = tuple[list[int], SequenceProjection]  # heads that have one k, and their
 
 
 class ParallelAttention(LinformerAttention):
-    """What LinformerAttention becomes in ``sequence_parallel``: the same parameters under the same names.
+    """LinformerAttention in ``sequence_parallel``: its parameters under the same names.
 
     ``sequence`` knows the part of the present texts that is here, and the processes that have the others.
     """
@@ -49,10 +49,13 @@ class ParallelAttention(LinformerAttention):
         context = self._windowed_part(hidden, self._groups(shared.projection), part, shared.distance_bias)
         return context.transpose(1, 2).flatten(2), None
 
-    def checked(self, hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def checked(
+        self, hidden_states: Tensor, mask: Tensor | None, grid: tuple[int, ...] | None = None, *,
+        name: str = "hidden_states",
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """See SelfAttention; the mask of a part is known here."""
         part = self.sequence.part
-        return super().checked(hidden_states, mask if part is None else part.own_mask)
+        return super().checked(hidden_states, mask if part is None else part.own_mask, grid, name=name)
 
     def convolved(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """The part's hidden states (B, m, D) after a short convolution, which reaches into both neighbours' tokens."""
@@ -125,11 +128,18 @@ class ParallelAttention(LinformerAttention):
         for (heads, _), memory in zip(groups, memories, strict=True):
             sides = (of_heads(x, heads, 2).transpose(1, 2) for x in (key, value))
             attended, _ = windowed_attention(
-                of_heads(query, heads, 1), *sides, lambda memory=memory: memory, window=window,
-                memory_bias=_of_heads(self.memory_bias, heads), distance_bias=_of_heads(distance_bias, heads),
-                memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
-                dropout=self.dropout if self.training else 0.0, first_block=(part.start - ends[0]) // window,
-            )  # fmt: skip
+                of_heads(query, heads, 1),
+                *sides,
+                lambda memory=memory: memory,
+                window=window,
+                memory_bias=_of_heads(self.memory_bias, heads),
+                distance_bias=_of_heads(distance_bias, heads),
+                memory_budget=self.memory_budget,
+                sinks=self.sinks,
+                mask=mask,
+                dropout=self.dropout if self.training else 0.0,
+                first_block=(part.start - ends[0]) // window,
+            )
             contexts.append(attended)
         return join_heads(contexts, [heads for heads, _ in groups])[:, :, own]
 

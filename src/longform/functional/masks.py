@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from longform.errors import InputError
+from longform.functional.dispatch import is_eager
 
 _lengths: ContextVar[range | None] = ContextVar("lengths", default=None)
 
@@ -47,12 +48,23 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
             "one 0 or 1 for each token"
         )
     valid = attention_mask.bool()
-    if torch.compiler.is_compiling() or unseen_lengths() is not None:
+    if not is_eager() or unseen_lengths() is not None:  # no values to look at
         return valid
     if attention_mask.dtype != torch.bool and not torch.equal(valid.to(attention_mask.dtype), attention_mask):
         odd = attention_mask[valid.to(attention_mask.dtype) != attention_mask].flatten()[0].item()
         raise InputError(f"attention_mask holds {odd}; it takes 1 for text and 0 for padding, and nothing else")
     return None if bool(valid.all()) else valid
+
+
+def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor | None:
+    """One mask, 1 for text, of two conventions: ``key_padding_mask`` is True for padding, as torch's modules have it,
+    or a float mask of theirs, 0 for text and -inf for padding. Raises InputError where both are given.
+    """
+    if key_padding_mask is None:
+        return attention_mask
+    if attention_mask is not None:
+        raise InputError("give attention_mask (1 for text) or key_padding_mask (True for padding), not both")
+    return key_padding_mask == 0 if key_padding_mask.is_floating_point() else ~key_padding_mask.bool()
 
 
 class TextFirst(NamedTuple):

@@ -68,10 +68,18 @@ class ServingSettings:
         if not 0 <= self.port < 2**16:
             raise ConfigurationError(f"port is {self.port}; it is from 0 (any that is free) to 65535")
         positive = (
-            "batch_tokens", "workers", "max_concurrent_requests", "max_texts", "max_request_tokens",
-            "max_request_bytes", "max_waiting_tokens", "max_waiting_bytes", "request_seconds", "receive_seconds",
+            "batch_tokens",
+            "workers",
+            "max_concurrent_requests",
+            "max_texts",
+            "max_request_tokens",
+            "max_request_bytes",
+            "max_waiting_tokens",
+            "max_waiting_bytes",
+            "request_seconds",
+            "receive_seconds",
             "grace_seconds",
-        )  # fmt: skip
+        )
         for name in positive:
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; it is more than 0")
