@@ -74,7 +74,8 @@ RUNS = Condition("no graph, transform or dispatch mode, and no earlier failure o
 DEVICE = Condition("tensors on a CUDA device, or Triton's interpreter and no bfloat16", _can_run)
 SOME_TOKENS = Condition("at least one token", lambda call: call.query.numel() > 0)
 HAS_TRITON = Condition("Triton", lambda call: _has_triton())
-NEEDS = (NO_DROPOUT, TAKEN, SOME_TOKENS, RUNS, DEVICE, HAS_TRITON)
+NO_GRID = Condition("a text, no grid", lambda call: call.neighbours is None or call.causal)
+NEEDS = (NO_GRID, NO_DROPOUT, TAKEN, SOME_TOKENS, RUNS, DEVICE, HAS_TRITON)
 
 
 def attend(call: WindowCall) -> Tensor:
@@ -84,10 +85,11 @@ def attend(call: WindowCall) -> Tensor:
     others = (x.to(dtype) for x in (call.key, call.value, memory.key, memory.value))
     marks = None if call.mask is None else once_a_pass(_marks, call.mask, far.logit)
     valid, ends = marks or (None, None)
-    biases = (None if x is None else x.to(call.wide) for x in (call.memory_bias, call.distance_bias))
+    distances = None if call.causal else call.distance_bias
+    biases = (None if x is None else x.to(call.wide) for x in (call.memory_bias, distances))
     given = call.query, *others, *biases, valid, ends, far.home, far.logit, far.less
     try:
-        return WalkedAttention.apply(*given, call.window, call.sinks, call.first_block)
+        return WalkedAttention.apply(*given, call.window, call.sinks, call.first_block, call.causal)
     except _failures() as error:
         _refused.add((dtype, call.query.shape[-1]))
         reason = str(error).strip().split("\n", 1)[0]
@@ -115,23 +117,26 @@ def _past_the_last(held: Tensor) -> Tensor:
 def _exact(
     query: Tensor, key: Tensor, value: Tensor, memory_key: Tensor, memory_value: Tensor, bias: Tensor | None,
     distance: Tensor | None, valid: Tensor | None, ends: Tensor | None, home: Tensor, logit: Tensor,
-    less: Tensor | None, window: int, sinks: int, first: int | None,
+    less: Tensor | None, window: int, sinks: int, first: int | None, causal: bool,
 ) -> Tensor:  # fmt: skip
     """The same by formula.py: (B, h, n, d), zeros on padding."""
     batch, heads, length, _ = query.shape
     blocks = torch.arange(formula.block_count(length, window), device=query.device) + (first or 0)
     counted = torch.arange(home.shape[1], device=query.device) >= sinks
     seen = torch.ones(batch, length, dtype=torch.bool, device=query.device) if valid is None else valid.bool()
-    far = formula.far_bias(formula.FarParts(home, logit, blocks, less, counted))
-    distances = None
+    where: Any = {"dtype": logit.dtype, "device": query.device}
+    neighbours = formula.blocks_before(length, window, query.device) if causal else None
+    far = formula.far_bias(formula.FarParts(home, logit, blocks, less, counted, neighbours, causal))
+    distances = (formula.before_or_at(window, **where), logit.new_zeros(1, 1, 1, 1)) if causal else None
     if distance is not None:
         behind = home[:, None] < blocks[:, None]
         distances = formula.near_distances(distance, window), beyond(distance, behind).transpose(0, 1)
     of_blocks = formula.block_weights(
-        query, key, memory_key, formula.near_bias(seen, window=window, dtype=logit.dtype), far,
-        logit.new_zeros(heads) if bias is None else bias, window, distances,
+        query, key, memory_key, formula.near_bias(seen, window=window, dtype=logit.dtype, neighbours=neighbours), far,
+        logit.new_zeros(heads) if bias is None else bias, window, distances, neighbours,
     )  # fmt: skip
-    return torch.where(seen[:, None, :, None], formula.attended(of_blocks, value, memory_value, window), 0.0)
+    context = formula.attended(of_blocks, value, memory_value, window, neighbours=neighbours)
+    return torch.where(seen[:, None, :, None], context, 0.0)
 
 
 class WalkedAttention(torch.autograd.Function):
@@ -142,8 +147,7 @@ class WalkedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
         """Returns out (B, h, n, d)."""
-        *tensors, window, sinks, first = given
-        ctx.options = window, sinks, first
+        tensors, ctx.options = given[:12], given[12:]
         out, lse = _forward(tensors, *ctx.options)
         ctx.save_for_backward(*tensors, out, lse)
         return out
@@ -153,7 +157,7 @@ class WalkedAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
         """Gradients of the first seven."""
         *tensors, out, lse = ctx.saved_tensors
-        return *_backward(tensors, out, lse, gradient, *ctx.options), *(None,) * 8
+        return *_backward(tensors, out, lse, gradient, *ctx.options), *(None,) * 9
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -161,7 +165,7 @@ def _rows(x: Tensor) -> Tensor:
     return x if x.stride(3) == 1 else x.contiguous()
 
 
-def _common(tensors: Any, tile: Tile, window: int, sinks: int, first: int | None) -> dict[str, Any]:
+def _common(tensors: Any, tile: Tile, window: int, sinks: int, first: int | None, causal: bool) -> dict[str, Any]:
     """Arguments that all programs take."""
     _, heads, length, dim = tensors[0].shape
     _, _, _, memory_key, _, bias, distance, valid, ends, home, logit, less = tensors
@@ -171,7 +175,8 @@ def _common(tensors: Any, tile: Tile, window: int, sinks: int, first: int | None
         "valid": valid, "ends": ends, "home": home, "logit": logit, "less": less, "head_bias": bias,
         "distance": distance, "scale": dim**-0.5, "heads": heads, "length": length, "slots": memory_key.shape[2],
         "blocks": blocks, "sinks": sinks, "first": first or 0, "FAR": first is not None or blocks > 2,
-        "WINDOW": window, "REACH": 0 if distance is None else distance.shape[1] // 2, "D": dim, "WIDE": _wide(dim),
+        "WINDOW": window, "REACH": 0 if distance is None else distance.shape[1] // 2, "CAUSAL": causal,
+        "D": dim, "WIDE": _wide(dim),
         "QUERIES": tile.queries, "KEYS": tile.keys, "ROWS": 1 if window % tile.queries == 0 else tile.queries,
         "PRECISION": "tf32x3" if precise else "tf32", "num_warps": tile.warps, "num_stages": tile.stages,
         "enable_fp_fusion": True,
