@@ -34,10 +34,21 @@ ROOT = Path(__file__).parents[1]
 SETTLING = 10.0  # seconds that a part has to end by itself
 MEASURED = {"timings": 0.17, "kernels": 0.25}  # shares of the time
 TESTS = [
-    "-m", "pytest", "tests/device", "-v", "-p", "no:cacheprovider", "-W", "default",
-    "-W", "error:FlexAttention does not compile", "-W", "error:Triton fails here",
-    "-W", "error:passes cannot be captured",
-]  # fmt: skip
+    "-m",
+    "pytest",
+    "tests/device",
+    "-v",
+    "-p",
+    "no:cacheprovider",
+    "-W",
+    "default",
+    "-W",
+    "error:FlexAttention does not compile",
+    "-W",
+    "error:Triton fails here",
+    "-W",
+    "error:passes cannot be captured",
+]
 DRY_TRAINING = ["--size", "tiny", "--steps", "10", "--tokens-per-step", "512", "--length", "128", "--slots", "16"]
 
 

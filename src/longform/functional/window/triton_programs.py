@@ -10,6 +10,9 @@ Imported late, by triton_kernel.py: whether ``triton.jit`` compiles or interpret
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b blocks.
 """
 
+# Arguments stand in groups.
+# fmt: off
+
 import triton
 import triton.language as tl
 
@@ -54,8 +57,8 @@ def near_seen(valid, b, query_block, key_at, length, WINDOW: tl.constexpr):
 def near_added(
     valid, distance, b, h, query_at, query_block, key_at, length, WINDOW: tl.constexpr, REACH: tl.constexpr,
     CAUSAL: tl.constexpr,
-):  # fmt: skip
-    """What is added to the logits of tokens; see formula.near_bias and formula.near_distances."""
+):
+    """Bias of the logits of tokens; see formula.near_bias and formula.near_distances."""
     seen = near_seen(valid, b, query_block, key_at, length, WINDOW)
     added = tl.where(seen & (key_at <= query_at) if CAUSAL else seen, 0.0, float("-inf"))
     if distance is not None:
@@ -68,8 +71,8 @@ def near_added(
 def far_added(
     home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, sinks, first,
     REACH: tl.constexpr, CAUSAL: tl.constexpr,
-):  # fmt: skip
-    """What is added to the logits of slots; see formula.far_bias and formula.far_distances."""
+):
+    """Bias of the logits of slots; see formula.far_bias and formula.far_distances."""
     own = tl.load(home + b * slots + key_at, mask=key_at < slots, other=0)
     added = tl.load(logit + b * slots + key_at, mask=key_at < slots, other=float("-inf"))
     if head_bias is not None:
@@ -95,7 +98,7 @@ def near_span(start, end, SIZE: tl.constexpr, WINDOW: tl.constexpr):
 def walked(
     far: tl.constexpr, ends, b, start, length, slots, SIZE: tl.constexpr, FAR: tl.constexpr, WINDOW: tl.constexpr,
     CAUSAL: tl.constexpr,
-):  # fmt: skip
+):
     """The first key that a tile of queries meets in this round, and one past the last: none where it has no text."""
     end = text_end(ends, b, 0, length)
     if far:
@@ -113,7 +116,7 @@ def met(
     valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
     length, slots, blocks, sinks, first,
     WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
+):
     """The keys at ``key_at`` (m), their values, and what is added to their logits."""
     rows, columns = key_at[:, None], key_at[None, :]
     if far:
@@ -147,7 +150,7 @@ def met(
 def add_by_distance(
     far: tl.constexpr, d_logits, d_distance, home, b, pair, query_at, query_block, key_at, slots, first,
     REACH: tl.constexpr,
-):  # fmt: skip
+):
     """Add the gradients of logits to those of the bias by distance; each side's ends are summed before."""
     ends = d_distance + pair * (2 * REACH + 1)
     columns = key_at[None, :]
@@ -171,7 +174,7 @@ def forward(
     scale, heads, length, slots, blocks, sinks, first,
     FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
     WIDE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+):
     """A tile of queries: ``out`` (B, h, n, d), zeros on padding, and ``lse`` (B, h, n), infinite there."""
     start, b, h = tl.program_id(1) * QUERIES, tl.program_id(0) // heads, tl.program_id(0) % heads
     query_at = start + tl.arange(0, QUERIES)[:, None]
@@ -188,7 +191,7 @@ def forward(
                 far, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
                 valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
                 length, slots, blocks, sinks, first, WINDOW, REACH, CAUSAL, D, WIDE,
-            )  # fmt: skip
+            )
             logits = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E
             higher = tl.maximum(peak, tl.max(logits, 1))
             level = tl.where(higher == float("-inf"), 0.0, higher)
@@ -215,7 +218,7 @@ def backward_queries(
     scale, heads, length, slots, blocks, sinks, first,
     FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
     WIDE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+):
     """A tile of queries: ``d_query``, ``delta`` (B, h, n) = <d_out, out> for backward_keys, parts of other gradients.
 
     ``d_bias`` (B h, tiles): of the head's bias by the tile; ``d_distance`` (B h, 2 r + 1) is added to.
@@ -241,7 +244,7 @@ def backward_queries(
                 far, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
                 valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
                 length, slots, blocks, sinks, first, WINDOW, REACH, CAUSAL, D, WIDE,
-            )  # fmt: skip
+            )
             logits = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E
             weights = tl.exp2(logits - level[:, None])
             d_logits = weights * (tl.dot(d_o, tl.trans(v), input_precision=PRECISION) - slope[:, None])
@@ -265,7 +268,7 @@ def backward_keys(
     scale, heads, length, slots, blocks, sinks, first,
     FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
     WIDE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+):
     """A tile of tokens, or with ``FAR`` of slots and the queries of one ``chunk``: ``d_key`` and ``d_value``.
 
     ``part``: the distance from one chunk's gradients to the next one's.
@@ -299,7 +302,7 @@ def backward_keys(
             added = far_added(
                 home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, sinks, first, REACH,
             CAUSAL,
-            )  # fmt: skip
+            )
         else:
             added = near_added(valid, distance, b, h, rows[None, :], query_block, key_at, length, WINDOW, REACH, CAUSAL)
         logits = tl.dot(k, tl.trans(q), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E
