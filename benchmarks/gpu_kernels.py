@@ -36,6 +36,8 @@ from longform_lab.speed.precision import prepare, random_states
 from longform_lab.speed.shapes import SIZES, Cell, Shape
 from longform_lab.speed.worker import reason_of
 
+Found = Iterator[tuple[str, dict[str, Any], dict[str, float]]]  # what was measured, settings, numbers
+
 LARGEST_ERROR = 0.02
 LENGTHS = (8_192, 65_536, 2_048, 32_768)
 FORWARD = Tile(128, 64, 8, 3), Tile(128, 128, 8, 2), Tile(64, 64, 4, 3), Tile(128, 32, 4, 3)
@@ -80,7 +82,7 @@ class Window:
             return self.forward()
 
 
-def kernels(device: str, lengths: Sequence[int], rate: float) -> Iterator[tuple[str, dict[str, Any], dict[str, float]]]:
+def kernels(device: str, lengths: Sequence[int], rate: float) -> Found:
     """Both kernels: inference, as a graph too, and forward and backward."""
     names = ("triton", "flex") if device == "cuda" else ("sdpa_training", "formula")
     for length in lengths:
@@ -94,7 +96,7 @@ def kernels(device: str, lengths: Sequence[int], rate: float) -> Iterator[tuple[
             yield "window", {"kernel": name, "length": length, "window": call.window}, found
 
 
-def agreement(device: str) -> Iterator[tuple[str, dict[str, Any], dict[str, float]]]:
+def agreement(device: str) -> Found:
     """The largest relative errors of a kernel's values and gradients from the formula's."""
     call = Window(3_000 if device == "cuda" else 1_000, device)
     with use(window="formula"):
@@ -109,7 +111,7 @@ def agreement(device: str) -> Iterator[tuple[str, dict[str, Any], dict[str, floa
             print(f"{name} is {error:.2g} away from the formula", flush=True)
 
 
-def tiles(device: str) -> Iterator[tuple[str, dict[str, Any], dict[str, float]]]:
+def tiles(device: str) -> Found:
     """Other tiles than those of the kernel's table, for 8,192 and 65,536 tokens."""
     if device != "cuda":
         return
@@ -125,13 +127,12 @@ def tiles(device: str) -> Iterator[tuple[str, dict[str, Any], dict[str, float]]]
     triton_kernel.TILES[128] = own
 
 
-def encoders(device: str, dry: bool) -> Iterator[tuple[str, dict[str, Any], dict[str, float]]]:
+def encoders(device: str, dry: bool) -> Found:
     """Tokens a second of a captured LinformerModel over batches of changing lengths, beside the same without graphs."""
     length, batch = (64, 2) if dry else (2_048, 4)
-    cell = Cell(length=length, batch=batch, slots=256 if not dry else 8, mode="eager", work="inference", device=device,
-                dtype="bfloat16" if device == "cuda" else "float32", threads=1, size="tiny" if dry else "base")  # fmt: skip
+    cell = cell_of(length, 8 if dry else 256, device, dry, batch=batch)
     for name, build in (("window", ours.windowed), ("linear", lambda shape: ours.pure(shape, projection="linear"))):
-        model = prepare(build(cell.shape).eval(), cell).model
+        model: Any = prepare(build(cell.shape).eval(), cell).model
         lengths = [length - step for step in range(0, length // 10, max(1, length // 80))]
         batches = []
         for longest in lengths:
@@ -155,15 +156,20 @@ def encoders(device: str, dry: bool) -> Iterator[tuple[str, dict[str, Any], dict
         yield "encoder", {"encoder": name, "batch": batch, "longest": length, "passes": len(batches)}, found
 
 
-def table3(device: str, dry: bool) -> Iterator[tuple[str, dict[str, Any], dict[str, float]]]:
+def table3(device: str, dry: bool) -> Found:
     """A pass of each n and k, and full attention fused and unfused: milliseconds, and MiB above the loaded model."""
     lengths, slots = ((128,), (16,)) if dry else (sorted(TIME, reverse=True), SLOTS)
     for n in lengths:
         kinds = [(f"k = {k}", k, ours_of) for k in slots if 2 * k <= n]
         for name, k, build in [("sdpa", 256, twin), ("unfused", 256, unfused), *kinds]:
-            cell = Cell(length=n, batch=1, slots=k, mode="eager", work="inference", device=device, threads=1,
-                        dtype="bfloat16" if device == "cuda" else "float32", size="tiny" if dry else "base")  # fmt: skip
-            yield "table 3", {"encoder": name, "length": n}, passes_of(build, cell)
+            yield "table 3", {"encoder": name, "length": n}, passes_of(build, cell_of(n, k, device, dry))
+
+
+def cell_of(length: int, slots: int, device: str, dry: bool, *, batch: int = 1) -> Cell:
+    """A pass of an encoder of base size in bfloat16, in the dry form of a tiny one."""
+    dtype, size = "bfloat16" if device == "cuda" else "float32", "tiny" if dry else "base"
+    common: Any = {"mode": "eager", "work": "inference", "device": device, "threads": 1}
+    return Cell(length=length, batch=batch, slots=slots, dtype=dtype, size=size, **common)
 
 
 def ours_of(shape: Shape) -> Any:
@@ -215,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for part in parts:
         try:
             for name, settings, found in part:
-                print(name, settings, {key: round(value, 3) for key, value in found.items()}, flush=True)
+                print(name, settings, {key: float(f"{value:.4g}") for key, value in found.items()}, flush=True)
                 if options.records:
                     units = {key: key.rpartition("_")[2] for key in found if "_" in key}
                     given: Any = {"metrics": found, "settings": settings | {"device": device}, "units": units}
@@ -224,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print("the time is over", flush=True)
                     return 0
         except Exception as error:
-            print(f"{part.__name__}: {reason_of(error)}", flush=True)
+            print(f"{part}: {reason_of(error)}", flush=True)
     return 0
 
 

@@ -95,8 +95,8 @@ def build(dim: int, dtype: torch.dtype, window: int, padded: bool, distances: bo
     marks = torch.empty(batch, length).byte(), torch.empty(batch, 2).int()
     parts = torch.empty(batch, slots).long(), torch.empty(batch, slots), torch.empty(batch, -(-length // window))
     given = [*by_token[:3], *memory, *biases, *(marks if padded else (None, None)), *parts]
-    out, lse = triton_kernel._forward(given, window, 1, None)
-    triton_kernel._backward(given, out, lse, by_token[3], window, 1, None)
+    out, lse = triton_kernel._forward(given, window, 1, None, False)
+    triton_kernel._backward(given, out, lse, by_token[3], window, 1, None, False)
 
 
 if __name__ == "__main__":

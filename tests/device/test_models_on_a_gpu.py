@@ -14,6 +14,7 @@ from torch import nn
 from longform import LinformerForMaskedLM, LinformerModel
 from longform.functional.dispatch import listening
 from longform.layers import streaming
+from longform.models.graphs import capture
 from longform.models.inference import pack_weights
 from strategies import generator, gradients, normal
 from tolerances import assert_close
@@ -116,6 +117,34 @@ def test_a_long_text_is_read_in_parts(monkeypatch):
     with torch.enable_grad():  # in one piece
         whole = made.requires_grad_(False)(input_ids=ids).last_hidden_state
     assert_close(pack_weights(made)(input_ids=ids).last_hidden_state, whole, scope="model")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_captured_passes(kind):
+    """Batches of one shape and of others, of which each kind is captured when it comes again; no warning is given."""
+    made = capture(model(kind).to(GPU))
+    for lengths in ([29, 20], [31, 17], [30, 19], [29, 3], [31, 1], [32, 32], [32, 32], [30, 18]):
+        width = max(lengths)
+        given = {name: x.to(GPU) for name, x in text(2, width).items()}
+        given["attention_mask"] = (torch.arange(width) < torch.tensor(lengths)[:, None]).long().to(GPU)
+        text_alone = given["attention_mask"].bool()
+        expected = made.forward.ordinary(**given).last_hidden_state
+        assert_close(made(**given).last_hidden_state[text_alone], expected[text_alone], scope="model")
+    assert len(made.forward.graphs) == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_more_graphs_than_are_kept_share_their_memory(dtype):
+    made = capture(model("mean-window-sinks", LinformerModel, **WIDE).to(GPU, dtype), kept=3)
+    for length in (100, 300, 500, 700, 900) * 4:
+        given = {name: x[:, :length].to(GPU) for name, x in text(2, length).items()}
+        text_alone = given["attention_mask"].bool()
+        expected = made.forward.ordinary(**given).last_hidden_state[text_alone].float()
+        error = (made(**given).last_hidden_state[text_alone].float() - expected).norm() / expected.norm()
+        assert error < (1e-5 if dtype == torch.float32 else 2e-2)
+    assert len(made.forward.graphs) == 3
 
 
 @pytest.mark.parametrize("kind", compiled_kinds(KINDS))

@@ -163,6 +163,15 @@ def test_a_part_of_a_text(window):
     assert_equal(found, results(inputs, 5.0, "formula", **options), BOUNDS[FLOAT])
 
 
+@pytest.mark.parametrize(("window", "padding", "tiles"), [(16, None, SMALL), (12, RIGHT, UNEVEN), (32, HOLES, UNEVEN)])
+def test_a_causal_text(window, padding, tiles):
+    """A query sees what stands before it, and no slot of its own block or the one before."""
+    inputs = inputs_of(window, 4, 71, 16, FLOAT, 1, 0, padding)
+    with tiles_of(tiles):
+        found = results(inputs, 5.0, "triton", causal=True)
+    assert_equal(found, results(inputs, 5.0, "formula", causal=True), BOUNDS[FLOAT])
+
+
 def test_heads_that_lie_as_layers_have_them():
     """By token, as a product of all heads leaves them, and one token's features apart."""
     inputs = inputs_of(16, 4, 50, 16, FLOAT, 1, 0, None)
@@ -247,7 +256,8 @@ def test_without_triton(monkeypatch):
     dispatch.ask_again()
 
 
-def test_gradients_of_gradients():
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_gradients(causal):
     inputs = inputs_of(8, 4, 30, 16, FLOAT, 1, 3, RIGHT)
     found = []
     for kernel in ("triton", "formula"):
@@ -256,9 +266,11 @@ def test_gradients_of_gradients():
         with tiles_of(SMALL), only(window=kernel):
             out, _ = windowed_attention(
                 *leaves[:3], inputs.memory_of, window=8, memory_budget=5.0, mask=inputs.mask, sinks=1,
-                memory_bias=leaves[5], distance_bias=leaves[6],
+                memory_bias=leaves[5], distance_bias=None if causal else leaves[6], causal=causal,
             )  # fmt: skip
-            first = torch.autograd.grad((out * inputs.cotangent.float()).sum(), leaves, create_graph=True)
+            first = torch.autograd.grad(
+                (out * inputs.cotangent.float()).sum(), leaves[: 6 if causal else 7], create_graph=True
+            )
         total = sum((x * x).sum() for x in first)
-        found.append([total, *torch.autograd.grad(total, leaves)])
+        found.append([total, *torch.autograd.grad(total, leaves[: 6 if causal else 7])])
     assert_equal(found[0], found[1], 1e-5)

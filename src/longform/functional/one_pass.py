@@ -36,7 +36,7 @@ def _remembering() -> Generator[None]:
 
 
 def constant(values: tuple[int, ...], device: torch.device) -> Tensor:
-    """``values`` as a tensor (number of values,) on ``device``, copied there once: a capture may copy nothing there."""
+    """``values`` as a tensor (m,) on ``device``, copied there once: nothing may be sent there in a capture."""
     return _kept_constant(values, device) if is_eager() and not is_seen() else torch.tensor(values, device=device)
 
 

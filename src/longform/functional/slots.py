@@ -159,9 +159,9 @@ def _sums_of_runs(x: Tensor, size: int, sinks: int) -> Tensor:
 
 
 def _totals(runs: Tensor) -> Tensor:
-    """(B, S, size, F) -> (B, S, F). Few bfloat16 values are summed slowly by torch, and copied if in float32."""
+    """(B, S, size, F) -> (B, S, F). On a CPU torch sums few bfloat16 values slowly, and copies them if in float32."""
     size = runs.shape[2]
-    if runs.dtype != torch.bfloat16 or size > SHORT_RUN:
+    if runs.dtype != torch.bfloat16 or size > SHORT_RUN or runs.is_cuda:
         return runs.sum(dim=2)
     if runs.requires_grad or torch.compiler.is_compiling():
         return runs.sum(dim=2, dtype=torch.float32).to(runs.dtype)

@@ -116,7 +116,7 @@ class CapturedForward:
         self.works, self.pool, self.lock = True, None, threading.Lock()
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:
-        """What the model gives. A kind of batch is captured when it comes for the second time."""
+        """The model's output. A kind of batch is captured when it comes for the second time."""
         if args or not self._can_replay(inputs):
             return self.ordinary(*args, **inputs)
         with self.lock, torch.inference_mode(False), torch.no_grad():
@@ -129,13 +129,11 @@ class CapturedForward:
     def _can_replay(self, inputs: Outputs) -> bool:
         """Whether nothing but these tensors decides what comes of them."""
         ids = inputs.get("input_ids")
-        if not self.works or ids is None or not is_on_gpu(ids) or torch.is_grad_enabled():
+        if not self.works or ids is None or torch.is_grad_enabled() or not _are_tokens(ids, inputs):
             return False
-        if any(name not in NAMES or not isinstance(x, Tensor) or x.shape != ids.shape for name, x in inputs.items()):
+        if torch.is_autocast_enabled(ids.device.type) or is_seen() or is_watched() or not is_eager():
             return False
-        if ids.dim() != 2 or not 0 < ids.numel() <= MOST_TOKENS or torch.is_autocast_enabled(ids.device.type):
-            return False
-        return is_eager() and not is_seen() and not is_watched() and not any(map(is_seen_inside, self.model.children()))
+        return not any(map(is_seen_inside, self.model.children()))
 
     def _kind(self, inputs: Outputs) -> Kind | None:
         """The kind of a batch; None where a text does not stand at the front of its row, or is empty."""
@@ -211,6 +209,12 @@ class CapturedForward:
         texts, tokens = inputs["input_ids"].shape
         parts = {name: _cut(name, value, texts, tokens) for name, value in graph.outputs.items()}
         return type(graph.outputs)(**parts)
+
+
+def _are_tokens(ids: Tensor, inputs: Outputs) -> bool:
+    """Whether ``inputs`` are tensors of tokens (B, n) on a GPU and nothing else, and few enough."""
+    given = all(name in NAMES and isinstance(x, Tensor) and x.shape == ids.shape for name, x in inputs.items())
+    return given and ids.dim() == 2 and 0 < ids.numel() <= MOST_TOKENS and is_on_gpu(ids)
 
 
 def _cut(name: str, value: Any, texts: int, tokens: int) -> Any:

@@ -91,7 +91,7 @@ WINDOW = dispatch.operation(
         "single_tokens", single_tokens.attend, (*INFERENCE, NO_DISTANCES, SLOTS_ARE_TOKENS, SHORT_TEXT, RIGHT_PADDED)
     ),
     Kernel("documents", _by_documents, (*INFERENCE, RIGHT_PADDED)),
-    Kernel("triton", triton_kernel.attend, (WANTED_ON_CUDA, BOTH_WAYS, *triton_kernel.NEEDS)),
+    Kernel("triton", triton_kernel.attend, (WANTED_ON_CUDA, *triton_kernel.NEEDS)),
     Kernel(
         "flex",
         flex.attend,

@@ -58,7 +58,7 @@ class WindowCall(Call):
         """See Call."""
         return (
             self.window, self.first_block is None, self.distance_bias is None, self.dropout > 0.0,
-            self.slots_are_tokens, self.neighbours is None,
+            self.slots_are_tokens, self.neighbours is None, self.causal,
         )  # fmt: skip
 
     @once

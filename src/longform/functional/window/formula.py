@@ -6,7 +6,7 @@ its slot, which stands for ``count`` tokens, hence log(count) on its logit. The 
 per head, and by min(0, log(budget / far tokens)): all slots together stand for at most ``budget`` tokens. Sinks, the
 text's first tokens, have slots of their own outside that budget. A text of two blocks or less gets full attention.
 
-Two other orders are kept to by this formula alone. ``causal``: a query sees the tokens of blocks i-1 and i up to its
+Two other orders are kept to by few kernels. ``causal``: a query sees the tokens of blocks i-1 and i up to its
 own, and the slots of earlier blocks. ``neighbours``: blocks are tiles of a grid, and each sees the tiles around it.
 
 A bias by distance (functional.positions.distances) is added where there is one. A slot that is seen is w + 1 tokens or

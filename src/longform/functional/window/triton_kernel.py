@@ -74,7 +74,8 @@ RUNS = Condition("no graph, transform or dispatch mode, and no earlier failure o
 DEVICE = Condition("tensors on a CUDA device, or Triton's interpreter and no bfloat16", _can_run)
 SOME_TOKENS = Condition("at least one token", lambda call: call.query.numel() > 0)
 HAS_TRITON = Condition("Triton", lambda call: _has_triton())
-NEEDS = (NO_DROPOUT, TAKEN, SOME_TOKENS, RUNS, DEVICE, HAS_TRITON)
+NO_GRID = Condition("a text, no grid", lambda call: call.neighbours is None or call.causal)
+NEEDS = (NO_GRID, NO_DROPOUT, TAKEN, SOME_TOKENS, RUNS, DEVICE, HAS_TRITON)
 
 
 def attend(call: WindowCall) -> Tensor:
@@ -84,10 +85,11 @@ def attend(call: WindowCall) -> Tensor:
     others = (x.to(dtype) for x in (call.key, call.value, memory.key, memory.value))
     marks = None if call.mask is None else once_a_pass(_marks, call.mask, far.logit)
     valid, ends = marks or (None, None)
-    biases = (None if x is None else x.to(call.wide) for x in (call.memory_bias, call.distance_bias))
+    distances = None if call.causal else call.distance_bias
+    biases = (None if x is None else x.to(call.wide) for x in (call.memory_bias, distances))
     given = call.query, *others, *biases, valid, ends, far.home, far.logit, far.less
     try:
-        return WalkedAttention.apply(*given, call.window, call.sinks, call.first_block)
+        return WalkedAttention.apply(*given, call.window, call.sinks, call.first_block, call.causal)
     except _failures() as error:
         _refused.add((dtype, call.query.shape[-1]))
         reason = str(error).strip().split("\n", 1)[0]
@@ -113,25 +115,48 @@ def _past_the_last(held: Tensor) -> Tensor:
 
 
 def _exact(
-    query: Tensor, key: Tensor, value: Tensor, memory_key: Tensor, memory_value: Tensor, bias: Tensor | None,
-    distance: Tensor | None, valid: Tensor | None, ends: Tensor | None, home: Tensor, logit: Tensor,
-    less: Tensor | None, window: int, sinks: int, first: int | None,
-) -> Tensor:  # fmt: skip
-    """The same by formula.py: (B, h, n, d), zeros on padding."""
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    memory_key: Tensor,
+    memory_value: Tensor,
+    bias: Tensor | None,
+    distance: Tensor | None,
+    valid: Tensor | None,
+    ends: Tensor | None,
+    home: Tensor,
+    logit: Tensor,
+    less: Tensor | None,
+    window: int,
+    sinks: int,
+    first: int | None,
+    causal: bool,
+) -> Tensor:
+    """Attention by formula.py: (B, h, n, d), zeros on padding."""
     batch, heads, length, _ = query.shape
     blocks = torch.arange(formula.block_count(length, window), device=query.device) + (first or 0)
     counted = torch.arange(home.shape[1], device=query.device) >= sinks
     seen = torch.ones(batch, length, dtype=torch.bool, device=query.device) if valid is None else valid.bool()
-    far = formula.far_bias(formula.FarParts(home, logit, blocks, less, counted))
-    distances = None
+    where: Any = {"dtype": logit.dtype, "device": query.device}
+    neighbours = formula.blocks_before(length, window, query.device) if causal else None
+    far = formula.far_bias(formula.FarParts(home, logit, blocks, less, counted, neighbours, causal))
+    distances = (formula.before_or_at(window, **where), logit.new_zeros(1, 1, 1, 1)) if causal else None
     if distance is not None:
         behind = home[:, None] < blocks[:, None]
         distances = formula.near_distances(distance, window), beyond(distance, behind).transpose(0, 1)
     of_blocks = formula.block_weights(
-        query, key, memory_key, formula.near_bias(seen, window=window, dtype=logit.dtype), far,
-        logit.new_zeros(heads) if bias is None else bias, window, distances,
-    )  # fmt: skip
-    return torch.where(seen[:, None, :, None], formula.attended(of_blocks, value, memory_value, window), 0.0)
+        query,
+        key,
+        memory_key,
+        formula.near_bias(seen, window=window, dtype=logit.dtype, neighbours=neighbours),
+        far,
+        logit.new_zeros(heads) if bias is None else bias,
+        window,
+        distances,
+        neighbours,
+    )
+    context = formula.attended(of_blocks, value, memory_value, window, neighbours=neighbours)
+    return torch.where(seen[:, None, :, None], context, 0.0)
 
 
 class WalkedAttention(torch.autograd.Function):
@@ -142,8 +167,7 @@ class WalkedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
         """Returns out (B, h, n, d)."""
-        *tensors, window, sinks, first = given
-        ctx.options = window, sinks, first
+        tensors, ctx.options = given[:12], given[12:]
         out, lse = _forward(tensors, *ctx.options)
         ctx.save_for_backward(*tensors, out, lse)
         return out
@@ -153,7 +177,7 @@ class WalkedAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
         """Gradients of the first seven."""
         *tensors, out, lse = ctx.saved_tensors
-        return *_backward(tensors, out, lse, gradient, *ctx.options), *(None,) * 8
+        return *_backward(tensors, out, lse, gradient, *ctx.options), *(None,) * 9
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -161,21 +185,41 @@ def _rows(x: Tensor) -> Tensor:
     return x if x.stride(3) == 1 else x.contiguous()
 
 
-def _common(tensors: Any, tile: Tile, window: int, sinks: int, first: int | None) -> dict[str, Any]:
+def _common(tensors: Any, tile: Tile, window: int, sinks: int, first: int | None, causal: bool) -> dict[str, Any]:
     """Arguments that all programs take."""
     _, heads, length, dim = tensors[0].shape
     _, _, _, memory_key, _, bias, distance, valid, ends, home, logit, less = tensors
     blocks = formula.block_count(length, window)
     precise = tensors[0].dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     return {
-        "valid": valid, "ends": ends, "home": home, "logit": logit, "less": less, "head_bias": bias,
-        "distance": distance, "scale": dim**-0.5, "heads": heads, "length": length, "slots": memory_key.shape[2],
-        "blocks": blocks, "sinks": sinks, "first": first or 0, "FAR": first is not None or blocks > 2,
-        "WINDOW": window, "REACH": 0 if distance is None else distance.shape[1] // 2, "D": dim, "WIDE": _wide(dim),
-        "QUERIES": tile.queries, "KEYS": tile.keys, "ROWS": 1 if window % tile.queries == 0 else tile.queries,
-        "PRECISION": "tf32x3" if precise else "tf32", "num_warps": tile.warps, "num_stages": tile.stages,
+        "valid": valid,
+        "ends": ends,
+        "home": home,
+        "logit": logit,
+        "less": less,
+        "head_bias": bias,
+        "distance": distance,
+        "scale": dim**-0.5,
+        "heads": heads,
+        "length": length,
+        "slots": memory_key.shape[2],
+        "blocks": blocks,
+        "sinks": sinks,
+        "first": first or 0,
+        "FAR": first is not None or blocks > 2,
+        "WINDOW": window,
+        "REACH": 0 if distance is None else distance.shape[1] // 2,
+        "CAUSAL": causal,
+        "D": dim,
+        "WIDE": _wide(dim),
+        "QUERIES": tile.queries,
+        "KEYS": tile.keys,
+        "ROWS": 1 if window % tile.queries == 0 else tile.queries,
+        "PRECISION": "tf32x3" if precise else "tf32",
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
         "enable_fp_fusion": True,
-    }  # fmt: skip
+    }
 
 
 def _wide(dim: int) -> int:
@@ -219,40 +263,54 @@ def _forward(tensors: Any, *options: Any) -> tuple[Tensor, Tensor]:
 def _backward(tensors: Any, out: Tensor, lse: Tensor, gradient: Tensor, *options: Any) -> list[Tensor | None]:
     from longform.functional.window import triton_programs as programs
 
-    query, memory_key, bias, distance = (tensors[place] for place in (0, 3, 5, 6))
+    query, _, _, _, _, bias, distance = tensors[:7]
     batch, heads, length, _ = query.shape
     tile, d_out = _tiles(query)[1], _rows(gradient)
     common, of_heads = _common(tensors, tile, *options), _heads(tensors)
-    tiles, pairs, slots = -(-length // tile.queries), batch * heads, memory_key.shape[2]
-    d_query, d_key, d_value = (_by_token(query) for _ in range(3))
-    delta = torch.empty_like(lse)
+    tiles, pairs = -(-length // tile.queries), batch * heads
+    d_query, delta = _by_token(query), torch.empty_like(lse)
     d_bias = None if bias is None else lse.new_empty(pairs, tiles)
     d_distance = None if distance is None else lse.new_zeros(pairs, distance.shape[1])
-    chunks = -(-length // CHUNK)
-    parts = [x.new_empty(chunks, *x.shape, dtype=torch.float32 if chunks > 1 else x.dtype) for x in tensors[3:5]]
+    slopes = {"lse": lse, "delta": delta, "d_out": d_out, "d_out_strides": d_out.stride()}
+    own = {"out": out, "out_strides": out.stride(), "d_query": d_query, "d_query_strides": d_query.stride()}
     with torch.cuda.device_of(query):
         programs.backward_queries[(pairs, tiles)](
-            **of_heads, out=out, out_strides=out.stride(), lse=lse, d_out=d_out, d_out_strides=d_out.stride(),
-            d_query=d_query, d_query_strides=d_query.stride(), delta=delta, d_bias=d_bias, d_distance=d_distance,
-            **common,
-        )  # fmt: skip
-        queries: dict[str, Any] = {
-            "query": of_heads["query"],
-            "q_strides": of_heads["q_strides"],
-            "lse": lse,
-            "delta": delta,
-        }
-        queries |= {"d_out": d_out, "d_out_strides": d_out.stride(), "chunk": CHUNK if common["FAR"] else 0}
-        for far, prefix in ((False, ""), (True, "memory_")):
-            d_k, d_v = (x[0] for x in parts) if far else (d_key, d_value)
-            short = "m" if far else ""
-            programs.backward_keys[(pairs, -(-(slots if far else length) // tile.keys), chunks if far else 1)](
-                **queries, key=of_heads[f"{prefix}key"], value=of_heads[f"{prefix}value"],
-                k_strides=of_heads[f"{short}k_strides"], v_strides=of_heads[f"{short}v_strides"],
-                d_key=d_k, d_key_strides=d_k.stride(), d_value=d_v, d_value_strides=d_v.stride(),
-                part=parts[0].stride(0), **common | {"FAR": far},
-            )  # fmt: skip
-    memory = (x[0] if chunks == 1 else x.sum(dim=0).to(memory_key.dtype) for x in parts)
+            **of_heads, **slopes, **own, d_bias=d_bias, d_distance=d_distance, **common
+        )
+        near = _backward_keys(of_heads, slopes, common, far=False)
+        memory = _backward_keys(of_heads, slopes, common, far=True)
     of_bias = None if d_bias is None else d_bias.view(batch, heads, -1).sum(dim=(0, 2))
     of_distance = None if d_distance is None else d_distance.view(batch, heads, -1).sum(dim=0)
-    return [d_query, d_key, d_value, *memory, of_bias, of_distance]
+    return [d_query, *near, *memory, of_bias, of_distance]
+
+
+def _backward_keys(of_heads: dict[str, Any], slopes: Any, common: dict[str, Any], *, far: bool) -> list[Tensor]:
+    """Gradients of keys and values, of tokens or of slots: the latter from chunks of queries, in float32, summed."""
+    from longform.functional.window import triton_programs as programs
+
+    names, short = (("memory_key", "memory_value"), "m") if far else (("key", "value"), "")
+    key, value = (of_heads[name] for name in names)
+    batch, heads, count, _ = key.shape
+    chunks = -(-common["length"] // CHUNK) if far else 1
+    if chunks > 1:
+        parts = [key.new_empty(chunks, *key.shape, dtype=torch.float32) for _ in names]
+    else:
+        parts = [_by_token(key)[None] for _ in names]
+    d_key, d_value = (x[0] for x in parts)
+    programs.backward_keys[(batch * heads, -(-count // common["KEYS"]), chunks)](
+        query=of_heads["query"],
+        q_strides=of_heads["q_strides"],
+        key=key,
+        value=value,
+        k_strides=of_heads[f"{short}k_strides"],
+        v_strides=of_heads[f"{short}v_strides"],
+        d_key=d_key,
+        d_key_strides=d_key.stride(),
+        d_value=d_value,
+        d_value_strides=d_value.stride(),
+        part=parts[0].stride(0),
+        chunk=CHUNK if common["FAR"] else 0,
+        **slopes,
+        **common | {"FAR": far},
+    )
+    return [x[0] if chunks == 1 else x.sum(dim=0).to(key.dtype) for x in parts]

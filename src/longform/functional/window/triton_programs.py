@@ -10,6 +10,9 @@ Imported late, by triton_kernel.py: whether ``triton.jit`` compiles or interpret
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b blocks.
 """
 
+# Arguments stand in groups.
+# fmt: off
+
 import triton
 import triton.language as tl
 
@@ -52,10 +55,12 @@ def near_seen(valid, b, query_block, key_at, length, WINDOW: tl.constexpr):
 
 @triton.jit
 def near_added(
-    valid, distance, b, h, query_at, query_block, key_at, length, WINDOW: tl.constexpr, REACH: tl.constexpr
-):  # fmt: skip
-    """What is added to the logits of tokens; see formula.near_bias and formula.near_distances."""
-    added = tl.where(near_seen(valid, b, query_block, key_at, length, WINDOW), 0.0, float("-inf"))
+    valid, distance, b, h, query_at, query_block, key_at, length, WINDOW: tl.constexpr, REACH: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):
+    """Bias of the logits of tokens; see formula.near_bias and formula.near_distances."""
+    seen = near_seen(valid, b, query_block, key_at, length, WINDOW)
+    added = tl.where(seen & (key_at <= query_at) if CAUSAL else seen, 0.0, float("-inf"))
     if distance is not None:
         apart = tl.minimum(tl.maximum(key_at - query_at, -REACH), REACH) + REACH
         added = added + tl.load(distance + h * (2 * REACH + 1) + apart)
@@ -65,9 +70,9 @@ def near_added(
 @triton.jit
 def far_added(
     home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, sinks, first,
-    REACH: tl.constexpr,
-):  # fmt: skip
-    """What is added to the logits of slots; see formula.far_bias and formula.far_distances."""
+    REACH: tl.constexpr, CAUSAL: tl.constexpr,
+):
+    """Bias of the logits of slots; see formula.far_bias and formula.far_distances."""
     own = tl.load(home + b * slots + key_at, mask=key_at < slots, other=0)
     added = tl.load(logit + b * slots + key_at, mask=key_at < slots, other=float("-inf"))
     if head_bias is not None:
@@ -78,7 +83,8 @@ def far_added(
     if distance is not None:
         ends = distance + h * (2 * REACH + 1)
         added = added + tl.where(own < query_block + first, tl.load(ends), tl.load(ends + 2 * REACH))
-    return tl.where(tl.abs(own - query_block - first) > 1, added, float("-inf"))
+    apart = query_block + first - own
+    return tl.where((apart if CAUSAL else tl.abs(apart)) > 1, added, float("-inf"))
 
 
 @triton.jit
@@ -90,7 +96,8 @@ def near_span(start, end, SIZE: tl.constexpr, WINDOW: tl.constexpr):
 
 @triton.jit
 def walked(
-    far: tl.constexpr, ends, b, start, length, slots, SIZE: tl.constexpr, FAR: tl.constexpr, WINDOW: tl.constexpr
+    far: tl.constexpr, ends, b, start, length, slots, SIZE: tl.constexpr, FAR: tl.constexpr, WINDOW: tl.constexpr,
+    CAUSAL: tl.constexpr,
 ):
     """The first key that a tile of queries meets in this round, and one past the last: none where it has no text."""
     end = text_end(ends, b, 0, length)
@@ -98,6 +105,8 @@ def walked(
         low, high = 0, (text_end(ends, b, 1, slots) if FAR else 0)
     else:
         low, high = near_span(start, end, SIZE, WINDOW)
+        if CAUSAL:
+            high = tl.minimum(high, start + SIZE)
     return low, tl.where(start < end, high, low)
 
 
@@ -106,20 +115,34 @@ def met(
     far: tl.constexpr, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
     valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
     length, slots, blocks, sinks, first,
-    WINDOW: tl.constexpr, REACH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
+    WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
+):
     """The keys at ``key_at`` (m), their values, and what is added to their logits."""
     rows, columns = key_at[:, None], key_at[None, :]
     if far:
         k = load_rows(memory_key, mk_strides, b, h, rows, slots, D, WIDE)
         v = load_rows(memory_value, mv_strides, b, h, rows, slots, D, WIDE)
         added = far_added(
-            home, logit, less, head_bias, distance, b, h, query_block, columns, slots, blocks, sinks, first, REACH
+            home,
+            logit,
+            less,
+            head_bias,
+            distance,
+            b,
+            h,
+            query_block,
+            columns,
+            slots,
+            blocks,
+            sinks,
+            first,
+            REACH,
+            CAUSAL,
         )
     else:
         k = load_rows(key, k_strides, b, h, rows, length, D, WIDE)
         v = load_rows(value, v_strides, b, h, rows, length, D, WIDE)
-        added = near_added(valid, distance, b, h, query_at, query_block, columns, length, WINDOW, REACH)
+        added = near_added(valid, distance, b, h, query_at, query_block, columns, length, WINDOW, REACH, CAUSAL)
     return k, v, added
 
 
@@ -127,7 +150,7 @@ def met(
 def add_by_distance(
     far: tl.constexpr, d_logits, d_distance, home, b, pair, query_at, query_block, key_at, slots, first,
     REACH: tl.constexpr,
-):  # fmt: skip
+):
     """Add the gradients of logits to those of the bias by distance; each side's ends are summed before."""
     ends = d_distance + pair * (2 * REACH + 1)
     columns = key_at[None, :]
@@ -149,9 +172,9 @@ def forward(
     query, key, value, memory_key, memory_value, valid, ends, home, logit, less, head_bias, distance,
     out, lse, q_strides, k_strides, v_strides, mk_strides, mv_strides, out_strides,
     scale, heads, length, slots, blocks, sinks, first,
-    FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
-    QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
+    WIDE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+):
     """A tile of queries: ``out`` (B, h, n, d), zeros on padding, and ``lse`` (B, h, n), infinite there."""
     start, b, h = tl.program_id(1) * QUERIES, tl.program_id(0) // heads, tl.program_id(0) % heads
     query_at = start + tl.arange(0, QUERIES)[:, None]
@@ -161,14 +184,14 @@ def forward(
     total = tl.zeros([QUERIES], tl.float32)
     acc = tl.zeros([QUERIES, WIDE], tl.float32)
     for far in tl.static_range(2):
-        low, high = walked(far, ends, b, start, length, slots, QUERIES, FAR, WINDOW)
+        low, high = walked(far, ends, b, start, length, slots, QUERIES, FAR, WINDOW, CAUSAL)
         for begin in range(low, high, KEYS):
             key_at = begin + tl.arange(0, KEYS)
             k, v, added = met(
                 far, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
                 valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
-                length, slots, blocks, sinks, first, WINDOW, REACH, D, WIDE,
-            )  # fmt: skip
+                length, slots, blocks, sinks, first, WINDOW, REACH, CAUSAL, D, WIDE,
+            )
             logits = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E
             higher = tl.maximum(peak, tl.max(logits, 1))
             level = tl.where(higher == float("-inf"), 0.0, higher)
@@ -193,9 +216,9 @@ def backward_queries(
     out, lse, q_strides, k_strides, v_strides, mk_strides, mv_strides, out_strides,
     d_out, d_out_strides, d_query, d_query_strides, delta, d_bias, d_distance,
     scale, heads, length, slots, blocks, sinks, first,
-    FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
-    QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
+    WIDE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+):
     """A tile of queries: ``d_query``, ``delta`` (B, h, n) = <d_out, out> for backward_keys, parts of other gradients.
 
     ``d_bias`` (B h, tiles): of the head's bias by the tile; ``d_distance`` (B h, 2 r + 1) is added to.
@@ -214,14 +237,14 @@ def backward_queries(
     acc = tl.zeros([QUERIES, WIDE], tl.float32)
     of_bias = tl.zeros([QUERIES], tl.float32)
     for far in tl.static_range(2):
-        low, high = walked(far, ends, b, start, length, slots, QUERIES, FAR, WINDOW)
+        low, high = walked(far, ends, b, start, length, slots, QUERIES, FAR, WINDOW, CAUSAL)
         for begin in range(low, high, KEYS):
             key_at = begin + tl.arange(0, KEYS)
             k, v, added = met(
                 far, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
                 valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
-                length, slots, blocks, sinks, first, WINDOW, REACH, D, WIDE,
-            )  # fmt: skip
+                length, slots, blocks, sinks, first, WINDOW, REACH, CAUSAL, D, WIDE,
+            )
             logits = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E
             weights = tl.exp2(logits - level[:, None])
             d_logits = weights * (tl.dot(d_o, tl.trans(v), input_precision=PRECISION) - slope[:, None])
@@ -243,9 +266,9 @@ def backward_keys(
     lse, delta, q_strides, k_strides, v_strides, d_out, d_out_strides,
     d_key, d_key_strides, d_value, d_value_strides, part, chunk,
     scale, heads, length, slots, blocks, sinks, first,
-    FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
-    QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
+    WIDE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+):
     """A tile of tokens, or with ``FAR`` of slots and the queries of one ``chunk``: ``d_key`` and ``d_value``.
 
     ``part``: the distance from one chunk's gradients to the next one's.
@@ -264,6 +287,8 @@ def backward_keys(
         high = low + chunk
     else:
         low, high = near_span(start, end, KEYS, WINDOW)
+        if CAUSAL:
+            low = start // QUERIES * QUERIES
     high = tl.where(start < text_end(ends, b, 1 if FAR else 0, count), tl.minimum(high, end), low)
     for begin in range(low, high, QUERIES):
         rows = begin + tl.arange(0, QUERIES)
@@ -275,10 +300,11 @@ def backward_keys(
         d_o = load_rows(d_out, d_out_strides, b, h, text, length, D, WIDE)
         if FAR:
             added = far_added(
-                home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, sinks, first, REACH
-            )  # fmt: skip
+                home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, sinks, first, REACH,
+            CAUSAL,
+            )
         else:
-            added = near_added(valid, distance, b, h, rows[None, :], query_block, key_at, length, WINDOW, REACH)
+            added = near_added(valid, distance, b, h, rows[None, :], query_block, key_at, length, WINDOW, REACH, CAUSAL)
         logits = tl.dot(k, tl.trans(q), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E
         weights = tl.exp2(logits - level[None, :])
         d_v = tl.dot(weights.to(d_o.dtype), d_o, d_v, input_precision=PRECISION)
