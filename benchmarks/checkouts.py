@@ -65,9 +65,14 @@ def passes(size: str, dtype: str, kind: str, length: int, work: str) -> Callable
     torch.manual_seed(0)
     longest = max(length, 512)
     config = LinformerConfig(
-        vocab_size=1_000, max_position_embeddings=longest, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-        use_pooler=False, **SHAPES[size], **attention(kind, longest),
-    )  # fmt: skip
+        vocab_size=1_000,
+        max_position_embeddings=longest,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        use_pooler=False,
+        **SHAPES[size],
+        **attention(kind, longest),
+    )
     model, ids, of_dtype = LinformerModel(config), torch.randint(5, 1_000, (1, length)), getattr(torch, dtype)
     if work == "inference":
         model = pack_weights(model.eval().to(of_dtype))
@@ -89,7 +94,7 @@ def passes(size: str, dtype: str, kind: str, length: int, work: str) -> Callable
 
 
 def serve(cell: str) -> None:
-    """What a checkout's process does: warm up, then a turn for every line of standard input."""
+    """Body of a checkout's process: warm up, then a turn for every line of standard input."""
     import longform
 
     size, dtype, kind, length, work = cell.split("-")
@@ -116,7 +121,7 @@ def child(checkout: Path, cell: str) -> subprocess.Popen[str]:
 
 
 def said(process: subprocess.Popen[str], line: str = "") -> dict[str, Any]:
-    """What a process answers, to a line if one is given."""
+    """Answer of a process, to a line if one is given."""
     assert process.stdin
     assert process.stdout
     if line:
@@ -127,16 +132,20 @@ def said(process: subprocess.Popen[str], line: str = "") -> dict[str, Any]:
     return json.loads(answer)
 
 
+def _check_first(first: list[dict[str, Any]], cell: str, checkouts: tuple[Path, Path]) -> None:
+    """End the program where the outputs differ, or a package is another checkout's."""
+    if not math.isclose(*(answer["output"] for answer in first), rel_tol=1e-2):
+        raise SystemExit(f"{cell}: outputs differ: {first}")
+    packages = [Path(answer["package"]) for answer in first]
+    if not all(package.is_relative_to(path) for package, path in zip(packages, checkouts, strict=True)):
+        raise SystemExit(f"longform was imported from elsewhere: {packages}")
+
+
 def measured(before: Path, after: Path, cell: str, turns: int) -> dict[str, float]:
     """Seconds and peaks of both checkouts, and the ratio of their least seconds."""
     with child(before, cell) as of_before, child(after, cell) as of_after:
         processes = {"before": of_before, "after": of_after}
-        first = [said(process) for process in processes.values()]
-        if not math.isclose(*(answer["output"] for answer in first), rel_tol=1e-2):
-            raise SystemExit(f"{cell}: outputs differ: {first}")
-        packages = [Path(answer["package"]) for answer in first]
-        if not all(package.is_relative_to(path) for package, path in zip(packages, (before, after), strict=True)):
-            raise SystemExit(f"longform was imported from elsewhere: {packages}")
+        _check_first([said(process) for process in processes.values()], cell, (before, after))
         found: dict[str, list[dict[str, float]]] = {name: [] for name in processes}
         for turn in range(turns):
             for name in sorted(processes, reverse=bool(turn % 2)):

@@ -67,11 +67,21 @@ def fields_of(variant: str, length: int) -> dict[str, Any]:
 def make_model(variant: str, *, length: int, slots: int, size: str) -> LinformerForMaskedLM:
     """A model with new weights, without dropout; the head is the word embeddings alone."""
     config = LinformerConfig(
-        **SIZES[size], **fields_of(variant, length), vocab_size=VOCABULARY, max_position_embeddings=length,
-        projected_length=slots, rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, normalization="pre",
-        embed_norm=False, layer_norm_eps=1e-5, type_vocab_size=0, pad_token_id=None, prediction_head="eurobert",
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
+        **SIZES[size],
+        **fields_of(variant, length),
+        vocab_size=VOCABULARY,
+        max_position_embeddings=length,
+        projected_length=slots,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        normalization="pre",
+        embed_norm=False,
+        layer_norm_eps=1e-5,
+        type_vocab_size=0,
+        pad_token_id=None,
+        prediction_head="eurobert",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
     return LinformerForMaskedLM(config)
 
 
@@ -166,11 +176,14 @@ def train(options: argparse.Namespace, tokens: Tensor) -> dict[str, Any]:
             break
     seconds = time.perf_counter() - began
     return {
-        "loss": curve[-1] if curve and step == options.steps else None, "curve": curve, "steps_done": step,
-        "tokens_per_second": step * options.tokens_per_step / seconds, "minutes": seconds / 60,
+        "loss": curve[-1] if curve and step == options.steps else None,
+        "curve": curve,
+        "steps_done": step,
+        "tokens_per_second": step * options.tokens_per_step / seconds,
+        "minutes": seconds / 60,
         "memory_gib": torch.cuda.max_memory_allocated() / 2**30 if tokens.is_cuda else None,
         "parameters": sum(p.numel() for p in model.parameters()),
-    }  # fmt: skip
+    }
 
 
 def finite(loss: float) -> float | None:
@@ -209,7 +222,7 @@ def read_tokens(path: Path) -> Tensor:
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """What the command line says."""
+    """Options on the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.from_nothing", description=__doc__.splitlines()[0])
     parser.add_argument("variant", nargs="?", default=FULL, help=f"{', '.join(ATTENTION)}; + {CONVOLUTION}")
     parser.add_argument("--prepare", type=Path, help="Parquet with a column text, from which --data is made")
@@ -234,11 +247,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     metrics = train(options, tokens)
     settings = {name: value for name, value in vars(options).items() if name not in ("prepare", "data", "records")}
     record = Record(
-        name="from_nothing", metrics=metrics, hardware=hardware(tokens.device),
+        name="from_nothing",
+        metrics=metrics,
+        hardware=hardware(tokens.device),
         settings=settings | {"tokens": len(tokens), "own_rates": hasattr(longform, "parameter_groups")},
         units={"loss": "nats", "minutes": "min", "memory_gib": "GiB"},
         commit=os.environ.get("COMMIT") or commit(),
-    )  # fmt: skip
+    )
     say(options, f"loss {record.metrics['loss']}, {record.metrics['tokens_per_second']:,.0f} tokens a second")
     if options.records:
         append_record(options.records, record)

@@ -47,7 +47,7 @@ class Queue:
     longest: float = 0.0  # seconds of one that ended well
 
     def run(self) -> None:
-        """All that the time allows."""
+        """Run as many trainings as the time allows."""
         try:
             while (self.waiting and self._fits()) or self.running:
                 while self.waiting and len(self.running) < self.processes and self._fits():
@@ -74,7 +74,7 @@ class Queue:
                 self.longest = max(self.longest, took)
 
     def _end(self) -> None:
-        """What runs writes what it has; what does not is ended."""
+        """Stop all trainings: those that run write what they have first."""
         for process in self.running:
             process.terminate()
         last = time.monotonic() + LAST_WORDS / 2

@@ -1,16 +1,16 @@
-"""What a GPU is asked first, in a few minutes on a bare machine; the same as ``make gpu-check``.
+"""First measurements on a GPU, in a few minutes on a bare machine; the same as ``make gpu-check``.
 
 ::
 
     python3 -m benchmarks.gpu_check --seconds 540
 
-In order of worth, with results written as they come: times of a pass (alone, since trainings would disturb them), then
-at once the trainings of benchmarks.from_nothing_queue and the tests that only a GPU can run. Nothing needs a network or
+In order of worth, with results written as they come: times of passes, then of the window's kernels, of captured
+encoders and of the paper's Table 3 (alone, since trainings would disturb them), then at once the trainings of benchmarks.from_nothing_queue and the tests that only a GPU can run. Nothing needs a network or
 an installed Longform, but torch, transformers and pytest have to be there; wheels in ``.whl/`` are unpacked beside them
 (of linformer for the times, of jsonargparse for the tests of commands). The data that trainings read is made by
 ``python -m benchmarks.from_nothing --prepare TEXTS.parquet``.
 
-All results are in $OUT, or runs/gpu-check: gpu_timings.jsonl, timings.log, from_nothing.jsonl, training.log, tests.xml,
+All results are in $OUT, or runs/gpu-check: gpu_timings.jsonl, gpu_kernels.jsonl, their logs, from_nothing.jsonl, training.log, tests.xml,
 tests.log. ``--dry`` shows on a CPU in under three minutes that all of it runs.
 """
 
@@ -30,13 +30,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SETTLING = 10.0  # seconds that a part has to end by itself
+MEASURED = {"timings": 0.17, "kernels": 0.25}  # shares of the time
 TESTS = [
-    "-m", "pytest", "tests/device", "-v", "-p", "no:cacheprovider", "-W", "default",
-    "-W", "error:FlexAttention does not compile",
-]  # fmt: skip
-DRY_TRAINING = [
-    "--size", "tiny", "--steps", "10", "--tokens-per-step", "512", "--length", "128", "--slots", "16",
-]  # fmt: skip
+    "-m",
+    "pytest",
+    "tests/device",
+    "-v",
+    "-p",
+    "no:cacheprovider",
+    "-W",
+    "default",
+    "-W",
+    "error:FlexAttention does not compile",
+]
+DRY_TRAINING = ["--size", "tiny", "--steps", "10", "--tokens-per-step", "512", "--length", "128", "--slots", "16"]
 
 
 @dataclass
@@ -58,9 +65,10 @@ class Check:
     def run(self) -> None:
         """Times, then trainings and tests at once."""
         dry = ["--dry"] if self.dry else []
-        seconds = 0.17 * self.seconds
-        timings = ["-m", "benchmarks.gpu_timings", "--records", str(self.out / "gpu_timings.jsonl"), *dry]
-        self._finish(self._begin("timings", [*timings, "--seconds", f"{seconds:.0f}"]), seconds + SETTLING)
+        for name, share in MEASURED.items():
+            seconds = share * self.seconds
+            command = ["-m", f"benchmarks.gpu_{name}", "--records", str(self.out / f"gpu_{name}.jsonl"), *dry]
+            self._finish(self._begin(name, [*command, "--seconds", f"{seconds:.0f}"]), seconds + SETTLING)
         tests = self._begin("tests", [*TESTS, *self._workers(), f"--junitxml={self.out / 'tests.xml'}"])
         training = self._begin("training", self._training())
         self._finish(training, self.left())
@@ -106,13 +114,13 @@ class Check:
         self.running.remove(process)
 
     def end(self) -> None:
-        """What runs, where the check itself is ended."""
+        """End the parts that run, where the check itself is ended."""
         for process in list(self.running):
             self._finish(process, 0.0)
 
     def report(self) -> None:
         """The end of each log: the tables."""
-        for name, lines in {"timings": 40, "tests": 25, "training": 32}.items():
+        for name, lines in {"timings": 40, "kernels": 90, "tests": 25, "training": 32}.items():
             path = self.out / f"{name}.log"
             said = path.read_text(errors="replace").splitlines()[-lines:] if path.exists() else []
             print(f"\n== {name}", *said, sep="\n", flush=True)

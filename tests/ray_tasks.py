@@ -17,8 +17,7 @@ import numpy as np
 from longform.data.text import Document
 from longform.inference.parts_run import run_parts
 from longform.inference.prepared import Made, Prepared
-from longform.inference.result import InferenceResult
-from longform.inference.settings import InferenceSettings
+from longform.inference.settings import InferenceResult, InferenceSettings
 
 
 def prepare(model: str, settings: InferenceSettings, pause: float = 0.0) -> Prepared:

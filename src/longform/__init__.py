@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from longform.evaluation.run import EvaluationResult, evaluate
     from longform.inference.classifiers import Classifier
     from longform.inference.encoders import Encoder
-    from longform.inference.result import InferenceResult
     from longform.inference.run import embed, predict
-    from longform.inference.settings import InferenceSettings
+    from longform.inference.settings import InferenceResult, InferenceSettings
     from longform.layers.attention import LinformerAttention
     from longform.layers.encoder import LinformerEncoder
     from longform.layers.multihead import LinformerEncoderLayer, LinformerMultiheadAttention
     from longform.layers.parameter_groups import parameter_groups
     from longform.models.configuration_linformer import LinformerConfig
+    from longform.models.graphs import capture
     from longform.models.inference import pack_weights
     from longform.models.modeling_linformer import LinformerModel
     from longform.models.task_heads import (
@@ -70,6 +70,7 @@ __all__ = [
     "LinformerMultiheadAttention",
     "Projection",
     "align",
+    "capture",
     "convert",
     "distill",
     "embed",
@@ -94,7 +95,7 @@ _MODULES = {
     "EvaluationResult": "evaluation.run",
     "FinetuningResult": "training.finetuning",
     "FinetuningSettings": "training.settings",
-    "InferenceResult": "inference.result",
+    "InferenceResult": "inference.settings",
     "InferenceSettings": "inference.settings",
     "LinformerAttention": "layers.attention",
     "LinformerConfig": "models.configuration_linformer",
@@ -110,6 +111,7 @@ _MODULES = {
     "LinformerMultiheadAttention": "layers.multihead",
     "Projection": "layers.geometry",
     "align": "training.alignment",
+    "capture": "models.graphs",
     "convert": "conversion.convert",
     "distill": "training.distillation",
     "embed": "inference.run",

@@ -21,7 +21,6 @@ PREDICTION_HEADS = ("bert", "modernbert", "eurobert")  # whose layers stand befo
 POOLINGS = ("cls", "mean", "lead", "cls_mean", "cls_lead")
 DTYPES = ("float32", "bfloat16", "auto")
 VECTOR_DTYPES = ("float32", "float16")  # of vectors as they are written
-DEMO_TASKS = ("find", "classify")
 EXPORT_FORMATS = ("onnx", "openvino", "torch")
 BACKENDS = ("torch", "onnx", "onnx-int8", "openvino", "openvino-int8")  # what runs a model
 SCHEDULES = ("cosine", "linear", "constant")  # of a learning rate
@@ -34,8 +33,13 @@ STANDARD_OUTPUT = "-"  # as the name of an output
 SCALES = ("small", "paper")  # of the paper's measurements
 PAIR_KINDS = ("sentence", "passage", "title", "halves")  # made of a text without queries
 TASKS = (
-    "encoder", "masked-lm", "sequence-classification", "token-classification", "question-answering", "multiple-choice",
-)  # fmt: skip
+    "encoder",
+    "masked-lm",
+    "sequence-classification",
+    "token-classification",
+    "question-answering",
+    "multiple-choice",
+)
 
 
 def did_you_mean(name: object, known: Collection[str]) -> str:

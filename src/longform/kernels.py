@@ -23,7 +23,7 @@ __all__ = ["Explanation", "explain", "tables", "use"]
 
 @dataclass(frozen=True)
 class Explanation:
-    """What served each operation; printed, a paragraph each, with the first unmet need of every other kernel."""
+    """Kernels that served each operation; printed, a paragraph each, with the first unmet need of every other one."""
 
     choices: tuple[Choice, ...]
 

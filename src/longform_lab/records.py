@@ -80,7 +80,7 @@ def append_record(path: str | Path, record: Record) -> None:
 
 
 def read_records(paths: Iterable[str | Path]) -> list[Record]:
-    """All records of the files, in file order.
+    """Records of the files, in file order.
 
     Raises:
         DataError: a line that is not a record, with file and line number.

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from longform_lab.experiments.kept_heads import heads_that_stay
 from longform_lab.tables.spectrum_tables import kept
 
 
@@ -27,9 +26,3 @@ def test_a_row_a_model_and_way_to_choose() -> None:
         ["8", "the most alike", "20.00 M", "70.0 (0.500)", "80.0 (0.500)", "8.0", "32.0"],
         ["6", "any (seed 0)", "20.00 M", "40.0 (0.500)", "–", "–", "–"],
     ]
-
-
-def test_each_layer_keeps_as_many_and_the_most_alike_go_first() -> None:
-    pairs = [(5, 3), (1, 0), (4, 3), (2, 0)]
-    assert heads_that_stay(pairs, layers=2, heads=3, keep=2) == [[0, 2], [0, 1]]
-    assert heads_that_stay(pairs, layers=2, heads=3, keep=1) == [[0], [0]]

@@ -21,7 +21,7 @@ from safetensors.torch import save
 
 from longform.cli import embed, pretrain
 from longform.cli.arguments import parse
-from longform.cli.lengths_file import read_lengths
+from longform.cli.convert import read_lengths
 from longform.conversion.sentence_transformers_folder import read_sentence_folder
 from longform.conversion.source import open_source
 from longform.data.text import read_documents

@@ -10,8 +10,8 @@ from transformers import AutoModelForSequenceClassification
 from longform.cli import align as align_command
 from longform.cli import distill as distill_command
 from longform.cli import finetune as finetune_command
+from longform.cli.arguments import field_helps
 from longform.cli.main import main
-from longform.cli.settings_options import field_helps
 from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
 from longform.training.settings import DistillationSettings, FinetuningSettings
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from longform.cli.settings_options import field_helps
+from longform.cli.arguments import field_helps
 from longform.data.tokenizer_training import TokenizerSettings
 from longform.training.pretraining_settings import PretrainingSettings
 from longform.training.settings import DistillationSettings, FinetuningSettings

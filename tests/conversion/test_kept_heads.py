@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import longform
 from longform.cli.main import main
-from longform.conversion.head_choice import needed_heads
+from longform.conversion.heads import needed_heads
 from longform.errors import ConfigurationError
 
 SHORT = {"max_length": 96, "projected_length": 24, "attention_window": 12}  # texts of 24 tokens are seen as wholes

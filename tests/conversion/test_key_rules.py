@@ -1,7 +1,7 @@
 import pytest
 
 from longform.conversion.families import BY_MODEL_TYPE, FAMILIES
-from longform.conversion.key_rules import KeyRules, Rule
+from longform.conversion.family import KeyRules, Rule
 
 HEADS = {
     "encoder": "Model",

@@ -55,7 +55,7 @@ def test_vectors_are_the_same_by_every_road(source: Path, tiny_tokenizer: Any, t
 
 def test_with_idf_and_as_an_adapter(source: Path, tiny_tokenizer: Any, tmp_path: Path) -> None:
     made = longform.convert(source, max_length=64, idf=COUNTED, sublinear_tf=True)
-    idf = longform.conversion.idf.idf(COUNTED, tiny_tokenizer, len(tiny_tokenizer))
+    idf = longform.conversion.pooling_modules.idf(COUNTED, tiny_tokenizer, len(tiny_tokenizer))
     encoder = longform.Encoder.from_pretrained(made.save_pretrained(tmp_path / "out"))
     expected = np.stack([_expected(source, tiny_tokenizer, text, idf) for text in TEXTS])
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, **NEAR)

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longform.data.packing import SEPARATOR, BlockFrame, Blocks
 from longform.data.special_tokens import SpecialTokens
-from longform.data.token_store import TokenStore
+from longform.data.token_store import SEPARATOR, BlockFrame, Blocks, TokenStore
 from longform.errors import ConfigurationError
 
 FRAME = BlockFrame(SpecialTokens((1,), (2,)), 2, 0)

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, RobertaTokenizer, XLMRobertaTokenizer
 
 from longform.data.batching import enough, tokenize
-from longform.data.pieces import PIECE, pieces
+from longform.data.spans import PIECE, pieces
 from longform.data.special_tokens import content_ids, ids_in_pieces
 from longform.data.text import Document
 

@@ -13,11 +13,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from longform.data.counting import count_documents
 from longform.data.files import ENCODING
 from longform.data.places import input_files, opened_place, random_access
 from longform.data.records import read_records
-from longform.data.text import Document, ReadReport, read_documents, text_of
+from longform.data.text import Document, ReadReport, count_documents, read_documents, text_of
 from longform.errors import ConfigurationError, DataError
 
 

@@ -1,4 +1,4 @@
-"""Tests on a GPU: `make test-device`. Collected where torch sees one; every other test hides it."""
+"""Tests on a GPU (LONGFORM_TEST_DEVICE=1), collected where torch sees one; every other test hides it."""
 
 import torch
 

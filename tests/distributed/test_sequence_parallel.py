@@ -10,15 +10,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parallel_cases import CLASSES, KINDS, Case
 from process_group import in_processes
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from longform import LinformerConfig, LinformerForMultipleChoice, LinformerForSequenceClassification, LinformerModel
 from longform.choices import POOLINGS
 from longform.distributed import average_gradients, gather_tokens, sequence_parallel
 from longform.errors import ConfigurationError, InputError
-from longform_lab.experiments.collective_traffic import Traffic
 from strategies import seeds, texts
 
 FLOAT32 = {"gradients": 1e-4}  # sums over tokens, in another order; all else is 1e-5
+SENDING = ("all_reduce", "all_to_all_single", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast")
+
+
+class Traffic(TorchDispatchMode):
+    """What collectives move: name and bytes of each tensor that this process gave to one, in ``messages``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[tuple[str, int]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        namespace, _, name = func._schema.name.partition("::")
+        if namespace == "_c10d_functional" and name in SENDING:
+            self.messages.append((name, args[0].numel() * args[0].element_size()))
+        return func(*args, **(kwargs or {}))
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for _, size in self.messages)
 
 
 def _check(case: Case) -> None:

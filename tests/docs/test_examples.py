@@ -31,10 +31,7 @@ def test_every_example_is_here():
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.nightly if name in SLOW else ())
-        for name in PROMISES
-    ],
+    [pytest.param(name, marks=pytest.mark.nightly if name in SLOW else ()) for name in PROMISES],
 )  # it takes half a minute, and the tutorial runs the same functions
 def test_it_runs_and_is_short(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

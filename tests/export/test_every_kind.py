@@ -7,8 +7,7 @@ import pytest
 import torch
 from model_kinds import KINDS, LONGEST, model, text
 
-from longform.export.formats import write
-from longform.export.tracing import traced
+from longform.export.formats import traced, write
 from longform.inference.exported import open_graph
 from tolerances import assert_close
 

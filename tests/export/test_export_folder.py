@@ -12,7 +12,7 @@ from tiny_models import make_sentence_transformer, save_bert, save_longform
 
 from longform.cli.main import main
 from longform.errors import CheckpointError, ConfigurationError
-from longform.export import checking
+from longform.export import run as checking
 from longform.export.run import ExportResult, export_model
 from longform.inference.classifiers import Classifier
 from longform.inference.encoders import Encoder

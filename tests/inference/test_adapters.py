@@ -14,9 +14,9 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 import longform
 from longform.conversion.adapter import shipped
 from longform.errors import CheckpointError, ConversionError
-from longform.inference.adapters import join_adapters
 from longform.inference.classifiers import Classifier
 from longform.inference.encoders import Encoder
+from longform.inference.weights import join_adapters
 from longform.serving.engine import Engine
 from longform.serving.settings import ServingSettings
 from longform.training.alignment_model import open_sentence_model

@@ -10,8 +10,14 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from longform.errors import CheckpointError, ConfigurationError
 from longform.inference import loading
-from longform.inference.compiling import missing_compiler
-from longform.inference.loading import checked_limit, load_pretrained, pick_device, pick_dtype, token_limit
+from longform.inference.loading import (
+    checked_limit,
+    load_pretrained,
+    missing_compiler,
+    pick_device,
+    pick_dtype,
+    token_limit,
+)
 from longform.training.settings import compute_dtype
 
 
@@ -120,22 +126,22 @@ def test_a_dtype_that_the_machine_lacks_is_refused_before_the_model_is_read(
 def test_compiling_without_a_compiler(monkeypatch: pytest.MonkeyPatch, longform_folder: Path) -> None:
     monkeypatch.delenv("CXX", raising=False)
     with monkeypatch.context() as patch:
-        patch.setattr("longform.inference.compiling.shutil.which", lambda name: None)
+        patch.setattr("longform.inference.loading.shutil.which", lambda name: None)
         with pytest.raises(ConfigurationError, match=r"needs a C\+\+ compiler, and .*apt-get install g\+\+"):
             load_pretrained(AutoModel, longform_folder, compile=True)
-    monkeypatch.setattr("longform.inference.compiling.shutil.which", lambda name: name)
-    monkeypatch.setattr("longform.inference.compiling.sysconfig.get_paths", lambda: {"include": "/nowhere"})
+    monkeypatch.setattr("longform.inference.loading.shutil.which", lambda name: name)
+    monkeypatch.setattr("longform.inference.loading.sysconfig.get_paths", lambda: {"include": "/nowhere"})
     with pytest.raises(ConfigurationError, match=r"Python\.h.*python3-dev"):
         load_pretrained(AutoModel, longform_folder, compile=True)
 
 
 def test_compiling_a_gpus_model_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longform.inference.compiling.shutil.which", lambda name: name)
+    monkeypatch.setattr("longform.inference.loading.shutil.which", lambda name: name)
     for found in (False, True):
-        monkeypatch.setattr("longform.inference.compiling.has_triton", lambda found=found: found)
+        monkeypatch.setattr("longform.inference.loading.has_triton", lambda found=found: found)
         assert (missing_compiler(torch.device("cuda")) == "") is found
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr("longform.inference.compiling.shutil.which", lambda name: None)
+    monkeypatch.setattr("longform.inference.loading.shutil.which", lambda name: None)
     assert "needs a C compiler" in missing_compiler(torch.device("cuda"))
 
 

@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from longform import convert
-from longform.data.tokenizer_fit import vocabulary_size
+from longform.data.special_tokens import vocabulary_size
 from longform.errors import ConfigurationError
 from longform.inference.classifiers import Classifier
 from longform.inference.encoders import Encoder

@@ -18,8 +18,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from longform.data.counting import count_documents
-from longform.data.text import Document
+from longform.data.text import Document, count_documents
 from longform.errors import ConfigurationError, DataError
 from longform.inference import run as inference
 from longform.inference.encoders import Encoder
@@ -147,7 +146,7 @@ SURE: dict[str, tuple[list[Any], str]] = {
 def test_kept_values_in_parquet_have_a_type_that_holds_them_or_are_json(
     group: int, longform_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longform.inference.parquet_output.ROWS_AT_A_TIME", group)
+    monkeypatch.setattr("longform.inference.resumable.ROWS_AT_A_TIME", group)
     columns = MIXED | {name: values for name, (values, _) in SURE.items()}
     rows = [{"text": "near", **{name: values[row] for name, values in columns.items()}} for row in range(3)]
     embed(

@@ -5,7 +5,8 @@ import re
 import pytest
 from markupsafe import escape
 
-from longform.runs.page import Bullets, Cards, Code, Heading, Picture, Table, facts_table, markdown, write_page
+from longform.runs.page import Code, Heading, Table, facts_table, markdown
+from longform_lab.page import Bullets, Cards, Picture, write_page
 
 EVIL = "\"><script>alert('1')</script>&"
 BLOCKS = [

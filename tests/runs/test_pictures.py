@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from longform.runs.pictures import finish, log_ticks, make_readable, new_figure, number_ticks, picture
+from longform_lab.pictures import finish, log_ticks, make_readable, new_figure, number_ticks, picture
 
 
 @pytest.mark.parametrize(

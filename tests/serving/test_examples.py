@@ -4,7 +4,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from longform.errors import MissingDependencyError
-from longform.serving import page
+from longform.serving import app as page
 
 
 @pytest.fixture(autouse=True)

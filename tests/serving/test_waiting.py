@@ -5,8 +5,7 @@ import threading
 import time
 
 from longform.data.batching import TokenizedText
-from longform.serving.waiting import Waiting
-from longform.serving.work import Piece, Work
+from longform.serving.waiting import Piece, Waiting, Work
 
 
 def piece(length: int, work: Work | None = None, *, arrived: float | None = None) -> Piece:

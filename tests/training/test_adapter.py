@@ -68,7 +68,7 @@ def test_weights_of_tokens_are_learned_and_saved(aligned: Path) -> None:
     learned = load_file(aligned / "adapter" / adapter.TOKEN_WEIGHTS)["weights"].float()
     found = next(module for module in reloaded if type(module).__name__ == "WordWeights").emb_layer.weight[:, 0]
     assert found.tolist() == learned.tolist()
-    start = longform.conversion.idf.idf(TEXTS, reloaded.tokenizer, len(learned))
+    start = longform.conversion.pooling_modules.idf(TEXTS, reloaded.tokenizer, len(learned))
     assert np.abs(learned.numpy() - start).max() > 0.01  # more than float16 rounds
 
 

@@ -10,9 +10,8 @@ import pytest
 
 from longform.errors import ConfigurationError
 from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
-from longform.training.alignment_sources import MadePairs, PairSource, open_source
+from longform.training.alignment_sources import MadePairs, PairSource, made_pair, open_source
 from longform.training.alignment_steps import AlignmentSteps
-from longform.training.made_pairs import made_pair
 
 TEXT = (
     "Of long texts\nThe first sentence has six words here. The second one is about rivers and seas. "

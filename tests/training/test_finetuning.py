@@ -64,10 +64,8 @@ def test_a_classifier_is_learned_saved_and_found_again(student_folder: Path, tmp
     assert result.metrics["accuracy"] > 0.8
     assert sum(map(sum, result.metrics["confusion"])) == 20
     files = {path.name for path in (tmp_path / "run").iterdir()}
-    assert {"learning_curve.png", "confusion_matrix.png", "metrics.json", "records.jsonl", "tokenizer.json"} <= files
+    assert {"confusion.csv", "metrics.json", "records.jsonl", "tokenizer.json"} <= files
     assert not any("checkpoint" in name for name in files)
-    for picture in ("learning_curve.png", "confusion_matrix.png"):
-        assert (tmp_path / "run" / picture).read_bytes().startswith(b"\x89PNG")
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
     assert loaded.config.id2label == dict(enumerate(KINDS))
     assert all(torch.equal(value, _weights(result)[name]) for name, value in loaded.state_dict().items())
@@ -296,20 +294,5 @@ def test_many_classes_with_odd_names_are_trained_to_the_end(student_folder: Path
     examples = Examples([f"text {i}" for i in range(3 * len(names))], names * 3)
     result = _run(student_folder, None, examples, _changed(max_steps=1), validation=examples, output=tmp_path / "run")
     assert len(result.labels) == 43
-    assert (tmp_path / "run" / "confusion_matrix.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "run" / "confusion.csv").read_text(encoding="utf-8").startswith("true,predicted,texts\n")
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "run").config.id2label[42] in names
-
-
-def test_a_run_whose_pictures_fail_is_finished(
-    student_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing(*_: Any) -> None:
-        raise ValueError("image size of 99999x99999 pixels is too large")
-
-    monkeypatch.setattr("longform.runs.pictures.save_figure", failing)
-    with pytest.warns(UserWarning, match="could not be drawn") as said:
-        _run(student_folder, None, _texts(), _changed(max_steps=1), output=tmp_path / "run")
-    assert [str(each.message).split(" could")[0] for each in said] == ["learning_curve.png", "confusion_matrix.png"]
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "complete"
-    AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")

@@ -14,9 +14,9 @@ from longform.errors import CheckpointError, DataError, InputError
 from longform.training.distillation import distill
 from longform.training.finetuning import finetune
 from longform.training.finetuning_job import FinetuningJob
-from longform.training.finiteness import check_end, check_start, check_step
 from longform.training.labels import Examples
 from longform.training.settings import DistillationSettings, FinetuningSettings
+from longform.training.trainer import check_end, check_start, check_step
 
 EXAMPLES = Examples(["a good text", "a bad text"] * 8, ["good", "bad"] * 8)
 VALUES = EXAMPLES._replace(labels=[1.0, 0.5] * 8)

@@ -1,7 +1,6 @@
 """Pre-training: it learns, resumes bit for bit, compares fairly between kinds of attention, refuses what cannot be."""
 
 import json
-import sys
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -15,7 +14,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from longform.data.token_store import TokenStore
 from longform.data.tokenizer_training import TokenizerSettings
-from longform.errors import ConfigurationError, DataError, MissingDependencyError
+from longform.errors import ConfigurationError, DataError
 from longform.training.pretraining import PretrainingResult, pretrain
 from longform.training.pretraining_data import PretrainingData, split_documents
 from longform.training.pretraining_model import config_for, full_attention_twin, new_model
@@ -78,10 +77,11 @@ def test_it_learns_what_frequencies_do_not_say(config: dict[str, Any], tiny_toke
 
 def test_processes_share_each_step_of_one(texts: list[str], tiny_tokenizer: Any) -> None:
     def steps(rank: int, processes: int) -> list[list[Any]]:
-        data = PretrainingData(texts, tiny_tokenizer, settings, length=16, rank=rank, processes=processes)
+        data = PretrainingData(store, tiny_tokenizer, SETTINGS, length=16, rank=rank, processes=processes)
         return list(islice(data.steps(start=2), 3))
 
-    settings = replace(SETTINGS, stream=True, shuffled_blocks=30)
+    ids = [tiny_tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    store = TokenStore(np.concatenate(ids).astype(np.int32), np.cumsum([len(each) for each in ids]))
     alone, ranks = steps(0, 1), [steps(rank, 2) for rank in (0, 1)]
     for step, whole in enumerate(alone):
         parts = [part for rank in ranks for part in rank[step]]
@@ -109,11 +109,10 @@ def test_bfloat16_polynomial_decay_and_gradient_checkpointing(texts: list[str], 
     assert result.validation_loss == pytest.approx(plain.validation_loss, rel=1e-3)
 
 
-@pytest.mark.parametrize("stream", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_an_interrupted_run_ends_with_the_same_weights(
-    stream: bool, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = replace(SETTINGS, stream=stream, shuffled_blocks=30)
+    settings = SETTINGS
     unbroken = _run(file, settings, output=tmp_path / "unbroken")
     output = tmp_path / "interrupted"
     with monkeypatch.context() as patched:
@@ -129,14 +128,13 @@ def test_an_interrupted_run_ends_with_the_same_weights(
 def test_the_finished_folder(file: Path, tmp_path: Path) -> None:
     result = _run(file, output=tmp_path / "run")
     folder = tmp_path / "run"
-    assert {"README.md", "report.html", "learning_curve.png", "records.jsonl", "config.json", "model.safetensors"} <= {
+    assert {"README.md", "records.jsonl", "config.json", "model.safetensors"} <= {
         path.name for path in folder.iterdir()
     }
     assert not list(folder.glob("**/tokens-*"))
     card = (folder / "README.md").read_text()
     assert f"{result.validation_loss:.4f}" in card
     assert "predicting frequencies alone" in card
-    assert "data:image/png;base64," in (folder / "report.html").read_text()
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert tokenizer.model_max_length == 16
     assert model(**tokenizer("the good text", return_tensors="pt")).logits.shape[-1] == 60
@@ -206,8 +204,6 @@ def test_the_validation_set_does_not_follow_the_seed(texts: list[str]) -> None:
         (["", " "], SETTINGS, "the corpus is empty"),
         (["the good text is long"] * 12, replace(SETTINGS, tokens_per_step=4096),
          r"smaller than one batch: .* a step takes 256\. Lower tokens_per_step or length"),
-        (["the good text is long"] * 12, replace(SETTINGS, tokens_per_step=4096, stream=True),
-         "smaller than one batch"),
     ],
 )  # fmt: skip
 def test_a_corpus_that_is_too_small(
@@ -231,14 +227,6 @@ def test_sizes_that_do_not_fit(texts: list[str]) -> None:
         PretrainingSettings(random_share=0.5)
 
 
-def test_a_missing_package_is_named_before_anything_is_trained(
-    texts: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingDependencyError, match=r'pip install -e "\.\[train\]" in the clone'):
-        _run(texts)
-
-
 def _store(*lengths: int) -> TokenStore:
     return TokenStore(np.arange(sum(lengths), dtype=np.int32) % 50, np.cumsum(lengths))
 
@@ -256,25 +244,6 @@ def test_no_more_than_a_tenth_is_held_out(place: int) -> None:
 def test_the_shortest_is_held_out_where_all_are_longer_than_asked_for() -> None:
     split = split_documents(_store(*range(110, 99, -1)), 5)
     assert split.validation.tolist() == [10]
-
-
-def test_what_a_stream_holds_out_is_said_where_nothing_is_left(texts: list[str]) -> None:
-    with pytest.raises(DataError, match="are held out to measure on: lower validation_tokens"):
-        _run(texts, replace(SETTINGS, stream=True, validation_tokens=10**6))
-
-
-def test_a_streams_frequencies_are_those_around_the_hidden_tokens(texts: list[str], tiny_tokenizer: Any) -> None:
-    found = PretrainingData(texts, tiny_tokenizer, replace(SETTINGS, stream=True), length=16)
-    held: list[int] = []
-    for text in texts:
-        held += tiny_tokenizer(text, add_special_tokens=False)["input_ids"]
-        if len(held) >= 150:
-            break
-    hidden = np.concatenate([part.labels.numpy() for part in found.validation])
-    counts = np.bincount(held, minlength=len(tiny_tokenizer)) - np.bincount(hidden, minlength=len(tiny_tokenizer))
-    share = (counts + 1) / (counts.sum() + len(counts))
-    assert found.unigram_loss == pytest.approx(-np.log(share[hidden]).mean())
-    assert found.bigram_loss is None  # a stream's pairs are not counted
 
 
 def test_a_run_killed_before_its_steps_are_known_says_everything_once(

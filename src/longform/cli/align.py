@@ -2,9 +2,15 @@
 
 from typing import Any
 
-from longform.cli.arguments import add_restart, command_parser
-from longform.cli.printing import command, print_next
-from longform.cli.settings_options import add_settings, chosen_settings, field_helps
+from longform.cli.arguments import (
+    add_restart,
+    add_settings,
+    chosen_settings,
+    command,
+    command_parser,
+    field_helps,
+    print_next,
+)
 
 FIELDS = ("query_field", "document_field", "relevant_field", "id_field", "text_field", "title_field", "first")
 
@@ -14,38 +20,50 @@ def parser() -> Any:
     from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
 
     made = command_parser(
-        "align", "Train an encoder to find long documents by queries: by pairs, by queries beside documents, or by "
-        "pairs made of texts alone. Several sources are mixed by a recipe: --config FILE.yaml with a list \"sources\". "
+        "align",
+        "Train an encoder to find long documents by queries: by pairs, by queries beside documents, or by "
+        'pairs made of texts alone. Several sources are mixed by a recipe: --config FILE.yaml with a list "sources". '
         "Interrupted, it goes on when it is called again with the same output folder and options. Several processes: "
         "torchrun --nproc-per-node N -m longform align ...",
-    )  # fmt: skip
+    )
     made.add_argument("model", type=str, help="sentence-transformers folder or hub name, a Longform or not")
     made.add_argument(
-        "pairs", nargs="*", type=str, help="files of pairs (query, document); with --documents of queries; with --make "
+        "pairs",
+        nargs="*",
+        type=str,
+        help="files of pairs (query, document); with --documents of queries; with --make "
         "of texts; .jsonl, .csv, .parquet, or hf:NAME[:CONFIG]:SPLIT",
-    )  # fmt: skip
+    )
     made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
     made.add_argument("--documents", type=str | None, default=None, help="file with the documents of the queries")
     made.add_argument(
-        "--make", type=list[str] | None, default=None,
+        "--make",
+        type=list[str] | None,
+        default=None,
         help="pairs made of texts: of sentence, passage, title, halves, as in '[passage, title]'; null: none",
-    )  # fmt: skip
+    )
     helps, defaults = field_helps(AlignmentSource), AlignmentSource(pairs="").__dict__
     for name in FIELDS:
         kind: Any = int | None if name == "first" else str | None if name == "title_field" else str
         made.add_argument(f"--{name.replace('_', '-')}", type=kind, default=defaults[name], help=helps[name])
     made.add_argument(
-        "--sources", type=list[AlignmentSource] | None, default=None, help="in a --config file: several sources, each "
-        "with a weight, in place of PAIRS",
-    )  # fmt: skip
+        "--sources",
+        type=list[AlignmentSource] | None,
+        default=None,
+        help="in a --config file: several sources, each with a weight, in place of PAIRS",
+    )
     made.add_argument(
-        "--keep", type=str | None, default=None, help="texts that keep their vectors, as many as --keep-texts a step; "
-        "null: sentences of the documents",
-    )  # fmt: skip
+        "--keep",
+        type=str | None,
+        default=None,
+        help="texts that keep their vectors, as many as --keep-texts a step; null: sentences of the documents",
+    )
     made.add_argument(
-        "--before", type=str | None, default=None, help="folder or hub name of the encoder whose vectors they keep; "
-        "null: MODEL",
-    )  # fmt: skip
+        "--before",
+        type=str | None,
+        default=None,
+        help="folder or hub name of the encoder whose vectors they keep; null: MODEL",
+    )
     add_restart(made)
     add_settings(made, AlignmentSettings)
     return made
@@ -57,12 +75,27 @@ def run(settings: Any) -> None:
     from longform.training.alignment_settings import AlignmentSettings
 
     result = align(
-        settings.model, _sources(settings), chosen_settings(AlignmentSettings, settings), keep=settings.keep,
-        before=settings.before, output=settings.output, restart=settings.restart,
-    )  # fmt: skip
+        settings.model,
+        _sources(settings),
+        chosen_settings(AlignmentSettings, settings),
+        keep=settings.keep,
+        before=settings.before,
+        output=settings.output,
+        restart=settings.restart,
+    )
     print(result.report)
-    print_next(command("evaluate", "retrieval", "--longform", settings.output, "--queries", "queries.jsonl",
-                       "--documents", "documents.jsonl"))  # fmt: skip
+    print_next(
+        command(
+            "evaluate",
+            "retrieval",
+            "--longform",
+            settings.output,
+            "--queries",
+            "queries.jsonl",
+            "--documents",
+            "documents.jsonl",
+        )
+    )
 
 
 def _sources(settings: Any) -> list[Any]:

@@ -1,13 +1,18 @@
 """Options that commands share: ``--config FILE.yaml``, how a model is run, what is read and written."""
 
+import re
+import shlex
 import sys
 from argparse import ArgumentError
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from inspect import getdoc
+from typing import Any, Literal, TypeVar
 
 from longform.choices import BACKENDS, DTYPES, ENGINES, ON_ERROR, ON_LONG, STANDARD_OUTPUT, STRATEGIES
 from longform.cli.refusals import check_options, option_names, refusal
 from longform.errors import ConfigurationError, require
+from longform.runs.summary import summary, table
 
 RETRIEVAL_FIELDS = ("query_field", "relevant_field", "id_field", "text_field")
 WITHOUT_TEXTS = ("demo", "doctor", "evaluate", "export", "serve")  # commands that read none; evaluate's tasks do
@@ -22,15 +27,17 @@ def command_parser(command: str, description: str) -> Any:
     )
     parser.add_argument("--config", action="config", help="YAML file with any of the options below")
     if command not in WITHOUT_TEXTS:
-        parser.add_argument("--encoding", type=str | None, default=None,
-                            help="of files of text: cp1252, utf-16, ...; null: utf-8")  # fmt: skip
+        parser.add_argument(
+            "--encoding", type=str | None, default=None, help="of files of text: cp1252, utf-16, ...; null: utf-8"
+        )
     return parser
 
 
 def add_device(parser: Any) -> None:
     """``--device``, where a model runs."""
-    parser.add_argument("--device", default="auto", help="auto: the first GPU of CUDA, else the CPU; cpu, cuda, "
-                        "cuda:1, mps, xpu, ...")  # fmt: skip
+    parser.add_argument(
+        "--device", default="auto", help="auto: the first GPU of CUDA, else the CPU; cpu, cuda, cuda:1, mps, xpu, ..."
+    )
 
 
 def add_model_options(parser: Any, *, lengths: bool = True, compiling: bool = False) -> None:
@@ -38,14 +45,34 @@ def add_model_options(parser: Any, *, lengths: bool = True, compiling: bool = Fa
     parser.add_argument("--dtype", **one_of(DTYPES), default="float32", help="auto: bfloat16 where it is fast")
     add_device(parser)
     if compiling:
-        parser.add_argument("--compile", type=bool, nargs="?", const=True, default=False,
-                            help="torch.compile, Longforms only: tens of seconds once, for long runs")  # fmt: skip
-        parser.add_argument("--backend", **one_of(BACKENDS), default="torch",
-                            help="what runs the model: torch, or a graph that longform export wrote")  # fmt: skip
+        parser.add_argument(
+            "--compile",
+            type=bool,
+            nargs="?",
+            const=True,
+            default=False,
+            help="torch.compile, Longforms only: tens of seconds once, for long runs",
+        )
+        parser.add_argument(
+            "--graphs",
+            type=bool,
+            default=True,
+            help="on CUDA passes are captured and replayed, Longforms only; false: never",
+        )
+        parser.add_argument(
+            "--backend",
+            **one_of(BACKENDS),
+            default="torch",
+            help="what runs the model: torch, or a graph that longform export wrote",
+        )
     parser.add_argument("--batch-tokens", type=int, default=8192, help="tokens in a batch, padding included")
     if lengths:
-        parser.add_argument("--max-length", type=int | None, default=None,
-                            help=f"tokens taken of a text; {REMEMBERED}, else all that fit")  # fmt: skip
+        parser.add_argument(
+            "--max-length",
+            type=int | None,
+            default=None,
+            help=f"tokens taken of a text; {REMEMBERED}, else all that fit",
+        )
 
 
 def one_of(choices: Sequence[str], *, null: bool = False) -> dict[str, Any]:
@@ -115,18 +142,32 @@ def add_input_options(parser: Any) -> None:
         help=".jsonl or .parquet file to write; -: standard output; a name without suffix: a folder of parquet parts, "
         "for which sources are .jsonl or .parquet files, folders, globs or URIs (s3://...)",
     )
-    parser.add_argument("--text-field", type=str | None, default=None,
-                        help=f'field of a record that holds its text; {REMEMBERED}, else "text"')  # fmt: skip
-    parser.add_argument("--pair-field", type=str | None, default=None,
-                        help=f"field with the second text of a pair; {REMEMBERED}")  # fmt: skip
+    parser.add_argument(
+        "--text-field",
+        type=str | None,
+        default=None,
+        help=f'field of a record that holds its text; {REMEMBERED}, else "text"',
+    )
+    parser.add_argument(
+        "--pair-field", type=str | None, default=None, help=f"field with the second text of a pair; {REMEMBERED}"
+    )
     parser.add_argument(
         "--id-field", type=str | None, default=None, help="field with the id; null: id, else file and line"
     )
-    parser.add_argument("--keep", type=str, nargs="+", default=[], help="fields of a record that its output has too, "
-                        "NEW=FIELD under another name")  # fmt: skip
+    parser.add_argument(
+        "--keep",
+        type=str,
+        nargs="+",
+        default=[],
+        help="fields of a record that its output has too, NEW=FIELD under another name",
+    )
     parser.add_argument("--stdin-format", **one_of(("lines", "jsonl")), default="lines", help="what - is")
-    parser.add_argument("--max-characters", type=int | None, default=None,
-                        help="read of a document, what is beyond is counted; null: what is enough")  # fmt: skip
+    parser.add_argument(
+        "--max-characters",
+        type=int | None,
+        default=None,
+        help="read of a document, what is beyond is counted; null: what is enough",
+    )
     parser.add_argument(
         "--on-long", **one_of(ON_LONG), default="truncate", help="a text over the limit: cut it (and count), or stop"
     )
@@ -134,16 +175,94 @@ def add_input_options(parser: Any) -> None:
         "--strategy", **one_of(STRATEGIES), default="whole", help="whole: one pass; chunk-average: mean over windows"
     )
     parser.add_argument("--overlap", type=int, default=0, help="tokens that neighbouring chunks share")
-    parser.add_argument("--part-rows", type=int, default=4096, help="of a folder: rows of a file that make one part, "
-                        "at most")  # fmt: skip
-    parser.add_argument("--on-error", **one_of(ON_ERROR), default="fail",
-                        help="of a folder: stop at a row that fails, or leave it out and list it")  # fmt: skip
-    parser.add_argument("--engine", **one_of(ENGINES), default="local",
-                        help="ray: the parts of a folder on a Ray cluster")  # fmt: skip
-    parser.add_argument("--ray-address", type=str | None, default=None,
-                        help="auto, HOST:PORT, ray://HOST:PORT; null: a Ray on this machine alone")  # fmt: skip
-    parser.add_argument("--actors", type=int | None, default=None,
-                        help="copies of the model on Ray, at most; null: all that there is room for")  # fmt: skip
+    parser.add_argument(
+        "--part-rows", type=int, default=4096, help="of a folder: rows of a file that make one part, at most"
+    )
+    parser.add_argument(
+        "--on-error",
+        **one_of(ON_ERROR),
+        default="fail",
+        help="of a folder: stop at a row that fails, or leave it out and list it",
+    )
+    parser.add_argument(
+        "--engine", **one_of(ENGINES), default="local", help="ray: the parts of a folder on a Ray cluster"
+    )
+    parser.add_argument(
+        "--ray-address",
+        type=str | None,
+        default=None,
+        help="auto, HOST:PORT, ray://HOST:PORT; null: a Ray on this machine alone",
+    )
+    parser.add_argument(
+        "--actors",
+        type=int | None,
+        default=None,
+        help="copies of the model on Ray, at most; null: all that there is room for",
+    )
     parser.add_argument("--num-cpus", type=float, default=1, help="CPU cores of an actor")
     parser.add_argument("--num-gpus", type=float, default=0, help="GPUs of an actor, 0.5 for two actors on one")
     add_restart(parser, "a finished output, or what an interrupted start left of one")
+
+
+Settings = TypeVar("Settings")
+
+
+def add_settings(
+    parser: Any, settings: Any, *, but: Collection[str] = (), prefix: str = "", preset: bool = False
+) -> None:
+    """One option a field of the dataclass ``settings``: ``--learning-rate`` for ``learning_rate``; none for ``but``.
+
+    ``preset``: what is not given is None, and a preset's.
+    """
+    helps = field_helps(settings)
+    for field in fields(settings):
+        if field.name in but:
+            continue
+        kind: Any = field.type
+        default, said = (
+            (None, f"{helps[field.name]} null: the preset's") if preset else (field.default, helps[field.name])
+        )
+        null = default is None
+        named = "choices" in field.metadata
+        how = one_of(field.metadata["choices"], null=null) if named else {"type": kind | None if preset else kind}
+        parser.add_argument(option(prefix + field.name), **how, default=default, help=said)
+
+
+def option(name: str) -> str:
+    """The option for a field: "--learning-rate" for "learning_rate"."""
+    return f"--{name.replace('_', '-')}"
+
+
+def chosen_settings(settings: type[Settings], parsed: Any, **others: Any) -> Settings:
+    """The settings that the parsed options ask for, and ``others``."""
+    dataclass: Any = settings
+    asked = {field.name: getattr(parsed, field.name) for field in fields(dataclass) if field.name not in others}
+    return settings(**asked, **others)
+
+
+def field_helps(settings: type) -> dict[str, str]:
+    """Help for each field, from the ``Args:`` part of the docstring."""
+    _, _, described = (getdoc(settings) or "").partition("Args:\n")  # Python 3.13 takes indentation away by itself
+    described = described.split("\n\n")[0]
+    parts = re.split(r"^ {4}(\w+): ", described, flags=re.MULTILINE)[1:]
+    return {name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def print_summary(result: Any, file: Any = None) -> None:
+    """The fields of a dataclass, one a line."""
+    print(summary(result), file=file)
+
+
+def print_next(said: str, file: Any = None) -> None:
+    """The last line of a command: what one would do next."""
+    print(f"next  {said}", file=file)
+
+
+def command(*words: Any) -> str:
+    """A line of ``longform`` as it is typed, with quotes where a name needs them."""
+    return shlex.join(map(str, ("longform", *words)))
+
+
+def print_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows that share their keys, which are the heads of the columns."""
+    print(table(title, rows))

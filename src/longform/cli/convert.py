@@ -1,14 +1,84 @@
 """``longform convert SOURCE OUTPUT``: a pretrained encoder turned into a Longform and saved in a folder."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from longform.choices import EXTENSIONS, POOLED, POOLINGS, PROJECTION_INITS, PROJECTIONS, SHARINGS, TASKS
-from longform.cli.arguments import add_restart, command_parser, one_of
-from longform.cli.lengths_file import read_lengths
-from longform.cli.printing import command, print_next
+from longform.cli.arguments import add_restart, command, command_parser, one_of, print_next
 from longform.conversion import defaults
-from longform.conversion.saving import conversion_folder
+from longform.conversion.defaults import slots_that_fit
+from longform.errors import DataError, require
+
+NAME, SHARING = "projected_length", "projection_sharing"
+
+
+class GivenLengths(NamedTuple):
+    """``lengths``: k as ``convert`` takes it. ``name``: of the file it stood in, or None.
+
+    ``sharing`` and ``max_length`` (tokens at which k was measured): what stands beside it in the file, or None.
+    """
+
+    lengths: Any
+    name: str | None = None
+    sharing: str | None = None
+    max_length: int | None = None
+
+    def fitted(self, max_length: int, window: int | None, sinks: int) -> tuple["GivenLengths", str | None]:
+        """With each k of a file raised to one that goes with these options, and what to say of that."""
+        if self.name is None:
+            return self, None
+        fitting = slots_that_fit(self.lengths, max_length=max_length, window=window, sinks=sinks)
+        if fitting == self.lengths:
+            return self, None
+        said = (
+            f'k in "{self.name}" is raised where its slots do not divide a window of {window} or hold no more than '
+            f"{sinks} sinks: {self.lengths} became {fitting}"
+        )
+        return self._replace(lengths=fitting), said
+
+    def measured_elsewhere(self, max_length: int) -> str | None:
+        """Note for a k that was measured at another length than ``max_length``; None for one that was not."""
+        if self.max_length in (None, max_length):
+            return None
+        return (
+            f'k in "{self.name}" was measured at {self.max_length:,} tokens, and the model is for {max_length:,}: it '
+            f"keeps less of longer maps. --max-length {self.max_length} is the length measured"
+        )
+
+
+def read_lengths(given: Any) -> GivenLengths:
+    """``given`` as it is, or, where it is the name of a file, what stands in it.
+
+    The file holds a number, a list per layer or lists per head, alone or as ``projected_length`` among other things.
+    Raises DataError where it cannot be read as that.
+    """
+    if not isinstance(given, str) or given == "auto":
+        return GivenLengths(given)
+    content = _content(given)
+    fields = content if isinstance(content, dict) else {NAME: content}
+    if not _is_lengths(fields.get(NAME)):
+        raise DataError(
+            f'"{given}" has no {NAME} that is a whole number, a list of them (one a layer) or a list of lists (heads)'
+        )
+    return GivenLengths(fields[NAME], given, fields.get(SHARING), fields.get("max_length"))
+
+
+def _content(name: str) -> Any:
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise DataError(f'{NAME}="{name}" is neither a number, a list nor a file that exists')
+    yaml = require("yaml", extra="cli")
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: of a date, of digits
+        raise DataError(f'"{path}" is neither JSON nor YAML: {error}') from error
+
+
+def _is_lengths(value: Any, *, deep: int = 2) -> bool:
+    if isinstance(value, list):
+        return deep > 0 and bool(value) and all(_is_lengths(entry, deep=deep - 1) for entry in value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
 
 Lengths = int | Literal["auto"] | list[int] | list[list[int]] | str
 
@@ -16,10 +86,11 @@ Lengths = int | Literal["auto"] | list[int] | list[list[int]] | str
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
-        "convert", "Turn a pretrained encoder into a Longform, whose attention takes time linear in the length of the "
+        "convert",
+        "Turn a pretrained encoder into a Longform, whose attention takes time linear in the length of the "
         "text: keys and values are shortened to k slots, and near tokens are seen exactly. Weights and head are kept. "
         "Of a Longform the length alone is changed, in the model, its tokenizer and sentence-transformers' settings.",
-    )  # fmt: skip
+    )
     made.add_argument(
         "source", type=str, help="folder of a saved model or a Longform, sentence-transformers folder, or hub name"
     )
@@ -37,61 +108,84 @@ def _add_length(made: Any) -> None:
         "--max-length", type=int, default=defaults.MAX_LENGTH, help="tokens of the longest text, special ones included"
     )
     made.add_argument(
-        "--positions", **one_of(EXTENSIONS), default=defaults.POSITIONS,
+        "--positions",
+        **one_of(EXTENSIONS),
+        default=defaults.POSITIONS,
         help="position embeddings for more tokens than the source has: tile repeats them, interpolate stretches them",
-    )  # fmt: skip
+    )
 
 
 def _add_attention(made: Any) -> None:
     made.add_argument(
-        "--projection", **one_of(PROJECTIONS), default=defaults.PROJECTION,
+        "--projection",
+        **one_of(PROJECTIONS),
+        default=defaults.PROJECTION,
         help="how keys and values are shortened to slots: linear: learned matrices E and F (the paper's); mean, max, "
         "convolution: of runs of neighbouring tokens; weighted_mean: means of runs weighted by content, which begin as "
         "means; random: fixed random matrices",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--projected-length", type=Lengths, default="auto",
+        "--projected-length",
+        type=Lengths,
+        default="auto",
         help=f"slots k: a number, a list per layer, lists per head, or a JSON or YAML file with one of these as its "
         f"projected_length (longform spectrum writes such files); auto: about {defaults.SLOTS}",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--sharing", **one_of((*SHARINGS, "auto")), default="auto",
+        "--sharing",
+        **one_of((*SHARINGS, "auto")),
+        default="auto",
         help="what shares a projection: none: each head has its own; headwise: the heads of a layer; key_value: its "
         "keys and values, too; layerwise: all layers, too; auto: as the --projected-length file says, else "
         f"{defaults.SHARING}",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--attention-window", type=int | Literal["auto"] | None, default="auto",
+        "--attention-window",
+        type=int | Literal["auto"] | None,
+        default="auto",
         help=f"tokens seen exactly on each side, beside the slots; null: slots only; auto: {defaults.WINDOW} with the "
         f"projections {', '.join(POOLED)}, else null",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--heads", type=int | list[list[int]] | None, default=None,
+        "--heads",
+        type=int | list[list[int]] | None,
+        default=None,
         help="attention heads of each layer that stay: how many, those that matter most to --head-texts, or lists per "
         "layer of their numbers from 0; null: all",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--head-texts", nargs="+", default=[], metavar="TEXTS",
+        "--head-texts",
+        nargs="+",
+        default=[],
+        metavar="TEXTS",
         help="files or folders of sample texts, of which the first 16 are read to find which heads matter",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--memory-budget", type=float | Literal["auto"] | None, default="auto",
+        "--memory-budget",
+        type=float | Literal["auto"] | None,
+        default="auto",
         help="tokens that all slots together stand for at most; null: no limit; auto: the source's own length",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--sink-tokens", type=int, default=defaults.SINKS,
+        "--sink-tokens",
+        type=int,
+        default=defaults.SINKS,
         help="attention sinks: leading tokens that every query sees exactly, beside the slots (for linear and random "
         "projections they take rows of E and F)",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--short-convolution", type=int, default=0,
+        "--short-convolution",
+        type=int,
+        default=0,
         help="taps (an odd number) of a convolution over neighbouring tokens in front of attention, zero until it is "
         "trained; 0: none",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--projection-init", **one_of(PROJECTION_INITS), default="block_mean",
+        "--projection-init",
+        **one_of(PROJECTION_INITS),
+        default="block_mean",
         help="how linear projections begin: normal: N(0, 1/k); block_mean: means of k blocks of tokens",
-    )  # fmt: skip
+    )
 
 
 def _add_task(made: Any) -> None:
@@ -100,32 +194,44 @@ def _add_task(made: Any) -> None:
     )
     made.add_argument("--num-labels", type=int | None, default=None, help="labels of a new classification head")
     made.add_argument(
-        "--classifier-pooling", **one_of(POOLINGS, null=True), default=None,
+        "--classifier-pooling",
+        **one_of(POOLINGS, null=True),
+        default=None,
         help="what a classification head reads: the first token, the mean of all, lead: a mean in which early tokens "
         "weigh more, cls_mean or cls_lead: the first token and one of the means side by side",
-    )  # fmt: skip
+    )
 
 
 def _add_pooling(made: Any) -> None:
     made.add_argument(
-        "--idf", nargs="+", default=[], metavar="TEXTS",
+        "--idf",
+        nargs="+",
+        default=[],
+        metavar="TEXTS",
         help="files or folders of texts: a vector is a mean in which tokens that few of these texts have weigh more "
         "(inverse document frequency, in the field text of records)",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--sublinear-tf", type=bool, nargs="?", const=True, default=False,
+        "--sublinear-tf",
+        type=bool,
+        nargs="?",
+        const=True,
+        default=False,
         help="a vector is a mean in which a token that a text has c times weighs sqrt(c) in all, instead of c",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--adapter", type=str | None, default=None,
+        "--adapter",
+        type=str | None,
+        default=None,
         help="minilm-16k, or the folder that longform align --lora-rank wrote: the encoder that it was trained on is "
         "converted as it was then, and the adapter becomes part of its weights",
-    )  # fmt: skip
+    )
 
 
 def run(settings: Any) -> None:
     """Convert, save, and say what was done."""
     from longform.conversion.convert import convert
+    from longform.conversion.report import conversion_folder
     from longform.data.given import Files
     from longform.inference.weights import local_source
 
@@ -140,16 +246,26 @@ def run(settings: Any) -> None:
     for said in filter(None, (k.measured_elsewhere(settings.max_length), raised)):
         print(f"note: {said}")
     result = convert(
-        settings.source, max_length=settings.max_length, projected_length=k.lengths,
-        projection=settings.projection, sharing=sharing, attention_window=settings.attention_window,
-        memory_budget=settings.memory_budget, sink_tokens=settings.sink_tokens,
+        settings.source,
+        max_length=settings.max_length,
+        projected_length=k.lengths,
+        projection=settings.projection,
+        sharing=sharing,
+        attention_window=settings.attention_window,
+        memory_budget=settings.memory_budget,
+        sink_tokens=settings.sink_tokens,
         short_convolution=settings.short_convolution,
-        projection_init=settings.projection_init, positions=settings.positions,
-        task=settings.task, num_labels=settings.num_labels, classifier_pooling=settings.classifier_pooling,
-        idf=Files(tuple(settings.idf)) if settings.idf else None, sublinear_tf=settings.sublinear_tf,
-        adapter=settings.adapter, heads=settings.heads,
+        projection_init=settings.projection_init,
+        positions=settings.positions,
+        task=settings.task,
+        num_labels=settings.num_labels,
+        classifier_pooling=settings.classifier_pooling,
+        idf=Files(tuple(settings.idf)) if settings.idf else None,
+        sublinear_tf=settings.sublinear_tf,
+        adapter=settings.adapter,
+        heads=settings.heads,
         head_texts=Files(tuple(settings.head_texts)) if settings.head_texts else None,
-    )  # fmt: skip
+    )
     result.save_pretrained(output, overwrite=settings.restart)
     print(result.report.summary())
     print(f"  saved       {output} (every tensor's account: conversion_report.json)")

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from longform.cli.arguments import add_restart, command_parser
-from longform.cli.printing import command, print_next
-from longform.cli.settings_options import add_settings, chosen_settings
+from longform.cli.arguments import add_restart, add_settings, chosen_settings, command, command_parser, print_next
 
 
 def parser() -> Any:
@@ -12,10 +10,11 @@ def parser() -> Any:
     from longform.training.settings import DistillationSettings
 
     made = command_parser(
-        "distill", "Train a converted model to imitate its original, on unlabelled text. Interrupted, it goes on when "
+        "distill",
+        "Train a converted model to imitate its original, on unlabelled text. Interrupted, it goes on when "
         "it is called again with the same output folder and options. Several processes: torchrun --nproc-per-node N "
         "-m longform distill ...",
-    )  # fmt: skip
+    )
     made.add_argument("student", type=str, help="folder of the converted model (longform convert)")
     made.add_argument("teacher", type=str, help="folder or hub name of the original encoder")
     made.add_argument("texts", nargs="+", help="text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT")
@@ -34,10 +33,16 @@ def run(settings: Any) -> None:
 
     texts = CorpusFiles(tuple(settings.texts), settings.text_field)
     result = distill(
-        settings.student, settings.teacher, texts.read_again(),
-        chosen_settings(DistillationSettings, settings), output=settings.output, restart=settings.restart,
-    )  # fmt: skip
+        settings.student,
+        settings.teacher,
+        texts.read_again(),
+        chosen_settings(DistillationSettings, settings),
+        output=settings.output,
+        restart=settings.restart,
+    )
     print(result.report)
     better = settings.student if result.worse else settings.output
-    print_next(f"{command('finetune', better, 'labelled.jsonl', '--output', 'classifier')}, or "
-               f"{command('embed', better, 'texts.jsonl', '--output', 'vectors.jsonl')}")  # fmt: skip
+    print_next(
+        f"{command('finetune', better, 'labelled.jsonl', '--output', 'classifier')}, or "
+        f"{command('embed', better, 'texts.jsonl', '--output', 'vectors.jsonl')}"
+    )

@@ -5,24 +5,43 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
 from longform.choices import DTYPES
-from longform.cli.arguments import command_parser, one_of
-from longform.cli.printing import command, print_next
+from longform.cli.arguments import command, command_parser, one_of, print_next
 
 SIZES: dict[str, Any] = {
-    "hidden_size": 384, "num_hidden_layers": 1, "num_attention_heads": 12, "intermediate_size": 1536,
-    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
-}  # fmt: skip
+    "hidden_size": 384,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
 
 
 def parser() -> Any:
     """Options of the command."""
     made = command_parser("doctor", "Versions, hardware, compiled kernels and extras; the kernels that serve a model.")
     made.add_argument("model", nargs="?", type=str | None, default=None, help="a Longform's folder: its kernels too")
-    made.add_argument("--kernels", type=bool, nargs="?", const=True, default=False,
-                      help="which kernel serves each operation of a small model, and why not another")  # fmt: skip
+    made.add_argument(
+        "--kernels",
+        type=bool,
+        nargs="?",
+        const=True,
+        default=False,
+        help="which kernel serves each operation of a small model, and why not another",
+    )
     made.add_argument("--length", type=int, default=2048, help="tokens of the text that kernels are chosen for")
     made.add_argument("--dtype", **one_of(DTYPES), default="auto", help="auto: bfloat16 where it is fast")
     return made
+
+
+def _print_kernels(settings: Any) -> None:
+    for title, explanation in explanations(settings.model, settings.length, settings.dtype):
+        print(f"\n{title}\n{explanation}")
+    print()
+
+
+def _lacks(lacking: dict[str, list[str]]) -> str:
+    return "; ".join(f"{extra} lacks {', '.join(missing)}" for extra, missing in lacking.items())
 
 
 def run(settings: Any) -> None:
@@ -43,16 +62,15 @@ def run(settings: Any) -> None:
         "extras": ", ".join(extra for extra in extras if extra not in lacking),
     }
     if lacking:
-        named = "; ".join(f"{extra} lacks {', '.join(missing)}" for extra, missing in lacking.items())
-        lines["not ready"] = f"{named}: {installing(*lacking)}"
+        lines["not ready"] = f"{_lacks(lacking)}: {installing(*lacking)}"
     for name, value in lines.items():
         print(f"{name:<12} {value}")
     if settings.kernels or settings.model:
-        for title, explanation in explanations(settings.model, settings.length, settings.dtype):
-            print(f"\n{title}\n{explanation}")
-        print()
-    print_next(command("embed", settings.model, "texts.jsonl", "--output", "vectors.jsonl") if settings.model else
-               f"{command('demo')}, or {command('doctor', '--kernels')}")  # fmt: skip
+        _print_kernels(settings)
+    if settings.model:
+        print_next(command("embed", settings.model, "texts.jsonl", "--output", "vectors.jsonl"))
+    else:
+        print_next(f"{command('demo')}, or {command('doctor', '--kernels')}")
 
 
 def missing_packages() -> dict[str, list[str]]:

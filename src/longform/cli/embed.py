@@ -4,9 +4,16 @@ import os
 from typing import Any
 
 from longform.choices import BOUNDARIES, POOLINGS, STANDARD_OUTPUT, VECTOR_DTYPES
-from longform.cli.arguments import add_input_options, add_model_options, command_parser, one_of, output_stream
-from longform.cli.printing import print_next, print_summary
-from longform.cli.settings_options import chosen_settings
+from longform.cli.arguments import (
+    add_input_options,
+    add_model_options,
+    chosen_settings,
+    command_parser,
+    one_of,
+    output_stream,
+    print_next,
+    print_summary,
+)
 
 
 def parser() -> Any:
@@ -30,13 +37,25 @@ def parser() -> Any:
     )
     made.add_argument("--prompt", type=str | None, default=None, help="text before each document")
     made.add_argument("--truncate-dim", type=int | None, default=None, help="first dimensions that are kept; null: all")
-    made.add_argument("--vector-dtype", **one_of(VECTOR_DTYPES), default="float32",
-                      help="of the vectors that are written; float16: half the size, three digits")  # fmt: skip
-    made.add_argument("--chunk-tokens", type=int | None, default=None,
-                      help="tokens of a chunk: one record a chunk, each of which knows its whole document")  # fmt: skip
+    made.add_argument(
+        "--vector-dtype",
+        **one_of(VECTOR_DTYPES),
+        default="float32",
+        help="of the vectors that are written; float16: half the size, three digits",
+    )
+    made.add_argument(
+        "--chunk-tokens",
+        type=int | None,
+        default=None,
+        help="tokens of a chunk: one record a chunk, each of which knows its whole document",
+    )
     made.add_argument("--boundaries", **one_of(BOUNDARIES), default="tokens", help="where a chunk may begin")
-    made.add_argument("--sequence-parallel", type=int | None, default=None,
-                      help="processes of torchrun that compute each document together, a part each")  # fmt: skip
+    made.add_argument(
+        "--sequence-parallel",
+        type=int | None,
+        default=None,
+        help="processes of torchrun that compute each document together, a part each",
+    )
     add_model_options(made, compiling=True)
     return made
 
@@ -48,8 +67,16 @@ def run(settings: Any) -> None:
     from longform.inference.settings import InferenceSettings
 
     chosen = chosen_settings(InferenceSettings, settings, progress=True)
-    names = ("pooling", "normalise", "prompt_name", "prompt", "truncate_dim", "chunk_tokens", "boundaries",
-             "sequence_parallel")  # fmt: skip
+    names = (
+        "pooling",
+        "normalise",
+        "prompt_name",
+        "prompt",
+        "truncate_dim",
+        "chunk_tokens",
+        "boundaries",
+        "sequence_parallel",
+    )
     how = {name: settings[name] for name in names}
     shown = output_stream(settings.output)
     sources = Files(tuple(settings.sources))

@@ -13,10 +13,11 @@ from longform.cli.arguments import (
     RETRIEVAL_FIELDS,
     add_model_options,
     add_retrieval_fields,
+    command,
     command_parser,
     one_of,
+    print_next,
 )
-from longform.cli.printing import command, print_next
 
 SHARED = ("longform", "original", "max_length", "original_length", "batch_tokens", "overlap", "dtype", "device")
 LABELLED = ("text_field", "label_field", "pair_field")
@@ -101,11 +102,21 @@ def _retrieval() -> Any:
     made.add_argument("--documents", required=True, help="as queries")
     add_retrieval_fields(made)
     made.add_argument("--depth", type=int, default=10, help="ranks that nDCG counts (10: nDCG@10)")
-    made.add_argument("--score", **one_of(RETRIEVAL_SCORES), default="document",
-                      help="document: by one vector; best-chunk: as good as its best chunk")  # fmt: skip
+    made.add_argument(
+        "--score",
+        **one_of(RETRIEVAL_SCORES),
+        default="document",
+        help="document: by one vector; best-chunk: as good as its best chunk",
+    )
     made.add_argument("--chunk-tokens", type=int, default=256, help="of a chunk")
-    made.add_argument("--bm25", type=bool, nargs="?", const=True, default=False, help="beside them BM25, a search by "
-                      'words, and each fused with it by reciprocal ranks (extra bm25)')  # fmt: skip
+    made.add_argument(
+        "--bm25",
+        type=bool,
+        nargs="?",
+        const=True,
+        default=False,
+        help="beside them BM25, a search by words, and each fused with it by reciprocal ranks (extra bm25)",
+    )
     return made
 
 
@@ -115,10 +126,15 @@ def _classification() -> Any:
     made.add_argument(
         "--text-field", type=str | None, default=None, help=f'a document\'s text; {REMEMBERED}, else "text"'
     )
-    made.add_argument("--label-field", type=str | None, default=None,
-                      help=f'name or number; a list for multi-label models; {REMEMBERED}, else "label"')  # fmt: skip
-    made.add_argument("--pair-field", type=str | None, default=None,
-                      help=f"the second text of a pair (no chunks then); {REMEMBERED}")  # fmt: skip
+    made.add_argument(
+        "--label-field",
+        type=str | None,
+        default=None,
+        help=f'name or number; a list for multi-label models; {REMEMBERED}, else "label"',
+    )
+    made.add_argument(
+        "--pair-field", type=str | None, default=None, help=f"the second text of a pair (no chunks then); {REMEMBERED}"
+    )
     return made
 
 

@@ -2,8 +2,14 @@
 
 from typing import Any
 
-from longform.cli.arguments import RETRIEVAL_FIELDS, add_retrieval_fields, command_parser
-from longform.cli.printing import command, print_next, print_table
+from longform.cli.arguments import (
+    RETRIEVAL_FIELDS,
+    add_retrieval_fields,
+    command,
+    command_parser,
+    print_next,
+    print_table,
+)
 from longform.errors import ConfigurationError
 
 

@@ -3,37 +3,56 @@
 from typing import Any
 
 from longform.choices import EXPORT_FORMATS
-from longform.cli.arguments import add_restart, command_parser, one_of
-from longform.cli.printing import command, print_next, print_summary, print_table
+from longform.cli.arguments import add_restart, command, command_parser, one_of, print_next, print_summary, print_table
 
 
 def parser() -> Any:
     """Options of the command."""
     made = command_parser(
-        "export", "The encoder or classifier of a folder as one graph, float32, for every batch and length up to the "
+        "export",
+        "The encoder or classifier of a folder as one graph, float32, for every batch and length up to the "
         "model's, where other programs look for it: onnx/model.onnx, openvino/openvino_model.xml, torch/model.pt2.",
-    )  # fmt: skip
+    )
     made.add_argument("folder", type=str, help="folder of a Longform, a sentence-transformers folder or a classifier")
     made.add_argument("--format", **one_of(EXPORT_FORMATS), default="onnx", help="of the graph")
-    made.add_argument("--output", type=str | None, default=None,
-                      help="new folder: a copy of the whole folder with the graph in it; null: in place")  # fmt: skip
-    made.add_argument("--int8", type=bool, nargs="?", const=True, default=False,
-                      help="beside it a graph with weights of 8 bits (onnx, openvino)")  # fmt: skip
-    made.add_argument("--check", type=bool, nargs="?", const=True, default=False,
-                      help="run the graph beside the model at the lengths where it would go wrong first")  # fmt: skip
+    made.add_argument(
+        "--output",
+        type=str | None,
+        default=None,
+        help="new folder: a copy of the whole folder with the graph in it; null: in place",
+    )
+    made.add_argument(
+        "--int8",
+        type=bool,
+        nargs="?",
+        const=True,
+        default=False,
+        help="beside it a graph with weights of 8 bits (onnx, openvino)",
+    )
+    made.add_argument(
+        "--check",
+        type=bool,
+        nargs="?",
+        const=True,
+        default=False,
+        help="run the graph beside the model at the lengths where it would go wrong first",
+    )
     add_restart(made, "an earlier export of this format")
     return made
 
 
 def run(settings: Any) -> None:
     """Export, and say what was done."""
-    from longform.export.checking import TOLERANCE, as_table
-    from longform.export.run import export_model
+    from longform.export.run import TOLERANCE, as_table, export_model
 
     result = export_model(
-        settings.folder, settings.output, format=settings.format, int8=settings.int8, check=settings.check,
+        settings.folder,
+        settings.output,
+        format=settings.format,
+        int8=settings.int8,
+        check=settings.check,
         restart=settings.restart,
-    )  # fmt: skip
+    )
     if result.checked:
         print_table(f"largest difference from the model, all within {TOLERANCE}", as_table(result.checked))
     print_summary(result)

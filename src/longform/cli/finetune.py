@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from longform.cli.arguments import add_restart, command_parser
-from longform.cli.printing import command, print_next
-from longform.cli.settings_options import add_settings, chosen_settings
+from longform.cli.arguments import add_restart, add_settings, chosen_settings, command, command_parser, print_next
 
 
 def parser() -> Any:
@@ -12,10 +10,11 @@ def parser() -> Any:
     from longform.training.settings import FinetuningSettings
 
     made = command_parser(
-        "finetune", "Train a classifier or regressor on labelled text: a Longform, or any other encoder. Interrupted, "
+        "finetune",
+        "Train a classifier or regressor on labelled text: a Longform, or any other encoder. Interrupted, "
         "it goes on when it is called again with the same output folder and options. Several processes: torchrun "
         "--nproc-per-node N -m longform finetune ...",
-    )  # fmt: skip
+    )
     made.add_argument("model", type=str, help="folder or hub name of the encoder")
     made.add_argument(
         "train", type=str, help=".parquet, .jsonl or .csv file with texts and labels, or hf:NAME[:CONFIG]:SPLIT"
@@ -36,9 +35,15 @@ def run(settings: Any) -> None:
     from longform.training.settings import FinetuningSettings
 
     result = finetune(
-        settings.model, settings.train, chosen_settings(FinetuningSettings, settings),
-        validation=settings.validation, text_field=settings.text_field, pair_field=settings.pair_field,
-        label_field=settings.label_field, output=settings.output, restart=settings.restart,
-    )  # fmt: skip
+        settings.model,
+        settings.train,
+        chosen_settings(FinetuningSettings, settings),
+        validation=settings.validation,
+        text_field=settings.text_field,
+        pair_field=settings.pair_field,
+        label_field=settings.label_field,
+        output=settings.output,
+        restart=settings.restart,
+    )
     print(result.report)
     print_next(command("predict", settings.output, "texts.jsonl", "--output", "labels.jsonl"))

@@ -6,6 +6,7 @@ jsonargparse.ArgumentParser`` (made by ``arguments.command_parser``) and ``run(s
 computes is imported in ``run``, so that ``--help`` waits for neither torch nor transformers.
 """
 
+import errno
 import io
 import os
 import sys
@@ -19,9 +20,64 @@ from typing import Any
 from longform import __version__
 from longform.choices import STANDARD_OUTPUT, did_you_mean
 from longform.cli.arguments import parse
-from longform.cli.streams import keep_open, keep_stdout
 from longform.data.files import ENCODING, in_utf8
-from longform.errors import LongformError, is_out_of_memory
+from longform.errors import ConfigurationError, LongformError, is_out_of_memory
+
+GONE = (errno.EPIPE, errno.EIO)  # the reader of a pipe; a terminal
+NUMBERS = {"stdout": 1, "stderr": 2}
+
+
+class _Lasting(io.FileIO):
+    """An open file whose output goes nowhere once nobody takes it; ``lossy``: nor does any other error stop it."""
+
+    lossy = False
+
+    def write(self, data: Any) -> Any:
+        """The bytes that were taken, as FileIO has it."""
+        try:
+            return super().write(data) or (len(data) if self.lossy else None)
+        except OSError as error:
+            if not self.lossy and error.errno not in GONE:
+                raise
+        _lead_nowhere(self.fileno())
+        return len(data)
+
+
+def keep_open(name: str, *, lossy: bool = False) -> None:
+    """Let "stdout" or "stderr" last, where it is the process's own; see ``_Lasting``."""
+    stream: Any = getattr(sys, name)
+    if stream is not getattr(sys, f"__{name}__"):
+        return
+    if stream is None:
+        _lead_nowhere(NUMBERS[name])  # or the next file that is opened would have its number
+    elif type(getattr(stream.buffer, "raw", stream.buffer)) is io.FileIO:
+        stream.flush()
+    else:  # a console of Windows
+        return
+    raw = _Lasting(NUMBERS[name], "w", closefd=False)
+    raw.lossy = lossy
+    lines = stream is None or stream.line_buffering or stream.write_through
+    encoding = "utf-8" if stream is None else stream.encoding
+    setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=lines))
+
+
+def keep_stdout(output: str | None) -> None:
+    """Let standard output last where a command does but report there; ``output``: of the command.
+
+    Raises ConfigurationError where records go there and it is closed.
+    """
+    if output != STANDARD_OUTPUT:
+        keep_open("stdout")
+    elif sys.stdout is None:
+        raise ConfigurationError("records go to standard output, which is closed: give a file (--output)")
+
+
+def _lead_nowhere(number: int) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    if nowhere != number:
+        os.dup2(nowhere, number)
+        os.close(nowhere)
+
 
 FAILED, INTERRUPTED, CLOSED = 2, 130, 141
 AT_ONCE = (
@@ -83,7 +139,7 @@ def command_module(name: str) -> ModuleType | None:
 
 
 def all_commands() -> dict[str, str]:
-    """What each command does, those of other packages after ours."""
+    """Summaries of all commands by name, those of other packages after ours."""
     return {**COMMANDS, **{point.name: point.load().SUMMARY for point in entry_points(group=GROUP)}}
 
 
@@ -117,7 +173,7 @@ def _run(name: str, module: ModuleType, arguments: list[str]) -> int:
 
 
 def _going_on(name: str, settings: Any) -> str:
-    """What the same command does after Ctrl-C; ``settings``: None before they are read."""
+    """Note on what the same command does after Ctrl-C; ``settings``: None before they are read."""
     at_once = name in AT_ONCE and getattr(settings, "task", None) != "mteb"  # which keeps the result of each task
     if settings is None or at_once or getattr(settings, "output", None) == STANDARD_OUTPUT:
         return "nothing is kept, the same command begins anew"
@@ -126,7 +182,7 @@ def _going_on(name: str, settings: Any) -> str:
 
 
 def _lack(error: Exception) -> str | None:
-    """What the machine lacks, where a library says so by an error of its own; None: a fault of the program."""
+    """Lack of memory or disk that a library's own error speaks of; None: a fault of the program."""
     if is_out_of_memory(error):
         return f"out of memory ({error}): fewer or shorter texts at once, or a smaller model"
     return str(error) if "(os error " in str(error) else None  # safetensors and tokenizers, on a full disk

@@ -2,9 +2,16 @@
 
 from typing import Any
 
-from longform.cli.arguments import add_input_options, add_model_options, command_parser, output_stream
-from longform.cli.printing import command, print_next, print_summary
-from longform.cli.settings_options import chosen_settings
+from longform.cli.arguments import (
+    add_input_options,
+    add_model_options,
+    chosen_settings,
+    command,
+    command_parser,
+    output_stream,
+    print_next,
+    print_summary,
+)
 
 
 def parser() -> Any:

@@ -4,9 +4,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from longform.choices import NORMS, PROJECTION_INITS, PROJECTIONS, SHARINGS
-from longform.cli.arguments import add_restart, command_parser, one_of
-from longform.cli.printing import command, print_next
-from longform.cli.settings_options import add_settings, option
+from longform.cli.arguments import add_restart, add_settings, command, command_parser, one_of, option, print_next
 
 MODEL_OPTIONS: dict[str, tuple[Any, str]] = {  # a type, or the names that there are
     "max_position_embeddings": (int, "n: tokens that the model takes at most, special tokens included"),
@@ -44,35 +42,48 @@ def parser() -> Any:
 
     presets = "; ".join(f"{name}: {preset_description(name)}" for name in preset_names())
     made = command_parser(
-        "pretrain", "Train a new masked-language model from scratch on text, in a folder with model card, records, "
-        "learning curve and report. Interrupted, it goes on when it is called again with the same output folder and "
+        "pretrain",
+        "Train a new masked-language model from scratch on text, in a folder with model card and "
+        "records. Interrupted, it goes on when it is called again with the same output folder and "
         f"options. Several processes: torchrun --nproc-per-node N -m longform pretrain ... Presets: {presets}",
-    )  # fmt: skip
+    )
     made.add_argument("texts", nargs="+", help="text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT")
     made.add_argument("--output", type=str, required=True, help="folder for checkpoints, records and the result")
     made.add_argument("--preset", default="tiny", help="tiny, small, base, or a YAML file; options below change it")
     made.add_argument("--text-field", default="text", help="field of a record that holds its text")
     made.add_argument(
-        "--validation", type=list[str] | str | None, default=None,
+        "--validation",
+        type=list[str] | str | None,
+        default=None,
         help="text to measure on, as the texts; null: a part of them",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--cache", type=str | None, default=None,
+        "--cache",
+        type=str | None,
+        default=None,
         help="folder for trained tokenizers and token files, which several runs may share; null: inside the output",
-    )  # fmt: skip
+    )
     add_restart(made)
     made.add_argument(
-        "--start", type=str | None, default=None,
+        "--start",
+        type=str | None,
+        default=None,
         help="folder of an earlier pre-training whose model it goes on with; options of the model below give it other "
         "attention, k or n, and of the preset the training alone counts; null: new weights",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--tokenizer", type=str | None, default=None,
+        "--tokenizer",
+        type=str | None,
+        default=None,
         help="folder or hub name of a tokenizer; null: train one, or that of --start",
-    )  # fmt: skip
+    )
     add_settings(made, TokenizerSettings, prefix="tokenizer-", preset=True)
-    made.add_argument("--attention", **one_of(("linformer", "full")), default="linformer", help="full: the same model "
-                      "without projection (options of projection and window then say nothing)")  # fmt: skip
+    made.add_argument(
+        "--attention",
+        **one_of(("linformer", "full")),
+        default="linformer",
+        help="full: the same model without projection (options of projection and window then say nothing)",
+    )
     for name, (kind, said) in MODEL_OPTIONS.items():
         how = one_of(kind, null=True) if isinstance(kind, tuple) else {"type": kind | None}
         made.add_argument(option(name), **how, default=None, help=f"{said}; null: the preset's")
@@ -89,7 +100,7 @@ def _chosen(settings: Any, parsed: Any, prefix: str = "") -> dict[str, Any]:
 def run(settings: Any) -> None:
     """Pre-train, save, and say how well the model fills in hidden tokens."""
     from longform.errors import ConfigurationError
-    from longform.training.counted_losses import counted_losses
+    from longform.training.masking import counted_losses
     from longform.training.presets import load_preset
     from longform.training.pretraining import pretrain
     from longform.training.pretraining_model import full_attention_twin
@@ -106,17 +117,21 @@ def run(settings: Any) -> None:
         which = "--tokenizer" if settings.tokenizer else "the tokenizer of --start"
         raise ConfigurationError(f"{which} is trained already: leave out {given}")
     result = pretrain(
-        _files(settings.texts, settings.text_field), replace(preset.training, **given),
+        _files(settings.texts, settings.text_field),
+        replace(preset.training, **given),
         config=full_attention_twin(model) if settings.attention == "full" else model,
-        tokenizer=trained or replace(preset.tokenizer, **tokenizer), start=settings.start,
-        output=settings.output, validation=_files(settings.validation, settings.text_field), cache=settings.cache,
+        tokenizer=trained or replace(preset.tokenizer, **tokenizer),
+        start=settings.start,
+        output=settings.output,
+        validation=_files(settings.validation, settings.text_field),
+        cache=settings.cache,
         restart=settings.restart,
-    )  # fmt: skip
+    )
     print(f"trained  {result.steps:,} steps, {result.tokens:,} tokens, {result.model.num_parameters():,} parameters")
     print(f"measured loss {result.validation_loss:.4f} nats a hidden token, perplexity {result.perplexity:.2f}")
     for said, loss in counted_losses(vars(result)).items():
         print(f"         {said}: {loss:.4f}")
-    print(f"saved    {settings.output} (README.md, report.html, records.jsonl, learning_curve.png)")
+    print(f"saved    {settings.output} (README.md, records.jsonl)")
     print_next(command("finetune", settings.output, "labelled.jsonl", "--output", "classifier"))
 
 
@@ -131,8 +146,7 @@ def _files(names: Any, text_field: str) -> Any:
 
 def _before_options(settings: Any, preset: Any) -> dict[str, Any]:
     """The preset's model, or that of ``--start``: without its window and memory where ``--projection`` is said."""
-    from longform.training.pretraining_model import with_attention
-    from longform.training.starting_weights import Start
+    from longform.training.pretraining_model import Start, with_attention
 
     if settings.start is None:
         return preset.model

@@ -1,4 +1,4 @@
-"""What a command line or ``--config`` file cannot mean, in one line: which option, what it takes, what is near."""
+"""Refusals of a command line or ``--config`` file, in one line: which option, what it takes, what is near."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ def actions(parser: Any) -> Iterator[Any]:
 
 
 def option_names(parser: Any) -> set[str]:
-    """All options, as they are written on the command line."""
+    """Names of the options, as they are written on the command line."""
     return {name for action in actions(parser) for name in action.option_strings}
 
 
@@ -41,7 +41,7 @@ def check_options(parser: Any, arguments: Sequence[str]) -> None:
 
 
 def refusal(said: str, parser: Any) -> str:
-    """What the parser ``said`` of arguments or a file, as one line in the words of other errors."""
+    """One line, in the words of other errors, for what the parser ``said`` of arguments or a file."""
     if found := _UNKNOWN_KEY.search(said):
         name = (found["name"] or found["other"]).rpartition(".")[2]
         near = did_you_mean(name, [action.dest for action in actions(parser)])
@@ -51,16 +51,23 @@ def refusal(said: str, parser: Any) -> str:
         return f"{names} must be given{_help(parser)}"
     if found := _LEFT_OVER.search(said):
         return f"nothing before it takes {found['rest']}{_help(parser)}"
-    if (found := _KEY.search(said)) and (value := _VALUE.search(said)):
-        name, given = found["name"].rpartition(".")[2], value["value"]
-        kind = next((getattr(each, "_typehint", None) for each in actions(parser) if each.dest == name), None)
-        if kind is not None:
-            return f'{_written(parser, name)} is "{given}"; it is {takes(kind)}{did_you_mean(given, _names(kind))}'
-    return " ".join(said.split())
+    return _of_value(said, parser) or " ".join(said.split())
+
+
+def _of_value(said: str, parser: Any) -> str | None:
+    """The refusal of an option's value; None where nothing is said of one, or its type is not known."""
+    found, value = _KEY.search(said), _VALUE.search(said)
+    if not (found and value):
+        return None
+    name, given = found["name"].rpartition(".")[2], value["value"]
+    kind = next((getattr(each, "_typehint", None) for each in actions(parser) if each.dest == name), None)
+    if kind is None:
+        return None
+    return f'{_written(parser, name)} is "{given}"; it is {takes(kind)}{did_you_mean(given, _names(kind))}'
 
 
 def takes(kind: Any) -> str:
-    """What an option of a type takes, in words."""
+    """Values that an option of a type takes, in words."""
     if get_origin(kind) in (Union, UnionType):
         return " or ".join(map(takes, get_args(kind)))
     if get_origin(kind) is Literal:

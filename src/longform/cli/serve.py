@@ -7,8 +7,7 @@ import webbrowser
 from dataclasses import replace
 from typing import Any
 
-from longform.cli.arguments import command_parser
-from longform.cli.settings_options import add_settings, chosen_settings
+from longform.cli.arguments import add_settings, chosen_settings, command_parser
 from longform.errors import require
 from longform.serving.settings import ServingSettings
 
@@ -23,8 +22,13 @@ def parser() -> Any:
     )
     made.add_argument("model", help="folder or hub name of an encoder, a sentence-transformers folder or a classifier")
     add_settings(made, ServingSettings, but=("cors_origins",))
-    made.add_argument("--cors-origins", type=str, nargs="*", default=[],
-                      help="origins whose pages may use the server, as https://example.org")  # fmt: skip
+    made.add_argument(
+        "--cors-origins",
+        type=str,
+        nargs="*",
+        default=[],
+        help="origins whose pages may use the server, as https://example.org",
+    )
     made.add_argument("--open", action="store_true", help="open the page in a browser once the model is loaded")
     return made
 
@@ -33,7 +37,7 @@ def run(settings: Any) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     for package in PACKAGES:
         require(package, extra="serve")
-    from longform.serving.listening import address_of, bound_socket
+    from longform.serving.server import address_of, bound_socket
 
     started = time.perf_counter()
     gc.disable()  # looking for garbage among what is being imported is a tenth of the start

@@ -79,8 +79,9 @@ class Adapter:
         made.report.notes.append(f"the adapter {self.name} is part of the weights")
         if self.token_weights is None:
             return made
-        folder = with_token_weights(made.sentence_folder, made.tokenizer, self.token_weights.numpy(),
-                          width=made.model.config.hidden_size)  # fmt: skip
+        folder = with_token_weights(
+            made.sentence_folder, made.tokenizer, self.token_weights.numpy(), width=made.model.config.hidden_size
+        )
         return replace(made, sentence_folder=folder)
 
 
@@ -117,11 +118,14 @@ def read_adapter(folder: str | Path) -> Adapter:
         downs = {name.removesuffix(DOWN): value for name, value in tensors.items() if name.endswith(DOWN)}
         weights = place / TOKEN_WEIGHTS
         return Adapter(
-            name=place.name, source=account["source"], options=account["options"], key=account["weights_key"],
+            name=place.name,
+            source=account["source"],
+            options=account["options"],
+            key=account["weights_key"],
             scale=config["lora_alpha"] / config["r"],
             products={name: (down, tensors[name + UP]) for name, down in downs.items()},
             token_weights=load_file(weights)["weights"].float() if weights.is_file() else None,
-        )  # fmt: skip
+        )
     except (KeyError, TypeError, OSError, SafetensorError) as error:
         raise ConversionError(f"{place} cannot be read as an adapter ({error}); it may be incomplete") from error
 

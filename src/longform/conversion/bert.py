@@ -4,8 +4,7 @@ from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
 
-from longform.conversion.family import BUFFERS, Aside, Family, bert_like_options
-from longform.conversion.key_rules import Rule
+from longform.conversion.family import BUFFERS, Aside, Family, Rule, bert_like_options
 
 EMBEDDINGS = (
     Rule("{base}embeddings.word_embeddings.weight", "{base}embeddings.word_embeddings.weight"),

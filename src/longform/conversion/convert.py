@@ -15,18 +15,14 @@ from longform.conversion import defaults
 from longform.conversion.adapter import adapter_folder, read_adapter
 from longform.conversion.families import family_of
 from longform.conversion.family import Family
-from longform.conversion.head_choice import choose_heads
-from longform.conversion.head_plan import HeadPlan, plan_head
-from longform.conversion.heads import kept_heads, leave_out_heads
-from longform.conversion.idf import idf_pooled
+from longform.conversion.heads import choose_heads, kept_heads, leave_out_heads
 from longform.conversion.lengthening import lengthen, lengthened_tokenizer
-from longform.conversion.pooling_modules import with_sublinear_tf
-from longform.conversion.report import ConversionReport, NewTensor, TensorRecord
-from longform.conversion.saving import OWN_FILE, conversion_folder
+from longform.conversion.pooling_modules import idf_pooled, with_sublinear_tf
+from longform.conversion.report import OWN_FILE, ConversionReport, NewTensor, TensorRecord, conversion_folder
 from longform.conversion.sentence_transformers_folder import SentenceFolder, loader_of
 from longform.conversion.shipped import adapted_encoder, named_folder
 from longform.conversion.source import Source, open_source
-from longform.conversion.tasks import MODELS, check_task
+from longform.conversion.tasks import MODELS, HeadPlan, check_task, plan_head
 from longform.conversion.weights import Placement, fill_model, place_tensors, settle_tied_decoder
 from longform.data.storage import atomic_folder, locked
 from longform.errors import ConfigurationError, ConversionError, LongformError
@@ -39,9 +35,15 @@ from longform.runs.output import digests
 Lengths = int | list[int] | list[list[int]]
 Auto = Literal["auto"]
 ATTENTION = (
-    "projection", "projection_sharing", "projection_init", "projected_length", "attention_window", "memory_budget",
-    "sink_tokens", "short_convolution",
-)  # fmt: skip
+    "projection",
+    "projection_sharing",
+    "projection_init",
+    "projected_length",
+    "attention_window",
+    "memory_budget",
+    "sink_tokens",
+    "short_convolution",
+)
 SHORTEST, LONGEST = 3, 2**24  # tokens: two special ones and one of text; a position table of some gigabytes
 
 
@@ -132,7 +134,7 @@ def convert(
     "multiple-choice", or None for what the source is. A head is carried over where the source has that task's (with
     as many labels, and not with another ``classifier_pooling`` than "cls"), else it is new.
     ``idf``: texts (names of files, or in memory) in which tokens are counted: the result is a sentence-transformers
-    folder whose mean weights each token by its inverse document frequency there (``longform.conversion.idf``).
+    folder whose mean weights each token by its inverse document frequency there.
 
     ``sublinear_tf``: the mean weights a token that a text has c times as sqrt(c) tokens: of a long text, what it says
     once is not drowned by what it says all the time. Texts without repetition keep their vectors.
@@ -154,10 +156,15 @@ def convert(
     _check_options(max_length, positions, task)
     opened = open_source(made_source(source) if isinstance(source, str) else source, tokenizer=tokenizer)
     attention = {
-        "projection": projection, "projection_sharing": sharing, "projection_init": projection_init,
-        "projected_length": projected_length, "attention_window": attention_window, "memory_budget": memory_budget,
-        "sink_tokens": sink_tokens, "short_convolution": short_convolution,
-    }  # fmt: skip
+        "projection": projection,
+        "projection_sharing": sharing,
+        "projection_init": projection_init,
+        "projected_length": projected_length,
+        "attention_window": attention_window,
+        "memory_budget": memory_budget,
+        "sink_tokens": sink_tokens,
+        "short_convolution": short_convolution,
+    }
     chosen = {"task": task, "num_labels": num_labels, "id2label": id2label, "classifier_pooling": classifier_pooling}
     how: Any = {"max_length": max_length, "positions": positions}
     if opened.config.model_type == "linformer":
@@ -246,9 +253,16 @@ def _check_options(max_length: int, positions: str, task: str | None) -> None:
 
 
 def _build(
-    source: Source, family: Family, placement: Placement, head: HeadPlan, *, max_length: int, positions: str,
-    attention: dict[str, Any], heads: list[list[int]] | None,
-) -> ConversionResult:  # fmt: skip
+    source: Source,
+    family: Family,
+    placement: Placement,
+    head: HeadPlan,
+    *,
+    max_length: int,
+    positions: str,
+    attention: dict[str, Any],
+    heads: list[list[int]] | None,
+) -> ConversionResult:
     options = family.options(source.config)
     kept = None if heads is None else kept_heads(heads, options)
     if kept is not None:
@@ -265,9 +279,7 @@ def _build(
     config = _checked_config(options)
     check_extension(config, positions)
     model = MODELS[head.task](config).to(dtype).eval()
-    records, new = fill_model(
-        model, placement, positions=positions, new_head=head.new, zeros=family.zero_biases
-    )  # fmt: skip
+    records, new = fill_model(model, placement, positions=positions, new_head=head.new, zeros=family.zero_biases)
     model.tie_weights()
     result = _result(source, model, family.name, head, known, positions, records, new)
     result.report.notes += dropped
@@ -287,21 +299,35 @@ def _known_length(source: Source, options: dict[str, Any], placement: Placement)
 
 
 def _result(
-    source: Source, model: LinformerPreTrainedModel, family: str, head: HeadPlan, known: int, positions: str,
-    records: list[TensorRecord], new: list[NewTensor],
-) -> ConversionResult:  # fmt: skip
+    source: Source,
+    model: LinformerPreTrainedModel,
+    family: str,
+    head: HeadPlan,
+    known: int,
+    positions: str,
+    records: list[TensorRecord],
+    new: list[NewTensor],
+) -> ConversionResult:
     """The model with its tokenizer and report; ``known``: tokens of the source."""
     config = model.config
     tokenizer = lengthened_tokenizer(source.tokenizer, config, name=source.name)
     folder = source.sentence_folder
     kept = folder if folder is not None and folder.task == head.task and not head.new else None
     report = ConversionReport(
-        source=source.name, family=family, task=head.task, model_class=type(model).__name__,
-        source_length=known, max_length=config.max_position_embeddings, positions=positions,
-        parameters=sum(p.numel() for p in model.parameters()), dtype=str(model.dtype).removeprefix("torch."),
-        options={name: getattr(config, name) for name in ATTENTION}, tensors=records, new=new,
+        source=source.name,
+        family=family,
+        task=head.task,
+        model_class=type(model).__name__,
+        source_length=known,
+        max_length=config.max_position_embeddings,
+        positions=positions,
+        parameters=sum(p.numel() for p in model.parameters()),
+        dtype=str(model.dtype).removeprefix("torch."),
+        options={name: getattr(config, name) for name in ATTENTION},
+        tensors=records,
+        new=new,
         notes=[*_notes(source, tokenizer, kept), *_rotary_note(config, known)],
-    )  # fmt: skip
+    )
     return ConversionResult(model, tokenizer, report, kept, source.folder)
 
 

@@ -1,4 +1,4 @@
-"""What sentence-transformers' CrossEncoder makes of a classifier's logits: an activation, wherever a folder says it."""
+"""Activation that sentence-transformers' CrossEncoder puts on a classifier's logits, wherever a folder names it."""
 
 from collections.abc import Mapping
 from typing import Any

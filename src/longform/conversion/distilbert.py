@@ -5,8 +5,7 @@ from typing import Any
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.conversion.bert import EMBEDDINGS, LAYER, PLAIN_HEADS
-from longform.conversion.family import Family, shared_options
-from longform.conversion.key_rules import Rule
+from longform.conversion.family import Family, Rule, shared_options
 
 SOURCE_LAYER = "{base}transformer.layer.{layer}."
 LAYERS = (

@@ -5,8 +5,7 @@ from typing import Any
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.conversion.bert import EMBEDDINGS, LAYERS, PLAIN_HEADS
-from longform.conversion.family import BUFFERS, Aside, Family, bert_like_options
-from longform.conversion.key_rules import Rule
+from longform.conversion.family import BUFFERS, Aside, Family, Rule, bert_like_options
 from longform.conversion.roberta import DENSE_CLASSIFIER
 from longform.errors import ConversionError
 

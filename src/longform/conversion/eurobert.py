@@ -5,8 +5,7 @@ from typing import Any
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.conversion.bert import LAYER
-from longform.conversion.family import Family, shared_options
-from longform.conversion.key_rules import Rule
+from longform.conversion.family import Family, Rule, shared_options
 
 SOURCE_LAYER = "{base}layers.{layer}."
 ATTENTION = (
@@ -39,36 +38,42 @@ HEADS = {
     "multiple-choice": (),
 }
 SAME = (
-    "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim", "num_key_value_heads", "intermediate_size",
-    "hidden_act", "attention_bias", "mlp_bias",
-)  # fmt: skip
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "head_dim",
+    "num_key_value_heads",
+    "intermediate_size",
+    "hidden_act",
+    "attention_bias",
+    "mlp_bias",
+)
 POOLINGS = {"bos": "cls", "mean": "mean", "late": "late"}
 
 
 def options(config: PreTrainedConfig) -> dict[str, Any]:
     """LinformerConfig's arguments for a EuroBertConfig."""
-    return shared_options(config) | {name: getattr(config, name) for name in SAME} | {
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": config.attention_dropout,
-        "layer_norm_eps": config.rms_norm_eps,
-        "type_vocab_size": 0,
-        "rope_parameters": dict(config.rope_parameters),
-        "normalization": "pre",
-        "norm_type": "rms_norm",
-        "embed_norm": False,
-        "is_gated_act": True,
-        "prediction_head": "eurobert",
-        "decoder_bias": config.mlp_bias,
-        "classifier_pooling": POOLINGS[config.classifier_pooling],
-        "classifier_activation": "gelu",
-    }  # fmt: skip
+    return (
+        shared_options(config)
+        | {name: getattr(config, name) for name in SAME}
+        | {
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": config.attention_dropout,
+            "layer_norm_eps": config.rms_norm_eps,
+            "type_vocab_size": 0,
+            "rope_parameters": dict(config.rope_parameters),
+            "normalization": "pre",
+            "norm_type": "rms_norm",
+            "embed_norm": False,
+            "is_gated_act": True,
+            "prediction_head": "eurobert",
+            "decoder_bias": config.mlp_bias,
+            "classifier_pooling": POOLINGS[config.classifier_pooling],
+            "classifier_activation": "gelu",
+        }
+    )
 
 
 EUROBERT = Family(
-    name="EuroBERT",
-    model_types=("eurobert",),
-    base_name="model.",
-    encoder=ENCODER,
-    heads=HEADS,
-    options=options,
+    name="EuroBERT", model_types=("eurobert",), base_name="model.", encoder=ENCODER, heads=HEADS, options=options
 )

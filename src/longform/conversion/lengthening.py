@@ -10,17 +10,21 @@ from longform.conversion import defaults
 from longform.conversion.report import COPIED, CUT, DROPPED, EXTENDED, NewTensor, TensorRecord
 from longform.conversion.source import Source
 from longform.conversion.tasks import MODELS
-from longform.data.tokenizer_fit import fit_tokenizer
+from longform.data.special_tokens import fit_tokenizer
 from longform.errors import ConversionError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
 TIED, UNUSED = "lm_head.decoder.weight", ("pooler.", "linformer.pooler.")
 AS_IT_IS = {  # what ``convert`` takes where nothing is said: the Longform's own then
-    "projection": defaults.PROJECTION, "projection_sharing": defaults.SHARING, "projection_init": "block_mean",
-    "attention_window": "auto", "memory_budget": "auto", "sink_tokens": defaults.SINKS,
+    "projection": defaults.PROJECTION,
+    "projection_sharing": defaults.SHARING,
+    "projection_init": "block_mean",
+    "attention_window": "auto",
+    "memory_budget": "auto",
+    "sink_tokens": defaults.SINKS,
     "short_convolution": 0,
-}  # fmt: skip
+}
 
 
 class Lengthened(NamedTuple):

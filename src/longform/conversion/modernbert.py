@@ -5,8 +5,7 @@ from typing import Any
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.conversion.bert import LAYER
-from longform.conversion.family import Family, shared_options
-from longform.conversion.key_rules import Rule
+from longform.conversion.family import Family, Rule, shared_options
 
 SOURCE_LAYER = "{base}layers.{layer}."
 ENCODER = (
@@ -41,27 +40,42 @@ HEADS = {
     "question-answering": (*PREDICTION, Rule("classifier.{part}", "qa_outputs.{part}")),
 }
 SAME = (
-    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "attention_bias", "mlp_bias",
-    "norm_bias", "classifier_pooling", "classifier_dropout", "classifier_bias", "classifier_activation", "decoder_bias",
-    "layer_types", "sliding_window",
-)  # fmt: skip
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "attention_bias",
+    "mlp_bias",
+    "norm_bias",
+    "classifier_pooling",
+    "classifier_dropout",
+    "classifier_bias",
+    "classifier_activation",
+    "decoder_bias",
+    "layer_types",
+    "sliding_window",
+)
 
 
 def options(config: PreTrainedConfig) -> dict[str, Any]:
     """LinformerConfig's arguments for a ModernBertConfig."""
     kinds = set(config.layer_types)
-    return shared_options(config) | {name: getattr(config, name) for name in SAME} | {
-        "hidden_act": config.hidden_activation,
-        "hidden_dropout_prob": config.mlp_dropout,
-        "attention_probs_dropout_prob": config.attention_dropout,
-        "layer_norm_eps": config.norm_eps,
-        "type_vocab_size": 0,
-        "rope_parameters": {kind: dict(config.rope_parameters[kind]) for kind in kinds},
-        "normalization": "pre",
-        "skip_first_prenorm": True,
-        "is_gated_act": True,
-        "prediction_head": "modernbert",
-    }  # fmt: skip
+    return (
+        shared_options(config)
+        | {name: getattr(config, name) for name in SAME}
+        | {
+            "hidden_act": config.hidden_activation,
+            "hidden_dropout_prob": config.mlp_dropout,
+            "attention_probs_dropout_prob": config.attention_dropout,
+            "layer_norm_eps": config.norm_eps,
+            "type_vocab_size": 0,
+            "rope_parameters": {kind: dict(config.rope_parameters[kind]) for kind in kinds},
+            "normalization": "pre",
+            "skip_first_prenorm": True,
+            "is_gated_act": True,
+            "prediction_head": "modernbert",
+        }
+    )
 
 
 MODERNBERT = Family(

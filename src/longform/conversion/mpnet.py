@@ -5,8 +5,7 @@ from typing import Any
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.conversion.bert import EMBEDDINGS, LAYER, POOLER, SOURCE_LAYER
-from longform.conversion.family import Family, bert_like_options
-from longform.conversion.key_rules import Rule
+from longform.conversion.family import Family, Rule, bert_like_options
 from longform.conversion.roberta import HEADS
 from longform.errors import ConversionError
 

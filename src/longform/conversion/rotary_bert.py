@@ -8,8 +8,7 @@ from typing import Any
 from transformers.configuration_utils import PreTrainedConfig
 
 from longform.conversion.bert import EMBEDDINGS, LAYER, PLAIN_HEADS, POOLED_CLASSIFIER, POOLER
-from longform.conversion.family import Family, bert_like_options
-from longform.conversion.key_rules import Rule
+from longform.conversion.family import Family, Rule, bert_like_options
 from longform.conversion.roberta import HEADS as ROBERTA_HEADS
 
 SOURCE_LAYER, GTE_LAYER = "{base}encoder.layers.{layer}.", "{base}encoder.layer.{layer}."
@@ -21,31 +20,37 @@ NORMS = (
     Rule(SOURCE_LAYER + "norm2.{part}", LAYER + "feed_forward_norm.{part}"),
 )
 NOMIC_LAYERS = (
-    *(Rule(f"{SOURCE_LAYER}attn.Wqkv.{{part}}[{i}]", f"{LAYER}attention.{x}.{{part}}")
-      for i, x in enumerate(QUERY_KEY_VALUE)),
+    *(
+        Rule(f"{SOURCE_LAYER}attn.Wqkv.{{part}}[{i}]", f"{LAYER}attention.{x}.{{part}}")
+        for i, x in enumerate(QUERY_KEY_VALUE)
+    ),
     Rule(SOURCE_LAYER + "attn.out_proj.{part}", LAYER + "attention.output.{part}"),
     Rule(SOURCE_LAYER + "mlp.fc12.{part}", LAYER + "feed_forward.gate.{part}"),
     Rule(SOURCE_LAYER + "mlp.fc11.{part}", LAYER + "feed_forward.intermediate.{part}"),
     Rule(SOURCE_LAYER + "mlp.fc2.{part}", LAYER + "feed_forward.output.{part}"),
-)  # fmt: skip
+)
 JINA_LAYERS = (
-    *(Rule(f"{SOURCE_LAYER}mixer.Wqkv.{{part}}[{i}]", f"{LAYER}attention.{x}.{{part}}")
-      for i, x in enumerate(QUERY_KEY_VALUE)),
+    *(
+        Rule(f"{SOURCE_LAYER}mixer.Wqkv.{{part}}[{i}]", f"{LAYER}attention.{x}.{{part}}")
+        for i, x in enumerate(QUERY_KEY_VALUE)
+    ),
     Rule(SOURCE_LAYER + "mixer.out_proj.{part}", LAYER + "attention.output.{part}"),
     Rule(SOURCE_LAYER + "mlp.fc1.{part}", LAYER + "feed_forward.intermediate.{part}"),
     Rule(SOURCE_LAYER + "mlp.fc2.{part}", LAYER + "feed_forward.output.{part}"),
-)  # fmt: skip
+)
 GTE_LAYERS = (
     Rule("{base}embeddings.LayerNorm.{part}", "{base}embeddings.LayerNorm.{part}"),
-    *(Rule(f"{GTE_LAYER}attention.qkv_proj.{{part}}[{i}]", f"{LAYER}attention.{x}.{{part}}")
-      for i, x in enumerate(QUERY_KEY_VALUE)),
+    *(
+        Rule(f"{GTE_LAYER}attention.qkv_proj.{{part}}[{i}]", f"{LAYER}attention.{x}.{{part}}")
+        for i, x in enumerate(QUERY_KEY_VALUE)
+    ),
     Rule(GTE_LAYER + "attention.o_proj.{part}", LAYER + "attention.output.{part}"),
     Rule(GTE_LAYER + "attn_ln.{part}", LAYER + "attention_norm.{part}"),
     Rule(GTE_LAYER + "mlp.up_gate_proj.{part}[0]", LAYER + "feed_forward.intermediate.{part}"),
     Rule(GTE_LAYER + "mlp.up_gate_proj.{part}[1]", LAYER + "feed_forward.gate.{part}"),
     Rule(GTE_LAYER + "mlp.down_proj.{part}", LAYER + "feed_forward.output.{part}"),
     Rule(GTE_LAYER + "mlp_ln.{part}", LAYER + "feed_forward_norm.{part}"),
-)  # fmt: skip
+)
 NOMIC_HEADS = {
     "masked-lm": (
         Rule("cls.predictions.transform.dense.{part}", "lm_head.dense.{part}"),
@@ -73,7 +78,7 @@ def options(config: PreTrainedConfig) -> dict[str, Any]:
 
 
 def gated_options(config: PreTrainedConfig) -> dict[str, Any]:
-    """The same with a gated feed-forward part (GteConfig)."""
+    """Options of a GteConfig: ``options`` with a gated feed-forward part."""
     return options(config) | {"is_gated_act": True}
 
 

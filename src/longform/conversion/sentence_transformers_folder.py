@@ -16,8 +16,10 @@ SETTINGS_FILE = "config_sentence_transformers.json"
 ENCODER_FILE = "sentence_bert_config.json"
 ENCODERS = {"Transformer": "feature-extraction", "MLMTransformer": "fill-mask"}  # the task where none is written down
 TASKS = {
-    "feature-extraction": "encoder", "fill-mask": "masked-lm", "sequence-classification": "sequence-classification",
-}  # fmt: skip
+    "feature-extraction": "encoder",
+    "fill-mask": "masked-lm",
+    "sequence-classification": "sequence-classification",
+}
 KEPT = (
     "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "WeightedLayerPooling", "WordWeights", "LSTM", "CNN",
     "SpladePooling", "SparseAutoEncoder", "MultiVectorMask", "HierarchicalTokenPooling", "SublinearTF",
@@ -34,7 +36,7 @@ PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 
 @dataclass(frozen=True)
 class SentenceFolder:
-    """What a sentence-transformers folder holds beside its encoder.
+    """Content of a sentence-transformers folder beside its encoder.
 
     ``modules``: modules.json; ``encoder_path``: the encoder's folder inside the source ("" for the root);
     ``encoder_options``: its sentence_bert_config.json; ``settings``: its config_sentence_transformers.json (prompts,

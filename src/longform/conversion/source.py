@@ -53,10 +53,14 @@ def open_source(source: str | Path | PreTrainedModel, *, tokenizer: Any = None) 
     encoder = folder / sentence_folder.encoder_path if sentence_folder else folder
     config = _read_config(encoder)
     return Source(
-        name=str(source), config=config, architectures=list(config.architectures or []),
-        tensors=read_weights(encoder), tokenizer=_read_tokenizer(encoder) if tokenizer is None else tokenizer,
-        sentence_folder=sentence_folder, folder=folder,
-    )  # fmt: skip
+        name=str(source),
+        config=config,
+        architectures=list(config.architectures or []),
+        tensors=read_weights(encoder),
+        tokenizer=_read_tokenizer(encoder) if tokenizer is None else tokenizer,
+        sentence_folder=sentence_folder,
+        folder=folder,
+    )
 
 
 def _open_model(model: PreTrainedModel, tokenizer: Any) -> Source:

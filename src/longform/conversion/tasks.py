@@ -1,5 +1,13 @@
 """Tasks of models: the Longform class of each, and what the class name of a source says about its task."""
 
+from dataclasses import dataclass
+from typing import Any
+
+from transformers.configuration_utils import PreTrainedConfig
+
+from longform.conversion.cross_encoder import activation_of, with_activation
+from longform.conversion.family import Family
+from longform.conversion.source import Source
 from longform.errors import ConversionError
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel
 from longform.models.task_heads import (
@@ -61,3 +69,73 @@ def task_of(architectures: list[str], *, pretraining: str) -> str | None:
             if name.endswith(suffix):
                 return task
     return None
+
+
+@dataclass(frozen=True)
+class HeadPlan:
+    """The task of the result, whether its head is new, and LinformerConfig's arguments for it."""
+
+    task: str
+    new: bool
+    options: dict[str, Any]
+
+
+def plan_head(
+    source: Source,
+    family: Family,
+    task: str | None,
+    num_labels: int | None,
+    id2label: dict[int, str] | None,
+    classifier_pooling: str | None,
+) -> HeadPlan:
+    """Decide the head of the result from what the source has and what was asked for; see ``convert``.
+
+    Raises ConversionError where labels are given that the task does not have, or that contradict each other.
+    """
+    chosen, same_task = _task(source, family, task)
+    _check_labels(chosen, num_labels, id2label)
+    wanted = len(id2label) if id2label is not None else num_labels
+    own = family.options(source.config).get("classifier_pooling", "cls") if chosen in POOLING else None
+    other_pooling = own is not None and classifier_pooling not in (None, own)
+    new = not same_task or wanted not in (None, source.config.num_labels) or other_pooling
+    options: dict[str, Any] = {"classifier_pooling": classifier_pooling or (not new and own) or "cls"}
+    if chosen in LABELLED:
+        options |= _label_options(source.config, same_task, wanted, id2label)
+    if not new:
+        options |= _activation_options(source, chosen)
+    return HeadPlan(chosen, new and chosen != "encoder", options)
+
+
+def _task(source: Source, family: Family, task: str | None) -> tuple[str, bool]:
+    """The task of the result, and whether the source has the head for it."""
+    found, folder = task_of(source.architectures, pretraining=family.pretraining), source.sentence_folder
+    chosen = task or (folder.task if folder else found) or "encoder"
+    return chosen, chosen == found or (found is None and family.has_head(chosen, source.tensors))
+
+
+def _check_labels(task: str, num_labels: int | None, id2label: dict[int, str] | None) -> None:
+    if task not in LABELLED and (num_labels is not None or id2label is not None):
+        raise ConversionError(f"num_labels and id2label are for {' and '.join(LABELLED)}; the task is {task!r}")
+    if num_labels is not None and id2label is not None and len(id2label) != num_labels:
+        raise ConversionError(f"num_labels={num_labels}, but id2label has {len(id2label)} labels")
+
+
+def _activation_options(source: Source, task: str) -> dict[str, Any]:
+    folder = source.sentence_folder
+    activation = activation_of(source.config, folder.settings if folder else None)
+    if activation is None or task != "sequence-classification":
+        return {}
+    return with_activation(source.config, activation)
+
+
+def _label_options(
+    config: PreTrainedConfig, same_task: bool, wanted: int | None, id2label: dict[int, str] | None
+) -> dict[str, Any]:
+    if id2label is not None:
+        kept = {"problem_type": config.problem_type} if same_task and wanted == config.num_labels else {}
+        return {**kept, "id2label": dict(id2label), "label2id": {name: number for number, name in id2label.items()}}
+    if wanted is not None and not (same_task and wanted == config.num_labels):
+        return {"num_labels": wanted}
+    if not same_task:
+        return {}
+    return {"id2label": config.id2label, "label2id": config.label2id, "problem_type": config.problem_type}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from longform.data.pieces import PIECE, boundary
+from longform.data.spans import PIECE, boundary
 from longform.data.special_tokens import ids_at_once, ids_in_pieces, special_runs
 from longform.data.text import Document, Text
 from longform.errors import ConfigurationError, DataError
@@ -94,6 +94,14 @@ def windows(texts: Iterable[Text], *, window: int, max_tokens_per_batch: int) ->
         yield part
 
 
+def _cut_long(found: list[TokenizedText], begun: list[list[Any]], tokenizer: Any, max_length: int) -> None:
+    """Cut the texts of ``found`` that are longer than ``max_length`` tokens, in place."""
+    long = [place for place, ids in enumerate(found) if len(ids.input_ids) > max_length]
+    cut = _cut([begun[place] for place in long], [found[place] for place in long], tokenizer, max_length)
+    for place, ids in zip(long, cut, strict=True):
+        found[place] = ids
+
+
 def tokenize(texts: Sequence[Text], tokenizer: Any, *, max_length: int | None) -> list[TokenizedText]:
     """Token ids of each text, special tokens included, cut to ``max_length`` (of a pair the longer side is cut).
 
@@ -103,14 +111,12 @@ def tokenize(texts: Sequence[Text], tokenizer: Any, *, max_length: int | None) -
     pairs = [_text_and_pair(text) for text in texts]
     begun = [[_beginning(side, tokenizer, max_length) for side in pair] for pair in pairs]
     found = _call(tokenizer, [(first.text, second.text) for first, second in begun])
-    long = [] if max_length is None else [place for place, ids in enumerate(found) if len(ids.input_ids) > max_length]
-    cut = _cut([begun[place] for place in long], [found[place] for place in long], tokenizer, max_length or 0)
-    for place, text in zip(long, cut, strict=True):
-        found[place] = text
-    return [
-        ids._replace(truncated=max(1, ids.truncated)) if isinstance(text, Document) and text.unread else ids
-        for ids, text in zip(found, texts, strict=True)
-    ]
+    if max_length is not None:
+        _cut_long(found, begun, tokenizer, max_length)
+    for place, text in enumerate(texts):
+        if isinstance(text, Document) and text.unread:
+            found[place] = found[place]._replace(truncated=max(1, found[place].truncated))
+    return found
 
 
 class _Beginning(NamedTuple):
@@ -119,7 +125,7 @@ class _Beginning(NamedTuple):
 
 
 def _beginning(text: str | None, tokenizer: Any, tokens: int | None) -> _Beginning:
-    """Of a long text what is enough for its first ``tokens``, and how many tokens follow that."""
+    """Beginning of a text that is enough for its first ``tokens``, and how many tokens follow that."""
     if text is None or tokens is None or len(text) <= PIECE:
         return _Beginning(text, 0)
     end = enough(text, tokenizer, tokens)
@@ -234,9 +240,13 @@ def collate(places: Sequence[int], texts: Sequence[TokenizedText], tokenizer: An
     input_ids, attention_mask = padded([text.input_ids for text in texts], value=tokenizer.pad_token_id or 0)
     types = [text.token_type_ids for text in texts if text.token_type_ids is not None]
     return Batch(
-        [first + place for place in places], input_ids, attention_mask, [len(text.input_ids) for text in texts],
-        [text.truncated for text in texts], padded(types)[0] if len(types) == len(texts) else None,
-    )  # fmt: skip
+        [first + place for place in places],
+        input_ids,
+        attention_mask,
+        [len(text.input_ids) for text in texts],
+        [text.truncated for text in texts],
+        padded(types)[0] if len(types) == len(texts) else None,
+    )
 
 
 def padded(

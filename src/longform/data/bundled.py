@@ -80,22 +80,12 @@ def licence_documents() -> list[Document]:
 
 def licence_texts(*, seed: int = 0) -> LicenceTexts:
     """The texts of the categories that have at least 70, in parts of 70, 10 and 20 % stratified by category."""
-    documents = licence_documents()
-    groups = near_duplicate_groups([document.text for document in documents])
+    documents = _grouped(licence_documents())
     counts = Counter(document.fields["category"] for document in documents)
     labels = sorted(category for category, count in counts.items() if count >= FEWEST_TEXTS)
-    documents = [
-        document._replace(fields={**document.fields, "group": group})
-        for document, group in zip(documents, groups, strict=True)
-    ]
     learned = [document for document in documents if document.fields["category"] in labels]
-    sides = split_groups(
-        [document.fields["category"] for document in learned], [document.fields["group"] for document in learned], seed
-    )
-    parts: dict[str, list[Document]] = {name: [] for name in FRACTIONS}
-    for document, side in zip(learned, sides, strict=True):
-        parts[side].append(document)
-    held_out = {document.fields["group"] for name in ("validation", "test") for document in parts[name]}
+    parts = _parted(learned, seed)
+    held_out = {document.fields["group"] for document in (*parts["validation"], *parts["test"])}
     rarer = [document for document in documents if document.fields["category"] not in labels]
     sizes = Counter(document.fields["group"] for document in learned)
     return LicenceTexts(
@@ -105,6 +95,24 @@ def licence_texts(*, seed: int = 0) -> LicenceTexts:
         groups=len(sizes),
         largest_group=max(sizes.values()),
     )
+
+
+def _grouped(documents: Sequence[Document]) -> list[Document]:
+    """Documents with the number of their near-duplicate "group" among their fields."""
+    groups = near_duplicate_groups([document.text for document in documents])
+    return [
+        document._replace(fields={**document.fields, "group": group})
+        for document, group in zip(documents, groups, strict=True)
+    ]
+
+
+def _parted(documents: Sequence[Document], seed: int) -> dict[str, list[Document]]:
+    """Documents with a "category" and a "group" in the parts of ``split_groups``."""
+    categories, groups = ([document.fields[name] for document in documents] for name in ("category", "group"))
+    parts: dict[str, list[Document]] = {name: [] for name in FRACTIONS}
+    for document, side in zip(documents, split_groups(categories, groups, seed), strict=True):
+        parts[side].append(document)
+    return parts
 
 
 def near_duplicate_groups(texts: Sequence[str], *, threshold: float = NEAR_DUPLICATE) -> list[int]:

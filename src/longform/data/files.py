@@ -18,9 +18,16 @@ from longform.errors import ConfigurationError, DataError, require
 TEXT, JSON_LINES, JSON, CSV, TSV, PARQUET = "text", "jsonl", "json", "csv", "tsv", "parquet"
 SAVED = "saved"  # a folder that ``datasets`` saved
 KINDS = {
-    ".txt": TEXT, ".text": TEXT, ".md": TEXT, ".jsonl": JSON_LINES, ".ndjson": JSON_LINES, ".json": JSON, ".csv": CSV,
-    ".tsv": TSV, ".parquet": PARQUET,
-}  # fmt: skip
+    ".txt": TEXT,
+    ".text": TEXT,
+    ".md": TEXT,
+    ".jsonl": JSON_LINES,
+    ".ndjson": JSON_LINES,
+    ".json": JSON,
+    ".csv": CSV,
+    ".tsv": TSV,
+    ".parquet": PARQUET,
+}
 COMPRESSED = (".gz", ".zst")
 READ = (
     ".txt, .text or .md (one document), .jsonl, .ndjson, .json (an array), .csv or .tsv (with a header), each also as "
@@ -127,20 +134,8 @@ def _open(path: Path) -> Any:
 
 
 def parts(file: IO[bytes]) -> Iterator[bytes]:
-    """What is in a file, in pieces."""
+    """Content of a file, in pieces."""
     return iter(lambda: file.read(PIECE), b"")
-
-
-def lines(file: IO[bytes]) -> Iterator[Iterator[bytes]]:
-    """The lines of a file, each in pieces, which are to be consumed before the next line is asked for."""
-    while piece := file.readline(PIECE):
-        yield _line(piece, file)
-
-
-def _line(piece: bytes, file: IO[bytes]) -> Iterator[bytes]:
-    while piece:
-        yield piece
-        piece = b"" if piece.endswith(b"\n") else file.readline(PIECE)
 
 
 def decoded(content: Iterable[bytes], name: str, line: int = 1) -> Iterator[str]:
@@ -163,7 +158,7 @@ def decoded(content: Iterable[bytes], name: str, line: int = 1) -> Iterator[str]
 
 
 def files_below(folder: str | Path, but: tuple[str, ...] = ()) -> list[str]:
-    """All files in a folder, at any depth, and in folders that links lead to, none of which is entered twice, or is
+    """Files in a folder, at any depth, and in folders that links lead to, none of which is entered twice, or is
     above it; of a file itself. ``but``: how names begin that are passed over. Raises OSError for what cannot be read.
     """
     if os.path.isfile(folder):

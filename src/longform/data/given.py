@@ -1,14 +1,58 @@
-"""What may be given as texts: names of files, or anything in memory that holds texts."""
+"""Texts as they may be given: names of files, or anything in memory that holds texts."""
 
+import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from longform.data.values import Classes, class_names, named_classes, python_values, schema_classes
+import numpy as np
+
 from longform.errors import DataError, require
+
+Classes = Mapping[str, Sequence[str]]  # names of the classes of columns whose values are their numbers
+
+
+def python_values(value: Any) -> Any:
+    """An array, a tensor, a column or a scalar as lists and plain values; anything else as it is."""
+    for way in ("tolist", "to_pylist", "to_list", "as_py"):
+        if hasattr(value, way):
+            return getattr(value, way)()
+    return value
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for none: None, pandas' NA, and what does not equal itself (NaN, NaT)."""
+    differs = value is None or type(value).__name__ == "NAType" or value != value
+    return isinstance(differs, bool | np.bool_) and bool(differs)
+
+
+def class_names(features: Mapping[str, Any]) -> Classes:
+    """The classes of ClassLabel columns, and of lists of such; ``features`` as ``datasets`` writes them down."""
+    inner = {name: each.get("feature", each) for name, each in features.items() if isinstance(each, Mapping)}
+    return {name: each["names"] for name, each in inner.items() if "names" in each and "_type" in each}
+
+
+def schema_classes(schema: Any) -> Classes:
+    """Classes by column, from the arrow schema of a table that ``datasets`` wrote."""
+    about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    return class_names(about.get("info", {}).get("features") or {})
+
+
+def named_classes(row: Mapping[str, Any], classes: Classes) -> dict[str, Any]:
+    """A row with the names of classes in place of their numbers, and None for -1."""
+    return dict(row) | {name: _named(row[name], names) for name, names in classes.items() if name in row}
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    value = python_values(value)
+    if isinstance(value, list):
+        return [_named(each, names) for each in value]
+    known = isinstance(value, int) and 0 <= value < len(names)
+    return names[value] if known else None if isinstance(value, int) else value
+
 
 DATASET_PREFIX = "hf:"
 ROWS_AT_A_TIME = 256  # of a table, decoded together
@@ -139,7 +183,7 @@ def _column(given: Any) -> list[Any]:
 
 
 def check_texts(given: Any) -> Any:
-    """What is given, to iterate over. Raises DataError, which says what to give, for what cannot hold several texts."""
+    """Given texts, to iterate over. Raises DataError, which says what to give, for what cannot hold several texts."""
     if isinstance(given, Mapping):
         keys = ", ".join(map(str, given)) or "none"
         raise DataError(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence, Set
 from itertools import compress
 from typing import Any
 
-from longform.data.values import is_missing, python_values
+from longform.data.given import is_missing, python_values
 from longform.errors import DataError
 
 LIST_SEPARATOR = ";"  # between the labels of one text in a csv file
@@ -31,7 +31,7 @@ def plain_labels(given: Iterable[Any]) -> Labels:
         return given
     labels = [_plain(label) for label in given]
     there = [label for label in labels if label is not None]
-    if there and all(isinstance(label, list) for label in there) and _are_vectors(there):
+    if {*map(type, there)} == {list} and _are_vectors(there):
         names = [str(place) for place in range(len(there[0]))]
         return Labels((label and list(compress(names, map(float, label))) for label in labels), names)
     return Labels([_names(label) if isinstance(label, list) else label for label in labels])

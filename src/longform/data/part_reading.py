@@ -1,15 +1,14 @@
 """The documents of a part of an input file, where a row that cannot be read need not be the end of the others."""
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from longform.data.files import JSON_LINES, lines
+from longform.data.files import JSON_LINES
+from longform.data.given import named_classes, schema_classes
 from longform.data.part_plans import Part
 from longform.data.places import opened_place, random_access
 from longform.data.records import ROWS_AT_A_TIME, Record, decoded_rows, jsonl_record
 from longform.data.text import Document, Reader
-from longform.data.values import named_classes, schema_classes
 from longform.errors import DataError, require
 
 Refuse = Callable[[str, Exception], None]  # takes the place of what cannot be read, and why; may raise
@@ -17,7 +16,7 @@ Refuse = Callable[[str, Exception], None]  # takes the place of what cannot be r
 
 def part_documents(part: Part, reader: Reader, refuse: Refuse) -> Iterator[Document]:
     """The documents of ``part`` in order; ``refuse`` is called for a row, or rows, that cannot be read."""
-    records = _lines(part, reader, refuse) if part.file.kind == JSON_LINES else _rows(part, refuse)
+    records = _lines(part, refuse) if part.file.kind == JSON_LINES else _rows(part, refuse)
     for record in records:
         try:
             document = reader.document(record)
@@ -27,15 +26,14 @@ def part_documents(part: Part, reader: Reader, refuse: Refuse) -> Iterator[Docum
             yield document
 
 
-def _lines(part: Part, reader: Reader, refuse: Refuse) -> Iterator[Record]:
+def _lines(part: Part, refuse: Refuse) -> Iterator[Record]:
     name, number = part.file.name, part.first
     try:
         with opened_place(part.file, part.begin) as stream:
-            for number, line in enumerate(lines(stream), start=part.first + 1):
+            for number, line in enumerate(stream, start=part.first + 1):
                 try:
-                    record = jsonl_record(line, name=name, number=number, max_characters=reader.max_characters)
+                    record = jsonl_record(line, name=name, number=number)
                 except DataError as error:
-                    deque(line, maxlen=0)  # its rest, before the next line is asked for
                     refuse(f"{name}:{number}", error)
                 else:
                     if record is not None:

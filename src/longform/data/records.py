@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -9,39 +10,35 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
-from longform.data.files import (
-    CSV,
-    JSON,
-    JSON_LINES,
-    TEXT,
-    TSV,
-    decoded,
-    file_kind,
-    is_saved,
-    lines,
-    opened,
-    parts,
+from longform.data.files import CSV, JSON, JSON_LINES, TEXT, TSV, decoded, file_kind, is_saved, opened, parts
+from longform.data.given import (
+    DATASET_PREFIX,
+    ROWS_AT_A_TIME,
+    Classes,
+    InMemory,
+    as_rows,
+    classes_of,
+    named_classes,
+    rows,
+    schema_classes,
+    source_of,
 )
-from longform.data.given import DATASET_PREFIX, ROWS_AT_A_TIME, InMemory, as_rows, classes_of, rows, source_of
-from longform.data.json_text import MOST, Shortened, array_elements, parsed, shortened
-from longform.data.values import Classes, named_classes, schema_classes
 from longform.errors import DataError, require
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _SURROGATES = re.compile("[\ud800-\udfff]")
+MOST = 2**26  # characters of one line of a csv file
 _DIALECTS = {CSV: "excel", TSV: "excel-tab"}
 
 
 class Record(NamedTuple):
     """One row and where it stands: ``location`` is "file:line" (from 1) or "file:row" (from 0).
 
-    ``unread``: characters of its texts that were not read. ``classes``: of fields that had numbers of classes, whose
-    names they have now.
+    ``classes``: of fields that had numbers of classes, whose names they have now.
     """
 
     location: str
     values: dict[str, Any]
-    unread: int = 0
     classes: Classes = MappingProxyType({})
 
 
@@ -55,44 +52,55 @@ def clean_text(text: str) -> tuple[str, int]:
     return (text.replace("\x00", " "), lone + text.count("\x00")) if "\x00" in text else (text, lone)
 
 
-def jsonl_records(file: IO[bytes], *, name: str, max_characters: int | None = None) -> Iterator[Record]:
-    """One JSON object a line; blank lines are passed over. Raises DataError with ``name`` and the line number.
-
-    Of the texts of a line with more than ``max_characters`` as many are read of each, as they stand in the file.
-    """
-    for number, line in enumerate(lines(file), start=1):
-        record = jsonl_record(line, name=name, number=number, max_characters=max_characters)
+def jsonl_records(file: IO[bytes], *, name: str) -> Iterator[Record]:
+    """One JSON object a line; blank lines are passed over. Raises DataError with ``name`` and the line number."""
+    for number, line in enumerate(file, start=1):
+        record = jsonl_record(line, name=name, number=number)
         if record is not None:
             yield record
 
 
-def jsonl_record(line: Iterator[bytes], *, name: str, number: int, max_characters: int | None = None) -> Record | None:
-    """The record of one line, given in pieces; None for a blank one. Raises DataError as ``jsonl_records`` does."""
+def jsonl_record(line: bytes, *, name: str, number: int) -> Record | None:
+    """The record of one line; None for a blank one. Raises DataError as ``jsonl_records`` does."""
     where = f"{name}, line {number}"
-    text, unread = shortened(decoded(line, name, number), max_characters, where)
+    text = "".join(decoded([line], name, number))
     if not text or text.isspace():
         return None
-    values = parsed(text, where)
+    values = _parsed(text, where)
     if not isinstance(values, dict):
         raise DataError(f"{where}: a JSON object is needed, this is {type(values).__name__}")
-    return Record(f"{name}:{number}", values, unread)
+    return Record(f"{name}:{number}", values)
 
 
-def json_records(path: Path, *, max_characters: int | None = None) -> Iterator[Record]:
-    """The elements of a JSON array: objects, or texts, which get the field "text"; ``max_characters`` as above."""
+def _parsed(text: str, where: str) -> Any:
+    """The value of a JSON text. Raises DataError that begins with ``where``."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise DataError(f"{where}: JSON nested too deeply to read") from error
+    except ValueError as error:
+        said = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            line = f"line {error.lineno}, " if error.lineno > 1 else ""
+            said = f"{error.msg} at {line}column {error.colno}"
+        raise DataError(
+            f'{where}: not valid JSON ({said}); a jsonl file has one object a line, such as {{"text": "..."}}, a json '
+            "file an array of them"
+        ) from error
+
+
+def json_records(path: Path) -> Iterator[Record]:
+    """The elements of a JSON array, which is read whole: objects, or texts, which get the field "text"."""
     with opened(path) as file:
-        text: Any = decoded(parts(file), str(path))
-        if max_characters is not None:
-            text = Shortened(text, max_characters)
-        counted = 0
-        for number, value in enumerate(array_elements(text, name=str(path))):
-            values = {"text": value} if isinstance(value, str) else value
-            if not isinstance(values, dict):
-                kind = type(value).__name__
-                raise DataError(f"{path}, element {number}: a JSON object or a text is needed, this is {kind}")
-            unread = getattr(text, "unread", 0)
-            yield Record(f"{path}:{number}", values, unread - counted)
-            counted = unread
+        found = _parsed("".join(decoded(parts(file), str(path))), str(path))
+    if not isinstance(found, list):
+        raise DataError(f"{path}: not a JSON array; one object a line is a .jsonl file")
+    for number, value in enumerate(found):
+        values = {"text": value} if isinstance(value, str) else value
+        if not isinstance(values, dict):
+            kind = type(value).__name__
+            raise DataError(f"{path}, element {number}: a JSON object or a text is needed, this is {kind}")
+        yield Record(f"{path}:{number}", values)
 
 
 def csv_records(path: Path, kind: str) -> Iterator[Record]:
@@ -127,7 +135,7 @@ def parquet_records(path: Path) -> Iterator[Record]:
             classes = schema_classes(file.schema_arrow)
             for batch in file.iter_batches(batch_size=ROWS_AT_A_TIME):
                 for values in decoded_rows(batch, f"{path}, rows {row:,} to {row + len(batch) - 1:,}"):
-                    yield Record(f"{path}:{row}", named_classes(values, classes), 0, classes)
+                    yield Record(f"{path}:{row}", named_classes(values, classes), classes)
                     row += 1
     except DataError:
         raise
@@ -181,8 +189,9 @@ def _of_one_split(loaded: Any, source: str, named: str) -> Iterator[Record]:
         if len(loaded) != 1:
             raise DataError(
                 f'"{source}" has several splits ({", ".join(loaded)}): name one, as in "{named}{next(iter(loaded))}"'
-                if loaded else f'"{source}" has no splits'
-            )  # fmt: skip
+                if loaded
+                else f'"{source}" has no splits'
+            )
         loaded = next(iter(loaded.values()))
     try:
         yield from _rows(loaded, source)
@@ -200,13 +209,13 @@ def _rows(given: Any, named: str) -> Iterator[Record]:
     for number, row in enumerate(rows(given)):
         if not isinstance(row, Mapping):
             raise DataError(f"text number {number}: a row with fields is needed, this is {type(row).__name__}")
-        yield Record(f"{named}:{number}", dict(row), 0, classes)
+        yield Record(f"{named}:{number}", dict(row), classes)
 
 
-def read_records(source: str | Path | InMemory, *, max_characters: int | None = None) -> Iterator[Record]:
+def read_records(source: str | Path | InMemory) -> Iterator[Record]:
     """Rows of a file of records (``longform.data.files``), an "hf:" data set, or in memory.
 
-    Of a text in JSON at most ``max_characters`` are read. Raises DataError for anything else.
+    Raises DataError for anything else.
     """
     if isinstance(source, InMemory):
         return memory_records(source)
@@ -221,9 +230,9 @@ def read_records(source: str | Path | InMemory, *, max_characters: int | None = 
     if kind == TEXT:
         raise DataError(f'"{path}" is one text; records come from .jsonl, .json, .csv, .tsv or .parquet files')
     if kind == JSON_LINES:
-        return _jsonl_file(path, max_characters)
+        return _jsonl_file(path)
     if kind == JSON:
-        return json_records(path, max_characters=max_characters)
+        return json_records(path)
     return csv_records(path, kind) if kind in _DIALECTS else parquet_records(path)
 
 
@@ -235,9 +244,9 @@ def records_of(given: Any, *fields: str | None) -> Iterator[Record]:
     return chain.from_iterable(map(read_records, source))
 
 
-def _jsonl_file(path: Path, max_characters: int | None) -> Iterator[Record]:
+def _jsonl_file(path: Path) -> Iterator[Record]:
     with opened(path) as file:
-        yield from jsonl_records(file, name=str(path), max_characters=max_characters)
+        yield from jsonl_records(file, name=str(path))
 
 
 def field(record: Record, name: str) -> Any:
@@ -254,7 +263,7 @@ def string_field(record: Record, name: str) -> str:
 
 
 def raw_string(record: Record, name: str) -> str:
-    """The same as it stands there."""
+    """Text in one field as it stands there; errors as ``string_field`` has them."""
     value = field(record, name)
     if not isinstance(value, str):
         kind = type(value).__name__

@@ -4,7 +4,7 @@ Axes: T tokens of the text, without special ones; m chunks. ``offsets`` (T, 2): 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -68,7 +68,7 @@ def _beginnings(offsets: np.ndarray) -> np.ndarray:
 
 
 def _at_ends(text: str, offsets: np.ndarray, begins: np.ndarray, ends: re.Pattern[str]) -> np.ndarray:
-    """Those of ``begins`` that are the first at or after the end of a sentence or paragraph; the first of all too."""
+    """First of ``begins`` at or after each end of a sentence or paragraph; the very first too."""
     characters = np.array([found.end() for found in ends.finditer(text)], dtype=np.int64)
     places = np.searchsorted(offsets[begins, 0], characters)
     return begins[np.unique([0, *places[places < len(begins)]])]
@@ -126,3 +126,24 @@ def _given(text: str, offsets: np.ndarray, spans: Spans) -> list[Chunk]:
     if not chunks:
         raise InputError("there is no span: give the characters from-to of at least one")
     return chunks
+
+
+PIECE = 2**16  # characters that are tokenised together
+NEAR = 2**12  # characters before the end of a piece among which a place to cut is looked for
+# A space between a letter or digit and another: word pieces, byte pairs and unigrams alike begin a token there.
+_BOUNDARY = re.compile(r"(?<=[^\W_])[ \n](?=[^\W_])")
+
+
+def boundary(text: str, end: int, *, near: int = NEAR) -> int | None:
+    """The last place before ``end``, at most ``near`` characters, where a tokenizer cuts too; None: there is none."""
+    places = [match.start() for match in _BOUNDARY.finditer(text, max(0, end - near), end)]
+    return places[-1] if places and places[-1] else None
+
+
+def pieces(text: str, *, start: int = 0, size: int = PIECE) -> Iterator[str]:
+    """``text`` from ``start`` on, in pieces of at most ``size`` characters, cut anywhere where no boundary is near."""
+    while len(text) - start > size:
+        end = boundary(text, start + size, near=min(NEAR, size - 1)) or start + size
+        yield text[start:end]
+        start = end
+    yield text[start:]

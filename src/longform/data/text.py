@@ -1,13 +1,16 @@
 """Documents from files, folders, standard input and records, one at a time."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from longform.data.files import (
     JSON,
+    JSON_LINES,
+    PARQUET,
+    PIECE,
     READ,
     TEXT,
     beginning,
@@ -16,16 +19,14 @@ from longform.data.files import (
     files_below,
     holds_array,
     is_saved,
-    lines,
     named_kind,
     once,
     opened,
     parts,
 )
-from longform.data.given import DATASET_PREFIX, InMemory, elements, rows
+from longform.data.given import DATASET_PREFIX, InMemory, elements, is_missing, python_values, rows
 from longform.data.records import Record, clean_text, field, jsonl_records, raw_string, read_records
-from longform.data.values import is_missing, python_values
-from longform.errors import ConfigurationError, DataError
+from longform.errors import ConfigurationError, DataError, require
 
 STANDARD_INPUT = "-"
 ID = "id"  # the field that names a record, where it has one
@@ -50,7 +51,7 @@ Text = str | tuple[str, str] | Document  # a tuple is a pair
 
 @dataclass
 class ReadReport:
-    """What reading met: counts that grow while the documents are consumed."""
+    """Counts of what reading met, which grow while the documents are consumed."""
 
     documents: int = 0
     empty: int = 0  # documents with nothing but white space; they are kept
@@ -141,7 +142,7 @@ def read_documents(
     max_characters: int | None = None,
     report: ReadReport | None = None,
 ) -> Iterator[Document]:
-    """Documents of ``sources``, in order, one in memory at a time.
+    """Documents of ``sources``, in order, one in memory at a time (of a .json file all).
 
     A source is a file of a kind in ``longform.data.files``: text (one document; also a file without suffix) or records
     (jsonl, json, csv, tsv, parquet, a folder that ``datasets`` saved: one document a record, its text in
@@ -192,7 +193,7 @@ def _is_known(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Reader:
-    """What reads documents, with the options of ``read_documents``; ``report`` counts what it met."""
+    """Reader of documents, with the options of ``read_documents``; ``report`` counts what it met."""
 
     text_field: str
     pair_field: str | None
@@ -235,7 +236,7 @@ class Reader:
         elif source == STANDARD_INPUT:
             yield from self._standard_input()
         elif str(source).startswith(DATASET_PREFIX) or file_kind(Path(source)) != TEXT:
-            yield from map(self._from_record, read_records(source, max_characters=self.max_characters))
+            yield from map(self._from_record, read_records(source))
         else:
             with opened(Path(source)) as file:
                 yield self._from_text(str(source), decoded(parts(file), str(source)))
@@ -244,10 +245,10 @@ class Reader:
         name = "standard input"
         with opened(None) as file:
             if self.stdin_format == "jsonl":
-                yield from map(self._from_record, jsonl_records(file, name=name, max_characters=self.max_characters))
+                yield from map(self._from_record, jsonl_records(file, name=name))
                 return
-            for number, line in enumerate(lines(file), start=1):
-                document = self._from_text(f"-:{number}", decoded(line, name, number))
+            for number, line in enumerate(file, start=1):
+                document = self._from_text(f"-:{number}", decoded([line], name, number))
                 yield document._replace(text=document.text.rstrip("\r\n"))
 
     def _from_text(self, identifier: str, parts: Iterable[str]) -> Document:
@@ -270,10 +271,10 @@ class Reader:
         text, beyond = self._kept(raw_string(record, self.text_field))
         pair, pair_beyond = (None, 0) if self.pair_field is None else self._kept(raw_string(record, self.pair_field))
         fields = {name: value for name, value in record.values.items() if name != self.text_field}
-        return Document(identifier(given) or record.location, text, fields, pair, record.unread + beyond + pair_beyond)
+        return Document(identifier(given) or record.location, text, fields, pair, beyond + pair_beyond)
 
     def _kept(self, value: str) -> tuple[str, int]:
-        """What is taken of a text, and how many characters are left."""
+        """Part of a text that is taken, and how many characters are left."""
         kept = value[: self.max_characters]
         return self._clean(kept), len(value) - len(kept)
 
@@ -281,3 +282,44 @@ class Reader:
         cleaned, replaced = clean_text(text)
         self.report.replaced_characters += replaced
         return cleaned
+
+
+def count_documents(sources: Any) -> int | None:
+    """How many documents ``sources`` hold, as ``read_documents`` takes them (blank lines of a jsonl file count too).
+
+    None where reading alone tells, which a pipe, standard input and a data set of the hub allow once.
+    """
+    if isinstance(sources, InMemory):
+        return len(sources.given) if isinstance(sources.given, Sized) else None
+    listed = [sources] if isinstance(sources, str | Path) else sources
+    if not isinstance(listed, list | tuple):
+        return None
+    try:
+        counts = [_count(Path(file)) for source in listed for file in source_files(source, ReadReport())]
+    except DataError:  # reading will say it, with the place
+        return None
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _count(path: Path) -> int | None:
+    if not path.is_file():
+        return None
+    kind = file_kind(path)
+    if kind == TEXT:
+        return 1
+    if kind == PARQUET:
+        try:
+            with path.open("rb") as file:
+                return require("pyarrow.parquet", extra="cli").read_metadata(file).num_rows
+        except (OSError, ValueError):  # pyarrow's errors are of these
+            return None
+    return _lines(path) if kind == JSON_LINES else sum(1 for _ in read_records(path))
+
+
+def _lines(path: Path) -> int:
+    count, last = 0, b"\n"
+    with opened(path) as file:
+        while piece := file.read(16 * PIECE):
+            count, last = count + piece.count(b"\n"), piece
+    return count + (not last.endswith(b"\n"))

@@ -51,9 +51,13 @@ class _Kind(NamedTuple):
 
 
 def train_tokenizer(
-    texts: Iterable[str], settings: TokenizerSettings | None = None, *, max_length: int | None = None,
-    progress: bool = False, exact: bool = True,
-) -> "PreTrainedTokenizerFast":  # fmt: skip
+    texts: Iterable[str],
+    settings: TokenizerSettings | None = None,
+    *,
+    max_length: int | None = None,
+    progress: bool = False,
+    exact: bool = True,
+) -> "PreTrainedTokenizerFast":
     """A tokenizer with exactly ``settings.vocab_size`` tokens; ``max_length``: its ``model_max_length`` in tokens.
 
     ``exact=False``: with fewer, where the corpus does not support as many.
@@ -85,9 +89,12 @@ def train_tokenizer(
     _frame(tokenizer, kind.special["cls_token"], kind.special["sep_token"], double=settings.kind == "byte-bpe")
     lengths: dict[str, Any] = {} if max_length is None else {"model_max_length": max_length}
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"],
-        clean_up_tokenization_spaces=False, **kind.special, **lengths,
-    )  # fmt: skip
+        tokenizer_object=tokenizer,
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
+        **kind.special,
+        **lengths,
+    )
 
 
 class _Counted:
@@ -123,9 +130,12 @@ def _byte_bpe(texts: _Counted, settings: TokenizerSettings, special: list[str], 
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=settings.vocab_size, min_frequency=settings.min_frequency, special_tokens=special,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=shown,
-    )  # fmt: skip
+        vocab_size=settings.vocab_size,
+        min_frequency=settings.min_frequency,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=shown,
+    )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
@@ -136,9 +146,13 @@ def _wordpiece(texts: _Counted, settings: TokenizerSettings, special: list[str],
     letters = _letters(texts, tokenizer, limit=min(MOST_LETTERS, settings.vocab_size // 3))
     inside = [f"##{letter}" for letter in letters if len(_words(tokenizer, f"a{letter}a")) == 1]
     trainer = trainers.WordPieceTrainer(
-        vocab_size=settings.vocab_size, min_frequency=settings.min_frequency, special_tokens=[*special, *inside],
-        initial_alphabet=letters, limit_alphabet=len(letters), show_progress=shown,
-    )  # fmt: skip
+        vocab_size=settings.vocab_size,
+        min_frequency=settings.min_frequency,
+        special_tokens=[*special, *inside],
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
+        show_progress=shown,
+    )
     tokenizer.train_from_iterator(texts, trainer)
     made = _bert_rules(models.WordPiece(tokenizer.get_vocab(with_added_tokens=False), unk_token=special[1]), settings)
     made.add_special_tokens(special)
@@ -170,9 +184,14 @@ def _letters(texts: Iterable[str], tokenizer: Tokenizer, *, limit: int) -> list[
 
 
 _ROBERTA = {
-    "bos_token": "<s>", "cls_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "sep_token": "</s>",
-    "unk_token": "<unk>", "mask_token": "<mask>",
-}  # fmt: skip
+    "bos_token": "<s>",
+    "cls_token": "<s>",
+    "pad_token": "<pad>",
+    "eos_token": "</s>",
+    "sep_token": "</s>",
+    "unk_token": "<unk>",
+    "mask_token": "<mask>",
+}
 _BERT = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 KINDS = {
     "byte-bpe": _Kind(_ROBERTA, BYTES + len(set(_ROBERTA.values())), _byte_bpe),

@@ -26,7 +26,7 @@ Group = tuple[list[int], SequenceProjection]  # heads that have one k, and their
 
 
 class ParallelAttention(LinformerAttention):
-    """What LinformerAttention becomes in ``sequence_parallel``: the same parameters under the same names.
+    """LinformerAttention in ``sequence_parallel``: its parameters under the same names.
 
     ``sequence`` knows the part of the present texts that is here, and the processes that have the others.
     """
@@ -128,11 +128,18 @@ class ParallelAttention(LinformerAttention):
         for (heads, _), memory in zip(groups, memories, strict=True):
             sides = (of_heads(x, heads, 2).transpose(1, 2) for x in (key, value))
             attended, _ = windowed_attention(
-                of_heads(query, heads, 1), *sides, lambda memory=memory: memory, window=window,
-                memory_bias=_of_heads(self.memory_bias, heads), distance_bias=_of_heads(distance_bias, heads),
-                memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
-                dropout=self.dropout if self.training else 0.0, first_block=(part.start - ends[0]) // window,
-            )  # fmt: skip
+                of_heads(query, heads, 1),
+                *sides,
+                lambda memory=memory: memory,
+                window=window,
+                memory_bias=_of_heads(self.memory_bias, heads),
+                distance_bias=_of_heads(distance_bias, heads),
+                memory_budget=self.memory_budget,
+                sinks=self.sinks,
+                mask=mask,
+                dropout=self.dropout if self.training else 0.0,
+                first_block=(part.start - ends[0]) // window,
+            )
             contexts.append(attended)
         return join_heads(contexts, [heads for heads, _ in groups])[:, :, own]
 

@@ -1,4 +1,4 @@
-"""What processes tell each other: sums, and the tokens on both sides of a part. Gradients pass through both.
+"""Messages between processes: sums, and the tokens on both sides of a part. Gradients pass through both.
 
 The gradient of a sum over processes is the sum of the gradients, that of an exchange the exchange backwards: torch's
 functional collectives have both, in eager mode and in compiled graphs. (torch.distributed.all_reduce has none, and that

@@ -1,4 +1,4 @@
-"""What a program does with a model whose texts are shared out: whole results of their parts, and gradients.
+"""Whole results and gradients of a model whose texts are shared out.
 
 Axes: B batch, n tokens of the whole texts, m tokens of a part.
 """
@@ -25,7 +25,7 @@ def sequence_group(model: nn.Module) -> SequenceGroup:
 
 
 def gather_tokens(model: nn.Module, x: Tensor) -> Tensor:
-    """What every process has of its tokens in the last pass of ``model``, x (B, m, ...), of all of them: (B, n, ...).
+    """Tensor of all tokens, (B, n, ...), from each process's part x (B, m, ...) in the last pass of ``model``.
 
     Hidden states or logits, in the places of the input. The whole text is then in every process, and moved to each: for
     short texts, and to look at. Gradients pass. Raises ConfigurationError where the model shares no texts out.

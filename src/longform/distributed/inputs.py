@@ -3,14 +3,16 @@
 Axes: B batch, n tokens of the whole texts, m tokens of a part.
 """
 
+import hashlib
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 from torch.nn.functional import cross_entropy
 
-from longform.distributed.agreement import check_same_texts
 from longform.distributed.collectives import summed
 from longform.distributed.gathering import sequence_group
 from longform.distributed.parts import Labels, Part
@@ -19,6 +21,37 @@ from longform.functional.masks import blank_padding, checked_mask, moved, text_f
 from longform.layers.embeddings import Embeddings
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.models.task_heads import LinformerForMaskedLM, LinformerForTokenClassification
+
+
+def digest(given: Mapping[str, Any]) -> int:
+    """A number of 63 bits for the tensors of ``given``, any shapes and dtypes: names, shapes and contents."""
+    content = hashlib.blake2b(digest_size=8)
+    for name in sorted(given):
+        value = given[name]
+        if isinstance(value, Tensor):
+            content.update(f"{name} {value.dtype} {tuple(value.shape)} ".encode())
+            content.update(value.detach().contiguous().cpu().flatten().view(torch.uint8).numpy())
+    return int.from_bytes(content.digest()) >> 1
+
+
+def check_same_texts(given: Mapping[str, Any], group: ProcessGroup, device: torch.device) -> None:
+    """Compare the tensors of ``given`` over the processes of ``group``, which tell each other 8 bytes.
+
+    Raises InputError in all of them where they differ.
+    """
+    own = torch.tensor([digest(given)], device=device)
+    found = [torch.empty_like(own) for _ in range(torch.distributed.get_world_size(group))]
+    torch.distributed.all_gather(found, own, group)
+    digests = [int(x) for x in found]
+    odd = [rank for rank, each in enumerate(digests) if each != digests[0]]
+    if odd:
+        shapes = {name: tuple(value.shape) for name, value in given.items() if isinstance(value, Tensor)}
+        raise InputError(
+            f"the processes that share a text out were given different ones: rank {odd[0]} has not what rank 0 has "
+            f"(here, rank {torch.distributed.get_rank(group)}: {shapes}); give each of them the same whole batch, of "
+            "which it takes its part"
+        )
+
 
 OF_TOKENS = (LinformerForMaskedLM, LinformerForTokenClassification)  # whose loss is a mean over tokens
 CUT = ("input_ids", "inputs_embeds", "token_type_ids", "position_ids")
@@ -52,6 +85,12 @@ def give_part(
     return (), cut
 
 
+def _positions(model: LinformerPreTrainedModel, whole: dict[str, Tensor], length: int) -> Tensor:
+    embeddings = model.base_model.get_submodule("embeddings")
+    assert isinstance(embeddings, Embeddings)
+    return embeddings.positions(whole.get("input_ids"), length, next(iter(whole.values())).device)
+
+
 def _cut(model: LinformerPreTrainedModel, given: dict[str, Any], mask: Tensor | None, part: Part) -> dict[str, Any]:
     """``given`` for the tokens of ``part``: texts moved to their first token, with their positions; no mask."""
     found = {name: value for name, value in given.items() if name != "attention_mask"}
@@ -62,10 +101,7 @@ def _cut(model: LinformerPreTrainedModel, given: dict[str, Any], mask: Tensor | 
     if part.order is not None:
         whole = {name: moved(x, part.order.there) for name, x in whole.items()}
     if "position_ids" not in whole:
-        device = next(iter(whole.values())).device
-        embeddings = model.base_model.get_submodule("embeddings")
-        assert isinstance(embeddings, Embeddings)
-        whole["position_ids"] = embeddings.positions(whole.get("input_ids"), part.length, device)
+        whole["position_ids"] = _positions(model, whole, part.length)
     for name, x in whole.items():
         found[name] = part.own(x) if x.dim() > 1 else x[part.start : part.stop]
     return found

@@ -81,7 +81,7 @@ class SequenceGroup:
 
     @property
     def rank(self) -> int:
-        """Of this process in the group."""
+        """Rank of this process in the group."""
         return torch.distributed.get_rank(self.group)
 
     @property

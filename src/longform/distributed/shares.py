@@ -50,7 +50,7 @@ def share_of_heads(
 def share_of_hidden(
     projection: MeanProjection, hidden: Tensor, part: Part, key: Weights, value: Weights, heads: int, sinks: int
 ) -> Memory:
-    """The same of hidden states (B, m, D), padding blanked, where slots are means: these come before W."""
+    """Share of hidden states (B, m, D), padding blanked, where slots are means: these come before W."""
     first, mask, whole, own = _slots(projection, hidden, part, sinks)
     short = mean_pool(hidden, own, limit=projection.slots, sinks=_own_sinks(part, sinks))
     sides = (_placed(by_head(linear(short, *side), heads), first, whole, own) for side in (key, value))

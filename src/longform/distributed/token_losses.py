@@ -1,4 +1,4 @@
-"""What a loss of tokens needs of a model that may share texts out: which tokens are here, and sums over all of them.
+"""Losses of tokens for a model that may share texts out: which tokens are here, and sums over all of them.
 
 As the model's last pass had them; of one that shares nothing out, or read the texts as a whole, all tokens are here.
 
@@ -17,7 +17,7 @@ from longform.functional.masks import moved
 
 
 class OwnPlaces(NamedTuple):
-    """Of some tokens those that are here: ``which`` of them, long, and their ``places`` among the flattened (B * m)."""
+    """Tokens of some that are here: ``which`` of them, long, and their ``places`` among the flattened (B * m)."""
 
     which: Tensor
     places: Tensor
@@ -29,7 +29,7 @@ def _sharing(model: nn.Module) -> SequenceGroup | None:
 
 
 def own_tokens(model: nn.Module, x: Tensor) -> Tensor:
-    """Of x (B, n, ...) what is of the tokens that are here: (B, m, ...)."""
+    """Part of x (B, n, ...) that belongs to the tokens that are here: (B, m, ...)."""
     sequence = _sharing(model)
     if sequence is None or sequence.part is None:
         return x
@@ -38,7 +38,7 @@ def own_tokens(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def own_places(model: nn.Module, places: Tensor) -> OwnPlaces:
-    """Of ``places``, long, among the flattened (B * n) tokens, those that are here."""
+    """Places here of the tokens at ``places``, long, among the flattened (B * n)."""
     sequence = _sharing(model)
     if sequence is None or sequence.part is None:
         return OwnPlaces(torch.arange(len(places), device=places.device), places)

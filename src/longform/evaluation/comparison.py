@@ -6,7 +6,7 @@ Retrieval is in ``longform.evaluation.retrieval_comparison``.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from transformers import AutoModelForMaskedLM
@@ -16,12 +16,7 @@ from longform.data.labels import lists_of_names, plain_labels
 from longform.data.records import Record, field, records_of, string_field
 from longform.data.text import read_documents
 from longform.errors import ConfigurationError, DataError
-from longform.evaluation.classification import (
-    classification_scores,
-    label_ids,
-    multi_label_scores,
-    regression_scores,
-)
+from longform.evaluation.classification import classification_scores, label_ids, multi_label_scores, regression_scores
 from longform.evaluation.embeddings import similarity_spearman
 from longform.evaluation.masked_lm import mask_texts, masked_lm_scores
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, Classifier
@@ -68,9 +63,12 @@ def contenders(
 
 
 def compare_similarity(
-    models: Sequence[Contender], data: Any, settings: RunSettings, *,
+    models: Sequence[Contender],
+    data: Any,
+    settings: RunSettings,
+    *,
     fields: Sequence[str] = ("sentence1", "sentence2", "score"),
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[dict[str, Any]]:
     """STS: Spearman x 100 between cosines and judgements; ``fields``: first text, second text, score."""
     if len(fields) != 3:
         raise ConfigurationError(f"fields names {len(fields)} fields; it is first text, second text, score")
@@ -88,9 +86,14 @@ def compare_similarity(
 
 
 def compare_classification(
-    models: Sequence[Contender], data: Any, settings: RunSettings, *, text_field: str | None = None,
-    label_field: str | None = None, pair_field: str | None = None,
-) -> list[dict[str, Any]]:  # fmt: skip
+    models: Sequence[Contender],
+    data: Any,
+    settings: RunSettings,
+    *,
+    text_field: str | None = None,
+    label_field: str | None = None,
+    pair_field: str | None = None,
+) -> list[dict[str, Any]]:
     """Scores of fine-tuned models by their problem type; pairs are not run in chunks.
 
     None of a field: that which the first model was fine-tuned with that says so, else "text", "label", and no pairs.
@@ -114,9 +117,15 @@ def compare_classification(
 
 
 def compare_masked_lm(
-    models: Sequence[Contender], data: Any, settings: RunSettings, *, text_field: str = "text",
-    probability: float = 0.15, seed: int = 0, max_tokens: int | None = None,
-) -> list[dict[str, Any]]:  # fmt: skip
+    models: Sequence[Contender],
+    data: Any,
+    settings: RunSettings,
+    *,
+    text_field: str = "text",
+    probability: float = 0.15,
+    seed: int = 0,
+    max_tokens: int | None = None,
+) -> list[dict[str, Any]]:
     """Perplexity on one set of masked tokens: the same for all tokenizers alike; ``max_tokens`` taken of a text."""
     texts = [document.text for document in read_documents(source_of(data), text_field=text_field)]
 
@@ -125,9 +134,14 @@ def compare_masked_lm(
         masked = mask_texts(texts, tokenizer, max_tokens=max_tokens, probability=probability, seed=seed)
         batch_tokens = min(settings.batch_tokens, 2048)  # logits over the vocabulary are large
         scores = masked_lm_scores(
-            network, tokenizer, masked, limit=limit, strategy=model.strategy, batch_tokens=batch_tokens,
+            network,
+            tokenizer,
+            masked,
+            limit=limit,
+            strategy=model.strategy,
+            batch_tokens=batch_tokens,
             progress=settings.progress,
-        )  # fmt: skip
+        )
         counted = {"perplexity": scores.perplexity, "loss": scores.loss, "masked_tokens": scores.masked_tokens}
         return counted | how_read(model, limit, network.config)
 
@@ -166,9 +180,11 @@ def loading(model: Contender, settings: RunSettings) -> dict[str, Any]:
 def run_options(model: Contender, settings: RunSettings) -> dict[str, Any]:
     """Options of ``run_texts`` and ``collect``."""
     return {
-        "strategy": model.strategy, "overlap": settings.overlap if model.strategy == "chunk-average" else 0,
-        "max_tokens_per_batch": settings.batch_tokens, "progress": settings.progress,
-    }  # fmt: skip
+        "strategy": model.strategy,
+        "overlap": settings.overlap if model.strategy == "chunk-average" else 0,
+        "max_tokens_per_batch": settings.batch_tokens,
+        "progress": settings.progress,
+    }
 
 
 def seen(model: Contender, run: TextModel, result: Collected) -> dict[str, Any]:
@@ -209,3 +225,42 @@ def _float(value: Any, where: str = "") -> float:
         return float(value)
     except (TypeError, ValueError) as error:
         raise DataError(f"{where}{value!r} is not a number") from error
+
+
+DRAWS = 10_000
+AT_A_TIME = 1_000_000  # drawn items in memory
+OUTSIDE = (2.5, 97.5)  # percentiles: 95 % lie between
+
+
+class Interval(NamedTuple):
+    """A mean, and the ends of its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def signed(self) -> str:
+        """As a difference is written: "+1.2 (-0.3 to +2.6)"."""
+        return f"{self.mean:+.1f} ({self.low:+.1f} to {self.high:+.1f})"
+
+
+def bootstrap(values: np.ndarray, *, seed: int = 0) -> Interval:
+    """The mean of ``values`` (N,) and its 95 % interval, by 10,000 draws of N items (percentiles).
+
+    Of the differences between two contenders item by item this is the paired bootstrap: what makes an item hard for
+    both does not widen it.
+    """
+    generator = np.random.default_rng(seed)
+    together = min(DRAWS, max(1, AT_A_TIME // len(values)))
+    means = [
+        values[generator.integers(len(values), size=(min(together, DRAWS - first), len(values)))].mean(axis=1)
+        for first in range(0, DRAWS, together)
+    ]
+    low, high = np.percentile(np.concatenate(means), OUTSIDE)
+    return Interval(float(values.mean()), float(low), float(high))
+
+
+def difference_of(one: Sequence[float], other: Sequence[float]) -> Interval:
+    """How much better ``one`` is than ``other``, item by item: the paired bootstrap."""
+    return bootstrap(np.array(one) - np.array(other))

@@ -31,6 +31,6 @@ def bm25_ranker(questions: Sequence[str], documents: Sequence[str]) -> Ranker:
 
 
 def _scores(index: Any, words: list[str], documents: int) -> np.ndarray:
-    """Of one query: float32 (N,), -inf for a document that has none of its ``words``."""
+    """Scores of one query: float32 (N,), -inf for a document that has none of its ``words``."""
     found = index.get_scores(words) if words else np.zeros(documents, np.float32)
     return np.where(found > 0, found, -np.inf)

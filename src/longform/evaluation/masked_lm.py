@@ -61,9 +61,15 @@ def mask_texts(
 
 
 def masked_lm_scores(
-    model: Any, tokenizer: Any, masked: Sequence[MaskedText], *, limit: int, strategy: str = "cut",
-    batch_tokens: int = 2048, progress: bool = False,
-) -> MaskedLMScores:  # fmt: skip
+    model: Any,
+    tokenizer: Any,
+    masked: Sequence[MaskedText],
+    *,
+    limit: int,
+    strategy: str = "cut",
+    batch_tokens: int = 2048,
+    progress: bool = False,
+) -> MaskedLMScores:
     """Scores of ``model`` on texts of ``mask_texts``; ``limit``: tokens it reads at once, special ones included.
 
     ``strategy`` "chunk-average": every text in chunks of ``limit``; "cut" and "whole": its first ``limit`` tokens.

@@ -28,23 +28,32 @@ def local_task(name: str, data: RetrievalData) -> Any:
     dataset = require("datasets", extra="mteb").Dataset
     key = content_key(data.documents, data.questions, list(map(sorted, data.relevant)))
     metadata = require("mteb.abstasks.task_metadata", extra="mteb").TaskMetadata(
-        name=name, description="Local queries and documents.", type="Retrieval", category="t2t", modalities=["text"],
-        eval_splits=["test"], eval_langs=["und-Zyyy"], main_score="ndcg_at_10",
+        name=name,
+        description="Local queries and documents.",
+        type="Retrieval",
+        category="t2t",
+        modalities=["text"],
+        eval_splits=["test"],
+        eval_langs=["und-Zyyy"],
+        main_score="ndcg_at_10",
         dataset={"path": name, "revision": key},
-    )  # fmt: skip
+    )
     ids = [f"query {place}" for place in range(len(data.questions))]
     split = {
         "queries": dataset.from_dict({"id": ids, "text": data.questions}),
-        "corpus": dataset.from_dict({
-            "id": [document.id for document in data.documents], "title": [""] * len(data.documents),
-            "text": [document.text for document in data.documents],
-        }),
+        "corpus": dataset.from_dict(
+            {
+                "id": [document.id for document in data.documents],
+                "title": [""] * len(data.documents),
+                "text": [document.text for document in data.documents],
+            }
+        ),
         "relevant_docs": {
             query: {data.documents[place].id: 1 for place in sorted(places)}
             for query, places in zip(ids, data.relevant, strict=True)
         },
         "top_ranked": None,
-    }  # fmt: skip
+    }
 
     class LocalRetrieval(retrieval.AbsTaskRetrieval):
         def load_data(self, *_: Any, **__: Any) -> None:
@@ -64,9 +73,16 @@ def named_tasks(names: Sequence[str]) -> list[Any]:
 
 
 def evaluate_tasks(
-    model: str | Path, tasks: Iterable[Any], output: str | Path | None, *, device: str | None = None,
-    dtype: str = "float32", batch_size: int = 32, max_length: int | None = None, progress: bool = True,
-) -> list[dict[str, Any]]:  # fmt: skip
+    model: str | Path,
+    tasks: Iterable[Any],
+    output: str | Path | None,
+    *,
+    device: str | None = None,
+    dtype: str = "float32",
+    batch_size: int = 32,
+    max_length: int | None = None,
+    progress: bool = True,
+) -> list[dict[str, Any]]:
     """mteb's scores of a sentence-transformers folder or hub name: a row a task, with its main score x 100.
 
     Prompts are those of the folder. In the folder ``output`` each task's result is a file in mteb's own format; tasks
@@ -94,9 +110,16 @@ def evaluate_tasks(
 
 
 def compare_mteb(
-    models: Sequence[Contender], data: Any, documents: Any, settings: RunSettings, *, name: str = "LocalRetrieval",
-    output: str | Path | None = None, batch_size: int = 32, **fields: str,
-) -> list[dict[str, Any]]:  # fmt: skip
+    models: Sequence[Contender],
+    data: Any,
+    documents: Any,
+    settings: RunSettings,
+    *,
+    name: str = "LocalRetrieval",
+    output: str | Path | None = None,
+    batch_size: int = 32,
+    **fields: str,
+) -> list[dict[str, Any]]:
     """mteb's scores x 100: a record for each model and task. Texts are cut where a model ends, none run in chunks.
 
     ``data``: names of mteb's tasks, or queries, which with ``documents`` and ``fields`` (as in ``compare_retrieval``)
@@ -151,7 +174,9 @@ def _result(place: Path, task: Any) -> dict[str, Any] | None:
 def _row(found: dict[str, Any], main_score: str, place: Path | None) -> dict[str, Any]:
     scores = [part["main_score"] for parts in found["scores"].values() for part in parts]
     row = {
-        "task": found["task_name"], "main_score": main_score, "score": 100 * sum(scores) / len(scores),
+        "task": found["task_name"],
+        "main_score": main_score,
+        "score": 100 * sum(scores) / len(scores),
         "seconds": found["evaluation_time"],
-    }  # fmt: skip
+    }
     return row if place is None else row | {"file": str(place)}

@@ -63,9 +63,14 @@ def _order(scores: np.ndarray) -> np.ndarray:
 
 
 def retrieval_scores(
-    queries: np.ndarray, documents: np.ndarray, relevant: Sequence[Set[int]], *, depth: int = 10,
-    recall_at: Sequence[int] = RECALLED_AT, starts: np.ndarray | None = None,
-) -> RetrievalScores:  # fmt: skip
+    queries: np.ndarray,
+    documents: np.ndarray,
+    relevant: Sequence[Set[int]],
+    *,
+    depth: int = 10,
+    recall_at: Sequence[int] = RECALLED_AT,
+    starts: np.ndarray | None = None,
+) -> RetrievalScores:
     """``ranking_scores`` of the cosines of ``queries`` (Q, D) and ``documents`` (N, D); ``starts``: ``cosine_ranker``.
 
     Raises DataError where ``relevant`` has not as many entries as there are queries, and as ``ranking_scores`` does.
@@ -80,9 +85,13 @@ def retrieval_scores(
 
 
 def ranking_scores(
-    ranker: Ranker, relevant: Sequence[Set[int]], *, documents: int, depth: int = 10,
+    ranker: Ranker,
+    relevant: Sequence[Set[int]],
+    *,
+    documents: int,
+    depth: int = 10,
     recall_at: Sequence[int] = RECALLED_AT,
-) -> RetrievalScores:  # fmt: skip
+) -> RetrievalScores:
     """How high ``ranker`` puts the right ones among ``documents``; ``relevant``: of each query, their numbers.
 
     nDCG is binary: gain 1 for a relevant document, discounted by log2(rank + 1), over the best that is possible.

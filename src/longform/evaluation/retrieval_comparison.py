@@ -11,16 +11,17 @@ from longform.choices import RETRIEVAL_SCORES
 from longform.data.special_tokens import content_ids, special_tokens
 from longform.data.text import Document
 from longform.errors import ConfigurationError
-from longform.evaluation.comparison import Contender, RunSettings, encoder_of, run_options, seen, side_by_side
-from longform.evaluation.lexical import bm25_ranker
-from longform.evaluation.resampling import bootstrap
-from longform.evaluation.retrieval import (
-    Ranker,
-    RetrievalScores,
-    cosine_ranker,
-    fused_ranker,
-    ranking_scores,
+from longform.evaluation.comparison import (
+    Contender,
+    RunSettings,
+    bootstrap,
+    encoder_of,
+    run_options,
+    seen,
+    side_by_side,
 )
+from longform.evaluation.lexical import bm25_ranker
+from longform.evaluation.retrieval import Ranker, RetrievalScores, cosine_ranker, fused_ranker, ranking_scores
 from longform.evaluation.retrieval_data import RetrievalData, read_retrieval
 from longform.inference.chunks import beginning, encode_chunks
 from longform.inference.encoders import Encoder
@@ -30,10 +31,20 @@ BM25 = Contender("BM25", "bm25s", "whole")
 
 
 def compare_retrieval(
-    models: Sequence[Contender], queries: Any, documents: Any, settings: RunSettings, *, query_field: str = "query",
-    relevant_field: str = "relevant", id_field: str = "id", text_field: str = "text", depth: int = 10,
-    score: str = "document", chunk_tokens: int = 256, bm25: bool = False,
-) -> list[dict[str, Any]]:  # fmt: skip
+    models: Sequence[Contender],
+    queries: Any,
+    documents: Any,
+    settings: RunSettings,
+    *,
+    query_field: str = "query",
+    relevant_field: str = "relevant",
+    id_field: str = "id",
+    text_field: str = "text",
+    depth: int = 10,
+    score: str = "document",
+    chunk_tokens: int = 256,
+    bm25: bool = False,
+) -> list[dict[str, Any]]:
     """nDCG and recall x 100; ``relevant_field``: the id, or list of ids, of a query's documents.
 
     A sentence-transformers folder's prompts for queries and for documents come before them. ``score``: a document is
@@ -48,9 +59,13 @@ def compare_retrieval(
     if score not in RETRIEVAL_SCORES:
         raise ConfigurationError(f'score is "{score}"; it is one of {", ".join(RETRIEVAL_SCORES)}')
     data = read_retrieval(
-        queries, documents, query_field=query_field, relevant_field=relevant_field, id_field=id_field,
+        queries,
+        documents,
+        query_field=query_field,
+        relevant_field=relevant_field,
+        id_field=id_field,
         text_field=text_field,
-    )  # fmt: skip
+    )
     rankers: dict[str, Ranker] = {}
 
     def scores(name: str) -> dict[str, Any]:
@@ -81,7 +96,7 @@ def compare_retrieval(
 def _read(
     model: Contender, data: RetrievalData, settings: RunSettings, score: str, chunk_tokens: int
 ) -> tuple[Ranker, dict[str, Any]]:
-    """What ranks the documents by a contender's vectors, and what it saw of the documents (``seen``)."""
+    """Ranking of the documents by a contender's vectors, and what it saw of the documents (``seen``)."""
     encoder, options = encoder_of(model, settings), run_options(model, settings)
     wanted = encoder.for_queries().collect(data.questions, **options)
     if score == "document":
@@ -112,8 +127,10 @@ def _with_intervals(record: dict[str, Any], records: Sequence[dict[str, Any]]) -
     other = next((each for each in records if each["name"] == record.get("compared_with")), records[0])
     own, others = (np.array(each["per_query"]) for each in (record, other))
     return record | {
-        "interval": bootstrap(own)[1:], "compared_with": other["name"], "difference": tuple(bootstrap(own - others)),
-    }  # fmt: skip
+        "interval": bootstrap(own)[1:],
+        "compared_with": other["name"],
+        "difference": tuple(bootstrap(own - others)),
+    }
 
 
 def _chunked(

@@ -5,10 +5,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from longform.data.given import InMemory, as_rows, source_of
+from longform.data.given import InMemory, as_rows, python_values, source_of
 from longform.data.records import Record, field, records_of, string_field
 from longform.data.text import Document, identifier, read_documents
-from longform.data.values import python_values
 from longform.errors import DataError
 
 
@@ -22,9 +21,14 @@ class RetrievalData:
 
 
 def read_retrieval(
-    queries: Any, documents: Any, *, query_field: str = "query", relevant_field: str = "relevant",
-    id_field: str = "id", text_field: str = "text",
-) -> RetrievalData:  # fmt: skip
+    queries: Any,
+    documents: Any,
+    *,
+    query_field: str = "query",
+    relevant_field: str = "relevant",
+    id_field: str = "id",
+    text_field: str = "text",
+) -> RetrievalData:
     """Two files of records, or rows, tables, columns (queries, relevant) and (ids, texts) in memory.
 
     ``relevant_field``: the id, or list of ids, of a query's documents.

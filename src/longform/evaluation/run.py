@@ -10,19 +10,31 @@ from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.evaluation import comparison, retrieval_comparison
+from longform.evaluation.comparison import Interval
 from longform.evaluation.mteb_tasks import compare_mteb
-from longform.evaluation.resampling import Interval
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS
 from longform.runs.summary import table
 
 MEASURES: dict[str, Callable[..., list[dict[str, Any]]]] = {
-    "classification": comparison.compare_classification, "sts": comparison.compare_similarity,
-    "retrieval": retrieval_comparison.compare_retrieval, "mlm": comparison.compare_masked_lm, "mteb": compare_mteb,
-}  # fmt: skip
+    "classification": comparison.compare_classification,
+    "sts": comparison.compare_similarity,
+    "retrieval": retrieval_comparison.compare_retrieval,
+    "mlm": comparison.compare_masked_lm,
+    "mteb": compare_mteb,
+}
 NOT_IN_TABLE = (  # fields of the records alone, or of other tables
-    "task", "model", "strategy", "max_length", "labels", "f1", "confusion", "interval", "compared_with", "difference",
+    "task",
+    "model",
+    "strategy",
+    "max_length",
+    "labels",
+    "f1",
+    "confusion",
+    "interval",
+    "compared_with",
+    "difference",
     "per_query",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -99,11 +111,12 @@ def _intervals(records: Sequence[dict[str, Any]]) -> str:
     (score,) = (name for name in records[0] if name.startswith("ndcg@"))
     rows = [
         {
-            "name": record["name"], f"{score}, 95 %": "{:.1f} to {:.1f}".format(*record["interval"]),
+            "name": record["name"],
+            f"{score}, 95 %": "{:.1f} to {:.1f}".format(*record["interval"]),
             **dict(zip(("better by, 95 %", "than"), _beside(record), strict=True)),
         }
         for record in records
-    ]  # fmt: skip
+    ]
     return table("intervals over queries, differences query by query", rows)
 
 

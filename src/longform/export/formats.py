@@ -9,11 +9,55 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram, export
+from transformers import PreTrainedModel
 
+from longform import kernels
 from longform.errors import ConfigurationError, require
-from longform.export.tracing import TREES
 from longform.inference.exported import FILES
+
+PLAIN = {  # kernels that are torch's operations and no more
+    "attention": "sdpa",
+    "window": "formula",
+    "linear": "torch",
+    "slot_means": "torch",
+    "norm": "torch",
+}
+LARGEST_BATCH = 2**16
+TREES = r"`isinstance\(treespec, LeafSpec\)` is deprecated"  # torch warns of its own code
+
+
+class OneOutput(nn.Module):
+    """A model that gives one of its outputs."""
+
+    def __init__(self, model: nn.Module, output: str) -> None:
+        super().__init__()
+        self.model, self.output = model, output
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """Tensors long (B, n) -> (B, n, D) or (B, L)."""
+        return self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)[
+            self.output
+        ]
+
+
+def traced(model: PreTrainedModel, inputs: tuple[str, ...], output: str) -> ExportedProgram:
+    """The graph of ``model`` from ``inputs`` (names of arguments of ``OneOutput``) to one ``output``."""
+    longest = model.config.max_position_embeddings
+    axes = {0: Dim("batch", min=1, max=LARGEST_BATCH), 1: Dim("length", min=1, max=longest)}
+    given = sample(inputs, batch=2, length=max(2, longest - 1))
+    with torch.no_grad(), kernels.use(**PLAIN), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=TREES, category=FutureWarning)
+        wrapped = OneOutput(model, output).eval()
+        return export(wrapped, (), given, dynamic_shapes=dict.fromkeys(given, axes), strict=False)
+
+
+def sample(inputs: tuple[str, ...], *, batch: int, length: int) -> dict[str, Tensor]:
+    """Inputs of the right shape, by name: long (B, n), all text."""
+    fill = {"attention_mask": 1}
+    return {name: torch.full((batch, length), fill.get(name, 0), dtype=torch.long) for name in inputs}
+
 
 TORCH_FILE = "torch/model.pt2"
 MOST_INSIDE = int(1.5 * 2**30)  # bytes of weights in an .onnx file, which protobuf allows 2 GB; more stand beside it
@@ -77,9 +121,13 @@ def _write_onnx_int8(path: Path, made: Path) -> None:
     quantization = require("onnxruntime.quantization", extra="onnx")
     large = path.with_name(f"{path.name}_data").exists()
     quantization.quantize_dynamic(
-        path, made, per_channel=True, use_external_data_format=large, nodes_to_exclude=_narrowing_products(path),
+        path,
+        made,
+        per_channel=True,
+        use_external_data_format=large,
+        nodes_to_exclude=_narrowing_products(path),
         weight_type=quantization.QuantType.QUInt8,  # sums of signed weights overflow on CPUs without VNNI
-    )  # fmt: skip
+    )
 
 
 def _narrowing_products(path: Path) -> list[str]:

@@ -7,22 +7,88 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from longform.choices import EXPORT_FORMATS
 from longform.data.storage import atomic_folder, copy_anew
 from longform.errors import CheckpointError, ConfigurationError
-from longform.export.checking import Checked, check_graph
-from longform.export.formats import TORCH_FILE, size_of, write, write_int8
-from longform.export.tracing import traced
-from longform.inference.exported import FILES, HIDDEN, LOGITS, open_graph
+from longform.export.formats import TORCH_FILE, size_of, traced, write, write_int8
+from longform.inference.exported import FILES, HIDDEN, LOGITS, ExportedModel, open_graph
 from longform.inference.sentence_modules import encoder_folder
 from longform.inference.weights import load_tokenizer, load_whole, local_source, read_config
 from longform.models.configuration_linformer import LinformerConfig
 from longform.runs.output import entries, sole_output, some
+
+BATCHES = (1, 3)
+TOLERANCE = 1e-4  # the largest difference of a hidden state or logit, float32
+
+
+class Checked(NamedTuple):
+    """``length`` n, ``batch`` B, and the largest ``difference`` between the graph's output and the model's."""
+
+    length: int
+    batch: int
+    difference: float
+
+
+def critical_lengths(config: LinformerConfig) -> list[int]:
+    """Lengths around which something changes: the ends, the window, the slots of any head."""
+    longest, window = config.max_position_embeddings, config.attention_window
+    slots = {k for layer in config.head_slots() for k in layer}
+    found = {1, 2, longest - 1, longest} | {k + step for k in slots for step in (-1, 0, 1)}
+    if window is not None:
+        found |= {window - 1, window, 2 * window, 2 * window + 1}
+    return sorted(n for n in found if 1 <= n <= longest)
+
+
+def padded_texts(config: LinformerConfig, inputs: tuple[str, ...], *, batch: int, length: int) -> dict[str, Tensor]:
+    """Random tokens long (B, n) by name of the input; the first text fills its row, the others end before."""
+    generator = torch.Generator().manual_seed(length)
+    lengths = torch.tensor([max(1, length * (batch - row) // batch) for row in range(batch)])
+    mask = (torch.arange(length) < lengths[:, None]).long()
+    ids = torch.randint(config.vocab_size, (batch, length), generator=generator)
+    if config.pad_token_id is not None:
+        ids = torch.where(mask.bool(), ids, config.pad_token_id)
+    made = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+    return {name: made[name] for name in inputs}
+
+
+@torch.inference_mode()
+def check_graph(model: Any, graph: ExportedModel, *, tolerance: float = TOLERANCE) -> list[Checked]:
+    """How far ``graph`` is from ``model`` (eager, float32) at each critical length, alone and with padded texts.
+
+    Raises CheckpointError where they differ by more than ``tolerance``, or by NaN.
+    """
+    rows = []
+    for length in critical_lengths(model.config):
+        for batch in BATCHES:
+            given = padded_texts(model.config, graph.inputs, batch=batch, length=length)
+            found, expected = (run(**given)[graph.output] for run in (graph, model))
+            if graph.output == HIDDEN:
+                kept = given["attention_mask"].bool()
+                found, expected = found[kept], expected[kept]
+            rows.append(Checked(length, batch, float((found - expected).abs().max())))
+    if wrong := [row for row in rows if not row.difference <= tolerance]:
+        named = ", ".join(f"n={row.length} (batch {row.batch}): {row.difference:.2g}" for row in wrong)
+        raise CheckpointError(
+            f"the exported graph differs from the model by more than {tolerance} at {named}; nothing is written: "
+            "please report the model's config.json and the versions that longform doctor prints"
+        )
+    return rows
+
+
+def as_table(rows: list[Checked]) -> list[dict[str, Any]]:
+    """A row a length, a column a batch."""
+    found = {(row.length, row.batch): row.difference for row in rows}
+    return [
+        {"length": length, **{f"batch {batch}": f"{found[length, batch]:.1e}" for batch in BATCHES}}
+        for length in dict.fromkeys(row.length for row in rows)
+    ]
+
 
 GRAPHS = {**FILES, "torch": TORCH_FILE}
 CLASSIFIER, ENCODERS = "LinformerForSequenceClassification", ("LinformerModel", "LinformerForMaskedLM")
@@ -30,7 +96,7 @@ CLASSIFIER, ENCODERS = "LinformerForSequenceClassification", ("LinformerModel", 
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What an export wrote. ``megabytes`` and ``int8_megabytes``: of each graph with its weights."""
+    """Result of an export. ``megabytes`` and ``int8_megabytes``: of each graph with its weights."""
 
     file: str
     int8_file: str | None
@@ -72,9 +138,16 @@ def export_model(
         small = write_int8(file, format) if int8 else None
         sizes = [size_of(path) / 2**20 for path in (file, small) if path is not None]
     return ExportResult(
-        str(shown / file.name), None if small is None else str(shown / small.name), ", ".join(inputs), name,
-        config.max_position_embeddings, sizes[0], sizes[1] if int8 else None, time.perf_counter() - started, checked,
-    )  # fmt: skip
+        str(shown / file.name),
+        None if small is None else str(shown / small.name),
+        ", ".join(inputs),
+        name,
+        config.max_position_embeddings,
+        sizes[0],
+        sizes[1] if int8 else None,
+        time.perf_counter() - started,
+        checked,
+    )
 
 
 def _check_choice(format: str, *, int8: bool, check: bool) -> None:

@@ -94,16 +94,12 @@ def project_first_is_cheaper(*, n: int, k: int, hidden: int, heads: int, per_hea
     return first <= 2 * (n * hidden * hidden + n * k * hidden)
 
 
-def shortened_heads(
-    x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int, keys_last: bool
-) -> Tensor:
-    """E'(X Wᵀ + 1 bᵀ), the keys or values of every head.
+def shorten_formed(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int) -> Tensor:
+    """E'(X Wᵀ + 1 bᵀ), the keys or values of every head, formed of every token and then shortened.
 
-    x (B, n, D) with padding blanked, weight (h d, D), bias (h d) -> (B, h, k, d). ``keys_last``: X is shortened first.
-    E (X Wᵀ + 1 bᵀ) = (E X) Wᵀ + rowsum(E) bᵀ is exact, with padding too: blanked tokens add to neither sum.
+    x (B, n, D) with padding blanked, weight (h d, D), bias (h d) -> (B, h, k, d). E (X Wᵀ + 1 bᵀ) = E (X Wᵀ) +
+    rowsum(E) bᵀ is exact, with padding too: blanked tokens add to neither sum.
     """
-    if keys_last:
-        return project_shortened(dense_project(x, rows), weight, bias, rows, heads=heads)
     full = linear(x, weight, None).unflatten(-1, (heads, -1))
     return _with_bias(project_heads(full, rows), bias, rows)
 

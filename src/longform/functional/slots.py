@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from longform.functional.masks import document_lengths, without_first
-from longform.functional.one_pass import once_a_pass
+from longform.functional.masks import document_lengths, unseen_lengths, without_first
+from longform.functional.one_pass import constant, once_a_pass
 
 SHORT_RUN = 8
 
@@ -61,7 +61,7 @@ def slot_sizes(lengths: Tensor, *, sizes: tuple[int, ...], slots: int) -> Tensor
 
     Returns tokens a slot, long (B,).
     """
-    candidates = torch.tensor(sizes, device=lengths.device)
+    candidates = constant(sizes, lengths.device)
     fits = candidates * slots >= lengths[:, None]
     return torch.where(fits, candidates, sizes[-1]).amin(dim=1)
 
@@ -86,22 +86,30 @@ def _make_slots(
     if len(sizes) == 1:
         size, uniform = torch.full((batch,), sizes[0], dtype=torch.long, device=device), sizes[0]
     elif mask is None and not torch.compiler.is_compiling():  # known without asking the device
-        known = next((size for size in sizes if size * slots >= length), sizes[-1])
+        known = _size_for(length, sizes=sizes, slots=slots)
         size = torch.full((batch,), known, dtype=torch.long, device=device)
         uniform = known if length <= known * slots else None
     else:
         lengths = document_lengths(mask, batch=batch, length=length, device=device)
         size = slot_sizes(lengths, sizes=sizes, slots=slots)
-        uniform = _uniform_size(size, length=length, slots=slots)
+        uniform = _uniform_size(size, length=length, sizes=sizes, slots=slots)
     valid = torch.ones(batch, length, dtype=torch.float32, device=device) if mask is None else mask.float()
     count = segment_sum(valid[..., None], size, uniform, limit=slots, sinks=sinks)[..., 0]
     return Slots(count, size, uniform)
 
 
-def _uniform_size(size: Tensor, *, length: int, slots: int) -> int | None:
+def _size_for(length: int, *, sizes: tuple[int, ...], slots: int) -> int:
+    """slot_sizes of one text."""
+    return next((size for size in sizes if size * slots >= length), sizes[-1])
+
+
+def _uniform_size(size: Tensor, *, length: int, sizes: tuple[int, ...], slots: int) -> int | None:
     """The size that all rows share, unless there is padding beyond ``slots`` of that size; None in compiled graphs."""
     if torch.compiler.is_compiling():
         return None
+    if (lengths := unseen_lengths()) is not None:
+        first, last = (_size_for(end, sizes=sizes, slots=slots) for end in (lengths[0], lengths[-1]))
+        return first if first == last and length <= first * slots else None
     first = int(size[0])
     return first if length <= first * slots and bool((size == first).all()) else None
 

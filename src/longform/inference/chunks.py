@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from longform.data.batching import TokenizedText, batches_of, windows
-from longform.data.pieces import pieces
-from longform.data.spans import Chunk, Spans, chunks_of
+from longform.data.spans import Chunk, Spans, chunks_of, pieces
 from longform.data.special_tokens import SpecialTokens, special_tokens
 from longform.data.text import Document, Text, text_of, usable_texts
 from longform.errors import ConfigurationError
@@ -22,7 +21,7 @@ CONTEXT = 1 / 8  # of a stretch, on each side of its chunks, where a document is
 
 
 class StateEncoder(Protocol):
-    """What is needed of an encoder: its model, and how a vector is made of the hidden states of some tokens."""
+    """Encoder as chunks need it: its model, and how a vector is made of the hidden states of some tokens."""
 
     @property
     def model(self) -> Any: ...
@@ -35,9 +34,13 @@ class StateEncoder(Protocol):
     @property
     def whole(self) -> int: ...
     def pool(
-        self, states: Tensor, inputs: dict[str, Tensor], layers: tuple[Tensor, ...] | None = None, *,
+        self,
+        states: Tensor,
+        inputs: dict[str, Tensor],
+        layers: tuple[Tensor, ...] | None = None,
+        *,
         prompted: bool = True,
-    ) -> Tensor: ...  # fmt: skip
+    ) -> Tensor: ...
     def finished(self, vectors: np.ndarray) -> np.ndarray: ...
 
 
@@ -49,7 +52,7 @@ class ChunkVectors(NamedTuple):
 
 
 class ChunkOutcome(NamedTuple):
-    """What became of one text: ``vectors`` and ``spans`` of its chunks, and the tokens of each (m,)."""
+    """Result for one text: ``vectors`` and ``spans`` of its chunks, and the tokens of each (m,)."""
 
     vectors: np.ndarray
     spans: np.ndarray
@@ -83,10 +86,16 @@ class ChunkPlan(NamedTuple):
 
 
 def encode_chunks(
-    encoder: StateEncoder, texts: Text | Iterable[Text], *, chunk_tokens: int = 256, overlap: int = 0,
-    boundaries: str | Sequence[Spans] = "tokens", max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS, window: int = 512,
+    encoder: StateEncoder,
+    texts: Text | Iterable[Text],
+    *,
+    chunk_tokens: int = 256,
+    overlap: int = 0,
+    boundaries: str | Sequence[Spans] = "tokens",
+    max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
+    window: int = 512,
     alone: bool = False,
-) -> Iterator[ChunkVectors]:  # fmt: skip
+) -> Iterator[ChunkVectors]:
     """The chunks of each text in order, streamed; every chunk knows the whole text, unless each is read ``alone``.
 
     A chunk has at most ``chunk_tokens`` tokens and shares ``overlap`` with the one before; it begins where
@@ -106,19 +115,32 @@ def encode_chunks(
 
 
 def chunk_outcomes(
-    encoder: StateEncoder, texts: Text | Iterable[Text], *, chunk_tokens: int, overlap: int = 0,
-    boundaries: str | Sequence[Spans] = "tokens", max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS, window: int = 512,
+    encoder: StateEncoder,
+    texts: Text | Iterable[Text],
+    *,
+    chunk_tokens: int,
+    overlap: int = 0,
+    boundaries: str | Sequence[Spans] = "tokens",
+    max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
+    window: int = 512,
     alone: bool = False,
-) -> Iterator[ChunkOutcome]:  # fmt: skip
-    """What ``encode_chunks`` gives, and the tokens of each chunk."""
+) -> Iterator[ChunkOutcome]:
+    """Chunks as ``encode_chunks`` gives them, and the tokens of each."""
     special = tokens_around(encoder)
     given = None if isinstance(boundaries, str) else iter(boundaries)
     for part in windows(usable_texts(texts), window=window, max_tokens_per_batch=max_tokens_per_batch):
         plans = [
-            chunk_plan(encoder, special, _single(text), chunk_tokens=chunk_tokens, overlap=overlap, alone=alone,
-                       boundaries=boundaries if isinstance(boundaries, str) else next(given or iter(())))
+            chunk_plan(
+                encoder,
+                special,
+                _single(text),
+                chunk_tokens=chunk_tokens,
+                overlap=overlap,
+                alone=alone,
+                boundaries=boundaries if isinstance(boundaries, str) else next(given or iter(())),
+            )
             for text in part
-        ]  # fmt: skip
+        ]
         vectors = [np.empty((len(plan.spans), encoder.whole), np.float32) for plan in plans]
         for place, number, vector in _pooled(encoder, plans, max_tokens_per_batch):
             vectors[place][number] = vector
@@ -137,9 +159,15 @@ def tokens_around(encoder: StateEncoder) -> SpecialTokens:
 
 
 def chunk_plan(
-    encoder: StateEncoder, special: SpecialTokens, text: str, *, chunk_tokens: int, overlap: int = 0,
-    boundaries: str | Spans = "tokens", alone: bool = False,
-) -> ChunkPlan:  # fmt: skip
+    encoder: StateEncoder,
+    special: SpecialTokens,
+    text: str,
+    *,
+    chunk_tokens: int,
+    overlap: int = 0,
+    boundaries: str | Spans = "tokens",
+    alone: bool = False,
+) -> ChunkPlan:
     """How the chunks of a text are read; what is given and raised is as for ``encode_chunks``."""
     tokens = _tokens(encoder.tokenizer, text, encoder.prompt)
     room = encoder.limit - special.total - len(tokens.prompt)
@@ -152,9 +180,12 @@ def chunk_plan(
 
 
 def chunk_vectors(
-    encoder: StateEncoder, reading: Reading, states: Tensor, inputs: dict[str, Tensor],
+    encoder: StateEncoder,
+    reading: Reading,
+    states: Tensor,
+    inputs: dict[str, Tensor],
     layers: tuple[Tensor, ...] | None = None,
-) -> Iterator[tuple[int, np.ndarray]]:  # fmt: skip
+) -> Iterator[tuple[int, np.ndarray]]:
     """Number and vector (D,), not finished, of each chunk of a reading; ``states`` (1, n, hidden): its last ones."""
     for number, place in reading.places.items():
         here = (slice(None), place)
@@ -165,7 +196,7 @@ def chunk_vectors(
 
 
 def beginning(encoder: StateEncoder, text: str) -> str:
-    """What the model takes of a text at once, beside special tokens and the prompt."""
+    """Beginning of a text that the model takes at once, beside special tokens and the prompt."""
     tokens = _tokens(encoder.tokenizer, text, encoder.prompt)
     room = encoder.limit - special_tokens(encoder.tokenizer).total - len(tokens.prompt)
     return text if len(tokens.ids) <= room else text[: tokens.offsets[room - 1, 1]]

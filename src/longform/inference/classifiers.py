@@ -34,17 +34,24 @@ class Classifier(TextModel):
 
     @classmethod
     def from_pretrained(
-        cls, source: str | Path, *, max_length: int | None = None, dtype: str = "float32", device: str = "auto",
-        compile: bool = False, backend: str = "torch",
-    ) -> Self:  # fmt: skip
+        cls,
+        source: str | Path,
+        *,
+        max_length: int | None = None,
+        dtype: str = "float32",
+        device: str = "auto",
+        compile: bool = False,
+        backend: str = "torch",
+        graphs: bool = True,
+    ) -> Self:
         """A classifier of a folder or hub name. Raises CheckpointError when its head was never trained.
 
         ``max_length``: tokens of a text, None for what the model was fine-tuned with, else all that fit; a warning says
-        where it is another than in fine-tuning. ``dtype``, ``device``, ``compile`` and ``backend`` as for an
-        Encoder.
+        where it is another than in fine-tuning. ``dtype``, ``device``, ``compile``, ``backend`` and
+        ``graphs`` as for an Encoder.
         """
-        auto = AutoModelForSequenceClassification
-        model, tokenizer = load_pretrained(auto, source, dtype=dtype, device=device, compile=compile, backend=backend)
+        how: Any = {"dtype": dtype, "device": device, "compile": compile, "backend": backend, "graphs": graphs}
+        model, tokenizer = load_pretrained(AutoModelForSequenceClassification, source, **how)
         limit, known = token_limit(model, tokenizer), of_config(model.config)
         if max_length is not None:
             known.warn(source, max_length=max_length)
@@ -77,7 +84,7 @@ class Classifier(TextModel):
 
     @property
     def fine_tuning(self) -> FineTuning:
-        """What it was fine-tuned with."""
+        """Length and fields that it was fine-tuned with."""
         return of_config(self.model.config)
 
     @property
@@ -168,9 +175,15 @@ class Classifier(TextModel):
         """
         check_threshold(threshold)
         logits = self.logits(
-            texts, text_field=text_field, pair_field=pair_field, strategy=strategy, overlap=overlap, on_long=on_long,
-            max_tokens_per_batch=max_tokens_per_batch, progress=progress,
-        )  # fmt: skip
+            texts,
+            text_field=text_field,
+            pair_field=pair_field,
+            strategy=strategy,
+            overlap=overlap,
+            on_long=on_long,
+            max_tokens_per_batch=max_tokens_per_batch,
+            progress=progress,
+        )
         record = self.record_format(threshold, self.classes_)
         return record(logits) if logits.ndim == 1 else [record(row) for row in logits]
 

@@ -70,6 +70,7 @@ class Encoder(TextModel):
         device: str = "auto",
         compile: bool = False,
         backend: str = "torch",
+        graphs: bool = True,
     ) -> Self:
         """An encoder of a folder, a hub name, or a name of ``longform.conversion.shipped`` ("minilm-16k").
 
@@ -79,14 +80,20 @@ class Encoder(TextModel):
         ``max_length``, in tokens, may shorten the model's limit, not extend it. ``dtype``: "float32", "bfloat16", or
         "auto" for bfloat16 where it is fast. ``device``: "auto", "cpu", "cuda", ... ``compile``: by torch.compile.
         ``backend``: "torch", or what runs a graph of ``longform export``: "onnx", "onnx-int8", "openvino", ...
+        ``graphs``: passes of a Longform on CUDA are captured and replayed (``longform.capture``).
 
         Raises CheckpointError, ConfigurationError.
         """
         source = local_source(source)
         folder = sentence_modules(source)
         options: Any = {
-            "max_length": max_length, "dtype": dtype, "device": device, "compile": compile, "backend": backend,
-        }  # fmt: skip
+            "max_length": max_length,
+            "dtype": dtype,
+            "device": device,
+            "compile": compile,
+            "backend": backend,
+            "graphs": graphs,
+        }
         model, tokenizer, limit = load_limited(AutoModel, folder.encoder or source, **options)
         if max_length is None and folder.max_length is not None:
             limit = min(folder.max_length, position_limit(model.config))
@@ -96,9 +103,16 @@ class Encoder(TextModel):
             pooling = folder.pooling or "mean"
         said = folder.prompt_for(prompt_name, prompt, source)
         return cls(
-            model, tokenizer, limit, pooling, folder.normalise if normalise is None else normalise,
-            folder.to(model.device), said, truncate_dim or folder.truncate_dim, renormalise=bool(normalise),
-        )  # fmt: skip
+            model,
+            tokenizer,
+            limit,
+            pooling,
+            folder.normalise if normalise is None else normalise,
+            folder.to(model.device),
+            said,
+            truncate_dim or folder.truncate_dim,
+            renormalise=bool(normalise),
+        )
 
     def __post_init__(self) -> None:
         if self.pooling is not None and self.pooling not in KINDS:
@@ -135,15 +149,19 @@ class Encoder(TextModel):
         return self.vectors_of(inputs)
 
     def vectors_of(self, inputs: dict[str, Tensor]) -> Tensor:
-        """The same of a batch's tensors, (B, n) each."""
+        """Vectors of a batch's tensors, (B, n) each."""
         inputs = {name: x.to(self.model.device) for name, x in inputs.items()}
         found = self.model(**inputs)
         return self.pool(found.last_hidden_state, inputs, found.get("hidden_states"))
 
     def pool(
-        self, states: Tensor, inputs: dict[str, Tensor], layers: tuple[Tensor, ...] | None = None, *,
+        self,
+        states: Tensor,
+        inputs: dict[str, Tensor],
+        layers: tuple[Tensor, ...] | None = None,
+        *,
         prompted: bool = True,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Vectors (B, D) of last hidden states (B, n, hidden), not normalised.
 
         ``layers``: the states of all layers; ``prompted``: whether the prompt's tokens are among them.
@@ -170,7 +188,7 @@ class Encoder(TextModel):
         return _unit(shortened) if self.renormalise else shortened
 
     def shared_out(self, team: Team) -> Self:
-        """The same, run by the processes of ``team`` together: each computes a part of every text.
+        """This encoder, run by the processes of ``team`` together: each computes a part of every text.
 
         Its model is changed in place. Raises ConfigurationError where that cannot be (``sequence_parallel``), and for a
         pooling that looks at all states at once.
@@ -184,11 +202,11 @@ class Encoder(TextModel):
         return replace(self, model=sequence_parallel(self.model), team=team)
 
     def for_queries(self) -> Self:
-        """The same with the folder's prompt for queries, where it has one."""
+        """This encoder with the folder's prompt for queries, where it has one."""
         return self._for(QUERY)
 
     def for_documents(self) -> Self:
-        """The same with the folder's prompt for documents, where it has one."""
+        """This encoder with the folder's prompt for documents, where it has one."""
         return self._for(DOCUMENT)
 
     def _for(self, names: Iterable[str]) -> Self:
@@ -245,10 +263,15 @@ class Encoder(TextModel):
         normalise = normalize_embeddings or normalise
         encoder = self.changed(prompt_name=prompt_name, prompt=prompt, truncate_dim=truncate_dim, normalise=normalise)
         found = encoder.values(
-            texts, text_field=text_field, strategy=strategy, overlap=overlap, on_long=on_long,
-            max_tokens_per_batch=max_tokens_per_batch, progress=show_progress_bar or progress,
+            texts,
+            text_field=text_field,
+            strategy=strategy,
+            overlap=overlap,
+            on_long=on_long,
+            max_tokens_per_batch=max_tokens_per_batch,
+            progress=show_progress_bar or progress,
             **({} if batch_size is None else {"window": batch_size}),
-        )  # fmt: skip
+        )
         if convert_to_numpy and not convert_to_tensor:
             return found
         tensor = torch.from_numpy(found).to(self.model.device)
@@ -273,10 +296,16 @@ class Encoder(TextModel):
         return x @ y.T if kind == "dot" else normalize(x, dim=-1) @ normalize(y, dim=-1).T
 
     def encode_chunks(
-        self, texts: Any, *, text_field: str = "text", chunk_tokens: int = 256, overlap: int = 0,
-        boundaries: str | Sequence[Spans] = "tokens", max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
+        self,
+        texts: Any,
+        *,
+        text_field: str = "text",
+        chunk_tokens: int = 256,
+        overlap: int = 0,
+        boundaries: str | Sequence[Spans] = "tokens",
+        max_tokens_per_batch: int = DEFAULT_BATCH_TOKENS,
         progress: bool = False,
-    ) -> ChunkVectors | Iterator[ChunkVectors]:  # fmt: skip
+    ) -> ChunkVectors | Iterator[ChunkVectors]:
         """The chunks of ``texts`` (as in ``encode``), each text read as a whole; of several texts streamed, in order.
 
         ``vectors`` float32 (m, D) and ``spans`` (m, 2), characters from-to; a chunk of at most ``chunk_tokens`` tokens
@@ -285,19 +314,27 @@ class Encoder(TextModel):
         for spans that are not in order.
         """
         found = encode_chunks(
-            self, usable_texts(texts, text_field=text_field), chunk_tokens=chunk_tokens, overlap=overlap,
-            boundaries=boundaries, max_tokens_per_batch=max_tokens_per_batch,
-        )  # fmt: skip
+            self,
+            usable_texts(texts, text_field=text_field),
+            chunk_tokens=chunk_tokens,
+            overlap=overlap,
+            boundaries=boundaries,
+            max_tokens_per_batch=max_tokens_per_batch,
+        )
         if is_one(texts):
             return next(found)
         total = len(texts) if isinstance(texts, Sized) else None
         return iter(tqdm(found, total=total, desc=self.verb, unit="text", disable=not progress))
 
     def changed(
-        self, *, prompt_name: str | None = None, prompt: str | None = None, truncate_dim: int | None = None,
+        self,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
         normalise: bool | None = None,
-    ) -> Self:  # fmt: skip
-        """The same with what is given in place of its own. Raises ConfigurationError for what the folder lacks."""
+    ) -> Self:
+        """This encoder with what is given in place of its own. Raises ConfigurationError for what the folder lacks."""
         new: dict[str, Any] = {}
         if prompt_name is not None or prompt is not None:
             new["prompt"] = self.folder.prompt_for(prompt_name, prompt, self.model.name_or_path)

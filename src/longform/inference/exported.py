@@ -51,9 +51,14 @@ class ExportedModel:
 
 
 def load_exported(
-    auto_class: Any, source: str | Path, *, backend: str, dtype: str = "float32", device: str = "auto",
+    auto_class: Any,
+    source: str | Path,
+    *,
+    backend: str,
+    dtype: str = "float32",
+    device: str = "auto",
     compile: bool = False,
-) -> tuple[ExportedModel, Any]:  # fmt: skip
+) -> tuple[ExportedModel, Any]:
     """The exported graph of a folder or hub name as a model, and its tokenizer; torch's number of threads runs it.
 
     ``auto_class``: what is wanted of it, hidden states or a classifier's logits. The other options are those of

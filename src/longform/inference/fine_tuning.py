@@ -1,4 +1,4 @@
-"""What a classifier was fine-tuned with, in its config: texts' length and fields, which running it takes up again."""
+"""Record in a classifier's config of the texts' length and fields in fine-tuning, which running it takes up again."""
 
 import warnings
 from pathlib import Path
@@ -43,14 +43,14 @@ class FineTuning(NamedTuple):
 
 
 def of_config(config: Any) -> FineTuning:
-    """What a config (an object, or its fields) says; a value of another kind, as of an edited file, says nothing."""
+    """Record in a config (an object, or its fields); a value of another kind, as of an edited file, says nothing."""
     found = config.get(FIELD) if isinstance(config, dict) else getattr(config, FIELD, None)
     known = found if isinstance(found, dict) else {}
     return FineTuning(**{name: known[name] for name in FineTuning._fields if type(known.get(name)) is KINDS[name]})
 
 
 def of_source(source: str | Path) -> FineTuning:
-    """What the config of a folder or hub name says."""
+    """Record in the config of a folder or hub name."""
     try:
         return of_config(PreTrainedConfig.get_config_dict(source)[0])
     except (OSError, ValueError):  # a wrong name: loading the model says so

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import numpy as np
 
+from longform.data.given import is_missing, python_values
 from longform.data.text import Document, clean_text, written
-from longform.data.values import is_missing, python_values
 from longform.errors import ConfigurationError, DataError
 
 RESULTS = frozenset(

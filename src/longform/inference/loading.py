@@ -1,17 +1,62 @@
 """Pretrained models from a folder or hub name, on a device, with the most tokens that they take."""
 
+import os
+import shutil
+import sys
+import sysconfig
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch.utils._triton import has_triton
 
 from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
-from longform.inference.compiling import compile_in_place
 from longform.inference.exported import load_exported
 from longform.inference.weights import load_tokenizer, load_whole
+from longform.models.graphs import capture
 from longform.models.inference import pack_weights
 from longform.models.modeling_linformer import LinformerPreTrainedModel
+
+Model = TypeVar("Model")
+
+
+def missing_compiler(device: torch.device) -> str:
+    """Note on what torch.compile lacks for ``device``, and how to get it; "" where nothing is known to lack."""
+    if device.type == "cuda":
+        if not has_triton():
+            return "torch.compile needs Triton on a GPU: pip install triton"
+        if not any(shutil.which(name) for name in filter(None, (os.environ.get("CC"), "gcc", "clang"))):
+            return "torch.compile needs a C compiler on a GPU: install one (apt-get install gcc), or name it by CC"
+        return ""
+    if device.type != "cpu" or sys.platform == "win32":
+        return ""
+    name = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
+    if shutil.which(name) is None:
+        return (
+            f"torch.compile needs a C++ compiler, and {name} was not found: install it (apt-get install g++), or name "
+            "another by the environment variable CXX"
+        )
+    if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        return "torch.compile needs Python's headers (Python.h): install them (apt-get install python3-dev)"
+    return ""
+
+
+def compile_in_place(model: Model) -> Model:
+    """Have the forward pass of a Longform compiled when it is first called; returns it.
+
+    One graph serves every length. torch makes another for a batch of one text, and one for texts of exactly the
+    maximal length (so at most four), each in tens of seconds for a model of base size.
+
+    Raises ConfigurationError for a model that is not a Linformer, and where no compiler is found.
+    """
+    if not isinstance(model, LinformerPreTrainedModel):
+        raise ConfigurationError(f"compile is for Longform's own models, not {type(model).__name__}: convert it first")
+    if lacking := missing_compiler(model.device):
+        raise ConfigurationError(f"{lacking}; or leave compile out")
+    model.compile(dynamic=True, fullgraph=True)
+    return model
+
 
 OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "roberta-prelayernorm", "mpnet")
 
@@ -50,13 +95,20 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def load_pretrained(
-    auto_class: Any, source: str | Path, *, dtype: str = "float32", device: str = "auto", compile: bool = False,
+    auto_class: Any,
+    source: str | Path,
+    *,
+    dtype: str = "float32",
+    device: str = "auto",
+    compile: bool = False,
     backend: str = "torch",
-) -> tuple[Any, Any]:  # fmt: skip
+    graphs: bool = True,
+) -> tuple[Any, Any]:
     """Model (in eval mode, on its device) and tokenizer of ``source``, a folder or hub name; safetensors only.
 
     ``compile``: Longforms, by torch.compile, when first called. Other Longforms on a CPU come with packed weights
-    (``longform.pack_weights``): for inference alone. ``backend``: "torch", or what runs the graph that ``longform
+    (``longform.pack_weights``), on CUDA with passes captured unless ``graphs`` is false (``longform.capture``): for
+    inference alone. ``backend``: "torch", or what runs the graph that ``longform
     export`` wrote (``load_exported``). Raises ConfigurationError for what cannot be had of these.
 
     Raises CheckpointError for what is not there, is cut off, is a pickle, is another architecture, or lacks weights
@@ -71,6 +123,8 @@ def load_pretrained(
     model: Any = whole.to(chosen).eval()
     if isinstance(model, LinformerPreTrainedModel) and not compile:
         pack_weights(model)
+        if graphs and chosen.type == "cuda":
+            capture(model)
     return compile_in_place(model) if compile else model, tokenizer
 
 

@@ -1,4 +1,4 @@
-"""What makes one part after another: a loaded model, on any machine that sees the inputs and the output folder."""
+"""Worker that makes one part after another: a loaded model, on any machine that sees inputs and output folder."""
 
 import contextlib
 import json
@@ -13,10 +13,9 @@ from longform.data.storage import atomic_write
 from longform.data.text import Document, Reader, ReadReport
 from longform.errors import InputError, LongformError
 from longform.inference.kept_fields import kept_fields
-from longform.inference.parquet_output import write_parquet
 from longform.inference.parts_output import PART
 from longform.inference.prepared import Prepared
-from longform.inference.resumable import count_records
+from longform.inference.resumable import count_records, write_parquet
 from longform.runs.digest import file_key
 
 BEING_COMPUTED = ".computing"  # how the name of a file ends that says which document is being computed
@@ -34,7 +33,7 @@ class PartWorker:
         self._model, self._place, self._skip = model, place, skip
 
     def identity(self) -> dict[str, Any]:
-        """What all workers of a run have in common, and a run that goes on with it."""
+        """Facts that all workers of a run have in common, and a run that goes on with it."""
         return self._prepared.identity(self._model)
 
     def work(self, part: Part, *, alone: bool = False, but: Collection[int] = ()) -> dict[str, Any]:
@@ -56,9 +55,15 @@ class PartWorker:
                 )
         counts = asdict(report) | count_records(records) | {"failed": failed.rows}
         return {
-            "part": part.name, "file": part.file.name, "first": part.first, "rows": part.rows, "input": part.digest,
-            "counts": counts, "digest": file_key(path) if records else None, "failed": failed.listed,
-        }  # fmt: skip
+            "part": part.name,
+            "file": part.file.name,
+            "first": part.first,
+            "rows": part.rows,
+            "input": part.digest,
+            "counts": counts,
+            "digest": file_key(path) if records else None,
+            "failed": failed.listed,
+        }
 
     def _together(self, documents: list[Document], failed: "_Failed") -> list[dict[str, Any]]:
         try:
@@ -140,4 +145,4 @@ def _text(value: Any) -> str | None:
 
 
 def _nothing(count: int) -> None:
-    """What is done with the number of documents that are ready: their part counts as a whole."""
+    """Ignore the number of documents that are ready: their part counts as a whole."""

@@ -94,7 +94,7 @@ class PartsOutput:
         return known is not None
 
     def has_refused(self, number: int, plan: FilePlan) -> bool:
-        """The same of a file that cannot be read."""
+        """Whether a file that cannot be read is recorded. Raises DataError where it was another then."""
         known = self._known.get(part_name(number, 0))
         if known is not None and known != _key(plan.file.name, 0, 0, plan.digest):
             self._changed(plan.file.name)

@@ -23,16 +23,15 @@ from longform.inference.part_worker import PartWorker
 from longform.inference.parts_output import PartsOutput, place_of_parts
 from longform.inference.prepared import Prepared
 from longform.inference.ray_engine import RayEngine
-from longform.inference.result import InferenceResult
-from longform.inference.settings import InferenceSettings
+from longform.inference.settings import InferenceResult, InferenceSettings
 from longform.runs.digest import content_key
 
 
 class Engine(Protocol):
-    """What has parts made."""
+    """Engine that has parts made."""
 
     def identity(self) -> dict[str, Any]:
-        """What the run must have in common with an interrupted one, beside its inputs."""
+        """Facts that the run must have in common with an interrupted one, beside its inputs."""
         ...
 
     def plans(self, files: Sequence[InputFile]) -> Iterator[FilePlan]:
@@ -51,7 +50,7 @@ class LocalEngine:
         self._worker, self._part_rows = worker, part_rows
 
     def identity(self) -> dict[str, Any]:
-        """What the run must have in common with an interrupted one, beside its inputs."""
+        """Facts that the run must have in common with an interrupted one, beside its inputs."""
         return self._worker.identity()
 
     def plans(self, files: Sequence[InputFile]) -> Iterator[FilePlan]:
@@ -82,8 +81,12 @@ def run_parts(
     if isinstance(source, InMemory):
         raise ConfigurationError(f'"{output}" is a folder of parts, which are made of files, not of {source}')
     files, model = input_files(source), _from_anywhere(model)
-    listed = {"sources": list(map(str, source)), "part_rows": settings.part_rows,
-              "files": content_key(file.name for file in files), "encoding": ENCODING.get()}  # fmt: skip
+    listed = {
+        "sources": list(map(str, source)),
+        "part_rows": settings.part_rows,
+        "files": content_key(file.name for file in files),
+        "encoding": ENCODING.get(),
+    }
     with (
         place_of_parts(output, inputs=(model, *source), restart=settings.restart) as place,
         _engine(partial(prepare, model), model, place, settings) as engine,
@@ -103,9 +106,12 @@ def _engine(prepare: Callable[[], Prepared], model: str, place: Path, settings: 
 
 
 def _run(
-    engine: Engine, files: Sequence[InputFile], written: PartsOutput, source: Iterable[str | Path],
+    engine: Engine,
+    files: Sequence[InputFile],
+    written: PartsOutput,
+    source: Iterable[str | Path],
     settings: InferenceSettings,
-) -> InferenceResult:  # fmt: skip
+) -> InferenceResult:
     started, now = time.perf_counter(), Counter[str](tokens=0)
     with tqdm(total=0, initial=written.begun, unit=" documents", disable=not settings.progress) as bar:
         for row in engine.made(_to_do(engine.plans(files), written, settings, bar)):
@@ -119,9 +125,12 @@ def _run(
         raise DataError(f"no documents in {', '.join(map(str, source))}")
     written.finish()
     return InferenceResult(
-        str(written.place), **totals, resumed=written.begun, seconds=seconds,
+        str(written.place),
+        **totals,
+        resumed=written.begun,
+        seconds=seconds,
         tokens_per_second=now["tokens"] / max(seconds, 1e-9),
-    )  # fmt: skip
+    )
 
 
 def _to_do(plans: Iterator[FilePlan], written: PartsOutput, settings: InferenceSettings, bar: tqdm) -> Iterator[Part]:
@@ -139,9 +148,15 @@ def _to_do(plans: Iterator[FilePlan], written: PartsOutput, settings: InferenceS
 def _refused(number: int, plan: FilePlan) -> dict[str, Any]:
     counts = dict.fromkeys(("documents", "records"), 0) | {"failed": 1}
     return {
-        "part": part_name(number, 0), "file": plan.file.name, "first": 0, "rows": 0, "input": plan.digest,
-        "counts": counts, "digest": None, "failed": [{"row": plan.file.name, "reason": plan.refused}],
-    }  # fmt: skip
+        "part": part_name(number, 0),
+        "file": plan.file.name,
+        "first": 0,
+        "rows": 0,
+        "input": plan.digest,
+        "counts": counts,
+        "digest": None,
+        "failed": [{"row": plan.file.name, "reason": plan.refused}],
+    }
 
 
 def _from_anywhere(model: str | Path) -> str:

@@ -23,15 +23,15 @@ from longform.runs.subject import model_identity
 
 CHUNKS = "chunks"  # the strategy of a run with a vector a chunk
 READ_AT_LEAST, CHARACTERS_A_TOKEN = 2**20, 16  # of a document, however few tokens are taken of it
-LOADING = ("max_length", "dtype", "device", "compile", "backend")  # settings that are needed to load the model
+LOADING = ("max_length", "dtype", "device", "compile", "backend", "graphs")  # settings that load a model
 MAY_CHANGE = (
-    "batch_tokens", "device", "compile", "restart", "progress", "max_length", "engine", "ray_address", "actors",
-    "num_cpus", "num_gpus", "on_error", "part_rows",
+    "batch_tokens", "device", "compile", "graphs", "restart", "progress", "max_length", "engine", "ray_address",
+    "actors", "num_cpus", "num_gpus", "on_error", "part_rows",
 )  # fmt: skip  # between an interrupted run and the one that goes on
 
 
 class Made(NamedTuple):
-    """What a model made of one document: ``values`` (m, F), a row a record, and what else each record says."""
+    """Result of a model for one document: ``values`` (m, F), a row a record, and what else each record says."""
 
     values: np.ndarray
     facts: list[dict[str, Any]]
@@ -68,7 +68,7 @@ class Prepared:
         return kept_names(self.settings.keep)
 
     def identity(self, model: str | Path) -> dict[str, Any]:
-        """What a run must have in common with the interrupted one that it resumes, beside its documents."""
+        """Facts that a run must have in common with the interrupted one that it resumes, beside its documents."""
         settings = {name: value for name, value in asdict(self.settings).items() if name not in MAY_CHANGE}
         return {**self.about, **settings, **model_identity(str(model)), "limit": self.limit}
 
@@ -81,7 +81,7 @@ class Prepared:
 
 
 def most_characters(settings: InferenceSettings, tokens: int) -> int | None:
-    """What is read of a document of which ``tokens`` are taken; None: everything."""
+    """Characters that are read of a document of which ``tokens`` are taken; None: everything."""
     if settings.max_characters is not None or settings.strategy in ("chunk-average", CHUNKS):
         return settings.max_characters
     return max(READ_AT_LEAST, CHARACTERS_A_TOKEN * tokens)
@@ -103,17 +103,24 @@ def prepare_prediction(
 
 
 def prepare_embedding(
-    model: str | Path, settings: InferenceSettings, how: dict[str, Any], chunked: dict[str, Any],
+    model: str | Path,
+    settings: InferenceSettings,
+    how: dict[str, Any],
+    chunked: dict[str, Any],
     team: Team | None = None,
-) -> Prepared:  # fmt: skip
+) -> Prepared:
     """An encoder, loaded; ``how``: options of ``Encoder.from_pretrained``, ``chunked``: those of its chunks."""
     encoder = Encoder.from_pretrained(model, **how, **chosen(settings, *LOADING))
     encoder = encoder if team is None else encoder.shared_out(team)
     settings = replace(settings, text_field=settings.text_field or "text")
     about = {
-        "command": "embed", "pooling": encoder.pooling, "normalise": encoder.normalise, "prompt": encoder.prompt,
-        "truncate_dim": encoder.dimensions, **chunked,
-    }  # fmt: skip
+        "command": "embed",
+        "pooling": encoder.pooling,
+        "normalise": encoder.normalise,
+        "prompt": encoder.prompt,
+        "truncate_dim": encoder.dimensions,
+        **chunked,
+    }
     vector = partial(_vector, dtype=settings.vector_dtype)
     if chunked["chunk_tokens"] is None:
         return Prepared(_of_documents(encoder, settings), vector, encoder.limit, settings, about)
@@ -142,9 +149,12 @@ def _of_chunks(encoder: Encoder, settings: InferenceSettings, **options: Any) ->
         for found in chunk_outcomes(encoder, documents, **options):
             computed(1)
             places = zip(found.spans.tolist(), found.tokens.tolist(), strict=True)
-            yield Made(found.vectors, [
-                {"chunk": number, "start": start, "end": end, "tokens": tokens}
-                for number, ((start, end), tokens) in enumerate(places)
-            ])  # fmt: skip
+            yield Made(
+                found.vectors,
+                [
+                    {"chunk": number, "start": start, "end": end, "tokens": tokens}
+                    for number, ((start, end), tokens) in enumerate(places)
+                ],
+            )
 
     return results

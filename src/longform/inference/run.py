@@ -15,20 +15,16 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from longform.choices import STANDARD_OUTPUT
-from longform.data.counting import count_documents
 from longform.data.given import InMemory, Source, source_of
-from longform.data.text import Document, ReadReport, read_documents
+from longform.data.text import Document, ReadReport, count_documents, read_documents
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.classifiers import check_threshold
 from longform.inference.encoders import Encoder
 from longform.inference.kept_fields import kept_fields
-from longform.inference.memory_output import MemoryOutput
 from longform.inference.parts_run import in_parts, run_parts
 from longform.inference.prepared import LOADING, Made, Prepared, Results, prepare_embedding, prepare_prediction
-from longform.inference.result import InferenceResult
-from longform.inference.resumable import ResumableOutput, place_of_output
-from longform.inference.settings import InferenceSettings, chosen
-from longform.inference.standard_output import StandardOutput
+from longform.inference.resumable import MemoryOutput, ResumableOutput, StandardOutput, place_of_output
+from longform.inference.settings import InferenceResult, InferenceSettings, chosen
 from longform.inference.together import Said, Team, own_device, together
 from longform.inference.weights import local_source
 from longform.runs.digest import content_key
@@ -68,8 +64,9 @@ def predict(
     settings, source = replace(settings or InferenceSettings(), **options), source_of(sources)
     check_threshold(threshold)
     if output is not None and in_parts(output):
-        return run_parts(partial(prepare_prediction, settings=settings, threshold=threshold), model, source, output,
-                         settings)  # fmt: skip
+        return run_parts(
+            partial(prepare_prediction, settings=settings, threshold=threshold), model, source, output, settings
+        )
     with _place(output, model, source, settings) as place:
         prepared = prepare_prediction(model, settings, threshold, in_memory=output is None)
         return _run(prepared, model, source, place)
@@ -114,9 +111,12 @@ def embed(
             "choose one of the two"
         )
     how: dict[str, Any] = {
-        "pooling": pooling, "normalise": normalise, "prompt_name": prompt_name, "prompt": prompt,
+        "pooling": pooling,
+        "normalise": normalise,
+        "prompt_name": prompt_name,
+        "prompt": prompt,
         "truncate_dim": truncate_dim,
-    }  # fmt: skip
+    }
     chunked = {"chunk_tokens": chunk_tokens, "boundaries": boundaries}
     if sequence_parallel is None:
         return _embed(model, source, output, settings, how, chunked, None)
@@ -126,7 +126,7 @@ def embed(
             "leave chunk_tokens and compile out"
         )
     with together(sequence_parallel) as team:
-        settings = replace(settings, device=own_device(settings.device))
+        settings = replace(settings, device=own_device(settings.device), graphs=False)
         if not team.leads:
             loading = chosen(settings, *LOADING)
             return team.follow(lambda: Encoder.from_pretrained(model, **how, **loading).shared_out(team).vectors_of)
@@ -136,9 +136,14 @@ def embed(
 
 
 def _embed(
-    model: str | Path, source: Source, output: str | Path | None, settings: InferenceSettings, how: dict[str, Any],
-    chunked: dict[str, Any], team: Team | None,
-) -> InferenceResult:  # fmt: skip
+    model: str | Path,
+    source: Source,
+    output: str | Path | None,
+    settings: InferenceSettings,
+    how: dict[str, Any],
+    chunked: dict[str, Any],
+    team: Team | None,
+) -> InferenceResult:
     if output is not None and team is None and in_parts(output):
         prepare = partial(prepare_embedding, settings=settings, how=how, chunked=chunked)
         return run_parts(prepare, model, source, output, settings)
@@ -150,7 +155,7 @@ def _embed(
 def _place(
     output: str | Path | None, model: str | Path, source: Source, settings: InferenceSettings
 ) -> Generator[Path | None]:
-    """What this run alone writes, None where the results stay in memory."""
+    """Place that this run alone writes, None where the results stay in memory."""
     if settings.engine != "local" or settings.on_error != "fail":
         raise ConfigurationError(
             f"engine={settings.engine} and on_error={settings.on_error} are of an output in parts: give a folder, "
@@ -194,10 +199,14 @@ def _run(prepared: Prepared, model: str | Path, source: Source, output: Path | N
     finally:
         result.close()
     return InferenceResult(
-        None if output is None else str(output), **asdict(report), **totals, resumed=resumed, seconds=seconds,
+        None if output is None else str(output),
+        **asdict(report),
+        **totals,
+        resumed=resumed,
+        seconds=seconds,
         tokens_per_second=tokens_now / max(seconds, 1e-9),
         results=result.kept if isinstance(result, MemoryOutput) else None,
-    )  # fmt: skip
+    )
 
 
 def _waiting(
@@ -213,7 +222,7 @@ def _waiting(
 def _paired(
     results: Results, documents: Iterator[tuple[Document, Waiting]], bar: tqdm
 ) -> Iterator[tuple[Waiting, Made]]:
-    """What was made of each document; a model's error names the documents that it may be of.
+    """Results of each document; a model's error names the documents that it may be of.
 
     ``bar`` counts documents that are computed: they are given out in order, some much later.
     """

@@ -15,13 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import cached_file
 
-from longform.conversion.sentence_transformers_folder import (
-    ENCODER_FILE,
-    ENCODERS,
-    SUBLINEAR_TF,
-    kind_of,
-    loader_of,
-)
+from longform.conversion.sentence_transformers_folder import ENCODER_FILE, ENCODERS, SUBLINEAR_TF, kind_of, loader_of
 from longform.errors import CheckpointError, ConfigurationError, require
 from longform.inference.weights import quiet_transformers, reading
 from longform.runs import files
@@ -38,7 +32,7 @@ OTHER_KINDS = {  # of sentence-transformers, with what a text gets from each
 
 
 class SentenceModules(NamedTuple):
-    """What a sentence-transformers folder has beside its encoder.
+    """Modules and settings of a sentence-transformers folder beside its encoder.
 
     ``modules``: those between the encoder and a ``Normalize`` at the end, for which ``normalise`` stands; none where
     they are a ``pooling`` that ``Encoder`` has. ``dimensions``: D that they give. ``encoder``: the encoder's own
@@ -72,7 +66,7 @@ class SentenceModules(NamedTuple):
         *,
         prompt_length: int | None,
     ) -> Tensor:
-        """What the modules make of hidden states float32 (B, n, hidden): vectors (B, D)."""
+        """Vectors (B, D) that the modules make of hidden states float32 (B, n, hidden)."""
         features: dict[str, Any] = {**inputs, "token_embeddings": hidden}
         if layers is not None:
             features["all_layer_embeddings"] = tuple(layer.float() for layer in layers)
@@ -127,11 +121,18 @@ def sentence_modules(source: str | Path) -> SentenceModules:
     pooling = _own_pooling(source, between)
     modules = [] if pooling else _loaded(source, between)
     return SentenceModules(
-        modules=modules, pooling=pooling, normalise=ends_unit, dimensions=_dimensions(modules),
-        encoder=_encoder(source, listed), prompts=prompts, prompt=default, truncate_dim=settings.get("truncate_dim"),
-        max_length=_most_tokens(options), lower_case=bool(options.get("do_lower_case")),
+        modules=modules,
+        pooling=pooling,
+        normalise=ends_unit,
+        dimensions=_dimensions(modules),
+        encoder=_encoder(source, listed),
+        prompts=prompts,
+        prompt=default,
+        truncate_dim=settings.get("truncate_dim"),
+        max_length=_most_tokens(options),
+        lower_case=bool(options.get("do_lower_case")),
         similarity=settings.get("similarity_fn_name") or "cosine",
-    )  # fmt: skip
+    )
 
 
 def _own_pooling(source: str | Path, between: Sequence[Mapping[str, Any]]) -> str | None:
@@ -140,11 +141,16 @@ def _own_pooling(source: str | Path, between: Sequence[Mapping[str, Any]]) -> st
         return None
     found = _file(source, (Path(between[0]["path"]) / "config.json").as_posix())
     options = {} if found is None else files.read_json(found, way_out="save the model again")
-    older = [key for key, on in options.items() if on and key.startswith("pooling_mode_")]
-    asked = options.get("pooling_mode", [re.sub("^pooling_mode_|_tokens?$", "", key) for key in older] or "mean")
+    asked = options.get("pooling_mode", _older_modes(options) or "mean")
     modes = [asked] if isinstance(asked, str) else asked
     ours = len(modes) == 1 and modes[0] in OURS and options.get("include_prompt", True)
     return modes[0] if ours else None
+
+
+def _older_modes(options: Mapping[str, Any]) -> list[str]:
+    """Modes as older versions of sentence-transformers wrote them: ``pooling_mode_mean_tokens`` is true."""
+    older = [key for key, on in options.items() if on and key.startswith("pooling_mode_")]
+    return [re.sub("^pooling_mode_|_tokens?$", "", key) for key in older]
 
 
 def _loaded(source: str | Path, listed: Sequence[Mapping[str, Any]]) -> list[Any]:

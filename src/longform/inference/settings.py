@@ -1,14 +1,17 @@
 """How documents are read and a model is run over them: the settings of prediction and embedding."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from longform.choices import ENGINES, ON_ERROR, VECTOR_DTYPES
 from longform.errors import ConfigurationError
 from longform.inference.kept_fields import kept_names
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS
 from longform.runs.settings import Settings
+from longform.runs.summary import summary
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class InferenceSettings(Settings):
     counted; None: 2^20, or 16 for each token that is taken of it where that is more, and everything where chunks use
     all of it. ``on_long``, of texts that are longer: "truncate" (counted) or "error". ``batch_tokens``: of a batch,
     padding included. ``compile``: by torch.compile, Longforms only; it costs tens of seconds at the start of a run.
+    ``graphs``: on CUDA passes are captured and replayed, Longforms only (``longform.capture``).
     ``backend``: "torch", or what runs a graph of ``longform export``: "onnx", "onnx-int8", "openvino", "openvino-int8".
     ``vector_dtype``: of the vectors that are written, "float32" or "float16" (half the size, three digits).
     ``restart``: begin anew instead of resuming an interrupted run or refusing a finished output. ``keep``: fields of a
@@ -48,6 +52,7 @@ class InferenceSettings(Settings):
     device: str = "auto"
     compile: bool = False
     backend: str = "torch"
+    graphs: bool = True
     vector_dtype: str = "float32"
     restart: bool = False
     progress: bool = True
@@ -72,3 +77,39 @@ class InferenceSettings(Settings):
 def chosen(settings: InferenceSettings, *names: str) -> dict[str, Any]:
     """Some of the settings, by name."""
     return {name: getattr(settings, name) for name in names}
+
+
+@dataclass(frozen=True)
+class InferenceResult:
+    """Result of a run. Counts are of the whole output; ``seconds`` and ``tokens_per_second`` leave out what an
+    interrupted run had done before. ``results``: the records, where no output was named, else None.
+    """
+
+    output: str | None
+    documents: int
+    records: int  # one a document, or one a chunk
+    resumed: int  # documents that were done before, by an interrupted run
+    tokens: int
+    truncated: int  # documents that were cut
+    truncated_tokens: int
+    empty: int
+    replaced_characters: int
+    unread_characters: int  # of documents longer than ``max_characters``
+    passed_over_files: int  # of folders: of no kind that is read
+    seconds: float
+    tokens_per_second: float
+    failed: int | None = None  # rows that could not be read or computed, of an output in parts
+    results: list[dict[str, Any]] | None = field(default=None, repr=False)
+
+    @property
+    def report(self) -> str:
+        """Lines that the command prints: the counts, one a line."""
+        return summary(self)
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """The embeddings (records, D). Raises ConfigurationError where there are none in memory."""
+        if self.results is None or "embedding" not in self.results[0]:
+            where = f'the results are in "{self.output}"' if self.results is None else "labels were predicted"
+            raise ConfigurationError(f"no vectors in memory: {where}; embed without an output has them")
+        return np.stack([each["embedding"] for each in self.results])

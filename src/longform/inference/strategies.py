@@ -26,7 +26,7 @@ DEFAULT_BATCH_TOKENS = 8192  # padding included
 
 
 class Outcome(NamedTuple):
-    """What a model made of one text: ``values`` float32 (F,); ``tokens`` it saw; ``truncated`` ones it did not."""
+    """Result of a model for one text: ``values`` float32 (F,); ``tokens`` it saw; ``truncated`` ones it did not."""
 
     index: int
     values: np.ndarray
@@ -38,7 +38,7 @@ Computed = Callable[[int], None]
 
 
 def _nothing(count: int) -> None:
-    """What is done with the number of texts that are ready, where nobody waits for it."""
+    """Ignore the number of texts that are ready, where nobody waits for it."""
 
 
 def run_texts(
@@ -98,9 +98,16 @@ def chunks(ids: list[int], *, size: int, overlap: int) -> list[list[int]]:
 
 
 def _chunk_average(
-    forward: Callable[[Batch], Tensor], texts: Iterable[Text], tokenizer: Any, limit: int, overlap: int,
-    computed: Computed, *, max_tokens_per_batch: int, window: int,
-) -> Iterator[Outcome]:  # fmt: skip
+    forward: Callable[[Batch], Tensor],
+    texts: Iterable[Text],
+    tokenizer: Any,
+    limit: int,
+    overlap: int,
+    computed: Computed,
+    *,
+    max_tokens_per_batch: int,
+    window: int,
+) -> Iterator[Outcome]:
     special = special_tokens(tokenizer)
     size = limit - special.total
     if not 0 <= overlap < size:
@@ -182,9 +189,14 @@ class TextModel(ABC):
         return found[0] if is_one(texts) else found
 
     def collect(
-        self, texts: Any, *, text_field: str = "text", pair_field: str | None = None, progress: bool = False,
+        self,
+        texts: Any,
+        *,
+        text_field: str = "text",
+        pair_field: str | None = None,
+        progress: bool = False,
         **options: Any,
-    ) -> Collected:  # fmt: skip
+    ) -> Collected:
         """Values (N, F) of all texts, and how many tokens were seen and texts cut.
 
         ``texts``: whatever holds texts (``longform.data.given``), the fields are those of rows and tables. No more of

@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 class Said(NamedTuple):
-    """What the first process tells the others: one of a batch's ``inputs``, the ``result``, or why it ``failed``."""
+    """Message of the first process to the others: one of a batch's ``inputs``, the ``result``, or why it ``failed``."""
 
     inputs: dict[str, Tensor] | None = None
     result: Any = None

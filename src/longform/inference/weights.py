@@ -3,6 +3,7 @@
 transformers gives what a checkpoint lacks random weights, and says so in a log that nobody reads.
 """
 
+import json
 import re
 import threading
 import warnings
@@ -12,15 +13,91 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
+from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import cached_file, logging
+from transformers.utils import cached_file, find_adapter_config_file, logging
 
 from longform.conversion.shipped import named_folder
 from longform.conversion.source import read_weights
-from longform.data.tokenizer_fit import fit_tokenizer
+from longform.data.special_tokens import fit_tokenizer
 from longform.errors import CheckpointError, require
-from longform.inference.adapters import adapter_of, adapter_weights, add_adapter, labels_of
 from longform.runs.output import check_utf_8
+
+LABELLED = ("out_proj.weight", "classifier.weight", "score.weight")  # weights with a row a label
+
+
+def adapter_of(source: str | Path) -> dict[str, Any] | None:
+    """The settings of the adapter in a folder or under a hub name, None for what is no adapter.
+
+    Raises ValueError for one that does not name its base, the model that it was trained on.
+    """
+    found = find_adapter_config_file(str(source))
+    settings = None if found is None else json.loads(Path(found).read_text(encoding="utf-8"))
+    if settings is not None and not settings.get("base_model_name_or_path"):
+        raise ValueError(
+            "it is an adapter that does not name its base model; one of longform align is part of a conversion, "
+            f"longform convert ENCODER OUTPUT --adapter {source}"
+        )
+    return settings
+
+
+def adapter_weights(source: str | Path) -> dict[str, Tensor]:
+    """Its tensors, by their names in the model that was trained."""
+    file = cached_file(str(source), "adapter_model.safetensors")
+    assert file is not None
+    return {name.removeprefix("base_model.model."): tensor for name, tensor in load_file(file).items()}
+
+
+def labels_of(weights: dict[str, Tensor]) -> dict[str, int]:
+    """The field of a config that says how many labels the adapter's own head has, if it has one."""
+    rows = [len(tensor) for name, tensor in weights.items() if name.endswith(LABELLED)]
+    return {"num_labels": rows[0]} if rows else {}
+
+
+def add_adapter(model: Any, source: str | Path, weights: dict[str, Tensor]) -> None:
+    """Make the adapter of ``source`` part of the weights of its base ``model``, in place.
+
+    Raises MissingDependencyError, ValueError where they do not fit, and what PEFT raises.
+    """
+    peft: Any = require("peft", extra="lora")
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    # It was trained on the encoder alone, or on one below a head; and so is this model.
+    prefix, part = f"{model.base_model_prefix}.", model
+    if model.base_model is model:
+        weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
+    elif not any(name.startswith(prefix) for name in weights):
+        part = model.base_model
+    peft.inject_adapter_in_model(peft.PeftConfig.from_pretrained(str(source)), part)
+    needed = peft.get_peft_model_state_dict(part, save_embedding_layers=False)
+    if lacking := sorted(needed.keys() - weights.keys()):
+        raise ValueError(f"its adapter lacks {', '.join(lacking[:6])}")
+    peft.set_peft_model_state_dict(part, weights)
+    join_adapters(part)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+
+
+def join_adapters(model: Any) -> None:
+    """Make all adapters in a model part of the weights that they are on, in place; all weights then are trained."""
+    done: tuple[str, ...] = ()
+    for name, layer in list(model.named_modules()):
+        if name.startswith(done):
+            continue
+        if hasattr(layer, "unload_and_optionally_merge_module"):  # a layer that learned as a whole
+            new = layer.unload_and_optionally_merge_module(merge=True, safe_merge=False, adapter_names=None)
+        elif hasattr(layer, "get_base_layer"):
+            layer.merge()
+            new = layer.get_base_layer()
+        else:
+            continue
+        model.set_submodule(name, new)
+        done += (f"{name}.",)
+    model._hf_peft_config_loaded = False
+    for kept in ("peft_config", "_weight_conversions"):  # the second has the names of an adapter's file
+        vars(model).pop(kept, None)
+    model.requires_grad_(True)
+
 
 WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")  # before the names: DataParallel's, and torch.compile's
 BUFFERS = ("position_ids", "token_type_ids", "inv_freq")  # older versions of transformers saved them
@@ -112,6 +189,11 @@ def _without_wrappers(source: str | Path, wrapped: list[str]) -> dict[str, Any]:
     return bare
 
 
+def _name_of(key: Any) -> str:
+    """The name of a tensor, of which transformers may give the sizes too."""
+    return key if isinstance(key, str) else key[0]
+
+
 def check_weights(
     model: PreTrainedModel, found: Mapping[str, Collection[Any]], source: str | Path, *, new_head: bool = False
 ) -> None:
@@ -125,7 +207,7 @@ def check_weights(
     * buffers of older versions are left over.
     """
     named, parts = type(model).__name__, _Parts(model)
-    other_size = [key if isinstance(key, str) else key[0] for key in found["mismatched_keys"]]
+    other_size = list(map(_name_of, found["mismatched_keys"]))
     new = parts.new(found["missing_keys"], other_size) if new_head else set()
     if missing := [name for name in found["missing_keys"] if name not in new and not parts.unused(name)]:
         raise CheckpointError(
@@ -161,7 +243,7 @@ class _Parts:
         return self.bare and self.of(name) == "pooler"
 
     def new(self, missing: Collection[str], other_size: Collection[str]) -> set[str]:
-        """What is not of the encoder: of ``other_size``, or in a part of which the checkpoint has nothing."""
+        """Tensors that are not of the encoder: of ``other_size``, or in a part of which the checkpoint has nothing."""
         found = {self.of(name) for name in self.names if name not in missing}
         whole = {name for name in missing if self.of(name) not in found}
         return {name for name in (*whole, *other_size) if not self.in_encoder(name)}
@@ -202,7 +284,7 @@ def quiet_transformers() -> Generator[None]:
 
 @contextmanager
 def reading(what: str, source: str | Path) -> Generator[None]:
-    """What goes wrong inside, where ``what`` is read from the folder or hub name ``source``, is a CheckpointError.
+    """Raise CheckpointError for what goes wrong while ``what`` is read from the folder or hub name ``source``.
 
     Raises ConfigurationError as ``check_utf_8`` does.
     """

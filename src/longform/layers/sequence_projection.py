@@ -17,7 +17,7 @@ from longform.functional.dense import (
     project_heads,
     project_shortened,
     select_rows,
-    shortened_heads,
+    shorten_formed,
 )
 from longform.functional.linear import linear
 from longform.functional.masks import blank_padding, without_first
@@ -192,13 +192,14 @@ class DenseProjection(SequenceProjection):
             n=rows[0].columns if torch.compiler.is_compiling() else length, k=slots, hidden=hidden.shape[2],
             heads=heads, per_head=groups > 1, shared=len(rows) == 1,
         )  # fmt: skip
-        if last and len(rows) == 1:
+        if last:
             short = dense_project(hidden, rows[0])
             keys = project_shortened(short, key.weight, key.bias, rows[0], heads=heads)
-            values = project_shortened(short, value.weight, value.bias, rows[0], heads=heads)
+            short = short if len(rows) == 1 else dense_project(hidden, rows[1])
+            values = project_shortened(short, value.weight, value.bias, rows[-1], heads=heads)
         else:
-            keys = shortened_heads(hidden, key.weight, key.bias, rows[0], heads=heads, keys_last=last)
-            values = shortened_heads(hidden, value.weight, value.bias, rows[-1], heads=heads, keys_last=last)
+            keys = shorten_formed(hidden, key.weight, key.bias, rows[0], heads=heads)
+            values = shorten_formed(hidden, value.weight, value.bias, rows[-1], heads=heads)
         return self._with_biases(keys, values, usable)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int = 0) -> Memory:
@@ -324,7 +325,7 @@ class WeightedMeanProjection(RunProjection):
         rest, slots = self.slots_of(mask, sinks, batch=hidden.shape[0], length=hidden.shape[1], device=hidden.device)
         if slots.uniform in (None, 1) or torch.compiler.is_compiling():
             return super().from_hidden(hidden, mask, key, value, heads, sinks=sinks)
-        weights = self.weights_of(hidden, slots, rest)
+        weights = run_weights(self.scores(hidden), slots, rest, limit=self.slots)
         own, other = pool_hidden(hidden, weights, slots.uniform).split(heads)
         keys = heads_of_pooled(own, key.weight, key.bias, batch=len(hidden))
         values = heads_of_pooled(other, value.weight, value.bias, batch=len(hidden))

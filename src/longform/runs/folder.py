@@ -56,7 +56,7 @@ class RunFile:
     otherwise: str = "another --output"
 
     def read(self, *, begun: Sequence[str]) -> dict[str, Any] | None:
-        """What the file says, None for a new place. ``begun``: what the place holds beside the file, for a run to lose.
+        """Its content, None for a new place. ``begun``: what the place holds beside the file, for a run to lose.
 
         Raises ConfigurationError for a place of something else, CheckpointError for a damaged file.
         """

@@ -23,9 +23,13 @@ NAMED = 3  # of many files, in a message
 
 
 def check_output(
-    output: str | Path, *, inputs: Iterable[Any] = (), folder: bool = False, beside: Iterable[str] = (),
+    output: str | Path,
+    *,
+    inputs: Iterable[Any] = (),
+    folder: bool = False,
+    beside: Iterable[str] = (),
     models: bool = True,
-) -> Path:  # fmt: skip
+) -> Path:
     """The path of ``output``, a file or a ``folder``, whose link is followed.
 
     ``inputs``: models and sources, by name, or lists of them; what is in memory is passed over. ``beside``: how the
@@ -92,7 +96,7 @@ def _around(path: Path) -> set[tuple[int, int] | None]:
 
 
 def _same(path: Path) -> tuple[int, int] | None:
-    """What two names of one file or folder have in common; None where there is nothing."""
+    """Identity that two names of one file or folder have in common; None where there is nothing."""
     try:
         found = path.stat()
     except (OSError, ValueError):  # a text, a hub name
@@ -137,7 +141,7 @@ def _digest(path: Path) -> str:
 
 
 def foreign(folder: Path, written: Mapping[str, str], *, but: Collection[str] = ()) -> list[str]:
-    """What ``folder`` holds ``but`` these that we did not write, or that was changed since.
+    """Names in ``folder`` ``but`` these that we did not write, or that were changed since.
 
     ``written``: ``digests`` of when it was written.
     """

@@ -1,30 +1,18 @@
-"""A report as a self-contained HTML page: blocks of text, tables and pictures, put into one template, page.html.
+"""Blocks of a written page, as Markdown: headings, paragraphs, tables and code."""
 
-The template escapes whatever it is given, so that nothing from a document becomes markup. Headings, paragraphs,
-tables and code can be written as Markdown too.
-"""
-
-import base64
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longform.errors import require
-from longform.runs.files import write_text
+from huggingface_hub import ModelCardData
 
 
 class Heading(NamedTuple):
-    """Of a section (level 2) or what is below one (3)."""
+    """Heading of a section (level 2) or of what is below one (3)."""
 
     text: str
     level: int = 2
-
-
-class Bullets(NamedTuple):
-    """A list of sentences."""
-
-    items: Sequence[str]
 
 
 class Code(NamedTuple):
@@ -32,12 +20,6 @@ class Code(NamedTuple):
 
     text: str
     language: str = "sh"
-
-
-class Cards(NamedTuple):
-    """The numbers that matter most: (name, value, note) each."""
-
-    items: Sequence[tuple[str, str, str]]
 
 
 class Table(NamedTuple):
@@ -54,24 +36,7 @@ class Table(NamedTuple):
         return "".join(f"| {line} |\n" for line in lines)
 
 
-class Picture(NamedTuple):
-    """PNG bytes; ``said``: what one sees, for who cannot see it."""
-
-    content: bytes
-    said: str
-
-    @classmethod
-    def read(cls, path: Path, said: str) -> "Picture":
-        """The picture in a file."""
-        return cls(path.read_bytes(), said)
-
-    @property
-    def source(self) -> str:
-        """The picture as an address that holds it."""
-        return f"data:image/png;base64,{base64.b64encode(self.content).decode()}"
-
-
-Block = str | Heading | Bullets | Code | Cards | Table | Picture  # a string is a paragraph
+Block = str | Heading | Code | Table  # a string is a paragraph
 
 
 def facts_table(facts: Mapping[str, Any]) -> Table:
@@ -80,21 +45,12 @@ def facts_table(facts: Mapping[str, Any]) -> Table:
     return Table(["", ""], shown, 2)
 
 
-def write_page(path: Path, title: str, blocks: Iterable[Block], *, foot: str = "") -> None:
-    """Write the page; ``foot``: how it was made. Raises MissingDependencyError without Jinja2."""
-    jinja = require("jinja2", extra="train")
-    template = files("longform.runs").joinpath("page.html").read_text(encoding="utf-8")
-    made = jinja.Environment(autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    named = [(type(block).__name__, block) for block in blocks]
-    write_text(path, made.from_string(template).render(title=title, blocks=named, foot=foot) + "\n")
-
-
-def markdown(blocks: Iterable[Block]) -> str:
+def markdown(blocks: Iterable[Any]) -> str:
     """Headings, paragraphs, tables and code as Markdown; other blocks are left out."""
     return "\n".join(shown for block in blocks if (shown := _as_markdown(block)))
 
 
-def _as_markdown(block: Block) -> str:
+def _as_markdown(block: Any) -> str:
     match block:
         case Heading(text, level):
             return f"{'#' * level} {text}\n"
@@ -106,3 +62,70 @@ def _as_markdown(block: Block) -> str:
             return f"{block}\n"
         case _:
             return ""
+
+
+LOADING = """from transformers import {auto}
+
+model = {auto}.from_pretrained("this folder", trust_remote_code=True)  # needs longform installed, from its clone"""
+SENTENCES = """from sentence_transformers import {loader}
+
+model = {loader}("this folder", trust_remote_code=True)  # needs longform installed, from its clone
+{call}"""
+CALLS = {  # of sentence-transformers' classes
+    "SentenceTransformer": 'vectors = model.encode(["a long document", "another"])',
+    "CrossEncoder": 'scores = model.predict([("a question", "a long document"), ("a question", "another")])',
+    "SparseEncoder": 'vectors = model.encode(["a long document", "another"])',
+    "MultiVectorEncoder": 'vectors = model.encode_document(["a long document", "another"])',
+}
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+def is_hub_name(source: str) -> bool:
+    """Whether ``source`` is the name of a model on the hub, not that of a folder here."""
+    return _HUB_NAME.fullmatch(source) is not None and not Path(source).exists()
+
+
+def loading(auto: str, loader: str | None = None) -> str:
+    """The Python that loads a folder by an Auto class, or by ``loader``, a class of sentence-transformers."""
+    if loader not in CALLS:
+        return LOADING.format(auto=auto)
+    return SENTENCES.format(loader=loader, call=CALLS[loader])
+
+
+def model_card(
+    title: str,
+    blocks: Sequence[Block],
+    *,
+    base: str | None = None,
+    task: str | None = None,
+    tags: Sequence[str] = (),
+    library: str = "transformers",
+) -> str:
+    """The text of ``README.md``; ``base``: the model that it was made from, named to the hub where it is a hub's name.
+
+    ``task``: the hub's ``pipeline_tag``.
+    """
+    named = base if base and is_hub_name(base) else None
+    facts = ModelCardData(
+        base_model=named, library_name=library, pipeline_tag=task, tags=["longform", "linformer", *tags]
+    )
+    return f"---\n{facts.to_yaml()}\n---\n\n{markdown([Heading(title, 1), *blocks])}"
+
+
+def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a LinformerConfig that people ask for."""
+    length, window = model["max_position_embeddings"], model["attention_window"]
+    attention = f"projected to k = {model['projected_length']} ({model['projection']}, {model['projection_sharing']})"
+    if window is not None:
+        attention = "full" if 2 * window >= length else f"{attention}, {window} tokens on each side exact"
+    return {
+        "layers": model["num_hidden_layers"],
+        "hidden size": model["hidden_size"],
+        "attention heads": model["num_attention_heads"],
+        "feed-forward": model["intermediate_size"],
+        "longest text (tokens)": length,
+        "attention": attention,
+        "normalisation": model["normalization"],
+        "vocabulary": model["vocab_size"],
+        "dropout": model["hidden_dropout_prob"],
+    }

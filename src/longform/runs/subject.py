@@ -1,4 +1,4 @@
-"""What a run is about, its model and its texts, as short names by which it is known again."""
+"""Subject of a run, its model and its texts, as short names by which it is known again."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,29 +1,74 @@
 """The application: all routes, behind the gate."""
 
+import base64
 import contextlib
+import hashlib
 from asyncio import get_running_loop
 from collections.abc import AsyncGenerator, Callable
+from functools import cache
+from importlib.resources import files
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from longform import __version__
-from longform.errors import LongformError
+from longform.data.bundled import speeches
+from longform.errors import DataError, LongformError, MissingDependencyError
 from longform.serving.attention_routes import attention_routes
 from longform.serving.chunk_routes import chunk_routes
 from longform.serving.engine import Engine
 from longform.serving.errors import STATUS_KINDS, Refusal, of_validation, refused
 from longform.serving.gate import Gate
 from longform.serving.openai_routes import openai_routes
-from longform.serving.page import page_routes
 from longform.serving.score_routes import score_routes
 from longform.serving.service import Service
 from longform.serving.settings import ServingSettings
 from longform.serving.state_routes import state_routes
 from longform.serving.tei_routes import tei_routes
+
+EXAMPLES = 12  # speeches, evenly over the years
+
+
+def page_routes() -> APIRouter:
+    """The page and its examples; a browser runs no script on the page but its own, and sends nothing elsewhere."""
+    router = APIRouter()
+    page = files("longform.serving").joinpath("page.html").read_text(encoding="utf-8")
+    script = page.split("<script>", 1)[1].split("</script>", 1)[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+    @router.get("/ui", include_in_schema=False)
+    async def page_in_browser() -> HTMLResponse:
+        return HTMLResponse(page, headers={"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"})
+
+    # Reading them takes a moment: not in the event loop, but in a thread, where FastAPI runs what is not async.
+    @router.get("/ui/examples", include_in_schema=False)
+    def example_names() -> list[str]:
+        return list(examples())
+
+    @router.get("/ui/examples/{name}", include_in_schema=False)
+    def example(name: str) -> dict[str, str]:
+        if name not in examples():
+            raise Refusal("not_found", "there is no example of this name")
+        return {"text": examples()[name]}
+
+    return router
+
+
+@cache
+def examples() -> dict[str, str]:
+    """Speeches by name; none where the package that has them is not installed."""
+    try:
+        found = speeches()
+    except (MissingDependencyError, DataError):
+        return {}
+    return {each.id: each.text for each in found[:: -(-len(found) // EXAMPLES)]}
 
 
 def create_app(settings: ServingSettings, load: Callable[[], Engine]) -> Gate:
@@ -37,9 +82,11 @@ def create_app(settings: ServingSettings, load: Callable[[], Engine]) -> Gate:
         service.stop()
 
     app = FastAPI(
-        title="Longform", version=__version__, lifespan=lifespan,
+        title="Longform",
+        version=__version__,
+        lifespan=lifespan,
         description="Vectors, labels and chunks of long documents, over one model.",
-    )  # fmt: skip
+    )
     for routes in (openai_routes, tei_routes, score_routes, chunk_routes, attention_routes, state_routes):
         app.include_router(routes(service))
     app.include_router(page_routes())

@@ -17,9 +17,8 @@ from longform.data.text import clean_text
 from longform.models.effective_maps import effective_maps
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 from longform.serving.bodies import Body, NonEmpty, StrictRoute, Whole, answer
-from longform.serving.documented import refusals
 from longform.serving.engine import Engine
-from longform.serving.errors import Refusal
+from longform.serving.errors import Refusal, refusals
 from longform.serving.reading import Rows
 from longform.serving.service import Service
 
@@ -28,7 +27,7 @@ WITHOUT_MAP = ("max", "convolution")
 
 
 class AttentionBody(Body):
-    """What ``/attention`` takes."""
+    """Body of ``/attention``."""
 
     inputs: NonEmpty = Field(description=f"a text, of which the first {MOST_TOKENS} tokens are read")
     word: Annotated[Whole, Field(ge=0, le=MOST_TOKENS)] | None = Field(
@@ -44,7 +43,7 @@ class Word(BaseModel):
 
 
 class Attention(BaseModel):
-    """What the tokens of one word draw on, the mean of heads. A layer's ``weights`` and ``special`` sum to 1."""
+    """Shares that a word's tokens draw from others, mean of heads. A layer's ``weights`` and ``special`` sum to 1."""
 
     model: str
     words: list[Word]
@@ -81,12 +80,17 @@ def attention_routes(service: Service) -> APIRouter:
             row = (TokenizedText(read.ids), lambda _: drawn(model, read, at))
             near = _near(read, at, model.config.attention_window)
             (found,) = await service.results(request, Rows([row]))
-        return answer({
-            "model": service.engine.name, "words": [{"start": start, "end": end} for start, end in read.words],
-            "tokens": len(read.ids), "truncated": read.truncated, "near": near,
-            "weights": None if found is None else np.ascontiguousarray(found[:, :-1]),
-            "special": None if found is None else np.ascontiguousarray(found[:, -1]),
-        })  # fmt: skip
+        return answer(
+            {
+                "model": service.engine.name,
+                "words": [{"start": start, "end": end} for start, end in read.words],
+                "tokens": len(read.ids),
+                "truncated": read.truncated,
+                "near": near,
+                "weights": None if found is None else np.ascontiguousarray(found[:, :-1]),
+                "special": None if found is None else np.ascontiguousarray(found[:, -1]),
+            }
+        )
 
     return router
 
@@ -133,7 +137,7 @@ def _near(read: Read, at: np.ndarray, window: int | None) -> tuple[int, int] | N
 
 
 def drawn(model: LinformerPreTrainedModel, read: Read, at: np.ndarray) -> np.ndarray:
-    """What the tokens ``at`` draw on, the mean of them and of heads: float32 (L, m + 1), special tokens last."""
+    """Shares drawn by the tokens ``at``, their mean and that of heads: float32 (L, m + 1), special tokens last."""
     ids = torch.tensor([read.ids], device=model.device)
     maps = effective_maps(model, input_ids=ids, attention_mask=torch.ones_like(ids))
     rows = torch.stack([each[0, :, at].float().mean(dim=(0, 1)) for each in maps]).cpu()

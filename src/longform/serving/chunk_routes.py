@@ -10,14 +10,14 @@ from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
 from longform.serving.bodies import Body, Inputs, StrictRoute, Whole, answer, as_list
-from longform.serving.documented import refusals
+from longform.serving.errors import refusals
 from longform.serving.reading import chunk_rows
 from longform.serving.service import Service
 from longform.serving.vectors import changed, check_count
 
 
 class ChunksBody(Body):
-    """What ``/chunks`` takes."""
+    """Body of ``/chunks``."""
 
     inputs: Inputs
     chunk_tokens: Annotated[Whole, Field(ge=1, le=2**20)] = Field(256, description="tokens of a chunk at most")

@@ -1,4 +1,4 @@
-"""What is served: a model from a folder, and what it makes of a batch of token ids."""
+"""Served model: from a folder, and its results for a batch of token ids."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Engine:
         given, folder = folder, local_source(folder)
         config = read_config(folder, f'"{folder}"')
         kind = Classifier if (config.architectures or [""])[0].endswith(CLASSIFIER) else Encoder
-        how: Any = {"max_length": settings.max_length, "dtype": settings.dtype, "device": settings.device}
+        how: Any = {name: getattr(settings, name) for name in ("max_length", "dtype", "device", "graphs")}
         name = Path(given).resolve().name if Path(given).is_dir() else given
         return cls(kind.from_pretrained(folder, **how), settings.name or name)
 
@@ -82,13 +82,13 @@ class Engine:
 
     @cached_property
     def weight_bytes(self) -> int:
-        """Of the model in memory."""
+        """Bytes of the model in memory."""
         packed = sum(getattr(part, "weight_bytes", 0) for part in self.runner.model.modules())
         tensors = [*self.runner.model.parameters(), *self.runner.model.buffers()]
         return packed + sum(tensor.nbytes for tensor in tensors)
 
     def run(self, texts: Sequence[TokenizedText]) -> list[Any]:
-        """What the model gives for each row: States of an encoder, logits (L) of a classifier."""
+        """Results of the model for each row: States of an encoder, logits (L) of a classifier."""
         batch = collate(range(len(texts)), texts, self.runner.tokenizer)
         inputs = batch.model_inputs(self.runner.model.device)
         found = self.runner.model(**inputs)

@@ -6,6 +6,7 @@ OpenAI's routes nest the error, as its client reads it; all others have the form
 from typing import Any, NamedTuple
 
 import orjson
+from pydantic import BaseModel
 from starlette.responses import Response
 
 
@@ -76,7 +77,7 @@ def error_body(refusal: Refusal, path: str) -> dict[str, Any]:
 
 
 def of_validation(errors: list[Any]) -> Refusal:
-    """What pydantic found wrong: where and what, never the value, which may be somebody's text."""
+    """Refusal of what pydantic found wrong: where and what, never the value, which may be somebody's text."""
     kinds = {str(each["type"]) for each in errors}
     if "json_invalid" in kinds:
         return Refusal("invalid", f"the body is no JSON: {errors[0]['ctx']['error']}")
@@ -89,3 +90,48 @@ def _place(path: tuple[Any, ...]) -> str:
     """Where in the body: "input", "inputs.3"; of a choice of types the names that pydantic puts in are left out."""
     named = [str(part) for part in path[1:] if isinstance(part, int) or part.isidentifier()]
     return ".".join(named[:1] + [part for part in named[1:] if part.isdecimal()]) or "body"
+
+
+WHY = {
+    400: "an empty text or list; of OpenAI's routes anything that cannot be taken",
+    401: "the key is missing or wrong",
+    404: "of OpenAI's routes: the model is a classifier",
+    408: "the body came too slowly",
+    413: "too many bytes, texts or tokens",
+    415: "no JSON, or compressed",
+    422: "no JSON, or not as the schema has it",
+    424: "the model is of another kind, or failed on this input",
+    429: "too many requests, tokens or bytes are waiting",
+    500: "the server failed",
+    503: "not ready yet, or stopping",
+    504: "not answered in time",
+}
+
+
+class Error(BaseModel):
+    """A refusal as text-embeddings-inference has it."""
+
+    error: str
+    error_type: str
+
+
+class OpenAIErrorDetails(BaseModel):
+    """Details of an error that the client reads."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIError(BaseModel):
+    """A refusal as OpenAI has it."""
+
+    error: OpenAIErrorDetails
+
+
+def refusals(dialect: str, *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The statuses of a route (none named: of one that computes), with why and in which form."""
+    computing = [status for status in WHY if status not in ((422, 424) if dialect == "openai" else (404,))]
+    model = OpenAIError if dialect == "openai" else Error
+    return {status: {"model": model, "description": WHY[status]} for status in {*(statuses or computing), 401, 500}}

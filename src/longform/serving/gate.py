@@ -1,4 +1,4 @@
-"""What stands before all routes: who may ask, how much and how slowly; requests that fail are answered all the same.
+"""Gate before all routes: who may ask, how much and how slowly; requests that fail are answered all the same.
 
 It is the outermost ASGI application: every status is counted here.
 """
@@ -36,9 +36,13 @@ class Gate:
         self._answered: ASGIApp = self._answer
         if origins := [origin.rstrip("/") for origin in service.settings.cors_origins]:
             self._answered = CORSMiddleware(
-                self._answer, allow_origins=origins, allow_methods=["GET", "HEAD", "POST"], allow_headers=["*"],
-                expose_headers=["*"], allow_private_network=True,
-            )  # fmt: skip
+                self._answer,
+                allow_origins=origins,
+                allow_methods=["GET", "HEAD", "POST"],
+                allow_headers=["*"],
+                expose_headers=["*"],
+                allow_private_network=True,
+            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; what is no HTTP request passes through."""

@@ -1,4 +1,4 @@
-"""What ``/metrics`` tells, for Prometheus: counts of requests and tokens, batches, and where the time goes."""
+"""Metrics of ``/metrics``, for Prometheus: counts of requests and tokens, batches, and where the time goes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
-from longform.serving.work import Piece
+from longform.serving.waiting import Piece
 
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 SIZES = tuple(float(2**power) for power in range(12))
@@ -30,9 +30,12 @@ class Metrics:
         self.batch_texts = Histogram("longform_batch_texts", "Rows in a batch", buckets=SIZES, **made)
         self.batch_tokens = Histogram("longform_batch_tokens", "Tokens in a batch", buckets=TOKENS, **made)
         self.seconds = Histogram(
-            "longform_seconds", "Seconds by phase: tokenize, wait (of a row), model (of a batch), request (the whole)",
-            ["phase"], buckets=SECONDS, **made,
-        )  # fmt: skip
+            "longform_seconds",
+            "Seconds by phase: tokenize, wait (of a row), model (of a batch), request (the whole)",
+            ["phase"],
+            buckets=SECONDS,
+            **made,
+        )
         self.model_bytes = Gauge("longform_model_bytes", "Weights of the model in memory", **made)
         self.ready = Gauge("longform_ready", "1 once the model is loaded", **made)
 
@@ -53,5 +56,5 @@ class Metrics:
             waited.observe(max(0.0, started - piece.arrived))
 
     def text(self) -> bytes:
-        """All of it in Prometheus' format."""
+        """Metrics in Prometheus' format."""
         return generate_latest(self.registry)

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
 from longform.serving.bodies import Body, NonEmpty, StrictRoute, Whole, answer
-from longform.serving.documented import refusals
 from longform.serving.engine import Engine
+from longform.serving.errors import refusals
 from longform.serving.reading import Rows, id_rows, pooled_by, text_rows
 from longform.serving.service import Service
 from longform.serving.vectors import changed, check_count, vectors_of
@@ -21,7 +21,7 @@ Ids = Annotated[list[Annotated[Whole, Field(ge=0)]], Field(min_length=1)]
 
 
 class EmbeddingsBody(Body):
-    """What ``client.embeddings.create`` sends."""
+    """Body of ``client.embeddings.create``."""
 
     input: (
         NonEmpty | Annotated[list[NonEmpty], Field(min_length=1)] | Ids | Annotated[list[Ids], Field(min_length=1)]
@@ -88,14 +88,18 @@ def openai_routes(service: Service) -> APIRouter:
         encoder = changed(service.engine.encoder(), dimensions=body.dimensions, normalise=normalise)
         rows = await service.read(_characters(given), lambda engine: _rows(engine, service, encoder, given))
         vectors = await vectors_of(service, request, encoder, rows)
-        return answer({
-            "object": "list", "model": service.engine.name,
-            "data": [
-                {"object": "embedding", "index": place, "embedding": _written(vector, body.encoding_format)}
-                for place, vector in enumerate(vectors)
-            ],
-            "usage": {"prompt_tokens": rows.tokens, "total_tokens": rows.tokens},
-        }, truncated=rows.truncated)  # fmt: skip
+        return answer(
+            {
+                "object": "list",
+                "model": service.engine.name,
+                "data": [
+                    {"object": "embedding", "index": place, "embedding": _written(vector, body.encoding_format)}
+                    for place, vector in enumerate(vectors)
+                ],
+                "usage": {"prompt_tokens": rows.tokens, "total_tokens": rows.tokens},
+            },
+            truncated=rows.truncated,
+        )
 
     @router.get("/v1/models", responses={200: {"model": Models}, **refusals("openai", 503)})
     async def models() -> Response:

@@ -27,14 +27,19 @@ class Rows(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """All that the model reads."""
+        """Tokens that the model reads."""
         return sum(len(tokens.input_ids) for tokens, _ in self.rows)
 
 
 def text_rows(
-    engine: Engine, texts: Sequence[Text], finish: Callable[[Any], Any], *, truncate: bool, prompt: str = "",
+    engine: Engine,
+    texts: Sequence[Text],
+    finish: Callable[[Any], Any],
+    *,
+    truncate: bool,
+    prompt: str = "",
     side: str = "Right",
-) -> Rows:  # fmt: skip
+) -> Rows:
     """A row a text; ``truncate``: a text over the limit is cut on its ``side``, else refused."""
     usable = [_usable(text, prompt) for text in texts]
     tokenizer, limit = engine.runner.tokenizer, engine.runner.limit
@@ -125,9 +130,12 @@ def _last_tokens(engine: Engine, text: Text) -> TokenizedText:
 
 def _is_whole(engine: Engine, ids: Sequence[int]) -> bool:
     first, last = engine.special
-    return engine.special.total > 0 and len(ids) >= len(first) + len(last) and tuple(ids[: len(first)]) == first and (
-        not last or tuple(ids[-len(last) :]) == last
-    )  # fmt: skip
+    return (
+        engine.special.total > 0
+        and len(ids) >= len(first) + len(last)
+        and tuple(ids[: len(first)]) == first
+        and (not last or tuple(ids[-len(last) :]) == last)
+    )
 
 
 def _limited(engine: Engine, ids: Sequence[int]) -> TokenizedText:
@@ -144,7 +152,8 @@ def _cut(found: Sequence[TokenizedText], limit: int, *, truncate: bool) -> int:
     for place, each in enumerate(found):
         if each.truncated and not truncate:
             raise Refusal(
-                "too_long", f"text {place} has {limit + each.truncated} tokens, the model takes {limit}: shorten it, "
+                "too_long",
+                f"text {place} has {limit + each.truncated} tokens, the model takes {limit}: shorten it, "
                 "have it cut (truncate=true, or --on-long truncate of the server), or ask /chunks for its parts",
-            )  # fmt: skip
+            )
     return sum(each.truncated for each in found)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from longform.data.text import Text
 from longform.inference.classifiers import Classifier
 from longform.serving.bodies import Body, NonEmpty, StrictRoute, answer
-from longform.serving.documented import refusals
+from longform.serving.errors import refusals
 from longform.serving.reading import Rows, check_pairs, logits_of, text_rows
 from longform.serving.service import Service
 from longform.serving.tei_routes import cuts
@@ -22,7 +22,7 @@ SIDE = "the side that is cut off; of pairs Right alone"
 
 
 class PredictBody(Body):
-    """What ``/predict`` takes; as there, a list of strings is one text, or one pair."""
+    """Body of ``/predict``; as there, a list of strings is one text, or one pair."""
 
     inputs: NonEmpty | One | Annotated[list[One], Field(min_length=1)] = Field(
         description="a text, a pair [first, second], or a list of [text] or [first, second]"
@@ -33,7 +33,7 @@ class PredictBody(Body):
 
 
 class RerankBody(Body):
-    """What ``/rerank`` takes."""
+    """Body of ``/rerank``."""
 
     query: NonEmpty
     texts: Annotated[list[NonEmpty], Field(min_length=1)]

@@ -1,7 +1,9 @@
 """The server's process: uvicorn with a deadline for headers, and a stop that answers what was accepted."""
 
 import asyncio
+import errno
 import os
+import resource
 import signal
 import socket
 import sys
@@ -11,11 +13,40 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from longform.errors import ConfigurationError
 from longform.serving.app import create_app
 from longform.serving.engine import Engine
-from longform.serving.listening import allow_many_connections
 from longform.serving.service import Service
 from longform.serving.settings import ServingSettings
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that has the port, and does not listen yet. Raises ConfigurationError where it cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigurationError(
+                f"port {port} of {host} is in use: choose another (--port), 0 for any that is free"
+            ) from error
+        raise ConfigurationError(f"the server cannot listen on {host}, port {port}: {error.strerror}") from error
+    return made
+
+
+def address_of(listening: socket.socket) -> str:
+    """Where the server is found, as a URL."""
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def allow_many_connections() -> None:
+    """Let this process have as many open sockets as the system grants it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
 
 KEPT_OPEN = 65  # seconds that a connection may be idle
 AFTER = 2  # seconds for the last answers to leave, once nothing is computed any more
@@ -31,10 +62,16 @@ def run_server(
     allow_many_connections()
     app = create_app(settings, lambda: Engine.load(folder, settings))
     config = uvicorn.Config(
-        app, http=_connection(settings.receive_seconds), log_level="warning", access_log=False, lifespan="on",
-        server_header=False, limit_concurrency=4 * settings.max_concurrent_requests, timeout_keep_alive=KEPT_OPEN,
+        app,
+        http=_connection(settings.receive_seconds),
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        limit_concurrency=4 * settings.max_concurrent_requests,
+        timeout_keep_alive=KEPT_OPEN,
         timeout_graceful_shutdown=int(settings.grace_seconds) + AFTER,
-    )  # fmt: skip
+    )
     server = _Server(config, app.service)
 
     def loaded() -> None:

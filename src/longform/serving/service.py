@@ -15,8 +15,7 @@ from longform.serving.errors import Refusal
 from longform.serving.metrics import Metrics
 from longform.serving.reading import Rows
 from longform.serving.settings import ServingSettings
-from longform.serving.waiting import Waiting
-from longform.serving.work import Piece, Work
+from longform.serving.waiting import Piece, Waiting, Work
 from longform.serving.worker import Worker
 
 AT_ONCE = 16_384  # characters that are tokenised in the event loop: sooner done than handed to another thread
@@ -27,7 +26,7 @@ HELD = "longform.held"  # in a request's scope
 
 @dataclass
 class Held:
-    """What a request has taken of the budgets, to be given back when it is answered."""
+    """Share of the budgets that a request has taken, to be given back when it is answered."""
 
     bytes: int = 0
     tokens: int = 0
@@ -121,7 +120,7 @@ class Service:
         return made
 
     async def results(self, request: Request, rows: Rows, *, weight: int = 1) -> list[Any]:
-        """What the model makes of each row, in order. Raises Refusal.
+        """Results of each row, in order. Raises Refusal.
 
         ``weight``: what a token counts for among those that wait. Nothing is computed for a client that went away.
         """

@@ -20,6 +20,7 @@ class ServingSettings:
         on_long: a text over that, where a request does not say: cut it (and say so in a header), or refuse it.
         dtype: auto is bfloat16 where it is fast.
         device: auto is the first GPU of CUDA, else the CPU.
+        graphs: on CUDA passes are captured and replayed, Longforms only; false: never.
         batch_tokens: tokens in a batch, padding included.
         batch_wait_ms: milliseconds that a text waits for others to share its batch.
         workers: threads that run the model; each has PyTorch's threads.
@@ -43,6 +44,7 @@ class ServingSettings:
     on_long: str = field(default="truncate", metadata={"choices": ON_LONG})
     dtype: str = field(default="float32", metadata={"choices": DTYPES})
     device: str = "auto"
+    graphs: bool = True
     batch_tokens: int = 8192
     batch_wait_ms: float = 3.0
     workers: int = 1
@@ -66,10 +68,18 @@ class ServingSettings:
         if not 0 <= self.port < 2**16:
             raise ConfigurationError(f"port is {self.port}; it is from 0 (any that is free) to 65535")
         positive = (
-            "batch_tokens", "workers", "max_concurrent_requests", "max_texts", "max_request_tokens",
-            "max_request_bytes", "max_waiting_tokens", "max_waiting_bytes", "request_seconds", "receive_seconds",
+            "batch_tokens",
+            "workers",
+            "max_concurrent_requests",
+            "max_texts",
+            "max_request_tokens",
+            "max_request_bytes",
+            "max_waiting_tokens",
+            "max_waiting_bytes",
+            "request_seconds",
+            "receive_seconds",
             "grace_seconds",
-        )  # fmt: skip
+        )
         for name in positive:
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; it is more than 0")

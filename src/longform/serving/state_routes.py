@@ -12,14 +12,14 @@ from longform import __version__
 from longform.data.text import clean_text
 from longform.inference.sentence_modules import PLAIN
 from longform.serving.bodies import Body, Inputs, StrictRoute, answer, as_list
-from longform.serving.documented import refusals
 from longform.serving.engine import Engine
+from longform.serving.errors import refusals
 from longform.serving.service import Service
 from longform.serving.vectors import changed, check_count
 
 
 class Info(BaseModel):
-    """What is served, and its limits."""
+    """Description of what is served, and its limits."""
 
     model_id: str
     model_dtype: str
@@ -35,7 +35,7 @@ class Info(BaseModel):
 
 
 class TokenizeBody(Body):
-    """What ``/tokenize`` takes."""
+    """Body of ``/tokenize``."""
 
     inputs: Inputs
     add_special_tokens: bool = True
@@ -75,16 +75,23 @@ def state_routes(service: Service) -> APIRouter:
 
     @router.get("/info", responses={200: {"model": Info}, **refusals("tei", 503)})
     async def info() -> Response:
-        """What is served, and its limits."""
+        """Description of what is served, and its limits."""
         engine, settings = service.engine, service.settings
-        return answer({
-            "model_id": engine.name, "model_dtype": str(engine.runner.model.dtype).removeprefix("torch."),
-            "model_type": _model_type(engine), "max_concurrent_requests": settings.max_concurrent_requests,
-            "max_input_length": engine.runner.limit, "max_batch_tokens": settings.batch_tokens,
-            "max_client_batch_size": settings.max_texts, "auto_truncate": settings.on_long == "truncate",
-            "prompts": list(getattr(engine.runner, "folder", PLAIN).prompts),
-            "tokenization_workers": 1, "version": __version__,
-        })  # fmt: skip
+        return answer(
+            {
+                "model_id": engine.name,
+                "model_dtype": str(engine.runner.model.dtype).removeprefix("torch."),
+                "model_type": _model_type(engine),
+                "max_concurrent_requests": settings.max_concurrent_requests,
+                "max_input_length": engine.runner.limit,
+                "max_batch_tokens": settings.batch_tokens,
+                "max_client_batch_size": settings.max_texts,
+                "auto_truncate": settings.on_long == "truncate",
+                "prompts": list(getattr(engine.runner, "folder", PLAIN).prompts),
+                "tokenization_workers": 1,
+                "version": __version__,
+            }
+        )
 
     @router.get("/metrics", responses=refusals("tei", 503), response_class=PlainTextResponse)
     async def metrics() -> Response:

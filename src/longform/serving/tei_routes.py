@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
 from longform.serving.bodies import Body, Inputs, NonEmpty, StrictRoute, Whole, answer, as_list
-from longform.serving.documented import refusals
+from longform.serving.errors import refusals
 from longform.serving.reading import Rows, pooled_by, text_rows, token_states
 from longform.serving.service import STATES, Service
 from longform.serving.vectors import changed, check_count, vectors_of
@@ -24,7 +24,7 @@ class Reading(Body):
 
 
 class EmbedBody(Reading):
-    """What ``/embed`` takes."""
+    """Body of ``/embed``."""
 
     inputs: Inputs
     normalize: bool = Field(True, description="vectors of length 1; false: as the model pools them")
@@ -32,7 +32,7 @@ class EmbedBody(Reading):
 
 
 class EmbedAllBody(Reading):
-    """What ``/embed_all`` takes."""
+    """Body of ``/embed_all``."""
 
     inputs: Inputs
 
@@ -45,7 +45,7 @@ class Sentences(Body):
 
 
 class SimilarityBody(Body):
-    """What ``/similarity`` takes."""
+    """Body of ``/similarity``."""
 
     inputs: Sentences
     parameters: Reading | None = None
@@ -71,9 +71,7 @@ def tei_routes(service: Service) -> APIRouter:
     async def embed(body: EmbedBody, request: Request) -> Response:
         """Vectors of texts, in order."""
         plain = service.engine.encoder()
-        encoder = changed(
-            plain, prompt_name=body.prompt_name, dimensions=body.dimensions, normalise=body.normalize
-        )  # fmt: skip
+        encoder = changed(plain, prompt_name=body.prompt_name, dimensions=body.dimensions, normalise=body.normalize)
         rows = await _read(service, encoder, as_list(body.inputs), body)
         vectors = await vectors_of(service, request, encoder, rows)
         return answer(list(vectors), truncated=rows.truncated)

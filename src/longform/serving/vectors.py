@@ -1,4 +1,4 @@
-"""What routes that give vectors share: the encoder as a request wants it, and the vectors of its rows."""
+"""Shared by routes that give vectors: the encoder as a request wants it, and the vectors of its rows."""
 
 from typing import Any
 

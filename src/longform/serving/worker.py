@@ -13,8 +13,7 @@ import torch
 from longform.serving.engine import Engine
 from longform.serving.errors import Refusal
 from longform.serving.metrics import Metrics
-from longform.serving.waiting import Waiting
-from longform.serving.work import Piece
+from longform.serving.waiting import Piece, Waiting
 from longform.training.kept_memory import give_back
 
 log = logging.getLogger("longform.serving")

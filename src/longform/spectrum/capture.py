@@ -63,19 +63,23 @@ def captured_layers(model: Any, input_ids: Tensor, attention_mask: Tensor | None
     return _Run(model.base_model, attentions, input_ids, mask).layers()
 
 
-def attention_modules(model: Any) -> list[tuple[nn.Module, tuple[str, ...]]]:
-    """The self-attention modules of an encoder and the names of their linear layers, in order.
-
-    Raises ConfigurationError for a decoder, for attention that keeps no weights and for one that is not known.
-    """
-    config = model.config
-    flags = [name for name in DECODERS if getattr(config, name, 0)]
+def _check_encoder(model: Any) -> None:
+    flags = [name for name in DECODERS if getattr(model.config, name, 0)]
     causal = any(getattr(module, "is_causal", False) for module in model.modules())
     if flags or causal:
         reason = f"{flags[0]}=True in its configuration" if flags else "its attention is causal"
         raise ConfigurationError(
             f"{_name(model)} is a decoder ({reason}); the spectrum is that of encoders, which read in both directions"
         )
+
+
+def attention_modules(model: Any) -> list[tuple[nn.Module, tuple[str, ...]]]:
+    """The self-attention modules of an encoder and the names of their linear layers, in order.
+
+    Raises ConfigurationError for a decoder, for attention that keeps no weights and for one that is not known.
+    """
+    config = model.config
+    _check_encoder(model)
     if config.model_type in WITHOUT_MAP:
         raise ConfigurationError(
             f"{_name(model)} (model_type {config.model_type!r}) makes no map of all pairs of tokens: its attention "
@@ -226,7 +230,7 @@ class _Run:
         return torch.allclose(rows.softmax(-1), expected, rtol=1e-2, atol=1e-3)
 
     def _last_rows(self, x: Tensor) -> Tensor:
-        """Of x (B, h, n, n) the row of each text's last token, (B, h, n)."""
+        """Row of each text's last token, (B, h, n), of x (B, h, n, n)."""
         last = document_lengths(self.mask, batch=len(x), length=x.shape[2], device=x.device) - 1
         return x[torch.arange(len(x)), :, last]
 

@@ -62,5 +62,5 @@ def head_k_at_total(cumulative: Tensor, total: int, *, pooled: bool) -> list[lis
 
 
 def kept_share(curves: Tensor, chosen: Sequence[int]) -> list[float]:
-    """What each row of ``curves`` (g, N) keeps with its k."""
+    """Share that each row of ``curves`` (g, N) keeps with its k."""
     return curves[torch.arange(len(chosen)), torch.tensor(chosen) - 1].tolist()

@@ -5,7 +5,7 @@ that they had.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from longform.training.trainer import carry_out
 
 @dataclass(frozen=True)
 class AlignmentResult:
-    """What came of it. ``model``: the trained SentenceTransformer; ``records``: every measurement.
+    """Result of an alignment. ``model``: the trained SentenceTransformer; ``records``: every measurement.
 
     ``before``, ``after``: "ndcg" (nDCG@10 of held-out queries among held-out documents) and "short_cosine" (of short
     texts to their vectors before); empty where nothing was held out. ``steps``: optimiser steps, ``documents``:
@@ -41,12 +41,13 @@ class AlignmentResult:
 
     @property
     def report(self) -> str:
-        """What the command prints: how held-out documents are found before and after, and what was done."""
+        """Lines that the command prints: how held-out documents are found before and after, and what was done."""
         said = [
             f"{name:<8} held-out documents: nDCG@10 {found['ndcg']:.4f}, short texts: cosine to their vectors before "
             f"{found['short_cosine']:.4f}"
-            for name, found in (("before", self.before), ("after", self.after)) if found
-        ]  # fmt: skip
+            for name, found in (("before", self.before), ("after", self.after))
+            if found
+        ]
         said.append(f"trained  {self.steps:,} steps of {self.documents:,} documents in all")
         if self.output is not None:
             said.append(f"saved    {self.output} (measurements: records.jsonl, learning_curve.png)")
@@ -56,6 +57,11 @@ class AlignmentResult:
                 "lower --learning-rate or with more --documents-per-step"
             )
         return "\n".join(said)
+
+
+def _scores(row: Mapping[str, Any]) -> dict[str, float]:
+    """Scores in the record of a measurement."""
+    return {name: row[name] for name in ("ndcg", "short_cosine") if name in row}
 
 
 def align(
@@ -99,16 +105,19 @@ def align(
         how: Any = {"heldout": settings.heldout_documents, "seed": settings.seed}
         characters = None if limit is None else CHARACTERS_A_TOKEN * limit
         pairs = [open_source(each, characters=characters, **how) for each in chosen]
-        short = None if keep is None else [text_of(each) for each in corpus_of(keep, text_field)]
+        short = None if keep is None else list(map(text_of, corpus_of(keep, text_field)))
         job = AlignmentJob(opened, pairs, [each.weight for each in chosen], short, settings, process)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
     measured, end = run.records.of("evaluation"), run.records.last("end") or {}
-    scores = [{name: row[name] for name in ("ndcg", "short_cosine")} for row in measured]
     return AlignmentResult(
-        opened.origin.sentences, *((scores[0], scores[-1]) if scores else ({}, {})), steps=end["step"],
-        documents=end["documents"], seconds=time.perf_counter() - began, records=run.records.rows,
+        opened.origin.sentences,
+        *map(_scores, (measured[0], measured[-1]) if measured else ({}, {})),
+        steps=end["step"],
+        documents=end["documents"],
+        seconds=time.perf_counter() - began,
+        records=run.records.rows,
         output=None if output is None else Path(output).expanduser(),
-    )  # fmt: skip
+    )
 
 
 def _sources(given: Any) -> Sequence[AlignmentSource]:

@@ -1,35 +1,86 @@
 """An alignment: a model, its pairs as numbered steps, the loss, and what is measured."""
 
-from collections.abc import Generator, Iterator, Sequence
+import warnings
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
+from longform.conversion.adapter import WEIGHTS, write_account
 from longform.data.special_tokens import special_tokens
-from longform.errors import ConfigurationError
+from longform.errors import ConfigurationError, require
 from longform.inference.loading import checked_limit
 from longform.inference.sentence_modules import load_sentence_transformer
 from longform.inference.weights import quiet_transformers, reading
 from longform.runs.digest import content_key
-from longform.runs.pictures import optional
 from longform.runs.subject import model_key
-from longform.training.alignment_evaluation import Found, Heldout
 from longform.training.alignment_loss import AlignmentLoss, Wanted
 from longform.training.alignment_model import OpenedModel
 from longform.training.alignment_reading import PLAIN, Reader
 from longform.training.alignment_settings import DEFAULT_STEPS, AlignmentSettings
 from longform.training.alignment_sources import PairSource
-from longform.training.alignment_steps import AlignmentSteps, Step
-from longform.training.low_rank_adapter import LowRankAdapter
+from longform.training.alignment_steps import AlignmentSteps, Found, Heldout, Step
 from longform.training.measured_job import MeasuredJob
-from longform.training.plots import learning_curve
 from longform.training.run_folder import RunFolder
 from longform.training.students import Student
 from longform.training.trained_card import write_aligned_card
+
+FOLDER = "adapter"
+
+
+class LowRankAdapter:
+    """Put into ``encoder``, in place, on every linear layer but a pooler; ``rank``: of the two thin matrices.
+
+    ``seed``: of the first of them; the second begins as zeros. Raises MissingDependencyError without PEFT.
+    """
+
+    def __init__(self, encoder: PreTrainedModel, rank: int, *, seed: int) -> None:
+        peft = require("peft", extra="lora")
+        self.learned = [name for name, parameter in encoder.named_parameters() if parameter.requires_grad]
+        self.encoder, self.state = encoder, partial(peft.get_peft_model_state_dict, save_embedding_layers=False)
+        self.changes = model_key(encoder)
+        layers = [
+            name
+            for name, module in encoder.named_modules()
+            if isinstance(module, nn.Linear) and "pooler" not in name.split(".")
+        ]
+        config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=layers)
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())), warnings.catch_warnings():
+            torch.manual_seed(seed)
+            warnings.simplefilter("ignore", FutureWarning)  # PEFT asks transformers by a name of before
+            self.wrapped: Any = peft.get_peft_model(encoder, config)
+        self.saved: dict[str, Tensor] = {}
+
+    def merge(self) -> None:
+        """Add it, rounded to float16, to the weights; the encoder then is as it was built."""
+        for parameter in self.wrapped.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.half().float()
+        self.saved = {name: value.half().contiguous() for name, value in self.state(self.wrapped).items()}
+        self.wrapped.merge_and_unload()
+        for name, parameter in self.encoder.named_parameters():
+            parameter.requires_grad_(name in self.learned)
+
+    def save(self, folder: Path, *, report: Mapping[str, Any] | None, **pooling: Any) -> None:
+        """PEFT's two files in a folder of their own; of a conversion, with its ``report``, what ``convert`` needs.
+
+        ``pooling``: ``token_weights`` and ``sublinear_tf``, as ``write_account`` takes them.
+        """
+        place = folder / FOLDER
+        place.mkdir()
+        config = self.wrapped.peft_config["default"]
+        config.inference_mode, config.base_model_name_or_path = True, None  # a path of this machine
+        config.save_pretrained(str(place))
+        save_file(self.saved, place / WEIGHTS)
+        if report is not None:
+            write_account(place, report=report, key=self.changes, **pooling)
 
 
 def document_limit(opened: OpenedModel, settings: AlignmentSettings) -> int | None:
@@ -52,12 +103,18 @@ class AlignmentJob(MeasuredJob):
     """
 
     kind, event, doing = "alignment", "evaluation", "aligning"
+    metric = "ndcg"
     settings: AlignmentSettings
 
     def __init__(
-        self, model: OpenedModel, sources: Sequence[PairSource], weights: Sequence[float],
-        keep: Sequence[str] | None, settings: AlignmentSettings, process: Any,
-    ) -> None:  # fmt: skip
+        self,
+        model: OpenedModel,
+        sources: Sequence[PairSource],
+        weights: Sequence[float],
+        keep: Sequence[str] | None,
+        settings: AlignmentSettings,
+        process: Any,
+    ) -> None:
         super().__init__(settings, process)
         encoder = model.trained.sides[PLAIN]
         self.opened = Student(model.encoder, encoder.tokenizer, model.origin)
@@ -70,9 +127,12 @@ class AlignmentJob(MeasuredJob):
             sources, weights, reader, settings, keep, rank=process.reader, processes=process.readers
         )
         self.loss = AlignmentLoss(
-            self.trained, temperature=settings.temperature, keep_weight=settings.keep_weight,
-            cached=settings.gradient_cache, autocast=self.autocast,
-        )  # fmt: skip
+            self.trained,
+            temperature=settings.temperature,
+            keep_weight=settings.keep_weight,
+            cached=settings.gradient_cache,
+            autocast=self.autocast,
+        )
         self.adapter: LowRankAdapter | None = None
         self.sums: dict[str, float] = {}
         self.summed = 0
@@ -100,7 +160,7 @@ class AlignmentJob(MeasuredJob):
         return share * loss
 
     def means(self) -> dict[str, float]:
-        """Of the steps since this was last asked: the parts of their loss, and their tokens."""
+        """Means over the steps since this was last asked: the parts of their loss, and their tokens."""
         means = {name: value / max(self.summed, 1) for name, value in self.sums.items()}
         self.sums, self.summed = {}, 0
         return means
@@ -124,7 +184,7 @@ class AlignmentJob(MeasuredJob):
         return bool(self.heldout.steps)
 
     def measure(self) -> Found:
-        """What is found of the documents that were held out."""
+        """Measurement of what is found of the documents that were held out."""
         self.trained.eval()
         with self.autocast():
             return self.heldout.measure(lambda batch: self.trained(batch)["sentence_embedding"])
@@ -138,7 +198,7 @@ class AlignmentJob(MeasuredJob):
         return {"documents": self.source.documents(steps)}
 
     def save(self, run: RunFolder, folder: Path) -> None:
-        """The sentence-transformers folder, its card, and the picture of how it learned."""
+        """The sentence-transformers folder and its card."""
         super().save(run, folder)
         if self.adapter is not None:
             origin = self.opened.origin
@@ -149,9 +209,7 @@ class AlignmentJob(MeasuredJob):
         scores = {"before": measured[0].summary(), "after": measured[-1].summary()} if measured else {}
         write_aligned_card(
             folder, self.opened, steps=end["step"], documents=end["documents"], scores=scores, heldout=heldout
-        )  # fmt: skip
-        with optional("learning_curve.png"):
-            learning_curve(run.records.rows, "ndcg", folder / "learning_curve.png")
+        )
 
     def load(self, folder: Path) -> None:
         """See Job."""

@@ -45,9 +45,14 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
     mini_batch_size = 2**40  # a batch is one already: it is not parted again
 
     def __init__(
-        self, model: nn.Module, *, temperature: float, keep_weight: float, cached: bool,
+        self,
+        model: nn.Module,
+        *,
+        temperature: float,
+        keep_weight: float,
+        cached: bool,
         autocast: Callable[[], torch.autocast],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.model, self.autocast, self.cached = model, autocast, cached
         self.temperature, self.keep_weight = temperature, keep_weight

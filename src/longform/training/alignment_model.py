@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from longform.conversion.pooling_modules import SUBLINEAR_TF, WORD_WEIGHTS
-from longform.conversion.saving import OWN_FILE
+from longform.conversion.report import OWN_FILE
 from longform.conversion.sentence_transformers_folder import REQUIREMENTS, SETTINGS_FILE
 from longform.errors import ConfigurationError
-from longform.inference.adapters import join_adapters
 from longform.inference.encoders import Encoder
 from longform.inference.sentence_modules import load_sentence_transformer
-from longform.inference.weights import local_source, quiet_transformers, reading
+from longform.inference.weights import join_adapters, local_source, quiet_transformers, reading
 from longform.models.configuration_linformer import LinformerConfig
 from longform.runs.files import read_json
 from longform.runs.subject import model_identity
@@ -82,7 +81,7 @@ class SentenceOrigin:
         return None if self.report_file is None else json.loads(self.report_file)
 
     def pooling(self) -> dict[str, Any]:
-        """What tokens weigh in the mean, as ``longform.conversion.adapter.write_account`` takes it."""
+        """Weights of tokens in the mean, as ``longform.conversion.adapter.write_account`` takes them."""
         weights = [module.emb_layer.weight.detach().cpu()[:, 0] for module in self._of_kind(WORD_WEIGHTS)]
         return {"token_weights": next(iter(weights), None), "sublinear_tf": bool(self._of_kind(SUBLINEAR_TF))}
 

@@ -6,6 +6,7 @@ Axes: T texts, U of their vectors (one each, or one a passage), V vectors of all
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +23,7 @@ PARTS = "parts"  # of a batch: row and tokens from-to of each vector, where it i
 
 
 class Piece(NamedTuple):
-    """What passes through the encoder at once. ``units``: which vectors of its text it gives, by their number.
+    """Tokens that pass through the encoder at once. ``units``: which vectors of its text it gives, by their number.
 
     ``share``: its part of that vector; ``parts``: the tokens from-to of each of several, None: all of one.
     """
@@ -62,27 +63,30 @@ class Reader:
     def read(self, texts: Sequence[tuple[str, str]]) -> Reading:
         """Texts with their sides."""
         every = [self._pieces(text, side) for side, text in texts]
-        counts = [1 + max(unit for piece in pieces for unit in piece.units) for pieces in every]
+        counts = list(map(_count, every))
         firsts = [sum(counts[:place]) for place in range(len(counts))]
         batches: list[dict[str, Any]] = []
         owner: list[int] = []
         share: list[float] = []
-        for side, encoder in self.sides.items():
-            flat = [
-                (firsts[place], piece) for place, pieces in enumerate(every) if texts[place][0] == side
-                for piece in pieces
-            ]  # fmt: skip
-            most = self.settings.tokens_per_forward
-            for batch in batches_of([piece.text for _, piece in flat], encoder.tokenizer, most):
-                given = [flat[index] for index in batch.indices]
-                parts = [(row, *part) for row, (_, piece) in enumerate(given) for part in piece.parts or []]
-                batches.append({**batch.model_inputs(encoder.model.device), "side": side})
-                if parts:
-                    batches[-1][PARTS] = parts
-                owner += [first + unit for first, piece in given for unit in piece.units]
-                share += [piece.share for _, piece in given for _ in piece.units]
-        tokens = sum(len(piece.text.input_ids) for pieces in every for piece in pieces)
+        for side in self.sides:
+            of_side = [place for place, (its, _) in enumerate(texts) if its == side]
+            flat = [(firsts[place], piece) for place in of_side for piece in every[place]]
+            for batch, given in self._batches(side, flat):
+                batches.append(batch)
+                for first, piece in given:
+                    owner += [first + unit for unit in piece.units]
+                    share += [piece.share] * len(piece.units)
+        tokens = sum(len(piece.text.input_ids) for piece in chain.from_iterable(every))
         return Reading(batches, torch.tensor(owner), torch.tensor(share), counts, tokens)
+
+    def _batches(
+        self, side: str, flat: Sequence[tuple[int, Piece]]
+    ) -> Iterator[tuple[dict[str, Any], list[tuple[int, Piece]]]]:
+        """Batches of the pieces of a side, and which pieces each has."""
+        encoder = self.sides[side]
+        for batch in batches_of([piece.text for _, piece in flat], encoder.tokenizer, self.settings.tokens_per_forward):
+            given = [flat[index] for index in batch.indices]
+            yield {**batch.model_inputs(encoder.model.device), "side": side, **_parts(given)}, given
 
     def passage_of(self, text: str, character: int) -> int:
         """The number of the passage of a document that a character stands in."""
@@ -98,7 +102,7 @@ class Reader:
         return len(content_ids(encoder.tokenizer, [encoder.prompt])[0])
 
     def _pieces(self, text: str, side: str) -> list[Piece]:
-        """What the encoder reads of a text."""
+        """Pieces of a text that the encoder reads."""
         encoder, whole = self.sides[side], self.settings.strategy == "whole"
         if side == DOCUMENT and self.settings.passage_tokens is not None:
             return list(self._passages(text, encoder, self.settings.passage_tokens, whole=whole))
@@ -126,3 +130,14 @@ class Reader:
 
     def _around(self, ids: list[int]) -> TokenizedText:
         return TokenizedText(self.special.around(ids))
+
+
+def _count(pieces: Sequence[Piece]) -> int:
+    """Vectors of a text."""
+    return 1 + max(max(piece.units) for piece in pieces)
+
+
+def _parts(given: Sequence[tuple[int, Piece]]) -> dict[str, Any]:
+    """Rows and tokens of a batch's vectors under ``PARTS``; empty where each row is one vector."""
+    parts = [(row, *part) for row, (_, piece) in enumerate(given) for part in piece.parts or []]
+    return {PARTS: parts} if parts else {}

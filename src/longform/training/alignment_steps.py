@@ -4,14 +4,17 @@ Axes: Q queries, D documents, P what answers a query (a document, or its passage
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from longform.data.spans import sentence_spans
+from longform.evaluation.embeddings import cosines
+from longform.evaluation.retrieval import retrieval_scores
 from longform.training.alignment_reading import DOCUMENT, PLAIN, QUERY, Reader, Reading
 from longform.training.alignment_settings import AlignmentSettings
 from longform.training.alignment_sources import Example, PairSource
@@ -46,9 +49,16 @@ class AlignmentSteps:
     """Each step's documents are of one source; sources take turns by ``weights``. ``keep``: short texts, or None."""
 
     def __init__(
-        self, sources: Sequence[PairSource], weights: Sequence[float], reader: Reader, settings: AlignmentSettings,
-        keep: Sequence[str] | None, *, rank: int, processes: int,
-    ) -> None:  # fmt: skip
+        self,
+        sources: Sequence[PairSource],
+        weights: Sequence[float],
+        reader: Reader,
+        settings: AlignmentSettings,
+        keep: Sequence[str] | None,
+        *,
+        rank: int,
+        processes: int,
+    ) -> None:
         self.sources, self.weights, self.reader, self.settings = sources, weights, reader, settings
         self.keep, self.rank, self.processes = keep, rank, processes
 
@@ -108,9 +118,10 @@ def sentences_of(documents: Sequence[str], most: int, draw: random.Random) -> li
 def make_step(examples: Sequence[Example], short: Sequence[str], reader: Reader) -> Step:
     """One step of these examples. A document that holds a query word for word is no wrong answer to it either."""
     asked = [
-        (number, query, answers) for number, example in enumerate(examples)
+        (number, query, answers)
+        for number, example in enumerate(examples)
         for query, answers in zip(example.queries, example.answers, strict=True)
-    ]  # fmt: skip
+    ]
     texts = [(QUERY, query) for _, query, _ in asked]
     texts += [(DOCUMENT, example.document) for example in examples]
     reading = reader.read([*texts, *((PLAIN, text) for text in short)])
@@ -129,7 +140,69 @@ def make_step(examples: Sequence[Example], short: Sequence[str], reader: Reader)
 
 
 def _answer(example: Example, here: slice, reader: Reader) -> slice | int:
-    """What of a document, which has the places ``here``, may be the answer: all, or the passage that is known."""
+    """Places of a document, which has ``here``, that may be the answer: all, or the passage that is known."""
     if example.at is None or reader.settings.passage_tokens is None:
         return here
     return min(here.stop - 1, here.start + reader.passage_of(example.document, example.at))
+
+
+SHORT_TEXTS = 64
+
+
+class Found(NamedTuple):
+    """``ndcg``: mean over queries of nDCG@10 among the documents of their source that were held out. ``short_cosine``:
+    mean cosine between the vectors of short texts now and before the training. ``queries``, ``documents``: how many.
+    """
+
+    ndcg: float
+    short_cosine: float
+    queries: int
+    documents: int
+
+    def summary(self) -> dict[str, float]:
+        """The two scores."""
+        return {"ndcg": self.ndcg, "short_cosine": self.short_cosine}
+
+
+class Heldout:
+    """Held-out documents of each source with all their queries, and short texts. ``keep``: such texts, or None for
+    sentences of the documents; ``before``: what gave them vectors before the training, (S, F).
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[PairSource],
+        reader: Reader,
+        keep: Sequence[str] | None,
+        seed: int,
+        before: Callable[[list[str]], np.ndarray],
+    ) -> None:
+        draw = random.Random(f"measured {seed}")
+        every = [
+            [source.example(place, draw, most=None) for place in source.heldout] for source in sources if source.heldout
+        ]
+        documents = [example.document for examples in every for example in examples]
+        short = sentences_of(documents, SHORT_TEXTS, draw) if keep is None else list(keep)[:SHORT_TEXTS]
+        self.steps: list[Step] = [
+            make_step(examples, short if number == 0 else [], reader) for number, examples in enumerate(every)
+        ]
+        self.before = before(short) if short and self.steps else None
+
+    def measure(self, read: Callable[[dict[str, Any]], Tensor]) -> Found:
+        """``read``: vectors (B, F) of a batch."""
+        scores: list[tuple[float, int]] = []
+        cosine = 1.0
+        for step in self.steps:
+            with torch.no_grad():
+                vectors = [read(dict(batch)) for batch in step.reading.batches]
+            queries, given, short = (part.cpu().numpy() for part in step.parted(vectors))
+            counts = (step.answers | step.excluded).numpy()
+            per_document = np.maximum.reduceat(counts, step.starts, axis=1)
+            relevant = [set(np.flatnonzero(row).tolist()) for row in per_document]
+            found = retrieval_scores(queries, given, relevant, starts=np.array(step.starts))
+            scores.append((found.ndcg, len(queries)))
+            if len(short) and self.before is not None:
+                cosine = float(cosines(short, self.before).mean())
+        asked = sum(count for _, count in scores)
+        ndcg = sum(score * count for score, count in scores) / asked
+        return Found(ndcg, cosine, asked, sum(len(step.starts) for step in self.steps))

@@ -22,8 +22,7 @@ from longform.errors import CheckpointError
 from longform.inference.weights import check_weights
 from longform.runs import files
 from longform.runs.output import files_in
-from longform.training.sharded_checkpoints import is_sharded, load_model_shards
-from longform.training.sharding import is_shared_out
+from longform.training.sharding import is_sharded, is_shared_out, load_model_shards
 
 MANIFEST = "complete.json"
 WEIGHTS = "model.safetensors"
@@ -74,7 +73,7 @@ def check_manifest(folder: Path) -> None:
 
 
 def _way_out(folder: Path) -> str:
-    """What to do about a damaged checkpoint."""
+    """Way out of a damaged checkpoint."""
     others = [one for one in folder.parent.glob("checkpoint-*") if checkpoint_step(one) is not None and one != folder]
     begin = f"go on from {max(others, key=lambda one: checkpoint_step(one) or 0).name}" if others else "begin again"
     return f'delete "{folder}" to {begin}'

@@ -90,16 +90,24 @@ def check_repeatable(documents: Iterable[str | Document]) -> None:
 
 
 class CropSource:
-    """All batches of a run. ``heldout``: how many documents at the beginning are kept apart.
+    """Batches of a run. ``heldout``: how many documents at the beginning are kept apart.
 
     ``few_parts``: crops of different lengths are padded to one where that makes fewer parts of a step.
     """
 
     def __init__(
-        self, documents: Iterable[str | Document], tokenizer: Any, special: SpecialTokens,
-        settings: DistillationSettings, *, heldout: int, rank: int = 0, processes: int = 1, mask_id: int | None = None,
+        self,
+        documents: Iterable[str | Document],
+        tokenizer: Any,
+        special: SpecialTokens,
+        settings: DistillationSettings,
+        *,
+        heldout: int,
+        rank: int = 0,
+        processes: int = 1,
+        mask_id: int | None = None,
         few_parts: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_repeatable(documents)
         assert settings.length is not None, "see settings.fitted"
         self.documents, self.tokenizer, self.special, self.settings = documents, tokenizer, special, settings

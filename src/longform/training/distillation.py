@@ -23,7 +23,7 @@ from longform.training.trainer import carry_out
 
 @dataclass(frozen=True)
 class DistillationResult:
-    """What came of it. ``student`` is the model that was given, trained in place (the loaded one for a folder).
+    """Result. ``student`` is the model that was given, trained in place (the loaded one for a folder).
 
     ``before``, ``after``: agreement with the teacher on held-out documents; ``worse``: what of it is worse than before.
     ``steps``: optimiser steps, ``tokens``: of training text over all processes, ``length``: of its longest crops,
@@ -43,7 +43,7 @@ class DistillationResult:
 
     @property
     def report(self) -> str:
-        """What the command prints: agreement before and after, and what was done."""
+        """Lines that the command prints: agreement before and after, and what was done."""
         said = [
             f"{name:<8} cosine to the teacher {found.cosine:.4f}, relative error of the layers "
             f"{found.summary()['layer_error']:.4f}"
@@ -65,7 +65,7 @@ class DistillationResult:
 
     @property
     def worse(self) -> list[str]:
-        """Of "cosine" and "layer_error" what is worse after training than before."""
+        """Names among "cosine" and "layer_error" of what is worse after training than before."""
         return self.after.worse_than(self.before)
 
 
@@ -110,7 +110,14 @@ def distill(
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
     measured, end = run.records.of("agreement"), run.records.last("end") or {}
     return DistillationResult(
-        opened.model, opened.tokenizer, Agreement.of(measured[0]), Agreement.of(measured[-1]), steps=end["step"],
-        tokens=end["tokens"], length=job.source.length, seconds=time.perf_counter() - began, records=run.records.rows,
+        opened.model,
+        opened.tokenizer,
+        Agreement.of(measured[0]),
+        Agreement.of(measured[-1]),
+        steps=end["step"],
+        tokens=end["tokens"],
+        length=job.source.length,
+        seconds=time.perf_counter() - began,
+        records=run.records.rows,
         output=None if output is None else Path(output).expanduser(),
-    )  # fmt: skip
+    )

@@ -27,7 +27,6 @@ from longform.layers.attention import LinformerAttention
 from longform.runs.digest import content_key
 from longform.runs.subject import corpus_key, model_key
 from longform.training.crops import Crops, CropSource, stack, text_of
-from longform.training.finiteness import check_start
 from longform.training.measured_job import MeasuredJob
 from longform.training.optimizers import muon_adamw
 from longform.training.run_folder import RunFolder
@@ -35,6 +34,7 @@ from longform.training.settings import BUDGETS, DEFAULT_TOKENS, DistillationSett
 from longform.training.students import Student
 from longform.training.teacher import Encoded, EncoderTap, Teacher
 from longform.training.trained_card import write_healed_card
+from longform.training.trainer import check_start
 
 STREAMED = 1_000  # documents that tell one stream from another
 WINDOWED_RATE, MEMORY_RATE = 1e-4, 5e-4  # highest learning rates for students with and without a window
@@ -67,7 +67,7 @@ class Agreement(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What student and teacher say of the tokens that are here, whose bool ``mask`` is (B, n), or None."""
+    """Outputs of student and teacher for the tokens that are here, whose bool ``mask`` is (B, n), or None."""
 
     student: Encoded
     teacher: Encoded
@@ -87,36 +87,51 @@ class DistillationJob(MeasuredJob):
     """Student, teacher and text of one run, and what the student's loss is."""
 
     kind, event, doing = "distillation", "agreement", "distilling"
+    metric = "cosine"
 
     def __init__(
-        self, opened: Student, taught: PreTrainedModel, documents: Iterable[str | Document],
-        settings: DistillationSettings, heldout: Iterable[str | Document] | None, process: Any,
-    ) -> None:  # fmt: skip
+        self,
+        opened: Student,
+        taught: PreTrainedModel,
+        documents: Iterable[str | Document],
+        settings: DistillationSettings,
+        heldout: Iterable[str | Document] | None,
+        process: Any,
+    ) -> None:
         settings = fitted(settings, position_limit(opened.model.config))
         super().__init__(settings, process)
         self.opened, tokenizer = opened, opened.tokenizer
         self.original_name = str(taught.config._name_or_path or "")
         self.with_logits = settings.logits_weight > 0 and _predicts(opened.model) and _predicts(taught)
-        self.trained = opened.model if self.with_logits else _encoder(opened.model)
-        original = taught if self.with_logits else _encoder(taught)
+        both = opened.model, taught
+        self.trained, original = both if self.with_logits else map(_encoder, both)
         _check_pair(self.trained, original, settings)
         check_start(original, "the teacher")
         self.taught, self.texts = model_key(original), _texts_key(documents)
         self.special = special_tokens(tokenizer)
         self.teacher = Teacher(
-            copy.deepcopy(original).requires_grad_(False).eval().to(self.device, self.dtype), self.special,
-            limit=settings.teacher_length or position_limit(original.config), stride=settings.teacher_stride,
-            pad_id=tokenizer.pad_token_id or 0, with_logits=self.with_logits,
-        )  # fmt: skip
+            copy.deepcopy(original).requires_grad_(False).eval().to(self.device, self.dtype),
+            self.special,
+            limit=settings.teacher_length or position_limit(original.config),
+            stride=settings.teacher_stride,
+            pad_id=tokenizer.pad_token_id or 0,
+            with_logits=self.with_logits,
+        )
         self.source = CropSource(
-            documents, tokenizer, self.special, settings, heldout=0 if heldout is not None else
-            settings.heldout_documents, rank=process.reader, processes=process.readers,
+            documents,
+            tokenizer,
+            self.special,
+            settings,
+            heldout=0 if heldout is not None else settings.heldout_documents,
+            rank=process.reader,
+            processes=process.readers,
             mask_id=tokenizer.mask_token_id if self.with_logits else None,
             few_parts=self.device.type == "cuda",  # it takes longer to begin a short part than to read some padding
-        )  # fmt: skip
-        self.heldout = (
-            self.source.heldout_crops() if heldout is None else self.source.whole_crops([text_of(d) for d in heldout])
         )
+        if heldout is None:
+            self.heldout = self.source.heldout_crops()
+        else:
+            self.heldout = self.source.whole_crops(list(map(text_of, heldout)))
         if not self.heldout:
             raise DataError("no text to measure on: the held-out documents are empty")
         self.sums: dict[str, Tensor] = {}
@@ -151,7 +166,7 @@ class DistillationJob(MeasuredJob):
                 self.tap.remove()
 
     def _ask(self, model: nn.Module, crops: Crops) -> Said:
-        """What ``model`` (the student, perhaps wrapped) and the teacher say; of texts shared out, of the part here."""
+        """Outputs of ``model`` (the student, perhaps wrapped) and teacher; of texts shared out, for the part here."""
         ids = crops.input_ids.to(self.device)
         mask = None if crops.attention_mask is None else crops.attention_mask.to(self.device)
         chosen = None
@@ -222,13 +237,16 @@ class DistillationJob(MeasuredJob):
         super().save(run, folder)
         end, found = run.records.last("end") or {}, [Agreement.of(row) for row in run.records.of("agreement")]
         write_healed_card(
-            folder, self.opened, self.original_name, trained_tokens=end["tokens"],
+            folder,
+            self.opened,
+            self.original_name,
+            trained_tokens=end["tokens"],
             heldout=(found[-1].documents, found[-1].tokens),
             agreement={"before": found[0].summary(), f"after {end['step']:,} steps": found[-1].summary()},
-        )  # fmt: skip
+        )
 
     def budgets(self) -> tuple[float, ...]:
-        """Of the tokens that were chosen, or a number of them where nothing was."""
+        """Steps for the tokens that were chosen, or for a number of them where nothing was."""
         chosen = self.settings
         tokens = chosen.max_tokens
         if all(getattr(chosen, name) is None for name in BUDGETS):

@@ -13,16 +13,7 @@ from longform.errors import ConfigurationError
 from longform.inference import classifiers, fine_tuning
 from longform.inference.fine_tuning import FineTuning
 from longform.training.finetuning_job import FinetuningJob
-from longform.training.labels import (
-    MULTI,
-    REGRESSION,
-    SINGLE,
-    Examples,
-    LabelScheme,
-    examples_of,
-    learn_scheme,
-    split,
-)
+from longform.training.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme, examples_of, learn_scheme, split
 from longform.training.processes import processes_of
 from longform.training.run_folder import place_of_run
 from longform.training.settings import FinetuningSettings
@@ -34,7 +25,7 @@ PROBLEMS = {SINGLE: classifiers.SINGLE_LABEL, MULTI: classifiers.MULTI_LABEL, RE
 
 @dataclass(frozen=True)
 class FinetuningResult:
-    """What came of it: the best model, its ``metrics`` on the validation part, and how it got there.
+    """Result of a fine-tuning: the best model, its ``metrics`` on the validation part, and how it got there.
 
     ``labels``: names in the order of the logits. ``truncated``: texts of the training part that were cut.
     ``seconds``: wall-clock time of this call. ``records``: every measurement.
@@ -53,7 +44,7 @@ class FinetuningResult:
 
     @property
     def report(self) -> str:
-        """What the command prints: the scores of the best model on the validation part, and what was done."""
+        """Lines that the command prints: the scores of the best model on the validation part, and what was done."""
         shown = ", ".join(f"{name} {value:.4f}" for name, value in self.metrics.items() if isinstance(value, float))
         said = [
             f"validation  {shown} (step {self.metrics['best_step']} of {self.steps})",
@@ -105,10 +96,14 @@ def finetune(
         set_seed(settings.seed)
         activation = IDENTITY if scheme.task == REGRESSION else activation_for(model, len(scheme.names))
         opened = with_labels(
-            model, len(scheme.names), tokenizer, problem_type=PROBLEMS[scheme.task],
+            model,
+            len(scheme.names),
+            tokenizer,
+            problem_type=PROBLEMS[scheme.task],
             pooling=settings.classifier_pooling,
-            id2label=dict(enumerate(scheme.names)), label2id={name: i for i, name in enumerate(scheme.names)},
-        )  # fmt: skip
+            id2label=dict(enumerate(scheme.names)),
+            label2id={name: i for i, name in enumerate(scheme.names)},
+        )
         job = FinetuningJob(opened, scheme, taught, held, settings, process, progress=progress)
         known = {} if isinstance(train, tuple) else fields
         if progress and process.is_main_process:
@@ -119,10 +114,17 @@ def finetune(
     end = run.records.last("end") or {}
     metrics = {name: value for name, value in end.items() if name not in ("event", "step")}
     return FinetuningResult(
-        opened.model, opened.tokenizer, scheme.task, scheme.names, metrics, steps=end["step"],
-        truncated=job.truncated, seconds=time.perf_counter() - began, records=run.records.rows,
+        opened.model,
+        opened.tokenizer,
+        scheme.task,
+        scheme.names,
+        metrics,
+        steps=end["step"],
+        truncated=job.truncated,
+        seconds=time.perf_counter() - began,
+        records=run.records.rows,
         output=None if output is None else Path(output).expanduser(),
-    )  # fmt: skip
+    )
 
 
 def _remember(config: Any, how: FineTuning, activation: str | None) -> None:

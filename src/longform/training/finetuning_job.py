@@ -3,6 +3,7 @@
 Axes: B texts, n tokens, L labels.
 """
 
+import csv
 import json
 import math
 import random
@@ -18,26 +19,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 from tqdm import tqdm
-from transformers import (
-    EarlyStoppingCallback,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from longform.data.batching import TokenizedText, batches_of, tokenize
 from longform.data.storage import atomic_write
+from longform.data.text import clean_text
 from longform.errors import ConfigurationError, InputError
 from longform.evaluation import classification
 from longform.inference.loading import checked_limit, token_limit
 from longform.runs.digest import content_key
-from longform.runs.pictures import optional
 from longform.runs.subject import model_key
 from longform.training.job import Job, smallest_budget
 from longform.training.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme
 from longform.training.optimizers import split_groups
-from longform.training.plots import confusion_matrix, confusion_table, learning_curve
+from longform.training.pictures import confusion_matrix
 from longform.training.records import RecordingCallback
 from longform.training.run_folder import RunFolder
 from longform.training.settings import FinetuningSettings
@@ -96,12 +91,19 @@ class _Occasions(TrainerCallback):
 class FinetuningJob(Job):
     """A model, its texts, its loss and how it is measured."""
 
-    kind = "fine-tuning"
+    kind, event = "fine-tuning", "evaluation"
 
     def __init__(
-        self, opened: Student, scheme: LabelScheme, train: Examples, validation: Examples,
-        settings: FinetuningSettings, process: Any, *, progress: bool,
-    ) -> None:  # fmt: skip
+        self,
+        opened: Student,
+        scheme: LabelScheme,
+        train: Examples,
+        validation: Examples,
+        settings: FinetuningSettings,
+        process: Any,
+        *,
+        progress: bool,
+    ) -> None:
         super().__init__(settings, process)
         self.opened, self.scheme = opened, scheme
         self.metric = settings.metric or METRICS[scheme.task][0]
@@ -131,7 +133,7 @@ class FinetuningJob(Job):
         return _Part(tokenized, targets)
 
     def understood(self) -> str:
-        """What is to be learned from how many texts, for a person to check before the training."""
+        """Summary of what is to be learned from how many texts, for a person to check before the training."""
         taught, held = self.taught.texts, self.validation.texts
         cut = sum(text.truncated > 0 for text in (*taught, *held))
         parts = f"{len(taught):,} to train on, {len(held):,} held out, {cut:,} cut at {self.max_length:,} tokens"
@@ -240,9 +242,15 @@ class FinetuningJob(Job):
 
         every = min(steps, math.ceil(self.steps_per_epoch / settings.evaluations_per_epoch))
         arguments = training_arguments(
-            self, run, steps, every, every, load_best_model_at_end=True, metric_for_best_model=self.metric,
+            self,
+            run,
+            steps,
+            every,
+            every,
+            load_best_model_at_end=True,
+            metric_for_best_model=self.metric,
             greater_is_better=self.metric != "loss",
-        )  # fmt: skip
+        )
         recording = RecordingCallback(records, "fine-tuning", dict, shown=shown)
         callbacks: list[TrainerCallback] = [_Occasions(checkpoints_apart(self, run, steps)), recording]
         if settings.early_stopping is not None:
@@ -274,15 +282,22 @@ class FinetuningJob(Job):
         return [*encoder, *(group | {"lr": group["lr"] * ratio} for group in head)]
 
     def save(self, run: RunFolder, folder: Path) -> None:
-        """The model, its scores, and pictures of how it learned."""
+        """The model, its scores, and which labels it takes for which others."""
         super().save(run, folder)
         end = run.records.last("end") or {}
         with atomic_write(folder / "metrics.json") as file:
             json.dump({name: value for name, value in end.items() if name != "event"}, file, indent=1)
         write_classifier_card(folder, self.opened, self.scheme.task, end, len(self.validation.targets))
-        with optional("learning_curve.png"):
-            learning_curve(run.records.rows, self.metric, folder / "learning_curve.png")
         if "confusion" in end:
             confusion_table(end["confusion"], end["labels"], folder / "confusion.csv")
-            with optional("confusion_matrix.png"):
-                confusion_matrix(end["confusion"], end["labels"], folder / "confusion_matrix.png")
+            confusion_matrix(end["confusion"], end["labels"], folder / "confusion_matrix.png")
+
+
+def confusion_table(counts: Sequence[Sequence[int]], labels: Sequence[str], path: Path) -> None:
+    """Counts as a csv file: a line for each true and predicted label that occur together."""
+    names = [clean_text(label)[0] for label in labels]
+    with atomic_write(path) as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["true", "predicted", "texts"])
+        for name, row in zip(names, counts, strict=True):
+            table.writerows([name, other, value] for other, value in zip(names, row, strict=True) if value)

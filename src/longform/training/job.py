@@ -18,6 +18,7 @@ from tqdm import tqdm
 from longform.layers.parameter_groups import parameter_groups
 from longform.training.checkpoints import load_weights
 from longform.training.kept_memory import kept_memory
+from longform.training.pictures import learning_curve
 from longform.training.processes import Processes
 from longform.training.run_folder import RunFolder
 from longform.training.settings import autocast, compute_dtype
@@ -28,7 +29,7 @@ ELSEWHERE = ("device", "fsdp", "fsdp_dtype", "sequence_parallel")  # settings th
 
 
 class Part(Protocol):
-    """What passes through the model together; ``weight``: how much of it there is (tokens, texts)."""
+    """Texts that pass through the model together; ``weight``: how much of it there is (tokens, texts)."""
 
     @property
     def weight(self) -> float: ...
@@ -41,6 +42,8 @@ class Job(ABC):
     """
 
     kind: ClassVar[str]
+    event: ClassVar[str]  # of records that measure the model, and the number of them that the learning curve shows
+    metric: str
     opened: Student
     trained: Any  # a PreTrainedModel, or a module that saves itself as one does (``save_pretrained``)
 
@@ -50,7 +53,7 @@ class Job(ABC):
 
     @abstractmethod
     def subject(self) -> dict[str, Any]:
-        """What of model and data must be the same for an interrupted run to go on."""
+        """Facts of model and data that must be the same for an interrupted run to go on."""
 
     @abstractmethod
     def steps(self, start: int = 0) -> Iterator[Sequence[Part]]:
@@ -67,13 +70,14 @@ class Job(ABC):
     def save(self, run: RunFolder, folder: Path) -> None:
         """Everything that the finished folder holds."""
         self.opened.save(folder)
+        learning_curve(run.records.rows, self.event, self.metric, folder / "learning_curve.png")
 
     def load(self, folder: Path) -> None:
         """Take up the weights of a finished folder."""
         load_weights(self.opened.model, folder)
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for an interrupted run to go on."""
+        """Facts that must be the same for an interrupted run to go on."""
         settings = {name: value for name, value in vars(self.settings).items() if name not in ELSEWHERE}
         return {"kind": self.kind, "settings": settings, **self.subject(), "processes": self.process.readers}
 
@@ -128,7 +132,7 @@ def _seconds_of_a_step(job: Job, *, shown: bool) -> float:
 
 
 def _optimiser_seconds(job: Job) -> float:
-    """What clipping and an update take: measured on copies of the trained tensors, which learn nothing."""
+    """Seconds of clipping and an update, measured on copies of the trained tensors, which learn nothing."""
     copies = nn.Module()
     for name, p in job.trained.named_parameters():
         if p.requires_grad:

@@ -1,4 +1,4 @@
-"""What becomes of freed memory on a CPU: training keeps it from step to step, a server gives it back."""
+"""Freed memory on a CPU: training keeps it from step to step, a server gives it back."""
 
 import contextlib
 import ctypes

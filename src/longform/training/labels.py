@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import warnings
 from collections.abc import Sequence
 from decimal import Decimal
@@ -14,6 +15,7 @@ from longform.data.labels import LIST_SEPARATOR, Labels, lists_of_names, plain_l
 from longform.data.records import field, read_records, string_field
 from longform.errors import DataError
 
+_LIST = re.compile(r"\[.*\]", re.DOTALL)
 SINGLE, MULTI, REGRESSION = "single-label", "multi-label", "regression"
 SHOWN = 10  # of the names of labels, in a line
 
@@ -61,16 +63,19 @@ class LabelScheme(NamedTuple):
         given = _as_lists(plain_labels(labels), self.task)
         if self.task == MULTI and len(given.names or self.names) != len(self.names):
             raise DataError(f"{where}: vectors of {len(given.names or ())}, those in training of {len(self.names)}")
-        place = {name: number for number, name in enumerate(self.names)}
-        unseen = sorted({name for names in given for name in names} - place.keys())
+        self._check_seen(set().union(*given), where)
+        if self.task == SINGLE:
+            place = {name: number for number, name in enumerate(self.names)}
+            return [place[names[0]] for names in given]
+        return [[float(name in names) for name in self.names] for names in given]
+
+    def _check_seen(self, names: set[str], where: str) -> None:
+        unseen = sorted(names.difference(self.names))
         if unseen:
             raise DataError(
                 f"{where}: the label {', '.join(map(repr, unseen[:5]))} does not occur in the training part, "
                 f"which has {', '.join(map(repr, self.names[:20]))}"
             )
-        if self.task == SINGLE:
-            return [place[names[0]] for names in given]
-        return [[float(name in names) for name in self.names] for names in given]
 
 
 def examples_of(
@@ -98,9 +103,12 @@ def _of_columns(columns: tuple[Any, ...]) -> Examples:
 
 
 def _read(
-    source: str | Path | InMemory, text_field: str, label_field: str, pair_field: str | None,
+    source: str | Path | InMemory,
+    text_field: str,
+    label_field: str,
+    pair_field: str | None,
     names: Sequence[str] | None = None,
-) -> Examples:  # fmt: skip
+) -> Examples:
     texts, found, pairs = [], [], []
     for record in read_records(source):
         texts.append(string_field(record, text_field))
@@ -158,13 +166,19 @@ def learn_scheme(labels: Sequence[Any], task: str) -> LabelScheme:
             raise DataError("all training texts have the same value: there is nothing to learn")
         return LabelScheme(task, ["score"])
     lists = _as_lists(given, task)
-    occurring = sorted({name for label in lists for name in label or ()}, key=_order)
+    occurring = sorted(set().union(*filter(None, lists)), key=_order)
     if not occurring:
         raise DataError("no training text has any label")
     if task == SINGLE and len(occurring) < 2:
         raise DataError(f'all training texts have the label "{occurring[0]}": a classifier needs two classes or more')
-    values = [x for label in labels if isinstance(label, list) for x in label] if task == MULTI else labels
-    return LabelScheme(task, list(lists.names or occurring), _type(values, occurring))
+    return LabelScheme(task, list(lists.names or occurring), _type(_values(labels, task), occurring))
+
+
+def _values(labels: Sequence[Any], task: str) -> list[Any]:
+    """The single values of labels, out of the lists of several labels."""
+    if task != MULTI:
+        return list(labels)
+    return [x for label in labels if isinstance(label, list) for x in label]
 
 
 def _type(values: Sequence[Any], names: Sequence[str]) -> str:
@@ -189,11 +203,15 @@ def _order(name: str) -> tuple[bool, float, str]:
     return (not number, float(name) if number else 0.0, name)
 
 
+def _is_whole(label: Any) -> bool:
+    return _kind(label) == "whole number" or float(label).is_integer()
+
+
 def _task(labels: Sequence[Any]) -> str:
     kinds = {_kind(label): label for label in labels}
     if kinds.keys() <= {"list"}:
         return MULTI
-    if kinds.keys() == {"text"} and all(label.startswith("[") and label.endswith("]") for label in labels):
+    if kinds.keys() == {"text"} and all(map(_LIST.fullmatch, labels)):
         raise DataError(
             f"the labels are texts of lists ({labels[0][:40]!r}): give lists, from .jsonl or .parquet files, or names "
             f'with "{LIST_SEPARATOR}" between them and task="multi-label"'
@@ -201,7 +219,7 @@ def _task(labels: Sequence[Any]) -> str:
     if kinds.keys() == {"text"} or kinds.keys() == {"whole number"}:
         return SINGLE
     if kinds.keys() <= {"decimal number", "whole number"}:
-        if all(_kind(label) == "whole number" or float(label).is_integer() for label in labels):
+        if all(map(_is_whole, labels)):
             raise _undecided(labels)
         return REGRESSION
     shown = ", ".join(f"{kind} ({str(label)[:40]!r})" for kind, label in kinds.items())
@@ -223,9 +241,13 @@ def _kind(label: Any) -> str:
 
 
 def split(
-    examples: Examples, scheme: LabelScheme, *, fraction: float, seed: int,
+    examples: Examples,
+    scheme: LabelScheme,
+    *,
+    fraction: float,
+    seed: int,
     otherwise: str = "give a validation part, more texts, or a larger validation_fraction",
-) -> tuple[Examples, Examples]:  # fmt: skip
+) -> tuple[Examples, Examples]:
     """Training and validation part; of single labels each class in proportion, at least one text of it in training.
 
     Raises DataError when there is not enough for both; ``otherwise``: the ways out.

@@ -1,4 +1,4 @@
-"""What the trainings of an encoder share that are measured before, meanwhile and after: distillation and alignment.
+"""Trainings of an encoder that are measured before, meanwhile and after: base of distillation and alignment.
 
 A record of ``event`` is added at each measurement, and one of the end.
 """
@@ -29,7 +29,6 @@ class Measured(Protocol):
 class MeasuredJob(Job):
     """``event``: the name of the records of measurements; ``doing``: what is shown to be going on."""
 
-    event: ClassVar[str]
     doing: ClassVar[str]
 
     @property
@@ -39,7 +38,7 @@ class MeasuredJob(Job):
 
     @abstractmethod
     def measure(self) -> Measured:
-        """What is measured now, in evaluation mode."""
+        """Measurement now, in evaluation mode."""
 
     @abstractmethod
     def prepared(self) -> AbstractContextManager[None]:
@@ -51,11 +50,11 @@ class MeasuredJob(Job):
 
     @abstractmethod
     def end(self, run: RunFolder, steps: int) -> dict[str, Any]:
-        """What the record of the end says, after the last measurement."""
+        """Facts for the record of the end, after the last measurement."""
 
     @abstractmethod
     def means(self) -> dict[str, float]:
-        """Of the steps since this was last asked: the parts of the loss, and what else is recorded."""
+        """Means over the steps since this was last asked: the parts of the loss, and what else is recorded."""
 
     def train(self, run: RunFolder, *, shown: bool) -> None:
         """See Job."""

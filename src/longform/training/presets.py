@@ -31,7 +31,7 @@ def preset_names() -> list[str]:
 
 
 def preset_description(name: str | Path) -> str:
-    """What ``longform pretrain --help`` says about a preset."""
+    """Description of a preset in ``longform pretrain --help``."""
     return str(_parts(name).get("description", ""))
 
 
@@ -46,9 +46,11 @@ def load_preset(name: str | Path) -> Preset:
     model = _mapping(name, "model", given.get("model"))
     _check_names(name, "model", model, LinformerConfig.__annotations__)
     return Preset(
-        str(given.get("description", "")), _made(name, TokenizerSettings, "tokenizer", given), model,
+        str(given.get("description", "")),
+        _made(name, TokenizerSettings, "tokenizer", given),
+        model,
         _made(name, PretrainingSettings, "training", given),
-    )  # fmt: skip
+    )
 
 
 def _parts(name: str | Path) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 import math
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,24 +11,24 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
+import longform
 from longform.data.token_store import Corpus, CorpusFiles, corpus_of
-from longform.errors import ConfigurationError, require
+from longform.errors import ConfigurationError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
 from longform.runs.facts import environment
-from longform.runs.pictures import optional
+from longform.runs.files import write_text
+from longform.runs.page import Block, Code, Heading, Table, architecture, facts_table, model_card
 from longform.runs.subject import corpus_key
 from longform.training.job import Job, smallest_budget
-from longform.training.masking import MaskedBlocks
+from longform.training.masking import MaskedBlocks, counted_losses
 from longform.training.pretraining_data import PretrainingData
-from longform.training.pretraining_model import HiddenTokensLoss, config_for, described, new_model
-from longform.training.pretraining_report import write_report
+from longform.training.pretraining_model import HiddenTokensLoss, Start, config_for, described, new_model
 from longform.training.pretraining_settings import PretrainingSettings
 from longform.training.pretraining_sources import CorpusReader, Tokenizers
 from longform.training.processes import processes_of
 from longform.training.records import RecordingCallback
 from longform.training.run_folder import CACHE, RunFolder, place_of_run
-from longform.training.starting_weights import Start
 from longform.training.students import Student, learning
 from longform.training.trainer import (
     NumberedStepsTrainer,
@@ -38,12 +38,95 @@ from longform.training.trainer import (
     training_arguments,
 )
 
+USE = """from transformers import pipeline
+
+fill = pipeline("fill-mask", "this folder", trust_remote_code=True)  # needs longform installed, from its clone"""
+
+
+def write_card(
+    folder: Path, records: Sequence[Mapping[str, Any]], identity: Mapping[str, Any], *, parameters: int
+) -> None:
+    """Write ``README.md`` into ``folder`` from a run's records."""
+    run, end = (next(row for row in records if row["event"] == event) for event in ("run", "end"))
+    last = [row for row in records if row["event"] == "validation"][-1]
+    blocks = described_model(run, identity, end, last)
+    write_text(
+        folder / "README.md", model_card(title_of(identity, parameters), blocks, task="fill-mask", tags=["masked-lm"])
+    )
+
+
+def title_of(identity: Mapping[str, Any], parameters: int) -> str:
+    """The model in a line."""
+    length = identity["model"]["max_position_embeddings"]
+    return f"Linformer encoder, {parameters:,} parameters, {length:,} tokens"
+
+
+def described_model(
+    run: Mapping[str, Any], identity: Mapping[str, Any], end: Mapping[str, Any], last: Mapping[str, Any]
+) -> list[Block]:
+    """Everything below the title, from a run's records (``run``: its first, ``last``: its last validation)."""
+    ours = f"this model, after {last['step']:,} steps ({last['tokens']:,} tokens)"
+    losses = {ours: last["loss"], **counted_losses(run)}
+    rows = [[name, f"{loss:.4f}", f"{math.exp(loss):.2f}"] for name, loss in losses.items()]
+    return [
+        f"A masked-language model trained from scratch with Longform {longform.__version__}. It fills in hidden "
+        "tokens; for another task it has to be fine-tuned.",
+        Heading("Architecture"),
+        facts_table(architecture(identity["model"])),
+        Heading("Data"),
+        facts_table(data_facts(run)),
+        "Which texts these were, their licence and their language, the run does not know: say it here before you "
+        "publish.",
+        Heading("Training"),
+        facts_table(training_facts(identity["settings"], end, identity)),
+        Heading("Evaluation"),
+        f"{run['validation_hidden_tokens']:,} tokens of held-out text were hidden once and for all (15 % of the "
+        "tokens; 80 % of them behind the mask token, 10 % behind another token, 10 % left as they were). The model was "
+        f"asked for them, with blocks of {run['length']:,} tokens.",
+        Table(["", "loss (nats a token)", "perplexity"], rows),
+        "Perplexities compare between models with the same tokenizer and the same held-out text only. records.jsonl "
+        "has every measurement, learning_curve.png shows them.",
+        Heading("Use"),
+        Code(USE, "python"),
+        Heading("Environment"),
+        facts_table(run["environment"]),
+    ]
+
+
+def data_facts(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes of the corpus."""
+    return {
+        "documents": run["corpus_documents"],
+        "tokens": run["corpus_tokens"],
+        "tokens held out": run["validation_tokens"],
+        "block (tokens)": run["length"],
+    }
+
+
+def training_facts(recipe: Mapping[str, Any], end: Mapping[str, Any], identity: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe and what it took."""
+    schedule = f"{recipe['schedule']}, warm-up {recipe['warmup']:.0%} of the steps"
+    return {
+        "optimiser": f"Adam ({recipe['beta1']}, {recipe['beta2']}), epsilon {recipe['epsilon']}, "
+        f"weight decay {recipe['weight_decay']}",
+        "learning rate": f"{recipe['learning_rate']}; {schedule}",
+        "steps": end["step"],
+        "tokens seen": end["tokens"],
+        "masking": f"{recipe['mask_fraction']:.0%} of the tokens, anew each time: mask {recipe['mask_share']:.0%}, "
+        f"other token {recipe['random_share']:.0%}",
+        "packing": recipe["packing"],
+        "seed": recipe["seed"],
+        "processes": identity["processes"],
+        "wall-clock seconds": end["seconds"],
+    }
+
+
 QUARTERS = 4
 
 
 @dataclass(frozen=True)
 class PretrainingResult:
-    """What came of it: the model after its last step, and how well it fills in the fixed masked validation set.
+    """Result: the model after its last step, and how well it fills in the fixed masked validation set.
 
     ``validation_loss``: nats a hidden token, ``perplexity`` its exponential; ``unigram_loss``: what predicting
     frequencies alone would lose on the same tokens, ``bigram_loss``: predicting each from the token before it (None
@@ -64,6 +147,17 @@ class PretrainingResult:
     seconds: float
     records: list[dict[str, Any]] = field(repr=False)
     folder: Path | None = None
+
+
+def _named(*corpora: Any) -> list[CorpusFiles]:
+    """Corpora that are files."""
+    return [each for each in corpora if isinstance(each, CorpusFiles)]
+
+
+def _remove_tokens(cache: Path) -> None:
+    """Remove token files, also unfinished ones: the finished folder needs none, and they can be made again."""
+    for tokens in cache.glob("*tokens-*"):
+        shutil.rmtree(tokens)
 
 
 def pretrain(
@@ -103,43 +197,56 @@ def pretrain(
     """
     began = time.perf_counter()
     settings = replace(settings or PretrainingSettings(), **options)
-    require("matplotlib", extra="train")  # now rather than when the learning curve is drawn
     process = processes_of(settings)
-    texts, held = corpus_of(corpus, text_field), None if validation is None else corpus_of(validation, text_field)
+    texts = corpus_of(corpus, text_field)
+    held = None if validation is None else corpus_of(validation, text_field)
     begun = None if start is None else Start(start)
     tokenizer = tokenizer if begun is None or tokenizer is not None else begun.folder
-    inputs = (tokenizer, start, *(each for each in (texts, held) if isinstance(each, CorpusFiles)))
-    with place_of_run(output, inputs, process) as folder:
+    with place_of_run(output, (tokenizer, start, *_named(texts, held)), process) as folder:
         reader = CorpusReader(
-            texts, tokenizer, folder / CACHE if cache is None else Path(cache),
-            limit=settings.max_documents, process=process, progress=progress,
-        )  # fmt: skip
+            texts,
+            tokenizer,
+            folder / CACHE if cache is None else Path(cache),
+            limit=settings.max_documents,
+            process=process,
+            progress=progress,
+        )
         job = PretrainingJob(reader, config, settings, held, process, begun)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
         if cache is None and process.is_main_process:
-            for tokens in (folder / CACHE).glob(
-                "*tokens-*"
-            ):  # also unfinished: the finished folder needs none; they can be made again
-                shutil.rmtree(tokens)
+            _remove_tokens(folder / CACHE)
     curve, end = run.records.of("validation"), run.records.last("end") or {}
     first = run.records.last("run") or {}
     return PretrainingResult(
-        job.model, reader.tokenizer, curve[-1]["loss"], curve[-1]["perplexity"], first["unigram_loss"],
-        first.get("bigram_loss"), curve, steps=end["step"], tokens=end["tokens"],
-        seconds=time.perf_counter() - began, records=run.records.rows,
+        job.model,
+        reader.tokenizer,
+        curve[-1]["loss"],
+        curve[-1]["perplexity"],
+        first["unigram_loss"],
+        first.get("bigram_loss"),
+        curve,
+        steps=end["step"],
+        tokens=end["tokens"],
+        seconds=time.perf_counter() - began,
+        records=run.records.rows,
         folder=None if output is None else Path(output).expanduser(),
-    )  # fmt: skip
+    )
 
 
 class PretrainingJob(Job):
     """Model, data and loss of one run."""
 
-    kind = "pretraining"
+    kind, event, metric = "pretraining", "validation", "loss"
 
     def __init__(
-        self, reader: CorpusReader, config: LinformerConfig | Mapping[str, Any] | None, settings: PretrainingSettings,
-        held: Corpus | None, process: Any, start: Start | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        reader: CorpusReader,
+        config: LinformerConfig | Mapping[str, Any] | None,
+        settings: PretrainingSettings,
+        held: Corpus | None,
+        process: Any,
+        start: Start | None = None,
+    ) -> None:
         super().__init__(settings, process)
         self.reader, self.held, self.start_key = reader, held, None if start is None else start.key
         self.config = config_for(
@@ -201,10 +308,14 @@ class PretrainingJob(Job):
     def train(self, run: RunFolder, *, shown: bool) -> None:
         """See Job; the corpus is tokenised once before, or as it comes."""
         self.data = PretrainingData(
-            self.reader.corpus if self.settings.stream else self.reader.tokens(), self.reader.tokenizer,
-            self.settings, length=self.length, validation=None if self.held is None else self.reader.tokens(self.held),
-            rank=self.process.reader, processes=self.process.readers,
-        )  # fmt: skip
+            self.reader.tokens(),
+            self.reader.tokenizer,
+            self.settings,
+            length=self.length,
+            validation=None if self.held is None else self.reader.tokens(self.held),
+            rank=self.process.reader,
+            processes=self.process.readers,
+        )
         with learning(self.model, recompute=self.settings.gradient_checkpointing):
             self.loss = HiddenTokensLoss(self.model)
             try:
@@ -237,9 +348,13 @@ class PretrainingJob(Job):
 
         polynomial = {"lr_scheduler_kwargs": {"power": settings.power, "lr_end": 0.0}}
         arguments = training_arguments(
-            self, run, steps, evaluations_apart(settings, steps), checkpoints_apart(self, run, steps),
+            self,
+            run,
+            steps,
+            evaluations_apart(settings, steps),
+            checkpoints_apart(self, run, steps),
             **(polynomial if settings.schedule == "polynomial" else {}),
-        )  # fmt: skip
+        )
         callback = RecordingCallback(
             records, "pre-training", lambda: {"tokens": data.tokens, "seconds": spent()}, shown=shown
         )
@@ -259,7 +374,6 @@ class PretrainingJob(Job):
         return self.data.steps_of_one_pass() if found is None else found
 
     def save(self, run: RunFolder, folder: Path) -> None:
-        """The model, its card and its report."""
+        """The model and its card."""
         super().save(run, folder)
-        with optional("the report"):
-            write_report(folder, run.records.rows, run.identity, parameters=self.model.num_parameters())
+        write_card(folder, run.records.rows, run.identity, parameters=self.model.num_parameters())

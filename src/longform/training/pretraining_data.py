@@ -5,27 +5,26 @@ of its step alone, so that a resumed run has the batches that it would have had,
 The number of processes changes nothing where it divides the blocks of a step.
 """
 
-import random
 from collections.abc import Iterator
 from itertools import islice, takewhile
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from longform.data.packing import DOCUMENTS, BlockFrame, Blocks
 from longform.data.special_tokens import special_tokens
-from longform.data.token_store import Corpus, CorpusTexts, TokenStore, tokenized
+from longform.data.token_store import BlockFrame, Blocks, TokenStore
 from longform.errors import ConfigurationError, DataError
-from longform.training.counted_losses import bigram_loss, unigram_loss, unigram_shares
-from longform.training.crops import check_repeatable, taken
 from longform.training.masking import (
     FIXED,
     STANDARD,
     Hiding,
     MaskedBlocks,
+    bigram_loss,
     collated,
     fixed_masked_set,
     mask_block,
+    unigram_loss,
+    unigram_shares,
 )
 from longform.training.pretraining_settings import PretrainingSettings
 
@@ -76,94 +75,27 @@ def split_documents(store: TokenStore, validation_tokens: int) -> Split:
     return Split(store, np.setdiff1d(order, held), held)
 
 
-class Supply(Protocol):
-    """The source of training blocks: step s has the same ones whether a run begins at step 0 or is resumed there.
+class Supply:
+    """Blocks of a tokenised corpus by step, the same ones whether a run begins at step 0 or is resumed.
 
-    ``blocks``: how many one pass over the corpus has, or None for a stream, whose end is not known.
+    Each pass is shuffled anew. ``blocks``: how many one pass over the corpus has.
     """
-
-    blocks: int | None
-
-    def steps(self, start: int, size: int) -> Iterator[list[np.ndarray]]:
-        """Endless: for each step from ``start`` on ``size`` blocks, without the special tokens at their ends."""
-
-
-class CachedSupply:
-    """Blocks of a tokenised corpus on the disk (TokenStore); each pass is shuffled anew."""
 
     def __init__(self, cached: Blocks, seed: int) -> None:
         self.cached, self.seed = cached, seed
-        self.blocks: int | None = len(cached)
+        self.blocks = len(cached)
 
     def steps(self, start: int, size: int) -> Iterator[list[np.ndarray]]:
-        """See Supply."""
+        """Endless: for each step from ``start`` on ``size`` blocks, without the special tokens at their ends."""
         numbers = self._numbers(start * size)
         while True:
             yield [self.cached.contents(number) for number in islice(numbers, size)]
 
     def _numbers(self, start: int) -> Iterator[int]:
-        count = len(self.cached)
-        epoch, skipped = divmod(start, count)
+        epoch, skipped = divmod(start, self.blocks)
         while True:
-            yield from np.random.default_rng((self.seed, epoch)).permutation(count)[skipped:].tolist()
+            yield from np.random.default_rng((self.seed, epoch)).permutation(self.blocks)[skipped:].tolist()
             epoch, skipped = epoch + 1, 0
-
-
-class StreamedSupply:
-    """Blocks of documents that are tokenised as they are read, without the first ``held_out`` documents.
-
-    ``pool``: size of the shuffle buffer in blocks, from which the blocks of a step are drawn. A resumed run reads the
-    stream from its beginning again.
-    """
-
-    blocks: int | None = None
-
-    def __init__(
-        self, corpus: Corpus, tokenizer: Any, frame: BlockFrame, *, length: int, packing: str, pool: int, seed: int,
-        held_out: int = 0, max_documents: int | None = None,
-    ) -> None:  # fmt: skip
-        self.corpus, self.tokenizer, self.frame, self.content = corpus, tokenizer, frame, frame.content(length)
-        self.packing, self.pool, self.seed = packing, pool, seed
-        self.held_out, self.max_documents = held_out, max_documents
-
-    def documents(self) -> Iterator[list[int]]:
-        """Token ids of each document of one pass, without special tokens."""
-        return tokenized(CorpusTexts(self.corpus, self.max_documents), self.tokenizer)
-
-    def steps(self, start: int, size: int) -> Iterator[list[np.ndarray]]:
-        """See Supply."""
-        picks = random.Random(f"stream {self.seed}")
-        contents, pool, step = self._contents(size), [], 0
-        while True:
-            pool.extend(islice(contents, max(self.pool, size) - len(pool)))
-            drawn = [taken(pool, picks.randrange(len(pool))) for _ in range(size)]
-            if step >= start:
-                yield drawn
-            step += 1
-
-    def _contents(self, least: int) -> Iterator[np.ndarray]:
-        """Blocks of pass after pass, without end. Raises DataError when a pass has fewer than ``least``."""
-        while True:
-            found = tokens = 0
-            for block in self._packed():
-                found, tokens = found + 1, tokens + len(block)
-                yield block
-            if found < least:
-                raise DataError(too_small(found, tokens, least, self.content + self.frame.special.total))
-
-    def _packed(self) -> Iterator[np.ndarray]:
-        """Blocks of one pass. Packing "full": a remainder at the end that fills no block is dropped."""
-        waiting: list[int] = []
-        for ids in islice(self.documents(), self.held_out, None):
-            if self.packing == DOCUMENTS:
-                yield from (np.asarray(ids[at : at + self.content]) for at in range(0, len(ids), self.content))
-                continue
-            if waiting and self.frame.separator is not None:
-                waiting.append(self.frame.separator)
-            waiting += ids
-            full = len(waiting) // self.content * self.content
-            yield from np.asarray(waiting[:full], dtype=np.int64).reshape(-1, self.content)
-            waiting = waiting[full:]
 
 
 def too_small(blocks: int, tokens: int, least: int, length: int) -> str:
@@ -177,18 +109,25 @@ def too_small(blocks: int, tokens: int, least: int, length: int) -> str:
 class PretrainingData:
     """Batches (``steps``) and the validation set (``validation``) of a run; this is process ``rank`` of ``processes``.
 
-    ``corpus``: a tokenised corpus on the disk, or documents that are tokenised as they are read. ``validation``: text
-    to measure on; default: a part of the corpus, held out. ``unigram_loss``, ``bigram_loss``: validation loss, in nats
-    a token, of predicting every token by its frequency alone, and by the token before it (None for a stream, whose
-    pairs are not counted): what a trained model has to be below.
+    ``corpus``: a tokenised corpus on the disk. ``validation``: text to measure on; default: a part of the corpus, held
+    out. ``unigram_loss``, ``bigram_loss``: validation loss, in nats
+    a token, of predicting every token by its frequency alone, and by the token before it: what a
+    trained model has to be below.
 
     Raises ConfigurationError (sizes, a tokenizer without mask), DataError (a corpus smaller than one step).
     """
 
     def __init__(
-        self, corpus: TokenStore | Corpus, tokenizer: Any, settings: PretrainingSettings, *, length: int,
-        validation: TokenStore | None = None, rank: int = 0, processes: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        corpus: TokenStore,
+        tokenizer: Any,
+        settings: PretrainingSettings,
+        *,
+        length: int,
+        validation: TokenStore | None = None,
+        rank: int = 0,
+        processes: int = 1,
+    ) -> None:
         self.settings, self.tokenizer, self.length, self.rank = settings, tokenizer, length, rank
         self.frame = block_frame(tokenizer)
         self.share = settings.tokens_per_step // (length * processes)  # blocks of a step that are this process's
@@ -201,30 +140,24 @@ class PretrainingData:
                 f"tokens_per_step={settings.tokens_per_step} holds no block of length={length} for each of {processes} "
                 f"process(es): use {length * processes} or more"
             )
-        self.corpus_tokens: int | None = None
-        self.corpus_documents: int | None = None
-        self.supply: Supply
-        if isinstance(corpus, TokenStore):
-            held, counts, counted = self._read_store(corpus, validation)
-        else:
-            held, counts, counted = self._read_stream(corpus, validation), None, None
+        held, counts, counted = self._read_store(corpus, validation)
         self.validation_tokens = int(held.store.lengths()[held.documents].sum())
         self.validation = fixed_masked_set(held, self._hiding(*STANDARD), blocks_at_once=self.at_once)
         if not self.validation:
             raise DataError("no text to measure on: give more documents, or a validation text of their own")
-        if counts is None:  # a stream: frequencies in the validation text, without the tokens to predict
-            counts = np.bincount(held.store.tokens, minlength=len(tokenizer))
-            for part in self.validation:
-                counts = counts - np.bincount(part.labels.numpy(), minlength=len(tokenizer))
         shares = unigram_shares(counts)
         self.unigram_loss = unigram_loss(shares, self.validation)
-        self.bigram_loss = None if counted is None else bigram_loss(shares, *counted, self.validation)
+        self.bigram_loss = bigram_loss(shares, *counted, self.validation)
 
     def _hiding(self, fraction: float, mask_share: float, random_share: float) -> Hiding:
         return Hiding(
-            fraction, mask_share, random_share, self.tokenizer.mask_token_id, _first_ordinary(self.tokenizer),
+            fraction,
+            mask_share,
+            random_share,
+            self.tokenizer.mask_token_id,
+            _first_ordinary(self.tokenizer),
             len(self.tokenizer),
-        )  # fmt: skip
+        )
 
     def _blocks(self, store: TokenStore, documents: np.ndarray, *, keep_rest: bool) -> Blocks:
         packing = self.settings.packing
@@ -246,44 +179,25 @@ class PretrainingData:
             tokens = int(split.store.lengths()[split.train].sum())
             raise DataError(too_small(len(blocks), tokens, self.step_blocks, self.length))
         self.corpus_tokens, self.corpus_documents = int(counts.sum()), len(store.ends)
-        self.supply = CachedSupply(blocks, self.settings.seed)
+        self.supply = Supply(blocks, self.settings.seed)
         return held, counts, (split.store, split.train)
 
-    def _read_stream(self, corpus: Corpus, validation: TokenStore | None) -> Blocks:
-        """Make the supply; the validation blocks. Raises DataError where the rest of the stream fills no step."""
-        check_repeatable(corpus)
-        chosen = self.settings
-        self.supply = supply = StreamedSupply(
-            corpus, self.tokenizer, self.frame, length=self.length, packing=chosen.packing,
-            pool=chosen.shuffled_blocks, seed=chosen.seed, max_documents=chosen.max_documents,
-        )  # fmt: skip
-        if validation is None:
-            validation = _first_documents(supply, chosen.validation_tokens)
-            supply.held_out = len(validation.ends)
-        try:
-            next(supply.steps(0, self.step_blocks))
-        except DataError as error:
-            if not supply.held_out:
-                raise
-            held = f"{supply.held_out:,} documents of the stream ({len(validation.tokens):,} tokens)"
-            way = "lower validation_tokens, or give a validation text"
-            raise DataError(f"{error}. The first {held} are held out to measure on: {way}") from error
-        return self._blocks(validation, np.arange(len(validation.ends)), keep_rest=True)
-
     def facts(self) -> dict[str, Any]:
-        """Facts about the data for the records; tokens without special ones, None where a stream does not tell."""
+        """Facts about the data for the records; tokens without special ones."""
         return {
-            "corpus_tokens": self.corpus_tokens, "corpus_documents": self.corpus_documents,
-            "blocks": self.supply.blocks, "length": self.length, "tokens_per_step": self.step_tokens,
+            "corpus_tokens": self.corpus_tokens,
+            "corpus_documents": self.corpus_documents,
+            "blocks": self.supply.blocks,
+            "length": self.length,
+            "tokens_per_step": self.step_tokens,
             "validation_tokens": self.validation_tokens,
             "validation_hidden_tokens": int(sum(part.weight for part in self.validation)),
-            "unigram_loss": self.unigram_loss, "bigram_loss": self.bigram_loss,
-        }  # fmt: skip
+            "unigram_loss": self.unigram_loss,
+            "bigram_loss": self.bigram_loss,
+        }
 
     def steps_of_one_pass(self) -> int:
-        """Optimiser steps of one pass. Raises ConfigurationError for a stream, whose end is not known."""
-        if self.supply.blocks is None:
-            raise ConfigurationError("a streamed corpus needs a budget: max_steps, max_tokens or max_minutes")
+        """Optimiser steps of one pass."""
         return self.supply.blocks // self.step_blocks
 
     def steps(self, start: int = 0) -> Iterator[list[MaskedBlocks]]:
@@ -301,17 +215,3 @@ class PretrainingData:
             for row in range(self.rank * self.share, (self.rank + 1) * self.share)
         ]
         return collated(masked, self.frame, self.length, self.at_once)
-
-
-def _first_documents(supply: StreamedSupply, tokens: int) -> TokenStore:
-    """The first documents of a stream that have ``tokens`` tokens together, or more."""
-    held: list[np.ndarray] = []
-    count = 0
-    for ids in supply.documents():
-        held.append(np.asarray(ids))
-        count += len(ids)
-        if count >= tokens:
-            break
-    if not held:
-        raise DataError("the corpus is empty: it has no document with text in it")
-    return TokenStore(np.concatenate(held), np.cumsum([len(ids) for ids in held]))

@@ -18,9 +18,6 @@ class PretrainingSettings(Settings):
         length: tokens of a block, special tokens included; default: all that the model takes.
         packing: "full": blocks are full, and a separator stands between the documents in them; "documents": no block
             holds two documents, and what is left of each is padded.
-        stream: tokenise while training instead of once into a cache on the disk; an interrupted run then reads the
-            corpus from the beginning to find its place.
-        shuffled_blocks: blocks among which a streamed batch is drawn (a cached corpus is shuffled whole).
         max_documents: documents of the corpus that are used; default: all.
         tokens_per_step: tokens of one optimiser step, over all processes.
         tokens_per_forward: tokens that pass through the model at once; a step of more accumulates gradients.
@@ -39,8 +36,7 @@ class PretrainingSettings(Settings):
         mask_fraction: part of the content tokens (0 to 1) that the model is asked for.
         mask_share: part of these (0 to 1) that become the mask token.
         random_share: part of these (0 to 1) that become another token; the rest stays as it is.
-        validation_tokens: tokens held out for measuring, whole documents, at most a tenth of the corpus; of
-            a stream, whose size is not known, the first documents.
+        validation_tokens: tokens held out for measuring, whole documents, at most a tenth of the corpus.
         evaluations: how often the validation loss is measured while training at most, at even distances (before and
             after come on top).
         save_every_steps: steps between two checkpoints; default: a tenth of the run.
@@ -59,8 +55,6 @@ class PretrainingSettings(Settings):
 
     length: int | None = None
     packing: str = one_of(PACKINGS, "full")
-    stream: bool = False
-    shuffled_blocks: int = 8192
     max_documents: int | None = None
     tokens_per_step: int = 131_072
     tokens_per_forward: int = 16_384
@@ -93,9 +87,16 @@ class PretrainingSettings(Settings):
     def __post_init__(self) -> None:
         check_training(self)
         check_positive(
-            self, "length", "shuffled_blocks", "max_documents", "tokens_per_step", "max_tokens", "power", "epsilon",
-            "mask_fraction", "validation_tokens",
-        )  # fmt: skip
+            self,
+            "length",
+            "max_documents",
+            "tokens_per_step",
+            "max_tokens",
+            "power",
+            "epsilon",
+            "mask_fraction",
+            "validation_tokens",
+        )
         check_between(self, 0, 1, "beta1", "beta2", "mask_fraction", "mask_share", "random_share")
         check_least(self, evaluations=0, sequence_parallel=1)
         if self.mask_share + self.random_share > 1:

@@ -56,7 +56,7 @@ class Processes:
 
     @property
     def num_processes(self) -> int:
-        """All."""
+        """Number of processes that train together."""
         return self.state.num_processes
 
     @property

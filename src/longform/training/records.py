@@ -72,7 +72,7 @@ class Records:
         return next((row for row in reversed(self.rows) if row["event"] == event), None)
 
     def of(self, event: str) -> list[dict[str, Any]]:
-        """All records of this kind."""
+        """Records of this kind."""
         return [row for row in self.rows if row["event"] == event]
 
 

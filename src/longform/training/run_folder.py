@@ -41,7 +41,7 @@ def place_of_run(output: str | Path | None, inputs: Iterable[Any], process: Any)
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:
-    """What the folder says about its run: identity, steps, status, files; None where it says nothing.
+    """Record of a folder's run: identity, steps, status, files; None where there is none.
 
     Raises ConfigurationError for a folder of something else, CheckpointError for a damaged file.
     """

@@ -156,9 +156,15 @@ class DistillationSettings(Settings):
     def __post_init__(self) -> None:
         check_training(self)
         check_positive(
-            self, "length", "min_length", "tokens_per_step", "max_tokens", "teacher_length", "teacher_stride",
+            self,
+            "length",
+            "min_length",
+            "tokens_per_step",
+            "max_tokens",
+            "teacher_length",
+            "teacher_stride",
             "heldout_documents",
-        )  # fmt: skip
+        )
         check_between(self, 0, 1, "mask_fraction", "dropout")
         check_least(self, evaluations=0, sequence_parallel=1)
         if self.length is not None and self.min_length > self.length:

@@ -1,15 +1,32 @@
 """Weights that processes share out (FSDP2): a part of each in every process, a layer gathered while it computes."""
 
 import copy
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import torch
+import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
+from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from longform.errors import ConfigurationError
+from longform.training.optimizers import MuonAdamW
 
 
 def share_weights_out(model: nn.Module, device: str, *, dtype: torch.dtype) -> None:
@@ -66,3 +83,72 @@ def make_whole(model: nn.Module, empty: nn.Module) -> None:
 
 def _gathered(tensor: Tensor) -> Tensor:
     return tensor.full_tensor().cpu() if isinstance(tensor, DTensor) else tensor.detach()
+
+
+SHARDS = "shards"  # the folder in a checkpoint
+
+
+def is_sharded(checkpoint: Path) -> bool:
+    """Whether processes wrote it together."""
+    return (checkpoint / SHARDS).is_dir()
+
+
+def save_shards(model: nn.Module, optimizer: Any, checkpoint: Path) -> None:
+    """Write weights and what the optimizer keeps. Raises OSError in all processes where one of them cannot."""
+    kept: Any = get_optimizer_state_dict(model, _parts(optimizer))
+    state = {"model": _weights(model), "optimizer": kept["state"]}
+    with _failing_as_oserror():
+        dcp.save(state, storage_writer=HuggingFaceStorageWriter(str(checkpoint / SHARDS), save_distributed=True))
+
+
+def load_model_shards(model: nn.Module, checkpoint: Path) -> None:
+    """Take up the weights, whole or this process's part of them. Raises OSError where that is not possible."""
+    state = _weights(model)
+    _read({"model": state}, checkpoint)
+    set_model_state_dict(model, state, options=StateDictOptions(strict=False))  # without the other names of tied ones
+
+
+def _weights(model: nn.Module) -> dict[str, Any]:
+    """Tensors by name, those that are tied once."""
+    once = {name for name, _ in model.named_parameters()}
+    others = {name for name, _ in model.named_parameters(remove_duplicate=False)} - once
+    return {name: tensor for name, tensor in get_model_state_dict(model).items() if name not in others}
+
+
+def load_optimizer_shards(model: nn.Module, optimizer: Any, scheduler: Any, checkpoint: Path) -> None:
+    """Take up what the ``optimizer`` of ``model`` keeps; its rates are those of ``scheduler``, which has been loaded.
+
+    Raises OSError where that is not possible.
+    """
+    state: Any = get_optimizer_state_dict(model, _parts(optimizer))
+    _read({"optimizer": state["state"]}, checkpoint)
+    set_optimizer_state_dict(model, _parts(optimizer), state)
+    if isinstance(own := _unwrapped(optimizer), MuonAdamW):
+        own.link()
+    for group, rate in zip(optimizer.param_groups, scheduler.get_last_lr(), strict=True):
+        group["lr"] = rate
+
+
+def _unwrapped(optimizer: Any) -> Any:
+    return getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
+
+
+def _parts(optimizer: Any) -> list[Optimizer]:
+    own = _unwrapped(optimizer)
+    return own.parts if isinstance(own, MuonAdamW) else [own]
+
+
+def _read(state: dict[str, Any], checkpoint: Path) -> None:
+    with _failing_as_oserror(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)  # of one process, as is meant
+        dcp.load(state, storage_reader=HuggingFaceStorageReader(str(checkpoint / SHARDS)))
+
+
+@contextmanager
+def _failing_as_oserror() -> Generator[None]:
+    """torch's error is no Exception, and has one for each process."""
+    try:
+        yield
+    except CheckpointException as error:
+        first = next(iter(error.failures.values()))[0]
+        raise OSError(f"{type(first).__name__}: {first}") from error

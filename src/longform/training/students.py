@@ -10,26 +10,31 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 from torch import nn
-from transformers import (
-    AutoModelForSequenceClassification,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from longform.conversion.cross_encoder import activation_of
+from longform.data.special_tokens import fit_tokenizer
 from longform.data.storage import copy_anew
-from longform.data.tokenizer_fit import fit_tokenizer
 from longform.errors import ConfigurationError
-from longform.inference.adapters import join_adapters
 from longform.inference.sentence_modules import is_encoder_alone, settings_of
-from longform.inference.weights import load_tokenizer, load_whole, local_source, quiet_transformers, read_config
+from longform.inference.weights import (
+    join_adapters,
+    load_tokenizer,
+    load_whole,
+    local_source,
+    quiet_transformers,
+    read_config,
+)
 from longform.models.configuration_linformer import LinformerConfig
 
 CLASSIFIER = "ForSequenceClassification"
 HEADS = ("ForMaskedLM", CLASSIFIER, "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
 KEPT_FILES = (
-    "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "conversion_report.json"
-)  # fmt: skip
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "conversion_report.json",
+)
 
 
 class Student(NamedTuple):
@@ -167,9 +172,14 @@ def _chosen_pooling(config: Any, pooling: str, model: str, *, head: bool | None 
 
 def _with_labels(source: str | Path, labels: int, config: dict[str, Any]) -> PreTrainedModel:
     return load_whole(
-        AutoModelForSequenceClassification, source, f'the model "{source}"', dtype=torch.float32, new_head=True,
-        num_labels=labels, **config,
-    )  # fmt: skip
+        AutoModelForSequenceClassification,
+        source,
+        f'the model "{source}"',
+        dtype=torch.float32,
+        new_head=True,
+        num_labels=labels,
+        **config,
+    )
 
 
 @contextlib.contextmanager

@@ -64,9 +64,15 @@ class Teacher:
     """
 
     def __init__(
-        self, model: nn.Module, special: SpecialTokens, *, limit: int, stride: int | None, pad_id: int,
+        self,
+        model: nn.Module,
+        special: SpecialTokens,
+        *,
+        limit: int,
+        stride: int | None,
+        pad_id: int,
         with_logits: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         content = limit - special.total
         stride = stride or max(1, content * 3 // 4)
         if content < 1:

@@ -12,19 +12,58 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
-from longform.errors import CheckpointError, require
+from longform.errors import CheckpointError, InputError, require
 from longform.inference.weights import quiet_transformers
 from longform.training.alignment_settings import AlignmentSettings
 from longform.training.checkpoints import checkpoint_step, keep_only, load_weights, publish, reading, remove
-from longform.training.finiteness import check_end, check_start, check_step
 from longform.training.job import Job, Part
 from longform.training.kept_memory import kept_memory
 from longform.training.pretraining_settings import PretrainingSettings
 from longform.training.processes import is_lost, stopping_together
 from longform.training.run_folder import RunFolder
 from longform.training.settings import DistillationSettings
-from longform.training.sharded_checkpoints import is_sharded, load_optimizer_shards, save_shards
-from longform.training.sharding import is_shared_out
+from longform.training.sharding import is_sharded, is_shared_out, load_optimizer_shards, save_shards
+
+SHOWN = 3  # names of weights in a message
+
+
+def check_start(model: nn.Module, what: str) -> None:
+    """Raise CheckpointError where weights of ``model``, called ``what``, are NaN or infinite before training."""
+    if bad := _not_finite(model):
+        raise CheckpointError(f"{what} has weights that are NaN or infinite ({_listed(bad)}): begin from a sound one")
+
+
+def check_step(model: nn.Module, *, loss: float, gradient: float, step: int, learning_rate: float) -> None:
+    """Raise InputError where a step's loss or gradient norm is not finite; the weights are those before its update."""
+    if math.isfinite(loss) and math.isfinite(gradient):
+        return
+    said = f"the loss is {loss}" if not math.isfinite(loss) else f"the norm of the gradient is {gradient}"
+    if bad := _not_finite(model):
+        raise InputError(
+            f"{said} at step {step}, because the update before it made weights NaN or infinite ({_listed(bad)}): "
+            f"lower learning_rate ({learning_rate})"
+        )
+    raise InputError(
+        f"{said} at step {step}, while every weight is finite: a text or label of this step gives numbers that are too "
+        f'large. Look for labels of an extreme size, try dtype="float32", or lower learning_rate ({learning_rate})'
+    )
+
+
+def check_end(model: nn.Module, *, learning_rate: float) -> None:
+    """Raise InputError where a trained model has weights that are NaN or infinite."""
+    if bad := _not_finite(model):
+        raise InputError(
+            f"the last update made weights NaN or infinite ({_listed(bad)}): lower learning_rate ({learning_rate})"
+        )
+
+
+def _not_finite(model: nn.Module) -> list[str]:
+    return [name for name, tensor in model.named_parameters() if not bool(torch.isfinite(tensor).all())]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
 
 SCHEDULER = "scheduler.pt"  # its file in a checkpoint, as the Trainer calls it
 LOGS = 100  # how many records of the loss a run writes at least
@@ -38,17 +77,27 @@ def training_arguments(
     settings = job.settings
     schedule = {"constant": "constant_with_warmup"}.get(settings.schedule, settings.schedule)
     return TrainingArguments(
-        output_dir=str(run.folder), max_steps=steps, learning_rate=job.learning_rate,
-        lr_scheduler_type=schedule, warmup_steps=int(settings.warmup * steps),
-        max_grad_norm=settings.max_grad_norm, seed=settings.seed,
-        use_cpu=job.device.type == "cpu", disable_tqdm=True, report_to="none",
-        logging_steps=max(1, min(50, steps // LOGS)), logging_nan_inf_filter=False,
-        eval_strategy="no" if evaluate_every is None else "steps", eval_steps=evaluate_every,
-        save_strategy="no" if save_every is None else "steps", save_steps=save_every or steps,
-        ignore_data_skip=True, restore_callback_states_from_checkpoint=True,
+        output_dir=str(run.folder),
+        max_steps=steps,
+        learning_rate=job.learning_rate,
+        lr_scheduler_type=schedule,
+        warmup_steps=int(settings.warmup * steps),
+        max_grad_norm=settings.max_grad_norm,
+        seed=settings.seed,
+        use_cpu=job.device.type == "cpu",
+        disable_tqdm=True,
+        report_to="none",
+        logging_steps=max(1, min(50, steps // LOGS)),
+        logging_nan_inf_filter=False,
+        eval_strategy="no" if evaluate_every is None else "steps",
+        eval_steps=evaluate_every,
+        save_strategy="no" if save_every is None else "steps",
+        save_steps=save_every or steps,
+        ignore_data_skip=True,
+        restore_callback_states_from_checkpoint=True,
         ddp_find_unused_parameters=True,  # a text within the window does not use the memory's parameters
         **more,
-    )  # fmt: skip
+    )
 
 
 def evaluations_apart(
@@ -73,9 +122,13 @@ class NumberedStepsTrainer(Trainer):
     """
 
     def __init__(
-        self, job: Job, args: TrainingArguments, *, measure: Callable[[], dict[str, float]],
+        self,
+        job: Job,
+        args: TrainingArguments,
+        *,
+        measure: Callable[[], dict[str, float]],
         callbacks: list[TrainerCallback],
-    ) -> None:  # fmt: skip
+    ) -> None:
         model = job.trained
         had_cache = hasattr(model.config, "use_cache")
         shared_out = is_shared_out(model)
@@ -138,13 +191,16 @@ class NumberedStepsTrainer(Trainer):
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         check_step(
-            self.network, loss=float(self.step_loss), gradient=float(norm), step=self.state.global_step + 1,
+            self.network,
+            loss=float(self.step_loss),
+            gradient=float(norm),
+            step=self.state.global_step + 1,
             learning_rate=self.args.learning_rate,
-        )  # fmt: skip
+        )
         return norm
 
     def _weight_of_step(self, parts: Sequence[Part]) -> float:
-        """What a part's weight is a share of; over several processes, whose gradients are averaged, the mean."""
+        """Weight of a whole step; over several processes, whose gradients are averaged, the mean."""
         own = sum(part.weight for part in parts)
         if self.args.world_size == 1:
             return own

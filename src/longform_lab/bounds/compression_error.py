@@ -120,7 +120,7 @@ def _others(
 
 
 def _errors(found: Tensor, sample: AttentionSample, text: int | None = None) -> Errors:
-    """Of maps ``found`` (T, h, n, n), or (h, n, n) of one ``text``."""
+    """Errors of maps ``found`` (T, h, n, n), or (h, n, n) of one ``text``."""
     logits, values = (x if text is None else x[text] for x in (sample.logits, sample.values))
     exact = logits.softmax(-1)
     return Errors(map_error(found, exact), map_error(found @ values, exact @ values))
@@ -131,16 +131,28 @@ def _stacked(found: list[Errors]) -> Errors:
 
 
 def _row(
-    method: str, fitted_to: str | None, k: int, sample: AttentionSample, errors: Errors, best: Errors,
+    method: str,
+    fitted_to: str | None,
+    k: int,
+    sample: AttentionSample,
+    errors: Errors,
+    best: Errors,
     seen: Errors | None,
-) -> ErrorRow:  # fmt: skip
+) -> ErrorRow:
     of_map, of_output = errors
     return ErrorRow(
-        method=method, fitted_to=fitted_to, layer=sample.layer or 0, length=sample.logits.shape[-1], k=k,
-        map_error=float(of_map.mean()), map_lowest=float(of_map.min()), map_highest=float(of_map.max()),
-        output_error=float(of_output.mean()), output_lowest=float(of_output.min()),
+        method=method,
+        fitted_to=fitted_to,
+        layer=sample.layer or 0,
+        length=sample.logits.shape[-1],
+        k=k,
+        map_error=float(of_map.mean()),
+        map_lowest=float(of_map.min()),
+        map_highest=float(of_map.max()),
+        output_error=float(of_output.mean()),
+        output_lowest=float(of_output.min()),
         output_highest=float(of_output.max()),
         seen_map_error=None if seen is None else float(seen.of_map.mean()),
         seen_output_error=None if seen is None else float(seen.of_output.mean()),
         above_best=float((of_map - best.of_map).min()),
-    )  # fmt: skip
+    )

@@ -76,9 +76,15 @@ def squared_error(found: Tensor, exact: Tensor) -> Tensor:
 
 
 def _fitted(
-    sample: AttentionSample, made: Callable[[], Projections], parameters: list[Tensor], *, objective: str, steps: int,
-    learning_rate: float, seed: int,
-) -> Projections:  # fmt: skip
+    sample: AttentionSample,
+    made: Callable[[], Projections],
+    parameters: list[Tensor],
+    *,
+    objective: str,
+    steps: int,
+    learning_rate: float,
+    seed: int,
+) -> Projections:
     """Adam on the mean over heads of the squared relative error of "map" or "output", a text a step."""
     optimizer = torch.optim.Adam(parameters, lr=learning_rate)
     warm = max(1, round(WARM_UP * steps))

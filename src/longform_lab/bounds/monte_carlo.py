@@ -62,9 +62,14 @@ class Cell:
 
 
 def failure_cells(
-    sample: AttentionSample, *, slots: Sequence[int], epsilons: Sequence[float], trials: int,
-    generator: torch.Generator, advance: Callable[[], object] = lambda: None,
-) -> list[Cell]:  # fmt: skip
+    sample: AttentionSample,
+    *,
+    slots: Sequence[int],
+    epsilons: Sequence[float],
+    trials: int,
+    generator: torch.Generator,
+    advance: Callable[[], object] = lambda: None,
+) -> list[Cell]:
     """Every event at every k of ``slots`` and every ε; ``advance`` is called after each k."""
     exact = _Exact(sample)
     length, head_size = sample.values.shape[2:]

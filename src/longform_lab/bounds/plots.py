@@ -4,17 +4,16 @@ P is an attention map, p a row of it, V its values, w a column of them, R a rand
 dimension; ε and δ as in the paper. A projection fails where an error is above ε.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import colours, finish, literal, number_ticks, picture
 from longform_lab.bounds.attention_samples import spread
 from longform_lab.bounds.compression_error import BEST, ErrorRow
 from longform_lab.bounds.monte_carlo import Cell
 from longform_lab.bounds.results import ROUNDING, BoundResult
 from longform_lab.bounds.theorems import smallest_useful_length, theorem_1, theorem_2
+from longform_lab.pictures import colours, finish, literal, number_ticks, picture
 
 PLOTS = "plots"
 LOG = {"xscale": "log", "yscale": "log"}
@@ -40,7 +39,7 @@ STYLES = {
 
 
 def draw_bound(result: BoundResult, output: Path) -> dict[str, Path]:
-    """All pictures of ``result``, into ``output``/plots; what each shows -> its file."""
+    """Draw the pictures of ``result`` into ``output``/plots; gives their files by what they show."""
     paths = {"k against n": output / PLOTS / "k.png"}
     epsilons = sorted({row.epsilon for row in result.guarantees})
     plot_k(epsilons, result.guarantees[0].head_size, paths["k against n"])
@@ -93,25 +92,28 @@ def plot_failures(cells: Sequence[Cell], events: dict[str, str], title: str, pat
                 here = [cell for cell in cells if cell.event == event and cell.epsilon == epsilon]
                 _failure_panel(axes, here, by_source)
             panels[0].set_ylabel(f"{label}\n\nshare that fails", fontsize=8)
-        handles = {handle.get_label(): handle for axes in grid.flat for handle in axes.get_lines()}
-        shown = [handle for label, handle in handles.items() if not label.startswith("_")]
-        _finish(grid, title, [f"ε = {epsilon}" for epsilon in epsilons], "k (slots)", shown, columns=5)
+        _finish(grid, title, [f"ε = {epsilon}" for epsilon in epsilons], "k (slots)", _labelled(grid), columns=5)
+
+
+def _labelled(grid: Any) -> list[Any]:
+    """A line for each label in the panels."""
+    handles = {handle.get_label(): handle for axes in grid.flat for handle in axes.get_lines()}
+    return [handle for label, handle in handles.items() if not label.startswith("_")]
 
 
 def _failure_panel(axes: Any, cells: Sequence[Cell], by_source: dict[str, Any]) -> None:
     for source, colour in by_source.items():
         rows = sorted((cell for cell in cells if cell.source == source), key=lambda cell: cell.k)
-        axes.plot([row.k for row in rows], [max(row.failure, FLOOR) for row in rows], color=colour, marker=".",
-                  linewidth=1, label=source)  # fmt: skip
-    bounded = sorted({(cell.k, cell.bound) for cell in cells if cell.bound is not None})
+        failures = [max(row.failure, FLOOR) for row in rows]
+        axes.plot([row.k for row in rows], failures, color=colour, marker=".", linewidth=1, label=source)
+    bounded = sorted({(cell.k, max(min(cell.bound, 1.0), FLOOR)) for cell in cells if cell.bound is not None})
     if bounded:
-        axes.plot([k for k, _ in bounded], [max(min(bound, 1.0), FLOOR) for _, bound in bounded], color="black",
-                  linestyle="--", label="bound, at most 1")  # fmt: skip
+        axes.plot(*zip(*bounded, strict=True), color="black", linestyle="--", label="bound, at most 1")
     axes.set(**LOG, ylim=(FLOOR / 2, 2))
     axes.set_yticks([FLOOR, 1e-5, 1e-3, 1e-1, 1], ["0", "10⁻⁵", "10⁻³", "0.1", "1"])
     ks = sorted({cell.k for cell in cells})
-    powers_of_four = [k for k in ks if math.log2(k) % 2 == 0]
-    number_ticks(axes, powers_of_four if len(powers_of_four) > 1 else ks)
+    powers_of_four = {4**power for power in range(32)}.intersection(ks)
+    number_ticks(axes, sorted(powers_of_four) if len(powers_of_four) > 1 else ks)
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25)
 
@@ -148,8 +150,16 @@ def _error_panel(axes: Any, rows: Iterable[ErrorRow], error: str) -> None:
     for method, (colour, marker, line) in STYLES.items():
         here = sorted((row for row in rows if row.method == method), key=lambda row: row.k)
         values = [getattr(row, f"{error}_error") for row in here]
-        axes.plot([row.k for row in here], values, color=colour, marker=marker, linestyle=line, linewidth=1.4,
-                  markersize=4.5, label=method if method != BEST else "best map of rank k (SVD)")  # fmt: skip
+        axes.plot(
+            [row.k for row in here],
+            values,
+            color=colour,
+            marker=marker,
+            linestyle=line,
+            linewidth=1.4,
+            markersize=4.5,
+            label=method if method != BEST else "best map of rank k (SVD)",
+        )
     axes.axhline(1.0, color="0.6", linewidth=0.8, linestyle=":", label="a map of zeros")
     axes.set(**LOG)
     number_ticks(axes, sorted({row.k for row in rows}))

@@ -5,13 +5,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from longform.runs.page import Block, Heading, Picture, Table, write_page
+from longform.runs.page import Heading, Table
 from longform_lab.bounds.compression_error import BEST, ErrorRow
 from longform_lab.bounds.monte_carlo import EVENTS, Cell
 from longform_lab.bounds.plots import STYLES
 from longform_lab.bounds.results import BoundResult
 from longform_lab.bounds.settings import BoundSettings
 from longform_lab.bounds.theorems import smallest_useful_length
+from longform_lab.page import Block, Picture, write_page
 
 SAID = {
     "row": "one row of P, one column of V, with RᵀR",
@@ -41,10 +42,17 @@ def write_bound_report(
 def _promises(result: BoundResult, settings: BoundSettings) -> list[Block]:
     useful = "; ".join(f"ε = {e}: n ≥ {smallest_useful_length(e):,}" for e in settings.epsilon)
     rows = [
-        [row.form, row.vacuous or "no", f"{row.length:,}", f"{row.head_size}", f"{row.epsilon:g}", f"{row.k:,}",
-         "none given" if row.failure is None else f"{row.failure:.3g}"]
+        [
+            row.form,
+            row.vacuous or "no",
+            f"{row.length:,}",
+            f"{row.head_size}",
+            f"{row.epsilon:g}",
+            f"{row.k:,}",
+            "none given" if row.failure is None else f"{row.failure:.3g}",
+        ]
         for row in result.guarantees
-    ]  # fmt: skip
+    ]
     return [
         "Random projections R (k × n, independent N(0, 1/k)) keep inner products: |x RᵀR y - x y| ≤ ε ‖x‖ ‖y‖ but "
         "for a probability of 2 exp(-(ε² - ε³)k/4). Theorem 1 puts P RᵀR in the place of P and takes the union over n "
@@ -59,8 +67,14 @@ def _promises(result: BoundResult, settings: BoundSettings) -> list[Block]:
 def _trials(result: BoundResult) -> list[Block]:
     proved, printed = result.judged(), result.judged(("construction",))
     sources = dict.fromkeys(cell.source for cell in result.cells)
-    heads = ["what fails", "maps", "cells with a bound below 1", "of them above it", "highest share / bound",
-             "highest share that fails"]  # fmt: skip
+    heads = [
+        "what fails",
+        "maps",
+        "cells with a bound below 1",
+        "of them above it",
+        "highest share / bound",
+        "highest share that fails",
+    ]
     return [
         Heading("Trials"),
         f"{len(proved) - len(result.broken()):,} of {len(proved):,} cells (maps × n × k × ε × event) "
@@ -81,11 +95,11 @@ def _event_row(event: str, source: str, cells: list[Cell]) -> list[str]:
     here = [cell for cell in cells if cell.event == event and cell.source == source]
     judged = [cell for cell in here if cell.says_something]
     ratios = [cell.failure / cell.bound for cell in judged if cell.bound]
-    return [
-        SAID[event], source, f"{len(judged)}" if EVENTS[event] else "no bound",
-        f"{sum(cell.broken for cell in judged)}" if EVENTS[event] else "–",
-        f"{max(ratios):.3g}" if ratios else "–", f"{max(cell.failure for cell in here):.3g}",
-    ]  # fmt: skip
+    counts = ["no bound", "–"]
+    if EVENTS[event]:
+        counts = [str(len(judged)), str(sum(cell.broken for cell in judged))]
+    worst = f"{max(ratios):.3g}" if ratios else "–"
+    return [SAID[event], source, *counts, worst, f"{max(cell.failure for cell in here):.3g}"]
 
 
 def _errors_lead(result: BoundResult, settings: BoundSettings) -> str:
@@ -109,8 +123,11 @@ def _errors_tables(result: BoundResult) -> Iterator[Block]:
         rows = []
         for layer in sorted({row.layer for row in result.errors}):
             for method in STYLES:
-                found = {row.k: row for row in result.errors
-                         if (row.layer, row.method) == (layer, method) and row.fitted_to in (None, error)}  # fmt: skip
+                found = {
+                    row.k: row
+                    for row in result.errors
+                    if (row.layer, row.method) == (layer, method) and row.fitted_to in (None, error)
+                }
                 rows.append([f"layer {layer + 1}", method, *(_error_cell(found[k], error) for k in ks)])
         yield Heading(f"Error of the {error} (on the texts fitted to)", 3)
         yield Table(["", "method", *(f"k = {k}" for k in ks)], rows, 2)

@@ -142,9 +142,9 @@ def _trials(
 ) -> list[Cell]:
     """The Monte-Carlo cells at one n."""
     head_size = settings.head_size if subject is None else subject.head_size()
-    promised = [promise.k for epsilon in settings.epsilon
-                for promise in (theorem_1(length, epsilon), theorem_2(length, head_size, epsilon))]  # fmt: skip
-    slots = sorted({*settings.trial_slots, *promised})
+    slots = {*settings.trial_slots}
+    for epsilon in settings.epsilon:
+        slots |= {theorem_1(length, epsilon).k, theorem_2(length, head_size, epsilon).k}
     layers = [] if subject is None else subject.layers(settings)
     names = ["random", "aligned", *(f"layer {layer + 1}" for layer in layers)]
     paths = {name: output / PARTS / f"trials-{length}-{name.replace(' ', '-')}.jsonl" for name in names}
@@ -154,9 +154,13 @@ def _trials(
     ) as bar:
         for sample in _samples(subject, settings, length, head_size, missing):
             cells = failure_cells(
-                sample, slots=slots, epsilons=settings.epsilon, trials=settings.trials,
-                generator=_generator(settings, f"{sample.name} {length}"), advance=bar.update,
-            )  # fmt: skip
+                sample,
+                slots=sorted(slots),
+                epsilons=settings.epsilon,
+                trials=settings.trials,
+                generator=_generator(settings, f"{sample.name} {length}"),
+                advance=bar.update,
+            )
             write_part(paths[sample.name], cells)
     return [cell for path in paths.values() for cell in read_part(path, Cell)]
 
@@ -188,7 +192,7 @@ def _errors(subject: BoundSubject, settings: BoundSettings, output: Path, progre
         ids = subject.ids(length, count)
         heads = subject.opened.model.config.num_attention_heads
         size = 4 * count * min(heads, settings.head_count or heads) * length**2
-        behind = [layer for layer in layers if any(place[0] == layer for place in missing)]
+        behind = sorted({layer for layer, _ in missing})
         at_once = max(1, TOGETHER // size)
         with tqdm(total=len(missing), desc="error against k", unit="k", disable=not progress) as bar:
             for start in range(0, len(behind), at_once):

@@ -9,7 +9,7 @@ from longform_lab.bounds.theorems import decay
 
 @dataclass(frozen=True)
 class BoundSettings:
-    """What is computed and measured; a run that was interrupted goes on only with the same.
+    """Settings of what is computed and measured; a run that was interrupted goes on only with the same.
 
     Raises ConfigurationError on values that mean nothing.
 
@@ -54,9 +54,19 @@ class BoundSettings:
         for epsilon in self.epsilon:
             decay(epsilon)
         check_least(
-            self, length=2, head_size=2, trials=2, trial_texts=1, trial_slots=1, projected_length=1, layer_count=1,
-            head_count=1, fit_texts=1, held_out_texts=1, fit_steps=1,
-        )  # fmt: skip
+            self,
+            length=2,
+            head_size=2,
+            trials=2,
+            trial_texts=1,
+            trial_slots=1,
+            projected_length=1,
+            layer_count=1,
+            head_count=1,
+            fit_texts=1,
+            held_out_texts=1,
+            fit_steps=1,
+        )
         check_positive(self, "learning_rate")
         if max(self.projected_length) > max(self.length):
             raise ConfigurationError(
@@ -68,11 +78,18 @@ class BoundSettings:
 SCALES = {
     "small": BoundSettings(),
     "paper": BoundSettings(
-        length=[128, 256, 512], epsilon=[0.1, 0.25, 0.5, 0.75, 0.9], trials=1000, trial_texts=8,
-        trial_slots=[16, 32, 64, 128, 256, 512, 1024, 2048, 4096], layer_count=None, head_count=None, fit_texts=128,
-        held_out_texts=32, fit_steps=3000,
+        length=[128, 256, 512],
+        epsilon=[0.1, 0.25, 0.5, 0.75, 0.9],
+        trials=1000,
+        trial_texts=8,
+        trial_slots=[16, 32, 64, 128, 256, 512, 1024, 2048, 4096],
+        layer_count=None,
+        head_count=None,
+        fit_texts=128,
+        held_out_texts=32,
+        fit_steps=3000,
     ),
-}  # fmt: skip
+}
 
 
 def scale_settings(name: str) -> BoundSettings:

@@ -17,7 +17,7 @@ from longform.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a theorem promises for maps of ``length`` n tokens and values of ``head_size`` d.
+    """Promise of a theorem for maps of ``length`` n tokens and values of ``head_size`` d.
 
     ``form``: which of the theorems' k it is; ``k``: rounded up; ``failure``: the bound on the probability that the
     promise is broken, None where the paper gives none; ``vacuous``: why this says nothing, or None.

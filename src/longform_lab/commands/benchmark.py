@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.choices import DTYPES
-from longform.cli.arguments import add_restart, command_parser, one_of
-from longform.cli.printing import command, print_next, print_table
+from longform.cli.arguments import add_restart, command, command_parser, one_of, print_next, print_table
 from longform.errors import require
 
 SUMMARY = "time and memory against length of text, beside other encoders"
@@ -26,51 +25,106 @@ COMPETITORS = (
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
-        "benchmark", "Time (median and spread, in seconds) and peak memory (MiB) of encoders against the length of "
+        "benchmark",
+        "Time (median and spread, in seconds) and peak memory (MiB) of encoders against the length of "
         "their texts, competitors taking turns in one process after their outputs were checked. A competitor that is "
         "not installed, does not fit or takes too long gets a row that says so. Interrupted, it goes on when it is "
         "called again with the same folder: rows that are there are kept, also when the code has changed since "
         "(--restart), except those that lacked a package, a compiler, memory or seconds. On 2 CPU "
         "cores --preset small takes under 10 minutes, variants about 12, batches about 8, bars about 60, bars-train "
         "about 30, million about 20, paper about 90; full takes days and is meant to be cut with the other options.",
-    )  # fmt: skip
-    made.add_argument("--preset", **one_of((*PRESETS, DOCUMENTS)), default="small", help="what is measured; what "
-                      "--lengths ... --competitors choose replaces that of its first stage, others are left out; "
-                      "documents: whole ones, end to end, beside other runtimes")  # fmt: skip
+    )
+    made.add_argument(
+        "--preset",
+        **one_of((*PRESETS, DOCUMENTS)),
+        default="small",
+        help="what is measured; what "
+        "--lengths ... --competitors choose replaces that of its first stage, others are left out; "
+        "documents: whole ones, end to end, beside other runtimes",
+    )
     made.add_argument("--lengths", type=int, nargs="+", default=[], help="tokens of a text")
-    made.add_argument("--sizes", nargs="+", **one_of(SIZES), default=[], help="minilm: 6 layers x 384; base: 12 layers "
-                      "x 768; tiny: for a trial")  # fmt: skip
-    made.add_argument("--dtypes", nargs="+", **one_of(DTYPES), default=[], help="auto: bfloat16 where it is "
-                      "multiplied in hardware, else float32")  # fmt: skip
+    made.add_argument(
+        "--sizes",
+        nargs="+",
+        **one_of(SIZES),
+        default=[],
+        help="minilm: 6 layers x 384; base: 12 layers x 768; tiny: for a trial",
+    )
+    made.add_argument(
+        "--dtypes",
+        nargs="+",
+        **one_of(DTYPES),
+        default=[],
+        help="auto: bfloat16 where it is multiplied in hardware, else float32",
+    )
     made.add_argument("--modes", nargs="+", **one_of(("eager", "compiled")), default=[], help="of running a model")
-    made.add_argument("--passes", nargs="+", **one_of(("inference", "train")), default=[],
-                      help="train: forward, backward, AdamW")  # fmt: skip
+    made.add_argument(
+        "--passes", nargs="+", **one_of(("inference", "train")), default=[], help="train: forward, backward, AdamW"
+    )
     made.add_argument("--batches", nargs="+", default=[], help="texts in a pass; full: as many as --batch-tokens holds")
     made.add_argument("--batch-tokens", type=int, default=0, help="tokens of a full batch; 0: the preset's")
     made.add_argument("--slots", type=int, nargs="+", default=[], help="k of pure Linformers; n / 2 where that is less")
-    made.add_argument("--competitors", nargs="+", **one_of(("all", *FAMILIES, *COMPETITORS)), default=[],
-                      help=f"all, a family ({' '.join(FAMILIES)}) or names, as in records")  # fmt: skip
+    made.add_argument(
+        "--competitors",
+        nargs="+",
+        **one_of(("all", *FAMILIES, *COMPETITORS)),
+        default=[],
+        help=f"all, a family ({' '.join(FAMILIES)}) or names, as in records",
+    )
     made.add_argument("--repeats", type=int, default=5, help="rounds of each competitor")
-    made.add_argument("--cell-seconds", type=float, default=0.0, help="seconds for all passes of one competitor in "
-                      "one cell: fewer rounds are run, or none, to keep it; 0: the preset's")  # fmt: skip
-    made.add_argument("--memory", type=bool | None, default=None, help="measure peak memory (a pass in another "
-                      "process); null: the preset's")  # fmt: skip
-    made.add_argument("--floors", **one_of(("all", "none", *FAMILIES), null=True), default=None,
-                      help="whose floors are timed; null: the preset's")  # fmt: skip
+    made.add_argument(
+        "--cell-seconds",
+        type=float,
+        default=0.0,
+        help="seconds for all passes of one competitor in "
+        "one cell: fewer rounds are run, or none, to keep it; 0: the preset's",
+    )
+    made.add_argument(
+        "--memory",
+        type=bool | None,
+        default=None,
+        help="measure peak memory (a pass in another process); null: the preset's",
+    )
+    made.add_argument(
+        "--floors",
+        **one_of(("all", "none", *FAMILIES), null=True),
+        default=None,
+        help="whose floors are timed; null: the preset's",
+    )
     made.add_argument("--threads", type=int | None, default=None, help="CPU threads; null: as torch chooses")
     made.add_argument("--device", **one_of(("auto", "cpu", "cuda")), default="auto", help="auto: the first GPU, if any")
-    made.add_argument("--texts", nargs="+", default=[], help="of --preset documents: files or folders of documents; "
-                      "else the longest licence texts of the demo's package")  # fmt: skip
-    made.add_argument("--original", default="bundled", help="of --preset documents: the encoder that reads chunks, a "
-                      "folder or hub name; bundled: all-MiniLM-L6-v2 of its package")  # fmt: skip
-    made.add_argument("--longform", nargs="+", default=[], help="of --preset documents: more folders of Longforms made "
-                      "of the original, beside those that are converted from it")  # fmt: skip
-    made.add_argument("--readings", nargs="+", default=[], help="of --preset documents: names of readings, or how they "
-                      "begin, beside chunks in transformers; all where none is named")  # fmt: skip
+    made.add_argument(
+        "--texts",
+        nargs="+",
+        default=[],
+        help="of --preset documents: files or folders of documents; "
+        "else the longest licence texts of the demo's package",
+    )
+    made.add_argument(
+        "--original",
+        default="bundled",
+        help="of --preset documents: the encoder that reads chunks, a "
+        "folder or hub name; bundled: all-MiniLM-L6-v2 of its package",
+    )
+    made.add_argument(
+        "--longform",
+        nargs="+",
+        default=[],
+        help="of --preset documents: more folders of Longforms made "
+        "of the original, beside those that are converted from it",
+    )
+    made.add_argument(
+        "--readings",
+        nargs="+",
+        default=[],
+        help="of --preset documents: names of readings, or how they "
+        "begin, beside chunks in transformers; all where none is named",
+    )
     made.add_argument("--output", type=Path, default=Path("runs/benchmark"), help="folder for records and report")
     add_restart(made, "the rows that are there; the records so far stay in the folder as records-until-TIME.jsonl")
-    made.add_argument("--records", type=Path | None, default=None, help="another .jsonl file that new records are "
-                      "appended to")  # fmt: skip
+    made.add_argument(
+        "--records", type=Path | None, default=None, help="another .jsonl file that new records are appended to"
+    )
     return made
 
 
@@ -120,10 +174,16 @@ def _measure_documents(settings: Any, output: Path) -> None:
     cores = hardware()["cores"] or 1
     threads = sorted({1, min(2, cores)}) if settings.threads is None else [chosen_threads(settings.threads)]
     records = measure_documents(
-        given, local_source(settings.original), {Path(name).name: Path(name) for name in settings.longform}, output,
-        threads=threads, repeats=settings.repeats, batch_tokens=settings.batch_tokens, only=settings.readings,
+        given,
+        local_source(settings.original),
+        {Path(name).name: Path(name) for name in settings.longform},
+        output,
+        threads=threads,
+        repeats=settings.repeats,
+        batch_tokens=settings.batch_tokens,
+        only=settings.readings,
         also=settings.records,
-    )  # fmt: skip
+    )
     print_table("whole documents, end to end", rows_of(records))
     print(f"saved  {output} (documents.jsonl)")
     print_next(command("evaluate", "retrieval", "--queries", "queries.jsonl", "--documents", "documents.jsonl"))

@@ -6,9 +6,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longform.choices import SCALES
-from longform.cli.arguments import add_device, command_parser, one_of
-from longform.cli.printing import command, print_next, print_table
-from longform.cli.settings_options import field_helps, option
+from longform.cli.arguments import (
+    add_device,
+    command,
+    command_parser,
+    field_helps,
+    one_of,
+    option,
+    print_next,
+    print_table,
+)
 from longform.errors import ConfigurationError
 from longform_lab.commands.spectrum import eager_encoder
 
@@ -20,21 +27,27 @@ def parser() -> Any:
     from longform_lab.bounds.settings import BoundSettings
 
     made = command_parser(
-        "bound", "k that Theorems 1 and 2 ask for, how often random projections fail beside the theorems' bound, and "
+        "bound",
+        "k that Theorems 1 and 2 ask for, how often random projections fail beside the theorems' bound, and "
         "the error of attention against k: SVD, random, mean, convolution, fitted E and F. Without --output it prints "
         "k alone, in seconds. Without a model random maps are tried; with one, its attention as well, and the error "
         "against k. small: 3 layers and 3 heads of each, for the bundled model 2 minutes on one CPU core; paper: every "
         "layer and head, for a GPU. Time grows with layers x heads x n² x k x (trials + fit-steps). Interrupted, it "
         "goes on when it is called again.",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "model", nargs="?", type=str | None, default=argparse.SUPPRESS,  # another default would win over --config
+        "model",
+        nargs="?",
+        type=str | None,
+        default=argparse.SUPPRESS,  # another default would win over --config
         help="folder or hub name of an encoder; bundled: the demo's MiniLM; none: random maps alone",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--text", type=list[str] | str | None, default=None,
+        "--text",
+        type=list[str] | str | None,
+        default=None,
         help="texts for the model: text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT",
-    )  # fmt: skip
+    )
     made.add_argument("--output", type=str | None, default=None, help="folder for records, pictures and report.html")
     made.add_argument("--text-field", default="text", help="field of a record that holds its text")
     add_device(made)
@@ -42,9 +55,11 @@ def parser() -> Any:
     helps = field_helps(BoundSettings)
     for field in fields(BoundSettings):
         made.add_argument(
-            option(field.name), type=_option_type(field.type) | None, default=None,
+            option(field.name),
+            type=_option_type(field.type) | None,
+            default=None,
             help=f"{helps[field.name].replace('null: all', 'all: every one')}; not given: the scale's",
-        )  # fmt: skip
+        )
     return made
 
 
@@ -119,11 +134,17 @@ def _opened_model_and_texts(name: str | None, settings: Any) -> Any:
 
 def _print_k(guarantees: Any) -> None:
     rows = [
-        {"form": row.form, "n": row.length, "d": row.head_size, "epsilon": row.epsilon, "k": row.k,
-         "bound on failing": "none given" if row.failure is None else f"{row.failure:.3g}",
-         "vacuous": row.vacuous or "no"}
+        {
+            "form": row.form,
+            "n": row.length,
+            "d": row.head_size,
+            "epsilon": row.epsilon,
+            "k": row.k,
+            "bound on failing": "none given" if row.failure is None else f"{row.failure:.3g}",
+            "vacuous": row.vacuous or "no",
+        }
         for row in guarantees
-    ]  # fmt: skip
+    ]
     print_table("k that the theorems ask for", rows)
 
 
@@ -134,10 +155,17 @@ def _print_findings(result: Any) -> None:
     if result.errors:
         ks = sorted({row.k for row in result.errors})  # three are printed: least, middle, largest
         rows = [
-            {"layer": row.layer + 1, "method": row.method, "fitted to": row.fitted_to or "", "k": row.k,
-             "error of the map": row.map_error, "error of the output": row.output_error}
-            for row in result.errors if row.k in (ks[0], ks[len(ks) // 2], ks[-1])
-        ]  # fmt: skip
+            {
+                "layer": row.layer + 1,
+                "method": row.method,
+                "fitted to": row.fitted_to or "",
+                "k": row.k,
+                "error of the map": row.map_error,
+                "error of the output": row.output_error,
+            }
+            for row in result.errors
+            if row.k in (ks[0], ks[len(ks) // 2], ks[-1])
+        ]
         print_table("relative error on held-out texts", rows)
         closest = result.closest_to_best()
         verdict = "the lowest: the nearest other map is" if closest >= 0 else "not the lowest: the best other map is"

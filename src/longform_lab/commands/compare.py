@@ -4,14 +4,21 @@ from pathlib import Path
 from typing import Any
 
 from longform.choices import DTYPES, POOLINGS, PROJECTION_INITS, SCALES
-from longform.cli.arguments import add_device, command_parser, one_of
-from longform.cli.printing import print_next, print_table
+from longform.cli.arguments import add_device, command_parser, one_of, print_next, print_table
 
 SUMMARY = "train several architectures on one task with one budget"
 
 ARCHITECTURES = (
-    "full", "longform", "linformer", "reformer", "longformer", "bigbird", "nystromformer", "performer", "tfidf",
-)  # fmt: skip
+    "full",
+    "longform",
+    "linformer",
+    "reformer",
+    "longformer",
+    "bigbird",
+    "nystromformer",
+    "performer",
+    "tfidf",
+)
 # What --help says about time; measured ones replace the reckoned and missing ones here.
 TIMES = (
     "On one CPU core all of them took 35 minutes on 1,614 contracts (text, --scale small --length 512 --steps 300) and "
@@ -23,16 +30,25 @@ TIMES = (
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
-        "compare", "Train small models of several architectures from random weights on the same batches, and write one "
+        "compare",
+        "Train small models of several architectures from random weights on the same batches, and write one "
         "table, one plot and a report: full attention, Longform (window), Linformer, Reformer, Longformer, BigBird, "
         "Nyströmformer, Performer, and TF-IDF + logistic regression. Interrupted, it goes on when it is called again "
         "with the same folder and options; a finished architecture is kept, others may be added. An "
         f"architecture that fails for lack of memory is shown as not run, with its reason. {TIMES}",
-    )  # fmt: skip
-    made.add_argument("--task", **one_of(("text", "listops", "digits", "cifar10")), default="text",
-                      help="digits: scikit-learn's; cifar10: grey-scale")  # fmt: skip
-    made.add_argument("--data", type=str | None, default=None, help="text: .parquet, .jsonl or .csv file, or "
-                      "hf:NAME[:CONFIG]:SPLIT; cifar10: folder of the binary version")  # fmt: skip
+    )
+    made.add_argument(
+        "--task",
+        **one_of(("text", "listops", "digits", "cifar10")),
+        default="text",
+        help="digits: scikit-learn's; cifar10: grey-scale",
+    )
+    made.add_argument(
+        "--data",
+        type=str | None,
+        default=None,
+        help="text: .parquet, .jsonl or .csv file, or hf:NAME[:CONFIG]:SPLIT; cifar10: folder of the binary version",
+    )
     made.add_argument("--text-field", default="text", help="field with the text")
     made.add_argument("--label-field", default="label", help="field with the label")
     made.add_argument("--pair-field", type=str | None, default=None, help="field with the second text of a pair")
@@ -40,18 +56,35 @@ def parser() -> Any:
     made.add_argument(
         "--scale", **one_of(SCALES), default="small", help="small: two CPU cores; paper: the papers' sizes"
     )
-    made.add_argument("--architectures", nargs="+", **one_of(("all", *ARCHITECTURES)), default=["all"],
-                      help="which are trained")  # fmt: skip
+    made.add_argument(
+        "--architectures", nargs="+", **one_of(("all", *ARCHITECTURES)), default=["all"], help="which are trained"
+    )
     made.add_argument("--length", type=int | None, default=None, help="tokens of the longest text; null: the scale's")
-    made.add_argument("--vocabulary", type=int | None, default=None, help="text: tokens learned from the training "
-                      "part, fewer where it does not support as many; null: the scale's")  # fmt: skip
-    made.add_argument("--pooling", **one_of(POOLINGS, null=True), default=None, help="of the last states; cls: the "
-                      "first token; null: the scale's, mean")  # fmt: skip
-    made.add_argument("--projection-init", **one_of(PROJECTION_INITS, null=True), default=None,
-                      help="how Linformer's E begins: block_mean (means of k blocks), as null does, or normal (N(0, "
-                      "1/k), the paper's)")  # fmt: skip
-    made.add_argument("--test-texts", type=int | None, default=None, help="listops: texts to test on; the first ones "
-                      "are the same whatever their number is; null: the scale's")  # fmt: skip
+    made.add_argument(
+        "--vocabulary",
+        type=int | None,
+        default=None,
+        help="text: tokens learned from the training part, fewer where it does not support as many; null: the scale's",
+    )
+    made.add_argument(
+        "--pooling",
+        **one_of(POOLINGS, null=True),
+        default=None,
+        help="of the last states; cls: the first token; null: the scale's, mean",
+    )
+    made.add_argument(
+        "--projection-init",
+        **one_of(PROJECTION_INITS, null=True),
+        default=None,
+        help="how Linformer's E begins: block_mean (means of k blocks), as null does, or normal (N(0, "
+        "1/k), the paper's)",
+    )
+    made.add_argument(
+        "--test-texts",
+        type=int | None,
+        default=None,
+        help="listops: texts to test on; the first ones are the same whatever their number is; null: the scale's",
+    )
     made.add_argument("--patch", type=int, default=0, help="images: pixels of a patch's side; 0: a token a pixel")
     made.add_argument("--steps", type=int | None, default=None, help="optimiser steps; null: the scale's")
     made.add_argument("--batch-size", type=int | None, default=None, help="texts of a step; null: the scale's")
@@ -81,17 +114,26 @@ def run(settings: Any) -> None:
     opened = open_task(settings.task, settings.scale, **{name: getattr(settings, name) for name in names})
     chosen = EVERY if settings.architectures == ["all"] else settings.architectures
     results = compare(
-        opened.task, opened.sizes, opened.learning, output, architectures=chosen, device=settings.device,
+        opened.task,
+        opened.sizes,
+        opened.learning,
+        output,
+        architectures=chosen,
+        device=settings.device,
         described={"kind": settings.task, "scale": settings.scale},
-    )  # fmt: skip
+    )
     rows = [
         {
-            "architecture": result.title, "accuracy": result.accuracy, "macro_F1": result.macro_f1,
-            "processor_seconds": result.cpu_seconds, "ms_a_text": _shown(result.milliseconds_per_text),
+            "architecture": result.title,
+            "accuracy": result.accuracy,
+            "macro_F1": result.macro_f1,
+            "processor_seconds": result.cpu_seconds,
+            "ms_a_text": _shown(result.milliseconds_per_text),
             "memory_MiB": _shown(result.memory_mib),
         }
-        for result in results if not result.skipped
-    ]  # fmt: skip
+        for result in results
+        if not result.skipped
+    ]
     if rows:
         print_table(f"{opened.task.name}, {len(opened.task.test.labels):,} test texts", rows)
     for said in left_out(results):

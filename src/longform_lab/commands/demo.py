@@ -1,27 +1,25 @@
-"""``longform demo``: what a long encoder finds, or learns to tell apart, beside its original, on bundled texts."""
+"""``longform demo``: what a long encoder finds beside its original, on bundled texts."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-from longform.choices import DEMO_TASKS
-from longform.cli.arguments import add_restart, command_parser, one_of
+from longform.cli.arguments import add_restart, command_parser
 
-SUMMARY = "convert, distil, fine-tune and compare on a bundled data set (10 minutes)"
+SUMMARY = "find passages of long speeches, beside what people do today, on bundled texts"
 
 
 def parser() -> Any:
     """The command's jsonargparse.ArgumentParser."""
     made = command_parser(
-        "demo", "On texts that come with packages, a report for both tasks. find: each passage that was taken out of a "
-        "speech is to find it again, by the vectors of minilm-16k, of its original on as many tokens as that takes and "
-        "in chunks, and by a search for words (BM25). classify: all-MiniLM-L6-v2 is converted, healed and fine-tuned "
-        "on licence texts, beside the original that is fine-tuned alike. Minutes on 2 CPU cores. Interrupted, it goes "
-        "on when it is called again.",
-    )  # fmt: skip
-    made.add_argument("--task", **one_of(DEMO_TASKS), default=DEMO_TASKS[0], help="find speeches, or classify licences")
+        "demo",
+        "On texts that come with packages: each passage that was taken out of a speech is to find it again, by "
+        "the vectors of minilm-16k, of its original on as many tokens as that takes and in chunks, and by a search "
+        "for words (BM25); a report says how they do. Minutes on 2 CPU cores. Interrupted, it goes on when it is "
+        "called again.",
+    )
     made.add_argument("--output", type=Path, default=Path("runs/demo"), help="folder for model, report and records")
-    made.add_argument("--seed", type=int, default=0, help="of the passages (find); of split, order, head (classify)")
+    made.add_argument("--seed", type=int, default=0, help="of the passages")
     add_restart(made, "what an earlier demo left in the folder")
     made.add_argument("--scale", type=str, default="full", help=argparse.SUPPRESS)
     return made
@@ -31,4 +29,4 @@ def run(settings: Any) -> None:
     """Run the demo, or go on with it."""
     from longform_lab.demo.run import run_demo
 
-    run_demo(settings.output, task=settings.task, seed=settings.seed, scale=settings.scale, restart=settings.restart)
+    run_demo(settings.output, seed=settings.seed, scale=settings.scale, restart=settings.restart)

@@ -3,16 +3,20 @@
 from pathlib import Path
 from typing import Any
 
-from longform.cli.arguments import command_parser, one_of
-from longform.cli.printing import print_next, print_table
+from longform.cli.arguments import command_parser, one_of, print_next, print_table
 from longform.errors import require
 
 SUMMARY = "measure the paper's tables and figures on this machine"
 
 FIGURE3_SEEDS, TABLE2_SEEDS = [0, 1], [0, 1, 2]
 GIVEN: dict[str, Any] = {  # what "all" takes, and a subject's value where it makes no use of it
-    "text": [], "data": None, "text_field": None, "from_twin": None, "seeds": [], "device": None
-}  # fmt: skip
+    "text": [],
+    "data": None,
+    "text_field": None,
+    "from_twin": None,
+    "seeds": [],
+    "device": None,
+}
 TINY = 64  # tokens of figure 1's texts at that scale
 Done = tuple[Any, int]  # a Report, or None where nothing is finished; how many parts another process is at
 
@@ -23,51 +27,111 @@ def parser() -> Any:
 
     subjects = "; ".join(f"{name}: {subject.shows} ({subject.small})" for name, subject in SUBJECTS.items())
     made = command_parser(
-        "reproduce", "Measure a table or figure of the Linformer paper (arXiv 2006.04768) here, into a folder with "
+        "reproduce",
+        "Measure a table or figure of the Linformer paper (arXiv 2006.04768) here, into a folder with "
         "records, pictures and report.html. Interrupted, it goes on when it is called again with the same folder and "
         "options; a finished part is a file. A training takes one process, no torchrun; the same command several times "
         "shares a folder's parts out. Subjects, with the time of --scale small on 2 CPU cores: "
         f"{subjects}. --scale paper has the paper's sizes, by the same code, for GPUs and days.",
-    )  # fmt: skip
+    )
     made.add_argument("subject", **one_of(tuple(SUBJECTS)), help="what is measured")
     made.add_argument("--output", type=Path | None, default=None, help="folder to write; null: runs/SUBJECT")
     made.add_argument(
-        "--scale", **one_of(SCALES), default="small",
+        "--scale",
+        **one_of(SCALES),
+        default="small",
         help="tiny: minutes, to see that all of it runs; small: two CPU cores; paper: the paper's sizes",
-    )  # fmt: skip
-    made.add_argument("--text", type=str, nargs="+", default=[], help="figures 1 and 3: text, .jsonl "
-                      "or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT to measure or train on; table2: to heal "
-                      "converted models on before fine-tuning")  # fmt: skip
+    )
+    made.add_argument(
+        "--text",
+        type=str,
+        nargs="+",
+        default=[],
+        help="figures 1 and 3: text, .jsonl "
+        "or .parquet files, folders, hf:NAME[:CONFIG]:SPLIT to measure or train on; table2: to heal "
+        "converted models on before fine-tuning",
+    )
     made.add_argument("--text-field", type=str | None, default=None, help="field with the text; null: text")
-    made.add_argument("--data", type=str | None, default=None, help="table2: folder with sst2_train, sst2_dev, "
-                      "imdb_train, qnli_part, mrpc_train, rte_train (.parquet, .jsonl or .csv), or hf")  # fmt: skip
-    made.add_argument("--seeds", type=int, nargs="+", default=[], help="figure 3, table2: all models of "
-                      "the first seed come first; null: 0 1, and 0 1 2 for table2")  # fmt: skip
+    made.add_argument(
+        "--data",
+        type=str | None,
+        default=None,
+        help="table2: folder with sst2_train, sst2_dev, "
+        "imdb_train, qnli_part, mrpc_train, rte_train (.parquet, .jsonl or .csv), or hf",
+    )
+    made.add_argument(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[],
+        help="figure 3, table2: all models of the first seed come first; null: 0 1, and 0 1 2 for table2",
+    )
     made.add_argument("--steps", type=int | None, default=None, help="figure 3: optimiser steps; null: the preset's")
-    made.add_argument("--from-twin", type=int | None, default=None, help="figure 3: optimiser steps that full "
-                      "attention learns first; all models go on with its weights; null: all begin anew")  # fmt: skip
-    made.add_argument("--preset", type=str | None, default=None, help="figure 3: model and training, a name or YAML "
-                      "file of longform pretrain; null: the scale's")  # fmt: skip
-    made.add_argument("--also", type=str, nargs="+", default=[], help="figure 3: more models: window, "
-                      "convolution, mean; in figure3d at each of its n, else at its first, with k = n / 4")  # fmt: skip
-    made.add_argument("--shared", type=Path | None, default=None, help="figure 3: folder for tokens and trainings that "
-                      "several figures use; several processes may train in it; null: inside the output")  # fmt: skip
+    made.add_argument(
+        "--from-twin",
+        type=int | None,
+        default=None,
+        help="figure 3: optimiser steps that full "
+        "attention learns first; all models go on with its weights; null: all begin anew",
+    )
+    made.add_argument(
+        "--preset",
+        type=str | None,
+        default=None,
+        help="figure 3: model and training, a name or YAML file of longform pretrain; null: the scale's",
+    )
+    made.add_argument(
+        "--also",
+        type=str,
+        nargs="+",
+        default=[],
+        help="figure 3: more models: window, "
+        "convolution, mean; in figure3d at each of its n, else at its first, with k = n / 4",
+    )
+    made.add_argument(
+        "--shared",
+        type=Path | None,
+        default=None,
+        help="figure 3: folder for tokens and trainings that "
+        "several figures use; several processes may train in it; null: inside the output",
+    )
     made.add_argument(
         "--keep-models", type=bool, default=False, help="figure 3: keep the weights of what this call trains"
     )
-    made.add_argument("--tasks", type=str, nargs="+", default=[], help="table2: some of SST-2 IMDB QNLI "
-                      "MRPC RTE; null: all")  # fmt: skip
-    made.add_argument("--fit-length", type=bool, default=False, help="table2: resize E and F of pure Linformers to the "
-                      "length that a task's texts are cut to, in place of 512")  # fmt: skip
-    made.add_argument("--models", type=str, nargs="+", default=[], help="table2: original, window, "
-                      "linear-K-SHARING; null: all")  # fmt: skip
-    made.add_argument("--model", type=str | None, default=None, help="figure1, table2: folder or hub name of the "
-                      "original; null: the scale's (small: the demo's MiniLM)")  # fmt: skip
-    made.add_argument("--lengths", type=int, nargs="+", default=[], help="tables 1 and 3, figures 1 and 2: tokens of a "
-                      "text; table2: what texts are cut to; for figure1 and table2 one length; none: the scale's, and "
-                      "512 for figure1")  # fmt: skip
-    made.add_argument("--sizes", type=str, nargs="+", default=[], help="tables 1 and 3, figure2: minilm (6 layers x "
-                      "384) or base (12 x 768)")  # fmt: skip
+    made.add_argument(
+        "--tasks", type=str, nargs="+", default=[], help="table2: some of SST-2 IMDB QNLI MRPC RTE; null: all"
+    )
+    made.add_argument(
+        "--fit-length",
+        type=bool,
+        default=False,
+        help="table2: resize E and F of pure Linformers to the length that a task's texts are cut to, in place of 512",
+    )
+    made.add_argument(
+        "--models", type=str, nargs="+", default=[], help="table2: original, window, linear-K-SHARING; null: all"
+    )
+    made.add_argument(
+        "--model",
+        type=str | None,
+        default=None,
+        help="figure1, table2: folder or hub name of the original; null: the scale's (small: the demo's MiniLM)",
+    )
+    made.add_argument(
+        "--lengths",
+        type=int,
+        nargs="+",
+        default=[],
+        help="tables 1 and 3, figures 1 and 2: tokens of a "
+        "text; table2: what texts are cut to; for figure1 and table2 one length; none: the scale's, and "
+        "512 for figure1",
+    )
+    made.add_argument(
+        "--sizes",
+        type=str,
+        nargs="+",
+        default=[],
+        help="tables 1 and 3, figure2: minilm (6 layers x 384) or base (12 x 768)",
+    )
     made.add_argument("--slots", type=int, nargs="+", default=[], help="tables 1 and 3, figure2: k")
     made.add_argument(
         "--dtype", **one_of(("bfloat16", "float32"), null=True), default=None, help="tables 1 and 3, figure2"
@@ -84,9 +148,10 @@ def run(settings: Any) -> None:
     from longform_lab.paper.reproduce import check_options
 
     given = frozenset(
-        name for name, value in vars(settings).items()
+        name
+        for name, value in vars(settings).items()
         if name not in ("subject", "output", "scale", "config") and value not in (None, False, [])
-    )  # fmt: skip
+    )
     check_options(settings.subject, given, settings.scale)
     require("matplotlib", extra="train")  # before hours of work, not after
     output = settings.output or Path("runs") / settings.subject
@@ -139,14 +204,17 @@ def _figure3(settings: Any, output: Path) -> Done:
     from longform_lab.paper.figure3_report import page_of_figure3
 
     preset = preset_of(settings.scale, settings.preset)
-    plan = planned(
-        settings.subject, preset, also=settings.also, steps=settings.steps, from_twin=settings.from_twin
-    )  # fmt: skip
+    plan = planned(settings.subject, preset, also=settings.also, steps=settings.steps, from_twin=settings.from_twin)
     seeds = settings.seeds or FIGURE3_SEEDS
     finished, lacking = reproduce_figure3(
-        plan, settings.text, output, seeds=seeds, shared=settings.shared,
-        text_field=settings.text_field or "text", keep_models=settings.keep_models,
-    )  # fmt: skip
+        plan,
+        settings.text,
+        output,
+        seeds=seeds,
+        shared=settings.shared,
+        text_field=settings.text_field or "text",
+        keep_models=settings.keep_models,
+    )
     return page_of_figure3(plan, seeds, finished) if finished else None, lacking
 
 
@@ -165,12 +233,17 @@ def _table2(settings: Any, output: Path) -> Done:
         scale = scale.cut_at(settings.lengths)
     finished, lacking = reproduce_table2(
         Table2(
-            scale, settings.data, output, seeds=tuple(settings.seeds or TABLE2_SEEDS),
-            tasks=tuple(settings.tasks or TASKS), models=tuple(settings.models or variants()),
-            fit_length=settings.fit_length, healing_text=tuple(settings.text or ()),
+            scale,
+            settings.data,
+            output,
+            seeds=tuple(settings.seeds or TABLE2_SEEDS),
+            tasks=tuple(settings.tasks or TASKS),
+            models=tuple(settings.models or variants()),
+            fit_length=settings.fit_length,
+            healing_text=tuple(settings.text or ()),
             text_field=settings.text_field or "text",
         )
-    )  # fmt: skip
+    )
     rows = [one.row for one in finished]
     return page_of_table2(rows, asked=len(rows) + lacking) if rows else None, lacking
 
@@ -185,11 +258,15 @@ def _figure1(settings: Any, output: Path) -> Done:
     if len(settings.lengths) > 1:
         raise ConfigurationError(f"figure1 is measured at one length, not {len(settings.lengths)}")
     results = reproduce_figure1(
-        settings.scale, settings.text, output, max_length=(settings.lengths or [512])[0], device=device,
+        settings.scale,
+        settings.text,
+        output,
+        max_length=(settings.lengths or [512])[0],
+        device=device,
         text_field=settings.text_field or "text",
         models=[settings.model] if settings.model else (),
         opener=lambda name: eager_encoder(local_source(name), device),
-    )  # fmt: skip
+    )
     return page_of_figure1(results, output), 0
 
 
@@ -211,6 +288,11 @@ def _table3(settings: Any, output: Path) -> Done:
 
 
 DOERS = {
-    "all": _everything, "figure1": _figure1, "figure2": _table3, "figure3": _figure3, "table1": _table1,
-    "table2": _table2, "table3": _table3,
-}  # fmt: skip
+    "all": _everything,
+    "figure1": _figure1,
+    "figure2": _table3,
+    "figure3": _figure3,
+    "table1": _table1,
+    "table2": _table2,
+    "table3": _table3,
+}

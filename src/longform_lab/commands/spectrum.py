@@ -4,9 +4,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longform.choices import SCALES
-from longform.cli.arguments import add_device, command_parser, one_of
-from longform.cli.printing import command, print_next, print_table
-from longform.cli.settings_options import add_settings, chosen_settings, field_helps
+from longform.cli.arguments import (
+    add_device,
+    add_settings,
+    chosen_settings,
+    command,
+    command_parser,
+    field_helps,
+    one_of,
+    print_next,
+    print_table,
+)
 
 SUMMARY = "singular values of attention maps, and the k that they suggest"
 
@@ -16,16 +24,19 @@ def parser() -> Any:
     from longform_lab.spectrum.settings import SpectrumSettings, SpectrumView
 
     made = command_parser(
-        "spectrum", "The spectrum of attention (Linformer, Figure 1): how much its largest singular values hold, the k "
+        "spectrum",
+        "The spectrum of attention (Linformer, Figure 1): how much its largest singular values hold, the k "
         "that each layer needs, and whether heads attend the same. --scale small, 100 texts of 512 tokens, takes about "
         "2 minutes on two CPU cores, 4 on one, for 6 layers and 12 heads; time grows with layers x heads x texts x "
         "tokens³. Interrupted, it goes on when it is called again: sums are saved every two minutes.",
-    )  # fmt: skip
+    )
     made.add_argument("models", nargs="+", help='folders or hub names of encoders; "bundled": the demo\'s MiniLM')
     made.add_argument(
-        "--text", nargs="+", required=True,
+        "--text",
+        nargs="+",
+        required=True,
         help="corpora, each on its own: text, .jsonl or .parquet files, folders, or hf:NAME[:CONFIG]:SPLIT",
-    )  # fmt: skip
+    )
     made.add_argument("--output", type=str, required=True, help="folder for records, pictures, k and report.html")
     made.add_argument("--text-field", default="text", help="field of a record that holds its text")
     add_device(made)
@@ -33,9 +44,11 @@ def parser() -> Any:
         "--scale", **one_of(SCALES), default="small", help="small: 100 texts of each corpus; paper: 10,000, for a GPU"
     )
     made.add_argument(
-        "--texts", type=int | Literal["scale"] | None, default="scale",
+        "--texts",
+        type=int | Literal["scale"] | None,
+        default="scale",
         help=f"{field_helps(SpectrumSettings)['texts']}; scale: as many as it says",
-    )  # fmt: skip
+    )
     add_settings(made, SpectrumSettings, but=("texts",))
     add_settings(made, SpectrumView)
     return made
@@ -52,10 +65,14 @@ def run(settings: Any) -> None:
     texts = count if settings.texts == "scale" else settings.texts
     how = chosen_settings(SpectrumSettings, settings, texts=texts)
     results = run_spectrum(
-        [local_source(name) for name in settings.models], corpora_of(settings.text, settings.text_field), how, view,
-        output=Path(settings.output).expanduser(), opener=lambda name: eager_encoder(name, settings.device),
+        [local_source(name) for name in settings.models],
+        corpora_of(settings.text, settings.text_field),
+        how,
+        view,
+        output=Path(settings.output).expanduser(),
+        opener=lambda name: eager_encoder(name, settings.device),
         progress=True,
-    )  # fmt: skip
+    )
     for result in results:
         print_table(f"{result.model} on {result.corpus}, {result.spectrum.texts:,} texts", _rows(result, view))
     print(f"saved  {settings.output}/report.html; k for longform convert: {settings.output}/projected_length/")

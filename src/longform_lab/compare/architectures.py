@@ -32,9 +32,12 @@ class SequenceClassifier(nn.Module):
         self.encoder, width, self.lengths = make(sizes)
         self.values = nn.Linear(sizes.features, sizes.hidden_size) if sizes.features else None
         config = LinformerConfig(
-            hidden_size=width, num_attention_heads=1, hidden_dropout_prob=sizes.dropout,
-            classifier_pooling=sizes.pooling, classifier_activation="relu",
-        )  # fmt: skip
+            hidden_size=width,
+            num_attention_heads=1,
+            hidden_dropout_prob=sizes.dropout,
+            classifier_pooling=sizes.pooling,
+            classifier_activation="relu",
+        )
         self.head = ClassificationHead(config, sizes.labels)
         for layer in (self.head.dense, self.head.out_proj):  # as in our own models
             nn.init.normal_(layer.weight, std=sizes.initial_deviation)
@@ -95,13 +98,23 @@ def _ours(**attention: Any) -> Callable[[Sizes], nn.Module]:
         chosen = {name: value(sizes) if callable(value) else value for name, value in attention.items()}
         labels: dict[str, Any] = {"num_labels": sizes.labels}  # Hugging Face's own field, which has no annotation
         config = LinformerConfig(
-            vocab_size=max(1, sizes.vocabulary), hidden_size=sizes.hidden_size, num_hidden_layers=sizes.layers,
-            num_attention_heads=sizes.heads, intermediate_size=sizes.intermediate_size, type_vocab_size=0,
-            hidden_dropout_prob=sizes.dropout, attention_probs_dropout_prob=sizes.attention_dropout,
-            max_position_embeddings=sizes.length, normalization=sizes.normalization, use_pooler=False,
-            classifier_pooling=sizes.pooling, classifier_activation="relu", initializer_range=sizes.initial_deviation,
-            **labels, **chosen,
-        )  # fmt: skip
+            vocab_size=max(1, sizes.vocabulary),
+            hidden_size=sizes.hidden_size,
+            num_hidden_layers=sizes.layers,
+            num_attention_heads=sizes.heads,
+            intermediate_size=sizes.intermediate_size,
+            type_vocab_size=0,
+            hidden_dropout_prob=sizes.dropout,
+            attention_probs_dropout_prob=sizes.attention_dropout,
+            max_position_embeddings=sizes.length,
+            normalization=sizes.normalization,
+            use_pooler=False,
+            classifier_pooling=sizes.pooling,
+            classifier_activation="relu",
+            initializer_range=sizes.initial_deviation,
+            **labels,
+            **chosen,
+        )
         return OurClassifier(config, sizes)
 
     return build

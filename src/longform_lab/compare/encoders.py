@@ -31,13 +31,22 @@ def multiple(of: int, at_least: int = 1) -> Callable[[int], int]:
 def _shared(sizes: Sizes, *, positions: int) -> dict[str, Any]:
     """Options that BERT's relatives have in common."""
     return {
-        "vocab_size": max(1, sizes.vocabulary), "hidden_size": sizes.hidden_size, "num_hidden_layers": sizes.layers,
-        "num_attention_heads": sizes.heads, "intermediate_size": sizes.intermediate_size,
-        "hidden_dropout_prob": sizes.dropout, "attention_probs_dropout_prob": sizes.attention_dropout,
-        "max_position_embeddings": positions, "type_vocab_size": 1, "pad_token_id": 0, "hidden_act": "gelu",
+        "vocab_size": max(1, sizes.vocabulary),
+        "hidden_size": sizes.hidden_size,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "intermediate_size": sizes.intermediate_size,
+        "hidden_dropout_prob": sizes.dropout,
+        "attention_probs_dropout_prob": sizes.attention_dropout,
+        "max_position_embeddings": positions,
+        "type_vocab_size": 1,
+        "pad_token_id": 0,
+        "hidden_act": "gelu",
         "initializer_range": sizes.initial_deviation,
-        "bos_token_id": None, "eos_token_id": None, "sep_token_id": None,
-    }  # fmt: skip
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "sep_token_id": None,
+    }
 
 
 def reformer(sizes: Sizes) -> Encoder:
@@ -107,9 +116,12 @@ def bigbird(sizes: Sizes) -> Encoder:
     """Window of three blocks, first and last block global, three random blocks."""
     padded = multiple(sizes.block, BIGBIRD_LEAST_BLOCKS)
     config = transformers.BigBirdConfig(
-        attention_type="block_sparse", block_size=sizes.block, num_random_blocks=BIGBIRD_RANDOM_BLOCKS,
-        use_cache=False, **_shared(sizes, positions=padded(sizes.length)),
-    )  # fmt: skip
+        attention_type="block_sparse",
+        block_size=sizes.block,
+        num_random_blocks=BIGBIRD_RANDOM_BLOCKS,
+        use_cache=False,
+        **_shared(sizes, positions=padded(sizes.length)),
+    )
     return _SameBlocksAlways(config, add_pooling_layer=False), sizes.hidden_size, padded
 
 
@@ -141,9 +153,11 @@ def nystromformer(sizes: Sizes) -> Encoder:
     landmarks = min(sizes.landmarks, max(2, sizes.length // 2))
     whole = multiple(landmarks, 2)(sizes.length)
     config = transformers.NystromformerConfig(
-        segment_means_seq_len=whole, num_landmarks=landmarks, conv_kernel_size=NYSTROMFORMER_KERNEL,
+        segment_means_seq_len=whole,
+        num_landmarks=landmarks,
+        conv_kernel_size=NYSTROMFORMER_KERNEL,
         **_shared(sizes, positions=whole),
-    )  # fmt: skip
+    )
     return _WithMask(config), sizes.hidden_size, lambda n: whole
 
 
@@ -180,8 +194,13 @@ def performer(sizes: Sizes) -> Encoder:
             f"({sizes.hidden_size})"
         )
     layers = package.Performer(
-        dim=sizes.hidden_size, depth=sizes.layers, heads=sizes.heads, dim_head=sizes.hidden_size // sizes.heads,
-        nb_features=sizes.random_features, ff_mult=multiple_of_width,
-        ff_dropout=sizes.dropout, attn_dropout=sizes.attention_dropout,
-    )  # fmt: skip
+        dim=sizes.hidden_size,
+        depth=sizes.layers,
+        heads=sizes.heads,
+        dim_head=sizes.hidden_size // sizes.heads,
+        nb_features=sizes.random_features,
+        ff_mult=multiple_of_width,
+        ff_dropout=sizes.dropout,
+        attn_dropout=sizes.attention_dropout,
+    )
     return _Performer(sizes, layers), sizes.hidden_size, lambda n: n

@@ -57,9 +57,15 @@ def _read_cifar(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _task(
-    name: str, images: np.ndarray, labels: np.ndarray, places: list[np.ndarray], names: list[str], *, levels: int,
+    name: str,
+    images: np.ndarray,
+    labels: np.ndarray,
+    places: list[np.ndarray],
+    names: list[str],
+    *,
+    levels: int,
     patch: int,
-) -> SequenceTask:  # fmt: skip
+) -> SequenceTask:
     """``patch``: 0 for a token a pixel; P for a vector (P * P grey values from 0 to 1) a square of P x P."""
     side = images.shape[1]
     if patch < 0 or (patch and side % patch):

@@ -88,9 +88,16 @@ class Learner:
     """A model on a task. ``folder``: of its checkpoint, or None to keep nothing."""
 
     def __init__(
-        self, model: nn.Module, task: SequenceTask, settings: LearningSettings, *, device: torch.device,
-        folder: Path | None, name: str, progress: bool,
-    ) -> None:  # fmt: skip
+        self,
+        model: nn.Module,
+        task: SequenceTask,
+        settings: LearningSettings,
+        *,
+        device: torch.device,
+        folder: Path | None,
+        name: str,
+        progress: bool,
+    ) -> None:
         self.model, self.task, self.settings, self.device = model.to(device), task, settings, device
         self.folder, self.name, self.shown = folder, name, progress
         self.dtype = compute_dtype(settings.dtype, device)
@@ -208,9 +215,12 @@ class Learner:
         if self.folder is None:
             return
         state = {
-            "progress": vars(self.progress), "model": self.model.state_dict(), "best": self.best,
-            "optimiser": self.optimiser.state_dict(), "random": torch.get_rng_state(),
-        }  # fmt: skip
+            "progress": vars(self.progress),
+            "model": self.model.state_dict(),
+            "best": self.best,
+            "optimiser": self.optimiser.state_dict(),
+            "random": torch.get_rng_state(),
+        }
         if self.device.type == "cuda":
             state["random_cuda"] = torch.cuda.get_rng_state(self.device)
         buffer = io.BytesIO()

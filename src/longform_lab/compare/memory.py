@@ -38,7 +38,7 @@ def step_memory(name: str, sizes: Sizes, texts: int, device: torch.device) -> tu
 
 
 def measured(name: str, sizes: Sizes, texts: int, device: torch.device) -> float | None:
-    """The same, in this process."""
+    """Peak memory of an architecture, measured in this process."""
     model = build(name, sizes, seed=0).to(device).train()
     _step(model, _inputs(sizes, 1, device))  # loads the kernels
     inputs = _inputs(sizes, texts, device)

@@ -4,15 +4,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import finish, literal, picture
 from longform_lab.compare.results import Result
 from longform_lab.compare.sequences import SequenceTask
+from longform_lab.pictures import finish, literal, picture
 
 COLOURS = {
-    "full": "black", "longform": "tab:blue", "linformer": "tab:cyan", "reformer": "tab:orange",
-    "longformer": "tab:green", "bigbird": "tab:olive", "nystromformer": "tab:red", "performer": "tab:purple",
+    "full": "black",
+    "longform": "tab:blue",
+    "linformer": "tab:cyan",
+    "reformer": "tab:orange",
+    "longformer": "tab:green",
+    "bigbird": "tab:olive",
+    "nystromformer": "tab:red",
+    "performer": "tab:purple",
     "tfidf": "tab:gray",
-}  # fmt: skip
+}
 MARKERS = {"full": "s", "ours": "o", "variant": "D", "others": "^", "baseline": "*"}
 
 
@@ -34,9 +40,14 @@ def draw_against_time(axes: Any, shown: Sequence[Result], *, task: str, share: f
     used = clock(shown)
     for result in shown:
         axes.plot(
-            [max(getattr(result, used), 0.01)], [100 * (result.accuracy or 0.0)], MARKERS[result.family], linestyle="",
-            color=COLOURS[result.name], markersize=10, label=result.title,
-        )  # fmt: skip
+            [max(getattr(result, used), 0.01)],
+            [100 * (result.accuracy or 0.0)],
+            MARKERS[result.family],
+            linestyle="",
+            color=COLOURS[result.name],
+            markersize=10,
+            label=result.title,
+        )
     axes.axhline(100 * share, color="tab:gray", linestyle=":", label="most frequent class")
     across = f"training time, {'wall-clock' if used == 'seconds' else 'processor'} seconds (logarithmic)"
     title = f"{literal(task)}: accuracy against training time"
@@ -48,7 +59,10 @@ def _growth(axes: Any, shown: Sequence[Result]) -> None:
         measured = [row for row in result.rows if "validation_accuracy" in row]
         if measured:
             axes.plot(
-                [row["step"] for row in measured], [100 * row["validation_accuracy"] for row in measured],
-                color=COLOURS[result.name], marker=MARKERS[result.family], markersize=4,
-            )  # fmt: skip
+                [row["step"] for row in measured],
+                [100 * row["validation_accuracy"] for row in measured],
+                color=COLOURS[result.name],
+                marker=MARKERS[result.family],
+                markersize=4,
+            )
     finish(axes, "How accuracy grew", "optimiser steps, the same batches for all", "validation accuracy, %")

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.files import write_text
-from longform.runs.page import Heading, Picture, Table, markdown, write_page
+from longform.runs.page import Heading, Table, markdown
 from longform_lab.compare.architectures import ARCHITECTURES
 from longform_lab.compare.memory import texts_at_once
 from longform_lab.compare.results import Result
 from longform_lab.compare.sequences import SequenceTask
+from longform_lab.page import Picture, write_page
 
 DASH = "–"
 COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
@@ -32,7 +33,7 @@ def table_of(results: Sequence[Result]) -> Table:
 
 
 def left_out(results: Sequence[Result]) -> list[str]:
-    """What was not measured, and why."""
+    """Note on what was not measured, and why."""
     skipped = [f"{result.title}: not run, {result.skipped}" for result in results if result.skipped]
     return skipped + [
         f"{result.title}: memory not measured, {result.memory_reason}" for result in results if result.memory_reason

@@ -76,9 +76,13 @@ def write_records(output: Path, results: Sequence[Result], settings: dict[str, A
     """``records.jsonl``: a benchmark record for each result, as benchmarks/records/compare.jsonl takes it."""
     records = [
         Record(
-            name="compare", metrics=result.metrics(), units=UNITS,
-            settings={"architecture": result.name, **settings}, **result.facts,
+            name="compare",
+            metrics=result.metrics(),
+            units=UNITS,
+            settings={"architecture": result.name, **settings},
+            **result.facts,
         )
-        for result in results if not result.skipped
-    ]  # fmt: skip
+        for result in results
+        if not result.skipped
+    ]
     write_text(output / "records.jsonl", "".join(record.to_line() + "\n" for record in records))

@@ -32,7 +32,7 @@ EVERY = (*ARCHITECTURES, BASELINE)
 
 
 class Setup(NamedTuple):
-    """What every architecture is measured with: data, sizes, budget, folder, device."""
+    """Setup that every architecture is measured with: data, sizes, budget, folder, device."""
 
     task: SequenceTask
     sizes: Sizes
@@ -43,11 +43,34 @@ class Setup(NamedTuple):
     progress: bool
 
 
+def _check(task: SequenceTask, learning: LearningSettings, architectures: Sequence[str]) -> None:
+    """Raise what ``compare`` raises before the first training."""
+    unknown = [name for name in architectures if name not in EVERY]
+    if unknown or not architectures:
+        raise ConfigurationError(f"architectures {unknown or 'none'}: choose among {', '.join(EVERY)}")
+    count = task.counts()["train_texts"]
+    if learning.batch_size > count:
+        raise ConfigurationError(
+            f"batch_size={learning.batch_size}, but there are only {count:,} texts to train on: a smaller one "
+            "(--batch-size), or more texts"
+        )
+    require("matplotlib", extra="train")  # before the first training, not after
+    if BASELINE in architectures:
+        require("sklearn", extra="train")
+
+
 def compare(
-    task: SequenceTask, sizes: Sizes, learning: LearningSettings, output: str | Path, *,
-    architectures: Sequence[str] = EVERY, device: str = "auto", memory: bool = True, progress: bool = True,
+    task: SequenceTask,
+    sizes: Sizes,
+    learning: LearningSettings,
+    output: str | Path,
+    *,
+    architectures: Sequence[str] = EVERY,
+    device: str = "auto",
+    memory: bool = True,
+    progress: bool = True,
     described: Mapping[str, Any] | None = None,
-) -> list[Result]:  # fmt: skip
+) -> list[Result]:
     """Train and test every architecture on ``task``, and write plot, records and report into ``output``.
 
     Results are in the order asked for.
@@ -61,24 +84,17 @@ def compare(
     Raises ConfigurationError for an unknown architecture, for another comparison in the folder and for fewer texts than
     a batch has; MissingDependencyError for what tables and pictures need.
     """
-    unknown = [name for name in architectures if name not in EVERY]
-    if unknown or not architectures:
-        raise ConfigurationError(f"architectures {unknown or 'none'}: choose among {', '.join(EVERY)}")
-    count = task.counts()["train_texts"]
-    if learning.batch_size > count:
-        raise ConfigurationError(
-            f"batch_size={learning.batch_size}, but there are only {count:,} texts to train on: a smaller one "
-            "(--batch-size), or more texts"
-        )
-    require("matplotlib", extra="train")  # before the first training, not after
-    if BASELINE in architectures:
-        require("sklearn", extra="train")
+    _check(task, learning, architectures)
     setup = Setup(task, sizes, learning, Path(output), pick_device(device), memory, progress)
     commit()  # of the code that runs, whatever is checked out by the end
     settings = {
-        **(described or {}), "task": task.name, "device": setup.device.type, **task.counts(), **asdict(sizes),
+        **(described or {}),
+        "task": task.name,
+        "device": setup.device.type,
+        **task.counts(),
+        **asdict(sizes),
         **asdict(learning),
-    }  # fmt: skip
+    }
     identity = {"kind": "comparison", "settings": settings, "data": task.digest()}
     open_run_folder(setup.output, IDENTITY, identity, what="comparison")
     asked: dict[str, Result] = {}
@@ -86,15 +102,15 @@ def compare(
         if name in asked:
             continue
         with locked(folder_of(setup.output, name) / LOCK, wait=wait) as mine:
-            if not mine:
-                continue
-            asked[name] = _result(name, setup)
-        _write(task, setup.output, settings, asked)
+            if mine:
+                asked[name] = _result(name, setup)
+        if mine:
+            _write(task, setup.output, settings, asked)
     return [asked[name] for name in dict.fromkeys(architectures)]
 
 
 def _result(name: str, setup: Setup) -> Result:
-    """What is in the folder, or what is measured now and written there."""
+    """Result that is in the folder, or that is measured now and written there."""
     found = read_result(setup.output, name)
     if found is None:
         found = _baseline(setup.task) if name == BASELINE else _attempt(name, setup)
@@ -160,9 +176,17 @@ def _baseline(task: SequenceTask) -> Result:
     classes = len(test.labels)
     rows = classes if classes > 2 else 1  # scikit-learn fits one where there are two classes
     return Result(
-        BASELINE, f"{task.reads} + logistic regression", source="scikit-learn",
-        pads="nothing, and cuts nothing", accuracy=test.accuracy, macro_f1=test.macro_f1,
-        validation_accuracy=validation.accuracy, seconds=spent["seconds"], cpu_seconds=spent["cpu_seconds"],
-        parameters=int(spent["features"] + 1) * rows, confusion=test.confusion, labels=test.labels,
+        BASELINE,
+        f"{task.reads} + logistic regression",
+        source="scikit-learn",
+        pads="nothing, and cuts nothing",
+        accuracy=test.accuracy,
+        macro_f1=test.macro_f1,
+        validation_accuracy=validation.accuracy,
+        seconds=spent["seconds"],
+        cpu_seconds=spent["cpu_seconds"],
+        parameters=int(spent["features"] + 1) * rows,
+        confusion=test.confusion,
+        labels=test.labels,
         facts=record_facts(torch.device("cpu")),
-    )  # fmt: skip
+    )

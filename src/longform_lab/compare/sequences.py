@@ -59,9 +59,11 @@ class SequenceTask:
         """How many sequences the parts have, and the most frequent class's share (0 to 1) of the test part."""
         share = np.bincount(self.test.labels).max() / len(self.test.labels)
         return {
-            "train_texts": len(self.train.labels), "validation_texts": len(self.validation.labels),
-            "test_texts": len(self.test.labels), "most_frequent_class": round(float(share), 4),
-        }  # fmt: skip
+            "train_texts": len(self.train.labels),
+            "validation_texts": len(self.validation.labels),
+            "test_texts": len(self.test.labels),
+            "most_frequent_class": round(float(share), 4),
+        }
 
     def digest(self) -> str:
         """A short name: the same for the same sequences and labels in the same order."""

@@ -44,12 +44,14 @@ _TABLE: dict[tuple[str, str], Scale] = {
     ("listops", "paper"): Scale(
         {**_ARENA, "length": 2_000, "projected_length": 256},
         LearningSettings(steps=5_000, batch_size=32, learning_rate=1e-3, warmup=0.05, evaluations=20),
-        examples=(96_000, 2_000, 2_000), data={"min_length": 500},
+        examples=(96_000, 2_000, 2_000),
+        data={"min_length": 500},
     ),
     ("listops", "small"): Scale(
         {**_ARENA, "length": 500, "projected_length": 64, "window": 32},
         LearningSettings(steps=1_000, batch_size=32, learning_rate=1e-3),
-        examples=(16_000, 500, 1_000), data={"min_length": 100},
+        examples=(16_000, 500, 1_000),
+        data={"min_length": 100},
     ),
     ("digits", "small"): Scale(
         {**_ARENA, "length": 64, "projected_length": 16, "window": 8, "block": 4, "landmarks": 16},
@@ -64,8 +66,15 @@ _TABLE: dict[tuple[str, str], Scale] = {
         LearningSettings(steps=35_000, batch_size=256, tokens_per_forward=2**18, learning_rate=1e-4, warmup=0.005),
     ),
     ("text", "small"): Scale(
-        {**_ARENA, "hidden_size": 128, "heads": 4, "intermediate_size": 256, "length": 1_024, "projected_length": 128,
-         "window": 32},
+        {
+            **_ARENA,
+            "hidden_size": 128,
+            "heads": 4,
+            "intermediate_size": 256,
+            "length": 1_024,
+            "projected_length": 128,
+            "window": 32,
+        },
         LearningSettings(steps=400, batch_size=16, learning_rate=1e-3),
         data={"vocabulary": 4_096},
     ),
@@ -74,7 +83,7 @@ _TABLE: dict[tuple[str, str], Scale] = {
         LearningSettings(steps=5_000, batch_size=32, tokens_per_forward=2**17, learning_rate=1e-4, dtype="auto"),
         data={"vocabulary": 30_522},
     ),
-}  # fmt: skip
+}
 _TABLE["digits", "paper"] = _TABLE["digits", "small"]
 
 
@@ -114,9 +123,13 @@ def open_task(
     Raises ConfigurationError and DataError.
     """
     _refuse(
-        task, data=data is not None, patch=patch != 0, length=length is not None, test_texts=test_texts is not None,
+        task,
+        data=data is not None,
+        patch=patch != 0,
+        length=length is not None,
+        test_texts=test_texts is not None,
         text=(text_field, label_field, pair_field, vocabulary) != ("text", "label", None, None),
-    )  # fmt: skip
+    )
     if length is not None and length < 3:
         raise ConfigurationError(f"--length {length}: a text has 3 tokens or more, with those at its ends")
     if test_texts is not None and test_texts < 1:
@@ -128,16 +141,24 @@ def open_task(
         raise ConfigurationError(f'the task "{task}" needs data: --data with a file of texts or the folder of CIFAR-10')
     openers: dict[str, Callable[[], SequenceTask]] = {
         "listops": lambda: _listops(
-            sizes["length"], chosen.data["min_length"], (*chosen.examples[:2], test_texts or chosen.examples[2]), seed,
+            sizes["length"],
+            chosen.data["min_length"],
+            (*chosen.examples[:2], test_texts or chosen.examples[2]),
+            seed,
             progress=progress,
         ),
         "digits": lambda: digits_task(patch=patch, seed=seed),
         "cifar10": lambda: cifar10_task(data or "", patch=patch, seed=seed),
         "text": lambda: text_task(
-            data or "", text_field=text_field, label_field=label_field, pair_field=pair_field, seed=seed,
-            length=sizes["length"], vocabulary=chosen.data["vocabulary"] if vocabulary is None else vocabulary,
+            data or "",
+            text_field=text_field,
+            label_field=label_field,
+            pair_field=pair_field,
+            seed=seed,
+            length=sizes["length"],
+            vocabulary=chosen.data["vocabulary"] if vocabulary is None else vocabulary,
         ),
-    }  # fmt: skip
+    }
     opened = openers[task]()
     longest = sizes["length"] if task in OF_TEXTS else opened.longest
     sizes |= {"length": longest, "projected_length": min(sizes["projected_length"], longest)}
@@ -160,6 +181,9 @@ def _listops(length: int, shortest: int, counts: tuple[int, int, int], seed: int
     ]
     train, validation, test = ([SYMBOLS[sequence[0]] for sequence in part.sequences] for part in parts)
     return SequenceTask(
-        f"ListOps, {shape.min_length} to {length} symbols", *parts, vocabulary=len(SYMBOLS),
-        raw=(train, validation, test), reads=READS["listops"],
-    )  # fmt: skip
+        f"ListOps, {shape.min_length} to {length} symbols",
+        *parts,
+        vocabulary=len(SYMBOLS),
+        raw=(train, validation, test),
+        reads=READS["listops"],
+    )

@@ -8,23 +8,22 @@ import numpy as np
 from longform.data.batching import tokenize
 from longform.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from longform.errors import DataError
-from longform.training.labels import (
-    SINGLE,
-    Examples,
-    LabelScheme,
-    examples_of,
-    learn_scheme,
-    split,
-)
+from longform.training.labels import SINGLE, Examples, LabelScheme, examples_of, learn_scheme, split
 from longform_lab.compare.sequences import LabelledSequences, SequenceTask
 
 TESTED, VALIDATED = 0.2, 0.1  # shares of the texts
 
 
 def text_task(
-    source: str | Path | Examples, *, text_field: str = "text", label_field: str = "label",
-    pair_field: str | None = None, length: int, vocabulary: int, seed: int = 0,
-) -> SequenceTask:  # fmt: skip
+    source: str | Path | Examples,
+    *,
+    text_field: str = "text",
+    label_field: str = "label",
+    pair_field: str | None = None,
+    length: int,
+    vocabulary: int,
+    seed: int = 0,
+) -> SequenceTask:
     """A task of the texts of ``source`` (Examples, or a .parquet, .jsonl or .csv file), split by ``seed``, stratified.
 
     ``length``: tokens that are kept of a text, [CLS] and [SEP] included; of a pair the longer side is cut.
@@ -48,7 +47,7 @@ def text_task(
 
 
 def _words(examples: Examples) -> list[str]:
-    """What the baseline reads: the texts, of a pair one after the other."""
+    """Texts as the baseline reads them, of a pair one after the other."""
     return [given if isinstance(given, str) else " ".join(given) for given in examples.inputs()]
 
 

@@ -31,9 +31,11 @@ def logistic_regression(task: SequenceTask) -> tuple[ClassificationScores, Class
             tried.append((model.score(validation, task.validation.labels), strength, model))
     _, strength, model = max(tried, key=itemgetter(0))
     spent = {
-        "seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu,
-        "features": train.shape[1], "strength": strength,
-    }  # fmt: skip
+        "seconds": time.perf_counter() - began,
+        "cpu_seconds": time.process_time() - cpu,
+        "features": train.shape[1],
+        "strength": strength,
+    }
     return _scores(model, validation, task.validation), _scores(model, test, task.test), spent
 
 

@@ -1,1 +1,1 @@
-"""The main job on an embedded data set: convert, heal, fine-tune, compare, report."""
+"""The demo on bundled texts: passages find the long speeches that they were taken from."""

@@ -1,4 +1,4 @@
-"""The demo's first task: find the speech that a passage was taken from, and the place where it stood.
+"""The demo: find the speech that a passage was taken from, and the place where it stood.
 
 Speeches are 10,000 tokens long, and most encoders read the first 512. Passages from behind these are taken out of some
 speeches, and each is to find its own among all: by one vector a speech, and by the best of the vectors of its passages.
@@ -19,7 +19,7 @@ from longform.evaluation.retrieval_comparison import compare_retrieval
 from longform.inference.weights import local_source
 from longform.runs.facts import environment
 from longform.runs.files import write_lines
-from longform.training.made_pairs import made_pair
+from longform.training.alignment_sources import made_pair
 from longform_lab.demo.finding_report import gain, shown_scores, write_report
 from longform_lab.demo.pipeline import Pipeline
 
@@ -67,15 +67,25 @@ def run_finding(pipeline: Pipeline, scale: str, seed: int, say: Callable[[str], 
     for number, (name, score) in enumerate((("speeches", "document"), ("passages", "best-chunk")), start=2):
         what = "one vector a speech" if score == "document" else "the best passage of each speech"
         say(f"\n[{number}/{HEADINGS}] Finding the speech of each passage by {what}")
-        rows = pipeline.step(name, lambda score=score: {"rows": compared(
-            asked, longform, original, score=score, chunk_tokens=chosen.chunk_tokens)})["rows"]  # fmt: skip
+        rows = pipeline.step(
+            name,
+            lambda score=score: {
+                "rows": compared(asked, longform, original, score=score, chunk_tokens=chosen.chunk_tokens)
+            },
+        )["rows"]
         say(f"{'':14}{shown_scores(rows)}")
     with atomic_folder(folder / "model") as unfinished:
         copy_anew(Path(longform), unfinished)
     made_on = environment()
     examples = [(asked.queries[at], asked.relevant[at]) for at in range(0, len(asked.queries), chosen.queries)]
-    write_report(folder / "report.html", pipeline.results, examples[:EXAMPLES], made_on, folder=folder.as_posix(),
-                 pictures=pipeline.work)  # fmt: skip
+    write_report(
+        folder / "report.html",
+        pipeline.results,
+        examples[:EXAMPLES],
+        made_on,
+        folder=folder.as_posix(),
+        pictures=pipeline.work,
+    )
     rows = [{"record": name, **row} for name in ("speeches", "passages") for row in pipeline.results[name]["rows"]]
     write_lines(folder / "records.jsonl", [{"record": "run", **pipeline.identity, **made_on}, *rows])
     pipeline.step("finish", dict)
@@ -104,9 +114,15 @@ def compared(asked: Asked, longform: str, original: str, *, score: str, chunk_to
         models.append(Contender("original, short chunks averaged", original, "chunk-average", chunk_tokens))
     settings = RunSettings(dtype="auto", progress=True)
     return compare_retrieval(
-        models, (asked.queries, asked.relevant), asked.documents, settings, depth=DEPTH, score=score,
-        chunk_tokens=chunk_tokens, bm25=score == "document",
-    )  # fmt: skip
+        models,
+        (asked.queries, asked.relevant),
+        asked.documents,
+        settings,
+        depth=DEPTH,
+        score=score,
+        chunk_tokens=chunk_tokens,
+        bm25=score == "document",
+    )
 
 
 def summary(results: dict[str, dict[str, Any]], folder: Path) -> str:
@@ -120,9 +136,11 @@ def summary(results: dict[str, dict[str, Any]], folder: Path) -> str:
     ]
     for name, what in (("speeches", "one vector"), ("passages", "passages")):
         lines.append(f"  {what:<11} {shown_scores(results[name]['rows'])}")
-    return "\n".join([
-        *lines,
-        f"  model       {folder}/model",
-        f"  report      {folder}/report.html  (records: {folder}/records.jsonl)",
-        f"  next        longform serve {folder}/model --open  (a page that searches your own documents)",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            *lines,
+            f"  model       {folder}/model",
+            f"  report      {folder}/report.html  (records: {folder}/records.jsonl)",
+            f"  next        longform serve {folder}/model --open  (a page that searches your own documents)",
+        ]
+    )

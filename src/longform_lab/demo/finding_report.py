@@ -1,4 +1,4 @@
-"""The page of the demo's first task, and what it says in one line.
+"""The page of the demo, and what it says in one line.
 
 ``rows``: the records of ``compare_retrieval``, the Longform's first.
 """
@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.evaluation.resampling import difference_of
-from longform.runs.page import Block, Cards, Code, Heading, Picture, Table, write_page
-from longform.runs.pictures import finish, picture
+from longform.evaluation.comparison import difference_of
+from longform.runs.page import Code, Heading, Table
+from longform_lab.page import Block, Cards, Picture, write_page
+from longform_lab.pictures import finish, picture
 
 Rows = Sequence[Mapping[str, Any]]
 MEASURE = "ndcg@10"
@@ -23,8 +24,9 @@ def gain(rows: Rows) -> str:
     """
     longform, cut, *others = alone(rows)
     chunks = max((row for row in others if row["strategy"] == "chunk-average"), key=lambda row: row[MEASURE])
-    beside = (f"than {named(row)} by {difference_of(longform['per_query'], row['per_query']).signed}"
-              for row in (cut, chunks))  # fmt: skip
+    beside = (
+        f"than {named(row)} by {difference_of(longform['per_query'], row['per_query']).signed}" for row in (cut, chunks)
+    )
     return f"{MEASURE} {longform[MEASURE]:.1f} by Longform; better {', '.join(beside)} points (95 % intervals)"
 
 
@@ -44,18 +46,25 @@ def named(row: Mapping[str, Any]) -> str:
 
 
 def write_report(
-    path: Path, results: Mapping[str, Any], examples: Sequence[tuple[str, str]], environment: Mapping[str, Any], *,
-    folder: str, pictures: Path,
-) -> None:  # fmt: skip
+    path: Path,
+    results: Mapping[str, Any],
+    examples: Sequence[tuple[str, str]],
+    environment: Mapping[str, Any],
+    *,
+    folder: str,
+    pictures: Path,
+) -> None:
     """Write the page; ``examples``: queries, and the ids of the speeches that they were taken from."""
     speeches, passages = results["speeches"]["rows"], results["passages"]["rows"]
     facts = results["prepare"]
     blocks: list[Block] = [
         f"{gain(speeches)}.",
-        Cards([
-            ("Longform", f"{speeches[0][MEASURE]:.1f}", f"{MEASURE}, one vector a speech, {speeches[0]['reads']}"),
-            *((row["name"], f"{row[MEASURE]:.1f}", row["reads"]) for row in alone(speeches)[1:]),
-        ]),
+        Cards(
+            [
+                ("Longform", f"{speeches[0][MEASURE]:.1f}", f"{MEASURE}, one vector a speech, {speeches[0]['reads']}"),
+                *((row["name"], f"{row[MEASURE]:.1f}", row["reads"]) for row in alone(speeches)[1:]),
+            ]
+        ),
         f"{facts['queries']} passages were taken out of {facts['documents']} speeches ({facts['words']:,} words), none "
         "from the beginning of one. Each is to find the speech that it comes from among all of them: the words "
         "themselves are not there any more.",
@@ -70,10 +79,9 @@ def write_report(
             f"longform serve {folder}/model --open\n\n"
             f"longform embed {folder}/model YOUR_TEXTS --output vectors.parquet\n"
             f"longform embed {folder}/model YOUR_TEXTS --chunk-tokens 256 --output passages.parquet\n"
-            f"longform align {folder}/model YOUR_PAIRS.jsonl --output my-encoder\n"
-            "longform demo --task classify"
+            f"longform align {folder}/model YOUR_PAIRS.jsonl --output my-encoder"
         ),
-    ]  # fmt: skip
+    ]
     foot = "; ".join(f"{name} {value}" for name, value in environment.items())
     write_page(path, "Find what stands deep in long documents", blocks, foot=foot)
 
@@ -81,15 +89,23 @@ def write_report(
 def _compared(title: str, rows: Rows, path: Path) -> list[Block]:
     draw_scores(rows, path)
     shown = [
-        [row["name"], row["reads"], f"{row[MEASURE]:.1f}", "{:.1f} to {:.1f}".format(*row["interval"]),
-         f"{row['recall@1']:.1f}", _beside(rows[0], row), f"{row['seconds']:,.1f}"]
+        [
+            row["name"],
+            row["reads"],
+            f"{row[MEASURE]:.1f}",
+            "{:.1f} to {:.1f}".format(*row["interval"]),
+            f"{row['recall@1']:.1f}",
+            _beside(rows[0], row),
+            f"{row['seconds']:,.1f}",
+        ]
         for row in rows
-    ]  # fmt: skip
+    ]
     heads = ["", "reads", MEASURE, "95 % interval", "found first, %", "better than Longform by", "seconds"]
     return [
-        Heading(title), Table(heads, shown, words=2),
+        Heading(title),
+        Table(heads, shown, words=2),
         Picture.read(path, f"bars with intervals: {MEASURE} of {len(rows)} contenders, {title.lower()}"),
-    ]  # fmt: skip
+    ]
 
 
 def _beside(longform: Mapping[str, Any], row: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ class Pipeline:
 
     @property
     def work(self) -> Path:
-        """What is needed to go on, and may be deleted in the end."""
+        """Folder of what is needed to go on, and may be deleted in the end."""
         return self.folder / WORK
 
     def open(self) -> None:

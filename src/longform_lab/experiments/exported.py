@@ -24,8 +24,8 @@ import torch
 from tqdm import tqdm
 
 from longform.evaluation.embeddings import agreement, similarity_spearman
-from longform.export.checking import TOLERANCE, padded_texts
 from longform.export.formats import size_of
+from longform.export.run import TOLERANCE, padded_texts
 from longform.inference.encoders import Encoder
 from longform.inference.exported import FILES
 from longform_lab.records import RECORDS, Record, append_record
@@ -42,7 +42,7 @@ def encoders(folder: Path) -> dict[str, Encoder]:
 
 
 def size_mib(folder: Path, backend: str) -> float:
-    """Of the weights' file, or of the graph's files."""
+    """Size of the weights' file, or of the graph's files."""
     file = folder / ("model.safetensors" if backend == "torch" else FILES[backend])
     return size_of(file) / 2**20
 
@@ -68,12 +68,15 @@ def timed(folder: Path, every: dict[str, Encoder], length: int) -> list[Record]:
             name="exported",
             settings={"model": folder.name, "backend": name, "tokens": length, "threads": 1},
             metrics={
-                "milliseconds": 1000 * min(each), "of_torch": min(each) / min(seconds["torch"]), "turns": TURNS,
-                "difference": differences[name], "mib": size_mib(folder, name),
+                "milliseconds": 1000 * min(each),
+                "of_torch": min(each) / min(seconds["torch"]),
+                "turns": TURNS,
+                "difference": differences[name],
+                "mib": size_mib(folder, name),
             },
         )
         for name, each in seconds.items()
-    ]  # fmt: skip
+    ]
 
 
 def quality(folder: Path, every: dict[str, Encoder], pairs: pd.DataFrame) -> list[Record]:
@@ -86,8 +89,10 @@ def quality(folder: Path, every: dict[str, Encoder], pairs: pd.DataFrame) -> lis
         near = agreement(texts[name], texts["torch"])
         metrics: dict[str, Any] = {
             "sts_spearman": similarity_spearman(first, second, pairs["score"].tolist()),
-            "cosine": near.mean, "lowest_cosine": near.lowest, "mib": size_mib(folder, name),
-        }  # fmt: skip
+            "cosine": near.mean,
+            "lowest_cosine": near.lowest,
+            "mib": size_mib(folder, name),
+        }
         settings = {"model": folder.name, "backend": name, "pairs": len(pairs), "texts": len(texts[name])}
         made.append(Record(name="exported_quality", settings=settings, metrics=metrics))
     return made

@@ -31,9 +31,10 @@ KEPT_OUT = 200  # scisummnet's last papers, which no training reads
 LENGTH = 32_768  # tokens of a Longform that is converted here
 SHORT_CHUNKS = "original, short chunks averaged"
 ORIGINAL = {  # how the original reads, and tokens that are fewer than it takes
-    "original, cut": ("cut", None), "original, chunks averaged": ("chunk-average", None),
+    "original, cut": ("cut", None),
+    "original, chunks averaged": ("chunk-average", None),
     SHORT_CHUNKS: ("chunk-average", 256),
-}  # fmt: skip
+}
 BEST_CHUNK, PASSAGES = "best-chunk", ", best passage"  # what the name of a set gets
 CHUNKED = {"document": "chunks averaged", BEST_CHUNK: "chunks cut first"}
 Tables = tuple[pd.DataFrame, pd.DataFrame]  # queries (query, relevant) and documents (id, text)
@@ -100,14 +101,21 @@ def measure(name: str, contender: Contender, data: Tables, options: argparse.Nam
     rows = compare_retrieval([contender], *data, how, bm25=True, score=options.score)
     there = measured(options.records)
     for row in rows:
-        settings = {"data": name, "contender": row["name"], "queries": len(data[0]), "documents": len(data[1]),
-                    "reads": row["reads"]}  # fmt: skip
+        settings = {
+            "data": name,
+            "contender": row["name"],
+            "queries": len(data[0]),
+            "documents": len(data[1]),
+            "reads": row["reads"],
+        }
         if (name, row["name"]) in there:
             continue
         metrics = {
-            "ndcg_at_10": row["ndcg@10"], "recall_at_10": row["recall@10"], "seconds": row["seconds"],
+            "ndcg_at_10": row["ndcg@10"],
+            "recall_at_10": row["recall@10"],
+            "seconds": row["seconds"],
             "per_query": [np.round(row["per_query"], 2).tolist()],
-        }  # fmt: skip
+        }
         append_record(options.records, Record(name="long_retrieval", settings=settings, metrics=metrics))
         print(settings, f"nDCG@10 {row['ndcg@10']:.1f}", flush=True)
 

@@ -100,7 +100,7 @@ def measure(length: int) -> dict[str, Any]:
 
 
 def measure_in_fresh_process(length: int) -> dict[str, Any]:
-    """The same in a process of its own, with an allocator that gives freed memory back at once."""
+    """Measure a length in a process of its own, with an allocator that gives freed memory back at once."""
     command = [sys.executable, "-m", "longform_lab.experiments.memory", "--one", str(length)]
     output = subprocess.run(
         command, cwd=ROOT, env=os.environ | ALLOCATOR, check=True, capture_output=True, text=True
@@ -109,7 +109,7 @@ def measure_in_fresh_process(length: int) -> dict[str, Any]:
 
 
 def failures(results: dict[int, dict[str, Any]]) -> list[str]:
-    """What breaks the bar: memory that does not grow as the length does, a tensor of n² elements."""
+    """Failures of the bar: memory that does not grow as the length does, a tensor of n² elements."""
     lengths = sorted(results)
     first = lengths[0]
     messages = []

@@ -79,9 +79,12 @@ def fidelity(student: Encoder, data: Path, documents: int) -> dict[str, float]:
         for encoder in (student, teacher)
     )
     return {
-        "cosine": same.mean, "lowest": same.lowest, "sts_spearman": student_rho, "sts_teacher": teacher_rho,
+        "cosine": same.mean,
+        "lowest": same.lowest,
+        "sts_spearman": student_rho,
+        "sts_teacher": teacher_rho,
         "sts_ratio": student_rho / teacher_rho,
-    }  # fmt: skip
+    }
 
 
 def largest_difference(one: Encoder, other: Encoder, texts: Sequence[str]) -> float:
@@ -98,13 +101,18 @@ def largest_difference(one: Encoder, other: Encoder, texts: Sequence[str]) -> fl
 
 
 def described(result: ConversionResult) -> dict[str, Any]:
-    """What tells two conversions apart."""
+    """Options that tell two conversions apart."""
     config = result.model.config
     return {
-        "projection": config.projection, "sharing": config.projection_sharing, "window": config.attention_window,
-        "projected_length": config.projected_length, "max_length": config.max_position_embeddings,
-        "sinks": config.sink_tokens, "positions": result.report.positions, "memory_budget": config.memory_budget,
-    }  # fmt: skip
+        "projection": config.projection,
+        "sharing": config.projection_sharing,
+        "window": config.attention_window,
+        "projected_length": config.projected_length,
+        "max_length": config.max_position_embeddings,
+        "sinks": config.sink_tokens,
+        "positions": result.report.positions,
+        "memory_budget": config.memory_budget,
+    }
 
 
 def zero_shot(options: argparse.Namespace) -> None:
@@ -135,9 +143,12 @@ def heal(options: argparse.Namespace) -> None:
     minutes = (time.process_time() - began) / 60 + options.spent_minutes
     metrics = fidelity(encoder_of(done.student, result.tokenizer), options.data, options.documents)
     described_run = {
-        **described(result), "texts": options.texts, "tokens": done.tokens + options.spent_tokens,
-        "learning_rate": settings.learning_rate, "parts": 2 if options.student else 1,
-    }  # fmt: skip
+        **described(result),
+        "texts": options.texts,
+        "tokens": done.tokens + options.spent_tokens,
+        "learning_rate": settings.learning_rate,
+        "parts": 2 if options.student else 1,
+    }
     keep(options.name, described_run, {**metrics, "minutes": minutes})
 
 

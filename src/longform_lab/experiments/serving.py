@@ -204,10 +204,11 @@ def lanes(folder: Path, encoder: longform.Encoder, texts: int) -> Record:
         settings={"part": "lanes", "texts": texts, "document_tokens": LENGTH, "model": "all-MiniLM-L6-v2"},
         metrics={
             **{f"alone_{name}": value for name, value in percentiles(list(alone.seconds.values())).items()},
-            **percentiles(list(found.seconds.values())), "document_pass_seconds": one_pass,
+            **percentiles(list(found.seconds.values())),
+            "document_pass_seconds": one_pass,
             "wrong": alone.wrong + found.wrong,
         },
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

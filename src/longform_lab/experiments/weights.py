@@ -22,13 +22,22 @@ from longform.training.alignment_settings import AlignmentSettings, AlignmentSou
 
 NAME = "minilm-16k"
 COUNTED = (  # files, their field, and the first texts of each in which tokens are counted
-    ("wikipedia_long", "text", 2000), ("scisummnet_train", "paper_without_abstract", 500),
-    ("contracts_train", "text", 500), ("newsgroups_train", "text", 2000),
-)  # fmt: skip
+    ("wikipedia_long", "text", 2000),
+    ("scisummnet_train", "paper_without_abstract", 500),
+    ("contracts_train", "text", 500),
+    ("newsgroups_train", "text", 2000),
+)
 SETTINGS = AlignmentSettings(
-    max_length=8192, max_steps=32, warmup=0.2, learning_rate=1e-3, lora_rank=8, documents_per_step=8,
-    queries_per_document=4, heldout_documents=0, dtype="float32",
-)  # fmt: skip
+    max_length=8192,
+    max_steps=32,
+    warmup=0.2,
+    learning_rate=1e-3,
+    lora_rank=8,
+    documents_per_step=8,
+    queries_per_document=4,
+    heldout_documents=0,
+    dtype="float32",
+)
 
 
 def sources(data: Path) -> list[AlignmentSource]:
@@ -39,10 +48,12 @@ def sources(data: Path) -> list[AlignmentSource]:
         AlignmentSource(texts=papers, text_field="paper_without_abstract", first=500, make=["sentence", "passage"]),
         AlignmentSource(texts=str(data / "contracts_train.parquet"), make=["sentence", "passage"]),
         AlignmentSource(
-            texts=str(data / "wikipedia_long.parquet"), title_field="title", first=4000,
+            texts=str(data / "wikipedia_long.parquet"),
+            title_field="title",
+            first=4000,
             make=["sentence", "passage", "title", "halves"],
         ),
-    ]  # fmt: skip
+    ]
 
 
 def counted(data: Path) -> list[str]:

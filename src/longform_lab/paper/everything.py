@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from longform.runs.page import Block, Heading, Table, write_page
+from longform.runs.page import Heading, Table
+from longform_lab.page import Block, write_page
 from longform_lab.paper.report import REPORT, Report, claims_table
 
 

@@ -18,10 +18,18 @@ INDEX = 128  # of 512, as in the paper's heat map
 
 
 def reproduce_figure1(
-    scale: str, text: Sequence[str], output: Path, *, opener: Opener, models: Sequence[str] = (),
-    device: str = "auto", text_field: str = "text", texts: int | None = None, max_length: int = 512,
+    scale: str,
+    text: Sequence[str],
+    output: Path,
+    *,
+    opener: Opener,
+    models: Sequence[str] = (),
+    device: str = "auto",
+    text_field: str = "text",
+    texts: int | None = None,
+    max_length: int = 512,
     progress: bool = True,
-) -> list[RunResult]:  # fmt: skip
+) -> list[RunResult]:
     """Measure each model on each of ``text`` into ``output``: curves, heat maps and report of ``run_spectrum``,
     and the table ``table.md``.
 
@@ -33,17 +41,24 @@ def reproduce_figure1(
         max_length=max_length, texts=texts or (TINY if scale == "tiny" else texts_at(scale)), min_tokens=max_length
     )
     results = run_spectrum(
-        models or MODELS[scale], corpora_of(text, text_field), settings, SpectrumView(index=_index(max_length)),
-        output=output, opener=opener, progress=progress,
-    )  # fmt: skip
+        models or MODELS[scale],
+        corpora_of(text, text_field),
+        settings,
+        SpectrumView(index=_index(max_length)),
+        output=output,
+        opener=opener,
+        progress=progress,
+    )
     write_text(output / TABLE, markdown(block for title, table in shares(results) for block in (Heading(title), table)))
     return results
 
 
 def page_of_figure1(results: Sequence[RunResult], output: Path) -> Report:
-    """What ``reproduce_figure1`` found, as a page beside others; the folder has a fuller one of its own."""
-    said = {"curves": "share of the sum of singular values against their number, a line a layer",
-            "heat_map": "the share of the first 128 of 512 by layer and head"}  # fmt: skip
+    """Page of what ``reproduce_figure1`` found, beside others; the folder has a fuller one of its own."""
+    said = {
+        "curves": "share of the sum of singular values against their number, a line a layer",
+        "heat_map": "the share of the first 128 of 512 by layer and head",
+    }
     pictures = [
         (str(plot_path(output, found, kind).relative_to(output)), f"{found.model} on {found.corpus}: {text}")
         for found in results
@@ -51,24 +66,35 @@ def page_of_figure1(results: Sequence[RunResult], output: Path) -> Report:
     ]
     (title, table), *others = shares(results)
     return Report(
-        "Figure 1: the spectrum of attention", [f"{title}."], table, pictures, [], others,
+        "Figure 1: the spectrum of attention",
+        [f"{title}."],
+        table,
+        pictures,
+        [],
+        others,
         [claim for found in results for claim in claims(found)],
-    )  # fmt: skip
+    )
 
 
 def claims(found: RunResult) -> list[Claim]:
-    """What the paper says of its figure, beside one model's maps."""
+    """Claims of the paper about its figure, beside one model's maps."""
     index = _index(found.spectrum.cumulative.shape[-1])
     by_layer = found.spectrum.cumulative[:, :, index - 1].mean(1).tolist()
     half = len(by_layer) // 2
     low, high = (sum(part) / max(len(part), 1) for part in (by_layer[:half], by_layer[half:]))
     whole = sum(by_layer) / len(by_layer)
     return [
-        Claim("a long tail: few singular values hold most of their sum",
-              f"the first {index} of {found.spectrum.cumulative.shape[-1]:,} hold {whole:.0%}", whole >= MOST),
-        Claim("higher layers are of lower rank than lower ones",
-              f"they hold {low:.0%} in the lower half of the layers, {high:.0%} in the upper", high > low),
-    ]  # fmt: skip
+        Claim(
+            "a long tail: few singular values hold most of their sum",
+            f"the first {index} of {found.spectrum.cumulative.shape[-1]:,} hold {whole:.0%}",
+            whole >= MOST,
+        ),
+        Claim(
+            "higher layers are of lower rank than lower ones",
+            f"they hold {low:.0%} in the lower half of the layers, {high:.0%} in the upper",
+            high > low,
+        ),
+    ]
 
 
 def shares(results: Sequence[RunResult]) -> list[tuple[str, Table]]:

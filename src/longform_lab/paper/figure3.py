@@ -28,9 +28,16 @@ GOES_ON = 1000  # added to the seed of what goes on from a twin, which has seen 
 
 
 def reproduce_figure3(
-    plan: Plan, text: Sequence[str], output: Path, *, seeds: Sequence[int], shared: Path | None = None,
-    text_field: str = "text", keep_models: bool = False, progress: bool = True,
-) -> tuple[list[Finished], int]:  # fmt: skip
+    plan: Plan,
+    text: Sequence[str],
+    output: Path,
+    *,
+    seeds: Sequence[int],
+    shared: Path | None = None,
+    text_field: str = "text",
+    keep_models: bool = False,
+    progress: bool = True,
+) -> tuple[list[Finished], int]:
     """Train what is lacking, and write records, curves, picture and report into ``output``.
 
     Returns what is finished, a training each, and how many trainings another process is at.
@@ -65,7 +72,7 @@ def reproduce_figure3(
 
 
 def _identity(plan: Plan, corpus: CorpusFiles) -> dict[str, Any]:
-    """What decides about every training, apart from its model and seed; ``corpus_key`` is that of the reader."""
+    """Facts that decide about every training, apart from its model and seed; ``corpus_key`` is that of the reader."""
     text = {"corpus_key": corpus_key(corpus, plan.preset.training.max_documents), "text_field": corpus.text_field}
     training = {name: value for name, value in vars(plan.preset.training).items() if name != "seed"}
     base = {name: value for name, value in plan.preset.model.items() if name != "projected_length"}
@@ -76,11 +83,14 @@ def _prepare(plan: Plan, corpus: CorpusFiles, cache: Path, locks: Path, progress
     """Tokenizer and tokens, once for all trainings."""
     with locked(locks / "corpus", wait=True):
         reader = CorpusReader(
-            corpus, plan.preset.tokenizer, cache, limit=plan.preset.training.max_documents,
-            process=current_process(), progress=progress,
-        )  # fmt: skip
-        if not plan.preset.training.stream:
-            reader.tokens()
+            corpus,
+            plan.preset.tokenizer,
+            cache,
+            limit=plan.preset.training.max_documents,
+            process=current_process(),
+            progress=progress,
+        )
+        reader.tokens()
 
 
 @dataclass(frozen=True)
@@ -97,7 +107,7 @@ class Training:
 
     @property
     def name(self) -> str:
-        """Of its folder and result."""
+        """Name of its folder and result."""
         return f"{self.curve.key}-seed{self.seed}"
 
     def start(self) -> Path | None:
@@ -109,9 +119,14 @@ class Training:
         folder = self.place / TRAININGS / name
         with locked(self.place / LOCKS / name, wait=True):
             pretrain(
-                self.corpus, replace(training, seed=self.seed), config=self.plan.twin_model,
-                tokenizer=self.plan.preset.tokenizer, output=folder, cache=self.place / CACHE, progress=self.progress,
-            )  # fmt: skip
+                self.corpus,
+                replace(training, seed=self.seed),
+                config=self.plan.twin_model,
+                tokenizer=self.plan.preset.tokenizer,
+                output=folder,
+                cache=self.place / CACHE,
+                progress=self.progress,
+            )
         return folder
 
     def run(self) -> tuple[Record, Any]:
@@ -121,16 +136,27 @@ class Training:
         run = read_run(folder)
         cleaned = run is not None and run.get("status") == "complete" and not (folder / WEIGHTS).exists()
         done = pretrain(
-            self.corpus, replace(self.plan.preset.training, seed=self.seed if start is None else GOES_ON + self.seed),
-            config=self.curve.model, tokenizer=self.plan.preset.tokenizer, output=folder, cache=self.place / CACHE,
-            start=start, restart=cleaned, progress=self.progress,
-        )  # fmt: skip
+            self.corpus,
+            replace(self.plan.preset.training, seed=self.seed if start is None else GOES_ON + self.seed),
+            config=self.curve.model,
+            tokenizer=self.plan.preset.tokenizer,
+            output=folder,
+            cache=self.place / CACHE,
+            start=start,
+            restart=cleaned,
+            progress=self.progress,
+        )
         metrics = {
-            "loss": done.validation_loss, "perplexity": done.perplexity, "unigram_loss": done.unigram_loss,
+            "loss": done.validation_loss,
+            "perplexity": done.perplexity,
+            "unigram_loss": done.unigram_loss,
             "bigram_loss": done.bigram_loss,
-            "parameters": done.model.num_parameters(), "tokens": done.tokens, "steps": done.steps,
-            "seconds": done.curve[-1]["seconds"], "quarters": done.curve[-1]["quarters"],
-        }  # fmt: skip
+            "parameters": done.model.num_parameters(),
+            "tokens": done.tokens,
+            "steps": done.steps,
+            "seconds": done.curve[-1]["seconds"],
+            "quarters": done.curve[-1]["quarters"],
+        }
         return Record(name=NAME, metrics=metrics, settings=self._settings(), units=UNITS), done.curve
 
     def clean(self) -> None:
@@ -145,13 +171,19 @@ class Training:
             for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
         }
         return {
-            "curve": self.curve.key, "label": self.curve.label, "seed": self.seed, "n": self.curve.length,
+            "curve": self.curve.key,
+            "label": self.curve.label,
+            "seed": self.seed,
+            "n": self.curve.length,
             "k": None if self.curve.is_full else model["projected_length"],
             "projection": None if self.curve.is_full else model["projection"],
             "sharing": model.get("projection_sharing"),
-            "window": None if self.curve.is_full else model.get("attention_window"), **base,
-            "vocabulary": self.plan.preset.tokenizer.vocab_size, "tokens_per_step": training.tokens_per_step,
-            "learning_rate": training.learning_rate, "steps": training.max_steps,
+            "window": None if self.curve.is_full else model.get("attention_window"),
+            **base,
+            "vocabulary": self.plan.preset.tokenizer.vocab_size,
+            "tokens_per_step": training.tokens_per_step,
+            "learning_rate": training.learning_rate,
+            "steps": training.max_steps,
             "twin_steps": self.plan.twin and self.plan.twin.max_steps,
             "text": [Path(name).name for name in self.corpus.sources],
-        }  # fmt: skip
+        }

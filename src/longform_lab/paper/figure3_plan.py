@@ -70,6 +70,12 @@ def preset_of(scale: str, name: str | None = None) -> Preset:
     return load_preset(name or PRESETS[scale])
 
 
+def _check_closers(also: Sequence[str]) -> None:
+    unknown = [name for name in also if name not in CLOSERS]
+    if unknown:
+        raise ConfigurationError(f"also={', '.join(unknown)}: there are {', '.join(CLOSERS)}")
+
+
 def planned(
     figure: str, preset: Preset, *, also: Sequence[str] = (), steps: int | None = None, from_twin: int | None = None
 ) -> Plan:
@@ -82,9 +88,7 @@ def planned(
     all). ``from_twin``: all lines go on with the weights of full attention, which has learned for so many steps of the
     preset's n. Raises ConfigurationError for what there is not.
     """
-    unknown = [name for name in also if name not in CLOSERS]
-    if unknown:
-        raise ConfigurationError(f"also={', '.join(unknown)}: there are {', '.join(CLOSERS)}")
+    _check_closers(also)
     n = preset.model.get("max_position_embeddings", 512)
     if n < 8:
         raise ConfigurationError(f"max_position_embeddings={n}: k of an eighth of it needs 8 tokens or more")

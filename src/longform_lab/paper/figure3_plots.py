@@ -6,15 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import finish, picture
-from longform.training.counted_losses import SAID
+from longform.training.masking import SAID
 from longform_lab.paper.figure3_plan import FIGURES, Plan
 from longform_lab.paper.parts import Finished
+from longform_lab.pictures import finish, picture
 
 COLOURS = (
-    "black", "tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive",
+    "black",
+    "tab:blue",
+    "tab:orange",
+    "tab:green",
+    "tab:red",
+    "tab:purple",
+    "tab:brown",
+    "tab:pink",
+    "tab:olive",
     "tab:cyan",
-)  # fmt: skip
+)
 FIRST, AGAIN = {"marker": "o"}, {"marker": "s", "linestyle": "-."}  # lines, and those whose colour another one has
 
 
@@ -48,17 +56,27 @@ def _marks(axes: Any, group: Sequence[Finished], style: dict[str, Any], place: i
     mean = sum(losses) / len(losses)
     axes.plot([mean], [place], "|", color=colour, markersize=22, markeredgewidth=2.2)
     axes.annotate(
-        f"{mean:.3f}", (max(losses), place), xytext=(9, 0), textcoords="offset points", va="center", fontsize=9,
+        f"{mean:.3f}",
+        (max(losses), place),
+        xytext=(9, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=9,
         color=colour,
-    )  # fmt: skip
+    )
 
 
-def _finish_curves(axes: Any, finished: Sequence[Finished], *, from_twin: bool) -> None:
-    metrics = [one.row["metrics"] for one in finished]
+def _draw_counted(axes: Any, metrics: Sequence[Any]) -> None:
+    """A line for each loss of counting alone."""
     for (name, said), style in zip(SAID.items(), ("--", ":"), strict=True):
         if counted := [one[name] for one in metrics if one.get(name) is not None]:
             level = math.exp(max(counted))
             axes.axhline(level, color="tab:gray", linestyle=style, label=f"{said} ({level:,.0f})")
+
+
+def _finish_curves(axes: Any, finished: Sequence[Finished], *, from_twin: bool) -> None:
+    metrics = [one.row["metrics"] for one in finished]
+    _draw_counted(axes, metrics)
     highest = math.exp(max(one["unigram_loss"] for one in metrics))
     later = [row["perplexity"] for one in finished for row in one.kept if row["step"] > 0 or from_twin]
     counts = Counter(one.record.settings["curve"] for one in finished).values()

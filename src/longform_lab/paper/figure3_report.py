@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,18 @@ CURVES, PICTURE = "curves.jsonl", "figure3.png"
 NEARLY, ALIKE = 1.05, 1.02  # how much larger a loss may be
 LEARNED = 1.0  # nats below predicting frequencies, from which on attention has had something to do
 HEADS = [
-    "model", "n", "k", "parameters", "validation loss, nats", "perplexity", "below frequencies, nats",
-    "below bigrams, nats", "loss / twin's", "seeds", "minutes",
-]  # fmt: skip
+    "model",
+    "n",
+    "k",
+    "parameters",
+    "validation loss, nats",
+    "perplexity",
+    "below frequencies, nats",
+    "below bigrams, nats",
+    "loss / twin's",
+    "seeds",
+    "minutes",
+]
 
 
 def report_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finished], output: Path) -> None:
@@ -53,15 +62,18 @@ def page_of_figure3(plan: Plan, seeds: Sequence[int], finished: Sequence[Finishe
         )
         lead.insert(1, begun)
     return Report(
-        f"{plan.figure.capitalize()}: {FIGURES[plan.figure]}", lead, Table(HEADS, final_values(rows)),
+        f"{plan.figure.capitalize()}: {FIGURES[plan.figure]}",
+        lead,
+        Table(HEADS, final_values(rows)),
         [(PICTURE, "validation perplexity against updates, a line a model, and final losses of every seed")],
-        notes(rows), [("Where in the text: loss in each quarter of a block, nats", Table(*by_quarter(rows)))],
+        notes(rows),
+        [("Where in the text: loss in each quarter of a block, nats", Table(*by_quarter(rows)))],
         claims(plan.figure, rows),
-    )  # fmt: skip
+    )
 
 
 def claims(figure: str, rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
-    """What the paper says of its figure, beside what ``rows`` have of it.
+    """Claims of the paper about its figure, beside what ``rows`` have of it.
 
     Models of which one ends near predicting frequencies, or above it, cannot tell: there was nothing to lose.
     """
@@ -77,27 +89,31 @@ def _least_gap(rows: Sequence[Mapping[str, Any]]) -> float:
     return _least_below("unigram_loss", [row["metrics"] for row in rows])
 
 
+def _on_par(figure: str, rows: Sequence[Mapping[str, Any]], linear: Mapping[str, Mapping[str, Any]]) -> Iterator[Claim]:
+    said = "n = 512, k = 128" if figure == "figure3a" else "n = 1,024, k = 256"
+    for curve, found in linear.items():
+        ratios = ratios_to_twin(rows)[curve]
+        if 4 * found["k"] == found["n"] and ratios:
+            here = f"n = {found['n']:,}, k = {found['k']:,}: {_mean(ratios):.3f} of its loss"
+            yield Claim(f"{said}: nearly on par with full attention", here, _mean(ratios) <= NEARLY)
+
+
+def _alike(shared: Mapping[str, float]) -> list[Claim]:
+    """The claim about sharing, of the losses by kind of sharing."""
+    if not {"none", "layerwise"} <= shared.keys():
+        return []
+    ratio = shared["layerwise"] / shared["none"]
+    return [Claim("layerwise sharing almost matches no sharing", f"{ratio:.3f} of its loss", ratio <= ALIKE)]
+
+
 def _claims(figure: str, rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
     mean = {curve: _mean([row["metrics"]["loss"] for row in seeds.values()]) for curve, seeds in by_curve(rows).items()}
     settings = {curve: next(iter(seeds.values()))["settings"] for curve, seeds in by_curve(rows).items()}
     linear = {curve: found for curve, found in settings.items() if found.get("projection") == "linear"}
     if figure in ("figure3a", "figure3b"):
-        said = "n = 512, k = 128" if figure == "figure3a" else "n = 1,024, k = 256"
-        return [
-            Claim(
-                f"{said}: nearly on par with full attention",
-                f"n = {found['n']:,}, k = {found['k']:,}: {_mean(ratios):.3f} of its loss",
-                _mean(ratios) <= NEARLY,
-            )
-            for curve, found in linear.items()
-            if 4 * found["k"] == found["n"] and (ratios := ratios_to_twin(rows)[curve])
-        ]
+        return list(_on_par(figure, rows, linear))
     if figure == "figure3c":
-        shared = {found["sharing"]: mean[curve] for curve, found in linear.items()}
-        if not {"none", "layerwise"} <= shared.keys():
-            return []
-        ratio = shared["layerwise"] / shared["none"]
-        return [Claim("layerwise sharing almost matches no sharing", f"{ratio:.3f} of its loss", ratio <= ALIKE)]
+        return _alike({found["sharing"]: mean[curve] for curve, found in linear.items()})
     losses = {found["n"]: mean[curve] for curve, found in linear.items()}
     if len(losses) < 2:
         return []
@@ -148,15 +164,19 @@ def final_values(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
         losses = [one["loss"] for one in metrics]
         cells.append(
             [
-                settings["label"], f"{settings['n']:,}", "–" if settings["k"] is None else str(settings["k"]),
-                f"{metrics[0]['parameters']:,}", mean_and_spread(losses, ".4f"),
+                settings["label"],
+                f"{settings['n']:,}",
+                "–" if settings["k"] is None else str(settings["k"]),
+                f"{metrics[0]['parameters']:,}",
+                mean_and_spread(losses, ".4f"),
                 mean_and_spread([math.exp(loss) for loss in losses], ".2f"),
                 below_or_above(_least_below("unigram_loss", metrics)),
                 below_or_above(_least_below("bigram_loss", metrics)),
-                _shown(ratios[curve], of_itself=curve.endswith("full")), str(len(losses)),
+                _shown(ratios[curve], of_itself=curve.endswith("full")),
+                str(len(losses)),
                 f"{sum(one['seconds'] for one in metrics) / 60 / len(metrics):.1f}",
             ]
-        )  # fmt: skip
+        )
     return cells
 
 
@@ -188,7 +208,7 @@ def _shown(ratios: Sequence[float], *, of_itself: bool) -> str:
 
 
 def notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the numbers say."""
+    """Notes on the numbers."""
     gap = _least_gap(rows)
     said = [
         "Below frequencies: how far the worst seed ends below predicting token frequencies alone. The worst of all "

@@ -7,7 +7,7 @@ from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.runs.folder import open_run_folder
-from longform.runs.pictures import finish, number_ticks
+from longform_lab.pictures import finish, number_ticks
 from longform_lab.records import Record
 from longform_lab.speed.cell_run import Effort
 from longform_lab.speed.competitors import chosen_competitors
@@ -36,9 +36,16 @@ EFFORTS = {
 
 
 def chosen_cells(
-    subject: str, scale: str, *, lengths: Sequence[int] = (), sizes: Sequence[str] = (), slots: Sequence[int] = (),
-    dtype: str | None = None, device: str = "auto", threads: int | None = None,
-) -> tuple[list[Cell], tuple[str, ...]]:  # fmt: skip
+    subject: str,
+    scale: str,
+    *,
+    lengths: Sequence[int] = (),
+    sizes: Sequence[str] = (),
+    slots: Sequence[int] = (),
+    dtype: str | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+) -> tuple[list[Cell], tuple[str, ...]]:
     """The cells of "table1" or "table3" and their competitors; what is not empty replaces the scale's.
 
     Raises ConfigurationError for values that do not exist.
@@ -64,9 +71,12 @@ def open_grid(output: Path, table: str, scale: str, cells: Sequence[Cell]) -> No
     Raises ConfigurationError that shows the difference.
     """
     wanted = {
-        "table": table, "scale": scale, "lengths": sorted({cell.length for cell in cells}),
-        "slots": sorted({cell.slots for cell in cells}), **common_settings(cells[0]),
-    }  # fmt: skip
+        "table": table,
+        "scale": scale,
+        "lengths": sorted({cell.length for cell in cells}),
+        "slots": sorted({cell.slots for cell in cells}),
+        **common_settings(cells[0]),
+    }
     open_run_folder(output, "reproduce.json", wanted, what="measurements")
 
 
@@ -76,14 +86,14 @@ def measured_cells(cells: Sequence[Cell], names: Sequence[str], scale: str, outp
 
 
 def described(cell: Cell) -> str:
-    """What a table's cells have in common."""
+    """Settings that a table's cells have in common, in words."""
     size = cell.shape.size
     place = f"{cell.threads} thread{'s' * (cell.threads > 1)}" if cell.device == "cpu" else cell.device
     return f"{size.layers} layers of width {size.hidden}, {cell.dtype}, one text a pass, {place}"
 
 
 def common_settings(cell: Cell) -> dict[str, Any]:
-    """The same for records."""
+    """Settings that a table's cells have in common, for records."""
     return {"size": cell.size, "dtype": cell.dtype, "device": cell.device, "threads": cell.threads}
 
 

@@ -59,9 +59,17 @@ class _Recurrent(nn.Module):
 def _sizes(shape: Shape) -> Sizes:
     size = shape.size
     return Sizes(
-        length=shape.length, vocabulary=0, features=size.hidden, labels=2, hidden_size=size.hidden, layers=size.layers,
-        heads=size.heads, intermediate_size=size.intermediate, dropout=0.0, projected_length=shape.slots,
-    )  # fmt: skip
+        length=shape.length,
+        vocabulary=0,
+        features=size.hidden,
+        labels=2,
+        hidden_size=size.hidden,
+        layers=size.layers,
+        heads=size.heads,
+        intermediate_size=size.intermediate,
+        dropout=0.0,
+        projected_length=shape.slots,
+    )
 
 
 BUILDERS: dict[str, tuple[str, Callable[[Shape], nn.Module]]] = {
@@ -98,7 +106,7 @@ def measured_apart(name: str, cell: Cell, repeats: int, limit: float) -> dict[st
 
 
 def reported(task: str, name: str, cell: Cell, repeats: int) -> dict[str, Any]:
-    """What ``measured`` finds, or {"missing": why} where it fails."""
+    """Result of ``measured``, or {"missing": why} where it fails."""
     try:
         return measured(task, name, cell, repeats)
     except MissingDependencyError as error:

@@ -34,15 +34,19 @@ class Part:
 
 @dataclass(frozen=True)
 class Finished:
-    """What a part came to."""
+    """Result of a part."""
 
     record: Record
     kept: Any
 
     @property
     def row(self) -> dict[str, Any]:
-        """What tables are made of: settings and metrics of the record."""
+        """Row of a table: settings and metrics of the record."""
         return {"settings": dict(self.record.settings), "metrics": dict(self.record.metrics)}
+
+
+def _done(finished: Sequence[Finished | None]) -> list[Finished]:
+    return [one for one in finished if one is not None]
 
 
 def work_through(
@@ -64,10 +68,10 @@ def work_through(
                 if mine and finished[place] is None:
                     finished[place] = _write(folder, part, *part.work())
                     part.clean()
-                    report([one for one in finished if one is not None])
+                    report(_done(finished))
             bar.update()
     finished = [found or read_part(folder, part) for found, part in zip(finished, parts, strict=True)]
-    done = [one for one in finished if one is not None]
+    done = _done(finished)
     if done:
         report(done)
     return done, len(parts) - len(done)

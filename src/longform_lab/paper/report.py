@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from longform.runs.files import write_text
-from longform.runs.page import Block, Bullets, Heading, Picture, Table, markdown, write_page
+from longform.runs.page import Heading, Table, markdown
+from longform_lab.page import Block, Bullets, Picture, write_page
 from longform_lab.records import Record, provenance
 
 RECORDS, TABLE, REPORT = "records.jsonl", "table.md", "report.html"
@@ -15,7 +16,7 @@ VERDICTS = {True: "yes", False: "no", None: "cannot tell"}
 
 
 class Claim(NamedTuple):
-    """What the paper says, what was found here, and whether the two agree; None: what was found cannot tell."""
+    """Claim of the paper, what was found here, and whether the two agree; None: what was found cannot tell."""
 
     paper: str
     here: str
@@ -35,14 +36,18 @@ class Report:
     claims: list[Claim] = field(default_factory=list)
 
     def blocks(self, folder: Path, level: int = 2) -> list[Block]:
-        """What the page says below its title; ``folder`` has the pictures, headings are of ``level``."""
+        """Blocks of the page below its title; ``folder`` has the pictures, headings are of ``level``."""
         beside = [Heading("Beside the paper", level), claims_table(self.claims)] if self.claims else []
         others = [block for title, table in self.others for block in (Heading(title, level), table)]
         return [
-            *self.lead, *(Picture.read(folder / name, said) for name, said in self.pictures),
-            Heading("Results", level), self.table, *others, *beside,
+            *self.lead,
+            *(Picture.read(folder / name, said) for name, said in self.pictures),
+            Heading("Results", level),
+            self.table,
+            *others,
+            *beside,
             *([Heading("Notes", level), Bullets(self.notes)] if self.notes else []),
-        ]  # fmt: skip
+        ]
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:

@@ -22,7 +22,9 @@ _FIGURE3 = ("text_field", "seeds", "steps", "from_twin", "preset", "also", "shar
 _GRID = ("lengths", "sizes", "slots", "dtype", "threads", "device")
 SUBJECTS = {
     "figure1": Subject(
-        "the spectrum of attention", "2 minutes on two cores, 4 on one", ("text",),
+        "the spectrum of attention",
+        "2 minutes on two cores, 4 on one",
+        ("text",),
         ("text_field", "model", "device", "lengths"),
     ),
     "figure2": Subject("time of a pass against length", "with table3", (), _GRID),
@@ -38,7 +40,8 @@ SUBJECTS = {
     ),
     "table1": Subject("growth of time and memory with length", "6 minutes to 4,096 tokens", (), _GRID),
     "table2": Subject(
-        "accuracy after fine-tuning", "6 hours of one core, 12 with --text, which heals; half in two processes",
+        "accuracy after fine-tuning",
+        "6 hours of one core, 12 with --text, which heals; half in two processes",
         ("data",),
         ("text", "text_field", "seeds", "tasks", "models", "model", "lengths", "fit_length"),
     ),
@@ -46,10 +49,12 @@ SUBJECTS = {
         "time and largest batch against full attention", "20 minutes at most, reckoned from timed passes", (), _GRID
     ),
     "all": Subject(
-        "all of these, and one page of them", "10 hours, two processes, reckoned", ("text", "data"),
+        "all of these, and one page of them",
+        "10 hours, two processes, reckoned",
+        ("text", "data"),
         ("text_field", "from_twin", "seeds", "device"),
     ),
-}  # fmt: skip
+}
 STAGES = ("figure1", "table1", "table3", "figure3a", "figure3c", "figure3b", "figure3d", "table2")  # of "all"
 
 

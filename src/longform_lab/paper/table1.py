@@ -9,7 +9,6 @@ from typing import Any
 
 from longform.errors import ConfigurationError
 from longform.runs.page import Table
-from longform.runs.pictures import picture
 from longform_lab.paper.grid_scales import (
     EFFORTS,
     by_length,
@@ -24,6 +23,7 @@ from longform_lab.paper.grid_scales import (
 from longform_lab.paper.growth import BUILDERS, measured_apart
 from longform_lab.paper.parts import Part, work_through
 from longform_lab.paper.report import Claim, Report, write_report
+from longform_lab.pictures import picture
 from longform_lab.records import Record
 from longform_lab.speed.competitors import all_competitors
 from longform_lab.speed.grid import may_have_passed
@@ -33,13 +33,24 @@ NAME, PICTURE = "growth", "table1.png"
 MIB = 2**20
 FITTED = 3  # of the longest lengths
 STATED = {  # complexity of a layer, sequential operations; the paper's Table 1, or the architecture's own paper
-    "recurrent": ("O(n)", "O(n)"), "unfused": ("O(n²)", "O(1)"), "sdpa": ("O(n²)", "O(1)"),
+    "recurrent": ("O(n)", "O(n)"),
+    "unfused": ("O(n²)", "O(1)"),
+    "sdpa": ("O(n²)", "O(1)"),
     **dict.fromkeys(("longformer", "bigbird", "nystromformer", "performer"), ("O(n), its own paper", "O(1)")),
-    "reformer": ("O(n log n)", "O(log n)"), "ours-linear": ("O(n)", "O(1)"), "ours-window": ("O(n), k fixed", "O(1)"),
-}  # fmt: skip
+    "reformer": ("O(n log n)", "O(log n)"),
+    "ours-linear": ("O(n)", "O(1)"),
+    "ours-window": ("O(n), k fixed", "O(1)"),
+}
 HEADS = [
-    "architecture", "stated", "sequential operations", "time ~ n^", "memory ~ n^", "longest n", "its ms", "its MiB"
-]  # fmt: skip
+    "architecture",
+    "stated",
+    "sequential operations",
+    "time ~ n^",
+    "memory ~ n^",
+    "longest n",
+    "its ms",
+    "its MiB",
+]
 
 
 def reproduce_table1(scale: str, output: Path, *, progress: bool = True, **choices: Any) -> Report:
@@ -67,7 +78,7 @@ def reproduce_table1(scale: str, output: Path, *, progress: bool = True, **choic
     ]
     notes = [
         "Sparse Transformer, which the paper lists with O(n√n), has no implementation to run here; Longformer and "
-        "BigBird are its successors.",
+        "BigBird are its successors."
     ]
     for name, rows in found.items():
         missing = [f"n = {one.settings['length']:,}: {why}" for one in rows if (why := one.metrics.get("missing"))]
@@ -98,7 +109,7 @@ def exponent(points: Mapping[int, float]) -> float | None:
 
 
 def _by_architecture(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """What was measured of each, in the table's order."""
+    """Records by architecture, in the table's order."""
     found = {name: [record for record in records if record.settings["competitor"] == name] for name in STATED}
     return {name: rows for name, rows in found.items() if rows}
 
@@ -108,7 +119,7 @@ def _label(name: str) -> str:
 
 
 def _others(cells: Sequence[Cell], scale: str, output: Path, progress: bool) -> list[Record]:
-    """Those that the grid does not have, a part each."""
+    """Architectures that the grid does not have, a part each."""
     effort = EFFORTS[scale]
 
     def work(name: str, cell: Cell) -> tuple[Record, Any]:
@@ -139,9 +150,13 @@ def _record(name: str, rows: Sequence[Record], cells: Sequence[Cell]) -> Record:
         "peak_mib": None if longest is None else mib.get(longest),
     }
     settings = {
-        "architecture": name, "label": _label(name), "longest": longest, "slots": cells[-1].slots,
-        "lengths": sorted(seconds)[-FITTED:], **common_settings(cells[0]),
-    }  # fmt: skip
+        "architecture": name,
+        "label": _label(name),
+        "longest": longest,
+        "slots": cells[-1].slots,
+        "lengths": sorted(seconds)[-FITTED:],
+        **common_settings(cells[0]),
+    }
     return Record(name=NAME, metrics=metrics, settings=settings, units={"seconds": "s", "peak_mib": "MiB"})
 
 
@@ -154,11 +169,16 @@ def growth_rows(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
         longest = settings["longest"]
         cells.append(
             [
-                settings["label"], stated, sequential, _shown(metrics["time_exponent"], ".2f"),
-                _shown(metrics["memory_exponent"], ".2f"), "–" if longest is None else f"{longest:,}",
-                _shown(metrics["seconds"], ",.0f", 1_000), _shown(metrics["peak_mib"], ",.0f"),
+                settings["label"],
+                stated,
+                sequential,
+                _shown(metrics["time_exponent"], ".2f"),
+                _shown(metrics["memory_exponent"], ".2f"),
+                "–" if longest is None else f"{longest:,}",
+                _shown(metrics["seconds"], ",.0f", 1_000),
+                _shown(metrics["peak_mib"], ",.0f"),
             ]
-        )  # fmt: skip
+        )
     return cells
 
 

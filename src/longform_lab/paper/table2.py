@@ -46,7 +46,7 @@ class Table2Scale:
     tokens_per_forward: int = 8192
 
     def cut_at(self, lengths: Sequence[int]) -> "Table2Scale":
-        """The same with every task's texts cut to one length. Raises ConfigurationError for several, or one above n."""
+        """Request with all texts cut to one length. Raises ConfigurationError for several, or one above n."""
         if len(lengths) != 1 or not 2 <= lengths[0] <= LENGTH:
             raise ConfigurationError(f"table2 cuts texts to one length of 2 to {LENGTH} tokens, not to {list(lengths)}")
         cut = {name: replace(amount, max_length=lengths[0]) for name, amount in self.amounts.items()}
@@ -74,7 +74,7 @@ SCALES = {
 
 @dataclass(frozen=True)
 class Table2:
-    """What is asked for.
+    """Request for the table: models, tasks, seeds, sizes.
 
     ``data``: folder of the tasks' files, or "hf". ``fit_length``: pure Linformers get E and F of the length that a
     task's texts are cut to, in place of 512. ``healing_text``: files to heal converted models on before
@@ -94,21 +94,24 @@ class Table2:
 
     @property
     def healing_corpus(self) -> CorpusFiles:
-        """What converted models are healed on."""
+        """Corpus that converted models are healed on."""
         return CorpusFiles(self.healing_text, self.text_field)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What decides about every fine-tuning, apart from model, task and seed."""
+        """Facts that decide about every fine-tuning, apart from model, task and seed."""
         scale = self.scale
         return {
-            "original": Path(scale.model).name if Path(scale.model).is_dir() else scale.model, "epochs": scale.epochs,
-            "learning_rate": scale.learning_rate, "batch_size": scale.batch_size,
+            "original": Path(scale.model).name if Path(scale.model).is_dir() else scale.model,
+            "epochs": scale.epochs,
+            "learning_rate": scale.learning_rate,
+            "batch_size": scale.batch_size,
             "healing_tokens": scale.healing if self.healing_text else 0,
             "healing_text": [Path(name).name for name in self.healing_text],
-            "fit_length": self.fit_length, "original_key": model_identity(local_source(scale.model))["weights_key"],
+            "fit_length": self.fit_length,
+            "original_key": model_identity(local_source(scale.model))["weights_key"],
             "healing_key": corpus_key(self.healing_corpus) if self.healing_text else None,
-        }  # fmt: skip
+        }
 
 
 def reproduce_table2(request: Table2) -> tuple[list[Finished], int]:
@@ -127,13 +130,17 @@ def reproduce_table2(request: Table2) -> tuple[list[Finished], int]:
     open_run_folder(request.output, "reproduce.json", {"table": "table2", **request.facts}, what="fine-tunings")
     jobs = [
         Finetuning(request, task, *read[task], variant, seed)
-        for seed in request.seeds for variant in models for task in tasks
-    ]  # fmt: skip
+        for seed in request.seeds
+        for variant in models
+        for task in tasks
+    ]
     return work_through(
-        [Part(job.name, job.identity(), job.run, job.clean) for job in jobs], request.output,
-        lambda done: report_table2(done, request.output, asked=len(jobs)), described="table2",
+        [Part(job.name, job.identity(), job.run, job.clean) for job in jobs],
+        request.output,
+        lambda done: report_table2(done, request.output, asked=len(jobs)),
+        described="table2",
         progress=request.progress,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,7 @@ class Finetuning:
 
     @property
     def name(self) -> str:
-        """Of its folder and result."""
+        """Name of its folder and result."""
         return f"{self.task.name}-{self.variant.key}-seed{self.seed}"
 
     @property
@@ -158,13 +165,18 @@ class Finetuning:
         return self.request.output / FINETUNINGS / self.name
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for its result to be taken."""
+        """Facts that must be the same for its result to be taken."""
         amount = self.request.scale.amounts[self.task.name]
         return {
-            **self.request.facts, "task": self.task.name, "model": self.variant.key, "seed": self.seed,
-            "train": len(self.train.texts), "max_length": amount.max_length, "dev": len(self.dev.texts),
+            **self.request.facts,
+            "task": self.task.name,
+            "model": self.variant.key,
+            "seed": self.seed,
+            "train": len(self.train.texts),
+            "max_length": amount.max_length,
+            "dev": len(self.dev.texts),
             "texts_key": content_key(self.train, self.dev),
-        }  # fmt: skip
+        }
 
     def run(self) -> tuple[Record, Any]:
         """Heal the model if need be, fine-tune it, and measure it on the dev part."""
@@ -173,18 +185,28 @@ class Finetuning:
         healed = None
         if request.healing_text and self.variant.options is not None:
             healed = heal(
-                source, self.variant, request.healing_corpus, request.output / HEALED, tokens=scale.healing,
-                held_out=scale.held_out, progress=request.progress,
-            )  # fmt: skip
+                source,
+                self.variant,
+                request.healing_corpus,
+                request.output / HEALED,
+                tokens=scale.healing,
+                held_out=scale.held_out,
+                progress=request.progress,
+            )
         length = scale.amounts[self.task.name].max_length if request.fit_length else LENGTH
         model, tokenizer = with_new_head(
             source, self.variant, len(set(self.train.labels)), self.seed, healed, length=length
         )
         settings = FinetuningSettings(
-            task="single-label", max_length=scale.amounts[self.task.name].max_length, epochs=scale.epochs,
-            batch_size=scale.batch_size, tokens_per_forward=scale.tokens_per_forward,
-            learning_rate=scale.learning_rate, metric="accuracy", seed=self.seed,
-        )  # fmt: skip
+            task="single-label",
+            max_length=scale.amounts[self.task.name].max_length,
+            epochs=scale.epochs,
+            batch_size=scale.batch_size,
+            tokens_per_forward=scale.tokens_per_forward,
+            learning_rate=scale.learning_rate,
+            metric="accuracy",
+            seed=self.seed,
+        )
         resumed = (self.folder / RUN_FILE).exists()  # then the time of this call is not all of it
         done = finetune(
             model,
@@ -196,16 +218,20 @@ class Finetuning:
             progress=request.progress,
         )
         metrics = {
-            "accuracy": done.metrics["accuracy"], "macro_f1": done.metrics["macro_f1"],
-            "seconds": None if resumed else done.seconds, "parameters": done.model.num_parameters(),
+            "accuracy": done.metrics["accuracy"],
+            "macro_f1": done.metrics["macro_f1"],
+            "seconds": None if resumed else done.seconds,
+            "parameters": done.model.num_parameters(),
             "steps": done.steps,
-        }  # fmt: skip
+        }
         options = dict(self.variant.options or {})
         settings = {
-            **self.identity(), "label": self.variant.label, "n": model.config.max_position_embeddings,
+            **self.identity(),
+            "label": self.variant.label,
+            "n": model.config.max_position_embeddings,
             "k": options.get("projected_length"),
             "sharing": options.get("sharing"),
-        }  # fmt: skip
+        }
         return Record(name=NAME, metrics=metrics, settings=settings, units={"seconds": "s"}), None
 
     def clean(self) -> None:

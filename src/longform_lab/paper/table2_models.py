@@ -29,7 +29,7 @@ class Variant:
 
 
 def variants(slots: tuple[int, ...] = (128, 256)) -> dict[str, Variant]:
-    """All models by key, in the table's order."""
+    """Models by key, in the table's order."""
     made = [Variant("original", "original, full attention"), Variant("window", "Longform, window of 64", {})]
     for k in slots:
         for sharing, said in SHARINGS.items():

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.page import Table
-from longform.runs.pictures import finish, picture
 from longform_lab.paper.parts import Finished
 from longform_lab.paper.report import Claim, Report, mean_and_spread, write_report
+from longform_lab.pictures import finish, picture
 
 PICTURE = "table2.png"
 ORIGINAL = "original"
@@ -73,13 +73,15 @@ def accuracy_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[l
         cells.append(
             [
                 labels[model],
-                *(_beside(mean_and_spread(list(found[task].values()), ".1f"), model, task) if task in found else "–"
-                  for task in tasks),
+                *(
+                    _beside(mean_and_spread(list(found[task].values()), ".1f"), model, task) if task in found else "–"
+                    for task in tasks
+                ),
                 _average(mean, model, tasks),
                 _gap(apart.get(model, []), of_itself=model == ORIGINAL),
                 str(max(len(seeds) for seeds in found.values())),
             ]
-        )  # fmt: skip
+        )
     return ["model", *tasks, *AFTER_TASKS], cells
 
 
@@ -116,10 +118,14 @@ def page_of_table2(rows: Sequence[Mapping[str, Any]], *, asked: int) -> Report:
     scores, labels = scores_of(rows)
     tasks = list(dict.fromkeys(row["settings"]["task"] for row in rows))
     return Report(
-        "Table 2: fine-tuned accuracy", [_lead(rows[0]["settings"]), f"{len(rows)} of {asked} fine-tunings are done."],
-        Table(*accuracy_table(rows)), [(PICTURE, "accuracy of each model against the original's, by task")],
-        _notes(rows), [("The paper's, for comparison", _published(labels))], claims(labels, gaps(scores, tasks)),
-    )  # fmt: skip
+        "Table 2: fine-tuned accuracy",
+        [_lead(rows[0]["settings"]), f"{len(rows)} of {asked} fine-tunings are done."],
+        Table(*accuracy_table(rows)),
+        [(PICTURE, "accuracy of each model against the original's, by task")],
+        _notes(rows),
+        [("The paper's, for comparison", _published(labels))],
+        claims(labels, gaps(scores, tasks)),
+    )
 
 
 def claims(labels: Mapping[str, str], apart: Mapping[str, Sequence[float]]) -> list[Claim]:
@@ -175,7 +181,7 @@ def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _without_short(rows: Sequence[Mapping[str, Any]], short: Sequence[str]) -> list[str]:
-    """What is to be said of tasks whose texts the windowed model sees whole, and the differences over the others."""
+    """Notes on tasks whose texts the windowed model sees whole, and the differences over the others."""
     if not short:
         return []
     scores, labels = scores_of(rows)
@@ -203,6 +209,16 @@ def _published(labels: Mapping[str, str]) -> Table:
     return Table(heads, rows)
 
 
+ACROSS = {True: "accuracy minus the fine-tuned original's, points", False: "accuracy, %"}  # with the original or not
+
+
+def _points(scores: Scores, models: Sequence[str], task: str) -> list[tuple[float, int]]:
+    """Mean of each model on a task, less the original's where there is one, and the model's row."""
+    base = scores.get(ORIGINAL, {}).get(task)
+    zero = _mean(base) if base else 0.0
+    return [(_mean(scores[model][task]) - zero, row) for row, model in enumerate(models) if task in scores[model]]
+
+
 def _draw(
     scores: Scores, labels: Mapping[str, str], tasks: Sequence[str], apart: Mapping[str, list[float]], path: Path
 ) -> None:
@@ -210,11 +226,7 @@ def _draw(
     models = [model for model in scores if model != ORIGINAL] or list(scores)
     with picture(path, 10.5, 1.8 + 0.55 * len(models)) as axes:
         for place, task in enumerate(tasks):
-            base = scores.get(ORIGINAL, {}).get(task)
-            points = [
-                (_mean(scores[model][task]) - (_mean(base) if base else 0.0), row)
-                for row, model in enumerate(models) if task in scores[model]
-            ]  # fmt: skip
+            points = _points(scores, models, task)
             if points:
                 axes.plot(*zip(*points, strict=True), "os^Dv<>p"[place % 8], markersize=8, alpha=0.75, label=task)
         average = [(sum(apart[m]) / len(apart[m]), row) for row, m in enumerate(models) if apart.get(m)]
@@ -225,7 +237,7 @@ def _draw(
             axes.axvline(0, color="tab:gray", linestyle="--", linewidth=1)
         axes.set_yticks(range(len(models)), [labels[model] for model in models])
         title = "What replacing attention costs after fine-tuning: mean over seeds"
-        across = "accuracy minus the fine-tuned original's, points" if ORIGINAL in scores else "accuracy, %"
+        across = ACROSS[ORIGINAL in scores]
         beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "fontsize": 9, "markerscale": 0.7}
         finish(axes, title, across, "", legend=beside, ylim=(len(models) - 0.5, -0.5))
 

@@ -55,7 +55,7 @@ class Amount:
 
 
 def chosen(names: Sequence[str], every: Mapping[str, T], what: str) -> list[T]:
-    """Those of ``every`` with these names, in its order. Raises ConfigurationError for one that is not there."""
+    """Members of ``every`` with these names, in its order. Raises ConfigurationError for one that is not there."""
     unknown = [name for name in names if name not in every]
     if unknown or not names:
         raise ConfigurationError(f"{what}={', '.join(unknown) or 'none'}: there are {', '.join(every)}")

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.page import Table
-from longform.runs.pictures import picture
 from longform_lab.paper.grid_scales import (
     by_length,
     chosen_cells,
@@ -16,6 +15,7 @@ from longform_lab.paper.grid_scales import (
     plot_by_length,
 )
 from longform_lab.paper.report import Claim, Report, write_report
+from longform_lab.pictures import picture
 from longform_lab.records import Record
 from longform_lab.speed.paper_table import MEMORY, TIME, published
 from longform_lab.speed.shapes import Cell
@@ -48,11 +48,14 @@ def reproduce_table3(scale: str, output: Path, **choices: Any) -> Report:
         "from the measured peak of a pass above the loaded model, for each text."
     ]
     report = Report(
-        "Table 3 and Figure 2: time and memory of inference", lead, tables[0][1],
+        "Table 3 and Figure 2: time and memory of inference",
+        lead,
+        tables[0][1],
         [(PICTURE, "seconds of a pass against tokens of a text, a line for each k and for full attention")],
         ["k above n/2 is not measured: such cells say so.", *missing_cells(records), TURNS],
-        [(title, table) for title, table in tables[1:]], claims(records),
-    )  # fmt: skip
+        [(title, table) for title, table in tables[1:]],
+        claims(records),
+    )
     write_report(output, report, records)
     return report
 
@@ -66,8 +69,9 @@ def claims(records: Sequence[Record]) -> list[Claim]:
         both = [(here, paper) for here, paper in pairs if here is not None and paper is not None]
         if both:
             met = sum(here >= paper for here, paper in both)
-            paper = f"{min(paper for _, paper in both):g} to {max(paper for _, paper in both):g} {said}"
-            here = f"{min(here for here, _ in both):.1f} to {max(here for here, _ in both):.1f}"
+            ours, theirs = zip(*both, strict=True)
+            paper = f"{min(theirs):g} to {max(theirs):g} {said}"
+            here = f"{min(ours):.1f} to {max(ours):.1f}"
             found.append(Claim(paper, f"{here}; {met} of {len(both)} cells reach the paper's", met == len(both)))
     return found
 
@@ -86,6 +90,13 @@ def ratio(records: Sequence[Record], point: Point, what: str, baseline: str) -> 
     return texts / others if texts and others else None
 
 
+def _shown(ratio: float | None, nothing: str) -> str:
+    """A ratio with three digits; ``nothing`` where there is none."""
+    if ratio is None:
+        return nothing
+    return f"{ratio:.1f}x" if ratio >= 10 else f"{ratio:.2f}x"
+
+
 def ratio_table(records: Sequence[Record], what: str, baseline: str) -> Table:
     """A row for each n, a column for each k; the paper's value in brackets beside unfused attention.
 
@@ -99,8 +110,7 @@ def ratio_table(records: Sequence[Record], what: str, baseline: str) -> Table:
         for k in slots:
             found = ratio(records, (n, k), what, baseline) if (n, k) in points else None
             paper = published(TIME if what == "time" else MEMORY, n, k) if baseline == "unfused" else None
-            nothing = "k above n/2" if 2 * k > n else "–"
-            shown = nothing if found is None else f"{found:.1f}x" if found >= 10 else f"{found:.2f}x"
+            shown = _shown(found, "k above n/2" if 2 * k > n else "–")
             cells.append(shown if paper is None else f"{shown} ({paper:g}x)")
         rows.append([f"{n:,}", *cells])
     return Table(["n", *(f"k = {k:,}" for k in slots)], rows)

@@ -45,7 +45,7 @@ class Spectrum:
 
 @dataclass
 class TextCounts:
-    """What the texts were; grows while they are read. ``kept``: the first texts' ids, for the comparison of heads."""
+    """Counts of texts; grow while they are read. ``kept``: the first texts' ids, for the comparison of heads."""
 
     wanted: int = 0
     texts: int = 0
@@ -67,9 +67,14 @@ class TextCounts:
 
 
 def measure_spectrum(
-    opened: OpenedModel, documents: Iterable[Document | str], settings: SpectrumSettings, *, progress: bool = False,
-    name: str = "spectrum", kept: SumsFile | None = None,
-) -> tuple[Spectrum, list[Tensor]]:  # fmt: skip
+    opened: OpenedModel,
+    documents: Iterable[Document | str],
+    settings: SpectrumSettings,
+    *,
+    progress: bool = False,
+    name: str = "spectrum",
+    kept: SumsFile | None = None,
+) -> tuple[Spectrum, list[Tensor]]:
     """The spectrum of ``opened`` on ``documents``, and the token ids (m,) of the first ``head_texts`` texts.
 
     Maps are those of each text's valid tokens alone. ``kept``: where sums are saved meanwhile, and gone on with: texts

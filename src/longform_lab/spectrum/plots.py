@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from longform.runs.pictures import colours, finish, literal, picture
+from longform_lab.pictures import colours, finish, literal, picture
 from longform_lab.spectrum.heads import inside_and_across
 from longform_lab.spectrum.results import HeadComparison, RunResult
 
@@ -99,8 +99,9 @@ def plot_similarity(result: RunResult, compared: HeadComparison, path: Path) -> 
         axes.figure.colorbar(image, ax=axes, label="cosine of two heads' maps")
         axes.set_title(
             f"{_subject(result)}:\nheads of one layer are alike by {float(inside.mean()):.2f} on average, "
-            f"of different layers by {across:.2f}", fontsize=11,
-        )  # fmt: skip
+            f"of different layers by {across:.2f}",
+            fontsize=11,
+        )
 
 
 def plot_sharing(result: RunResult, compared: HeadComparison, path: Path) -> None:

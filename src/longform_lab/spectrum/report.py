@@ -4,19 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.page import Block, Bullets, Heading, Picture, Table, write_page
+from longform.runs.page import Heading, Table
+from longform_lab.page import Block, Bullets, Picture, write_page
 from longform_lab.spectrum.heads import inside_and_across
 from longform_lab.spectrum.plots import KINDS, plot_comparison
 from longform_lab.spectrum.results import HeadComparison, RunResult
 from longform_lab.spectrum.settings import SpectrumView
-from longform_lab.spectrum.views import (
-    CHOSEN,
-    PLOTS,
-    chosen_per_layer,
-    plot_path,
-    slots_below,
-    uniform_share,
-)
+from longform_lab.spectrum.views import CHOSEN, PLOTS, chosen_per_layer, plot_path, slots_below, uniform_share
 
 NEAR = 0.95  # cosine of an embedding to the model's own that is called near
 LEAD = (
@@ -117,13 +111,21 @@ def _heads(result: RunResult, compared: HeadComparison, output: Path) -> list[Bl
 
 
 def _fidelity_table(compared: HeadComparison) -> Table:
-    heads = ["which heads share", "heads that use another's map", "cosine of the embedding",
-             "relative error of hidden states"]  # fmt: skip
+    heads = [
+        "which heads share",
+        "heads that use another's map",
+        "cosine of the embedding",
+        "relative error of hidden states",
+    ]
     rows = [
-        [KINDS[row["pairs"]][0], f"{row['replaced']} ({row['share']:.0%})", f"{row['cosine']:.4f}",
-         f"{row['error']:.3f}"]
+        [
+            KINDS[row["pairs"]][0],
+            f"{row['replaced']} ({row['share']:.0%})",
+            f"{row['cosine']:.4f}",
+            f"{row['error']:.3f}",
+        ]
         for row in compared.fidelity
-    ]  # fmt: skip
+    ]
     return Table(heads, rows)
 
 

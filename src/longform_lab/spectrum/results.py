@@ -62,11 +62,16 @@ def _rows(result: RunResult) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [{"event": "run", **about, "seconds": round(result.seconds, 1), **counts}]
     for layer, curves in enumerate(spectrum.cumulative):
         rows += [
-            {"event": "head", "layer": layer, "head": head,
-             "effective_rank": float(spectrum.effective_rank[layer, head]), "cumulative": _rounded(curve),
-             "deviation": _rounded(spectrum.deviation[layer, head])}
+            {
+                "event": "head",
+                "layer": layer,
+                "head": head,
+                "effective_rank": float(spectrum.effective_rank[layer, head]),
+                "cumulative": _rounded(curve),
+                "deviation": _rounded(spectrum.deviation[layer, head]),
+            }
             for head, curve in enumerate(curves)
-        ]  # fmt: skip
+        ]
     if compared is not None:
         cosines = [_rounded(row) for row in compared.similarity]
         rows.append({"event": "similarity", "texts": compared.compared, "cosines": cosines})
@@ -95,13 +100,14 @@ def _result(rows: list[dict[str, Any]]) -> RunResult:
 
     counts = {name: run[name] for name in COUNTS}
     spectrum = Spectrum(grid("cumulative"), grid("deviation"), grid("effective_rank"), **counts)
+    return RunResult(**{name: run[name] for name in ABOUT if name in run}, spectrum=spectrum, heads=_compared(rows))
+
+
+def _compared(rows: list[dict[str, Any]]) -> HeadComparison | None:
     compared = next((row for row in rows if row["event"] == "similarity"), None)
+    if compared is None:
+        return None
     sharing = [row for row in rows if row["event"] == "sharing"]
-    comparison = None
-    if compared is not None:
-        fidelity = [{key: value for key, value in row.items() if key not in ("event", "texts")} for row in sharing]
-        comparison = HeadComparison(
-            torch.tensor(compared["cosines"], dtype=torch.float64), fidelity, compared["texts"],
-            sharing[0]["texts"] if sharing else 0,
-        )  # fmt: skip
-    return RunResult(**{name: run[name] for name in ABOUT if name in run}, spectrum=spectrum, heads=comparison)
+    fidelity = [{key: value for key, value in row.items() if key not in ("event", "texts")} for row in sharing]
+    cosines = torch.tensor(compared["cosines"], dtype=torch.float64)
+    return HeadComparison(cosines, fidelity, compared["texts"], sharing[0]["texts"] if sharing else 0)

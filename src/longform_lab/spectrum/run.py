@@ -33,9 +33,15 @@ SHARED = (0.125, 0.25, 0.375, 0.5, 0.75)  # of all heads
 
 
 def run_spectrum(
-    models: Sequence[str], corpora: Sequence[CorpusFiles], settings: SpectrumSettings, view: SpectrumView, *,
-    output: Path, opener: Opener, progress: bool = False,
-) -> list[RunResult]:  # fmt: skip
+    models: Sequence[str],
+    corpora: Sequence[CorpusFiles],
+    settings: SpectrumSettings,
+    view: SpectrumView,
+    *,
+    output: Path,
+    opener: Opener,
+    progress: bool = False,
+) -> list[RunResult]:
     """Measure each model on each corpus, of one source each, into ``output``; what the folder has already is not
     measured again.
 
@@ -51,9 +57,15 @@ def run_spectrum(
 
 
 def _run(
-    models: Sequence[str], corpora: Sequence[CorpusFiles], settings: SpectrumSettings, view: SpectrumView, *,
-    output: Path, opener: Opener, progress: bool,
-) -> list[RunResult]:  # fmt: skip
+    models: Sequence[str],
+    corpora: Sequence[CorpusFiles],
+    settings: SpectrumSettings,
+    view: SpectrumView,
+    *,
+    output: Path,
+    opener: Opener,
+    progress: bool,
+) -> list[RunResult]:
     open_run_folder(output, IDENTITY, asdict(settings), what="spectra")
     planned = [(*pair, subject_identity(pair[0], pair[1])) for pair in _planned(models, corpora, output)]
     for *_, path, subject in planned:  # all of them before the first is measured
@@ -83,7 +95,7 @@ def corpora_of(sources: Sequence[str], text_field: str = "text") -> list[CorpusF
 
 
 def short_name(name: str) -> str:
-    """What stands for a folder, file or hub name in titles: its last part, without suffix."""
+    """Short name of a folder, file or hub name in titles: its last part, without suffix."""
     path = Path(name.rstrip("/"))
     parts = [part for part in reversed(path.parts) if part not in ("model", "encoder", "/", ".")]
     last = parts[0] if parts else name

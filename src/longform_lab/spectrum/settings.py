@@ -22,7 +22,7 @@ Opener = Callable[[str], OpenedModel]
 
 @dataclass(frozen=True)
 class SpectrumSettings:
-    """What is measured; a run that was interrupted goes on only with the same.
+    """Settings of what is measured; a run that was interrupted goes on only with the same.
 
     Raises ConfigurationError on values that mean nothing.
 

@@ -106,7 +106,7 @@ class _Exchange:
 
 
 def _context(module: nn.Module, weights: Tensor, value: Tensor) -> Tensor:
-    """What heads with maps ``weights`` (B, h, n, n) make of ``value`` (B, n, h d): (B, n, D)."""
+    """Context (B, n, D) that heads with maps ``weights`` (B, h, n, n) make of ``value`` (B, n, h d)."""
     heads = weights.shape[1]
     context = (weights @ value.unflatten(2, (heads, -1)).transpose(1, 2)).transpose(1, 2).flatten(2)
     finish = getattr(module, "out_lin", None)  # DistilBERT's output layer is inside

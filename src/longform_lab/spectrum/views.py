@@ -5,20 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.files import write_json, write_lines
-from longform.spectrum.choose import (
-    allowed_slots,
-    head_k_at_total,
-    k_at_total,
-    kept_share,
-    smallest_slots,
-)
-from longform_lab.spectrum.plots import (
-    plot_curves,
-    plot_heat_map,
-    plot_k,
-    plot_sharing,
-    plot_similarity,
-)
+from longform.spectrum.choose import allowed_slots, head_k_at_total, k_at_total, kept_share, smallest_slots
+from longform_lab.spectrum.plots import plot_curves, plot_heat_map, plot_k, plot_sharing, plot_similarity
 from longform_lab.spectrum.results import RunResult
 from longform_lab.spectrum.settings import SpectrumView
 
@@ -32,7 +20,7 @@ def plot_path(output: Path, result: RunResult, kind: str) -> Path:
 
 
 def draw(result: RunResult, view: SpectrumView, output: Path) -> None:
-    """All pictures of one run."""
+    """Pictures of one run."""
     plot_curves(result, view.indices[0], plot_path(output, result, "curves"))
     plot_heat_map(result, view.indices[0], plot_path(output, result, "heat_map"))
     plot_k(result, SHARES, chosen_per_layer(result, view), plot_path(output, result, "k"))
@@ -43,7 +31,7 @@ def draw(result: RunResult, view: SpectrumView, output: Path) -> None:
 
 
 def chosen_per_layer(result: RunResult, view: SpectrumView) -> dict[str, list[int]]:
-    """What was chosen -> k of each layer."""
+    """Chosen k of each layer, by how it was chosen."""
     curves = result.spectrum.cumulative.mean(1)
     found = {f"k that keeps {view.keep:.0%}": smallest_slots(curves, view.keep, pooled=view.pooled).tolist()}
     if view.total_k is not None:
@@ -63,12 +51,15 @@ def write_chosen(result: RunResult, view: SpectrumView, output: Path) -> None:
     if view.total_k is not None:
         chosen = k_at_total(curves, view.total_k, pooled=view.pooled)
         files[f"total-{view.total_k}"] = {
-            "projected_length": chosen, "total_k": view.total_k, "kept": _rounded(kept_share(curves, chosen))
-        }  # fmt: skip
+            "projected_length": chosen,
+            "total_k": view.total_k,
+            "kept": _rounded(kept_share(curves, chosen)),
+        }
         files[f"total-{view.total_k}-per-head"] = {
             "projected_length": head_k_at_total(cumulative, view.total_k, pooled=view.pooled),
-            "projection_sharing": "none", "total_k": view.total_k,
-        }  # fmt: skip
+            "projection_sharing": "none",
+            "total_k": view.total_k,
+        }
     for kind, content in files.items():
         about = {"max_length": cumulative.shape[-1], "pooled": view.pooled, "model": result.model}
         about |= {"corpus": result.corpus, "texts": result.spectrum.texts}
@@ -92,13 +83,18 @@ def _head_records(result: RunResult, view: SpectrumView) -> Iterator[dict[str, A
         for head, curve in enumerate(curves.tolist()):
             deviation = spectrum.deviation[layer, head].tolist()
             yield {
-                "event": "head", "model": result.model, "corpus": result.corpus, "texts": spectrum.texts,
-                "layer": layer, "head": head,
+                "event": "head",
+                "model": result.model,
+                "corpus": result.corpus,
+                "texts": spectrum.texts,
+                "layer": layer,
+                "head": head,
                 "share": {str(index): round(curve[index - 1], 6) for index in view.indices},
                 "share_deviation": {str(index): round(deviation[index - 1], 6) for index in view.indices},
                 "effective_rank": round(float(spectrum.effective_rank[layer, head]), 3),
-                "keep": view.keep, "k": chosen[layer][head],
-            }  # fmt: skip
+                "keep": view.keep,
+                "k": chosen[layer][head],
+            }
 
 
 def uniform_share(result: RunResult, k: int) -> float:

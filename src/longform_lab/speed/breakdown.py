@@ -20,7 +20,7 @@ OTHER = "other"
 
 
 def kind_of(operation: str) -> str:
-    """What an operation of the profiler is: a key of ``KINDS``, or "other"."""
+    """Kind of an operation of the profiler: a key of ``KINDS``, or "other"."""
     return next((kind for kind, names in KINDS.items() if names.match(operation)), OTHER)
 
 

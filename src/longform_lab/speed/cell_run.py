@@ -38,11 +38,13 @@ class Effort:
         check_positive(self, "cell_seconds")
 
     def asked(self, family: str) -> dict[str, Any]:
-        """What is asked of a row of ``family``, as its record says it."""
+        """Requirement on a row of ``family``, as its record says it."""
         return {
-            "cell_seconds": self.cell_seconds, "asked_repeats": self.repeats, "asked_memory": self.memory,
+            "cell_seconds": self.cell_seconds,
+            "asked_repeats": self.repeats,
+            "asked_memory": self.memory,
             "asked_floor": self.floors in ("all", family),
-        }  # fmt: skip
+        }
 
 
 @dataclass
@@ -74,11 +76,17 @@ class CellRun:
         date, unfused = now(), self.probes.get(UNFUSED)
         return [
             make_row(
-                self.cell, self.competitors[name], self.timed.get(name), self.probes.get(name), unfused,
-                self.missing.get(name), self._asked(name), date,
+                self.cell,
+                self.competitors[name],
+                self.timed.get(name),
+                self.probes.get(name),
+                unfused,
+                self.missing.get(name),
+                self._asked(name),
+                date,
             )
             for name in lacking
-        ]  # fmt: skip
+        ]
 
     def _asked(self, name: str) -> dict[str, Any]:
         return self.effort.asked(self.competitors[name].family)
@@ -136,16 +144,26 @@ class CellRun:
             seconds = 2 * self._limit * (len(repeats) + 1)  # floors run too
             floored = [name for name in repeats if name in lacking and self._asked(name)["asked_floor"]]
             outcome = run_child(
-                "time", self.cell, repeats, floored=floored, seconds=seconds, turns=self.effort.cell_seconds,
-                log=self.log, tell=self.tell,
-            )  # fmt: skip
+                "time",
+                self.cell,
+                repeats,
+                floored=floored,
+                seconds=seconds,
+                turns=self.effort.cell_seconds,
+                log=self.log,
+                tell=self.tell,
+            )
             self._keep(outcome)
-            left = [name for name in repeats if name not in self.timed and name not in self.missing]
+            left = self._left(repeats)
             if outcome.found or not (outcome.ended or outcome.missing):
                 self.missing |= dict.fromkeys(left, outcome.ended or SILENT)
             elif outcome.ended:
                 self.missing[outcome.begun or next(iter(repeats))] = outcome.ended
-            repeats = {name: repeats[name] for name in left if name not in self.missing}
+            repeats = {name: repeats[name] for name in self._left(repeats)}
+
+    def _left(self, names: Iterable[str]) -> list[str]:
+        """Names that are neither timed nor known to be missing."""
+        return [name for name in names if name not in self.timed and name not in self.missing]
 
     def _keep(self, outcome: Outcome) -> None:
         self.missing |= {name: reason for name, reason in outcome.missing.items() if name in self.competitors}

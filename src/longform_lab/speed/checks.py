@@ -120,7 +120,7 @@ def check_gradients(
 
 
 def _gradients(out: Tensor, direction: Tensor, model: nn.Module) -> list[Tensor | None]:
-    """Of each of ``model``'s weights, for out (B, n, D) times ``direction``; none are left in it."""
+    """Gradients of each of ``model``'s weights, for out (B, n, D) times ``direction``; none are left in it."""
     (out * direction.to(out)).sum().backward()
     found = [weight.grad for weight in model.parameters()]
     model.zero_grad(set_to_none=True)

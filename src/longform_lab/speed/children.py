@@ -24,7 +24,7 @@ LEAVING = 60.0  # and to end after its last
 
 @dataclass
 class Outcome:
-    """What a child reported, by competitor, before it ended.
+    """Reports of a child, by competitor, before it ended.
 
     ``begun``: the one that ran last, or whose floor did. ``ended``: why it did not finish, or "".
     """
@@ -48,9 +48,16 @@ class Outcome:
 
 
 def run_child(
-    task: str, cell: Cell, repeats: dict[str, int], *, floored: Sequence[str] = (), seconds: float,
-    turns: float = math.inf, log: Path, tell: Callable[[str], None],
-) -> Outcome:  # fmt: skip
+    task: str,
+    cell: Cell,
+    repeats: dict[str, int],
+    *,
+    floored: Sequence[str] = (),
+    seconds: float,
+    turns: float = math.inf,
+    log: Path,
+    tell: Callable[[str], None],
+) -> Outcome:
     """Measure in a child; ``seconds``: for each competitor in "memory", for all together in "time".
 
     ``floored``: competitors whose floors are timed beside them. ``turns``: seconds for the turns of each in "time".
@@ -79,11 +86,16 @@ def run_child(
 def job_for(
     task: str, cell: Cell, repeats: dict[str, int], floored: Sequence[str], limit: float, memory_limit: int | None
 ) -> dict[str, Any]:
-    """What the child's ``main`` takes."""
+    """Job as the child's ``main`` takes it."""
     return {
-        "task": task, "cell": asdict(cell), "repeats": repeats, "floored": list(floored), "limit": limit,
-        "memory_limit": memory_limit, "parent": os.getpid(),
-    }  # fmt: skip
+        "task": task,
+        "cell": asdict(cell),
+        "repeats": repeats,
+        "floored": list(floored),
+        "limit": limit,
+        "memory_limit": memory_limit,
+        "parent": os.getpid(),
+    }
 
 
 def environment(task: str) -> dict[str, str]:
@@ -92,7 +104,7 @@ def environment(task: str) -> dict[str, str]:
 
 
 def end_of(status: int, complaints: str = "") -> str:
-    """What a process's exit status says, with the last line that it wrote to standard error; "" for a good end."""
+    """Meaning of a process's exit status, with the last line that it wrote to standard error; "" for a good end."""
     if status == -signal.SIGKILL:
         return "out of memory (the system ended its process)"
     last = complaints.strip().splitlines()[-1:]

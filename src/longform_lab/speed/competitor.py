@@ -18,11 +18,16 @@ def common_settings(shape: Shape) -> dict[str, Any]:
     """Settings of Hugging Face's encoders for a shape, without dropout."""
     size = shape.size
     return {
-        "vocab_size": VOCABULARY, "hidden_size": size.hidden, "num_hidden_layers": size.layers,
-        "num_attention_heads": size.heads, "intermediate_size": size.intermediate,
-        "max_position_embeddings": shape.length, "initializer_range": size.initial_deviation,
-        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
-    }  # fmt: skip
+        "vocab_size": VOCABULARY,
+        "hidden_size": size.hidden,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": size.heads,
+        "intermediate_size": size.intermediate,
+        "max_position_embeddings": shape.length,
+        "initializer_range": size.initial_deviation,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
 
 
 class FromEmbeddings(nn.Module):

@@ -37,10 +37,18 @@ def bundled_documents() -> list[str]:
 
 
 def measure_documents(
-    texts: Sequence[str], original: str | Path, longforms: Mapping[str, Path], output: Path, *, threads: Sequence[int],
-    repeats: int, batch_tokens: int = 0, only: Sequence[str] = (), also: Path | None = None,
+    texts: Sequence[str],
+    original: str | Path,
+    longforms: Mapping[str, Path],
+    output: Path,
+    *,
+    threads: Sequence[int],
+    repeats: int,
+    batch_tokens: int = 0,
+    only: Sequence[str] = (),
+    also: Path | None = None,
     tell: Callable[[str], None] = tqdm.write,
-) -> list[Record]:  # fmt: skip
+) -> list[Record]:
     """A record for each reading and number of threads; those of a number that are in ``output`` are taken from there.
 
     ``only``: names, or beginnings of names, of readings. ``also``: another file that gets each new record.
@@ -69,7 +77,7 @@ def measure_documents(
 
 
 def _chosen(readings: Sequence[Reading], only: Sequence[str]) -> list[Reading]:
-    """Those whose names begin so, and what they are compared with; all where none is named."""
+    """Readings whose names begin so, and what they are compared with; all where none is named."""
     names = [reading.name for reading in readings]
     if unknown := [each for each in only if not any(name.startswith(each) for name in names)]:
         raise ConfigurationError(f'no reading begins with "{unknown[0]}"; there are {"; ".join(names)}')
@@ -82,9 +90,13 @@ def _room(longest: int) -> int:
 
 
 def _measure(
-    readings: Sequence[Reading], texts: Sequence[str], settings: dict[str, Any], repeats: int, batch_tokens: int,
+    readings: Sequence[Reading],
+    texts: Sequence[str],
+    settings: dict[str, Any],
+    repeats: int,
+    batch_tokens: int,
     tell: Callable[[str], None],
-) -> list[Record]:  # fmt: skip
+) -> list[Record]:
     missing: dict[str, str] = {}
     cosines: dict[str, float] = {}
     actions: dict[str, Callable[[], Any]] = {}
@@ -117,18 +129,25 @@ def _check_room(reading: Reading, encoder: Encoder, longest: int) -> None:
 
 
 def _record(
-    reading: Reading, seconds: Mapping[str, list[float]], settings: dict[str, Any], cosines: Mapping[str, float],
+    reading: Reading,
+    seconds: Mapping[str, list[float]],
+    settings: dict[str, Any],
+    cosines: Mapping[str, float],
     missing: Mapping[str, str],
-) -> Record:  # fmt: skip
+) -> Record:
     own = seconds.get(reading.name)
     metrics: dict[str, Any] = {"missing": missing.get(reading.name)}
     if own:
         median = statistics.median(own)
         metrics |= {
-            "seconds": median, "spread": spread(own), "repeats": len(own), "cosine": cosines[reading.name],
-            "tokens_per_second": settings["tokens"] / median, "documents_per_second": settings["documents"] / median,
+            "seconds": median,
+            "spread": spread(own),
+            "repeats": len(own),
+            "cosine": cosines[reading.name],
+            "tokens_per_second": settings["tokens"] / median,
+            "documents_per_second": settings["documents"] / median,
             "against_chunks": paired_ratio(seconds.get(CHUNKS, []), own),
-        }  # fmt: skip
+        }
     units = {name: unit for name, unit in UNITS.items() if name in metrics}
     return Record(name=NAME, settings={**settings, "reading": reading.name}, metrics=metrics, units=units)
 
@@ -147,15 +166,24 @@ def rows_of(records: Sequence[Record]) -> list[dict[str, Any]]:
     """A row a record, as the command prints it."""
     return [
         {
-            "reading": record.settings["reading"], "threads": record.settings["threads"],
-            "tokens/s": f"{record.metrics['tokens_per_second']:,.0f}", "spread": _percent(record.metrics["spread"]),
-            "x chunks": f"{record.metrics['against_chunks']:.2f}", "cosine": f"{record.metrics['cosine']:.4f}",
-        } if record.metrics["missing"] is None else {
-            "reading": record.settings["reading"], "threads": record.settings["threads"],
-            "tokens/s": record.metrics["missing"], "spread": "", "x chunks": "", "cosine": "",
+            "reading": record.settings["reading"],
+            "threads": record.settings["threads"],
+            "tokens/s": f"{record.metrics['tokens_per_second']:,.0f}",
+            "spread": _percent(record.metrics["spread"]),
+            "x chunks": f"{record.metrics['against_chunks']:.2f}",
+            "cosine": f"{record.metrics['cosine']:.4f}",
+        }
+        if record.metrics["missing"] is None
+        else {
+            "reading": record.settings["reading"],
+            "threads": record.settings["threads"],
+            "tokens/s": record.metrics["missing"],
+            "spread": "",
+            "x chunks": "",
+            "cosine": "",
         }
         for record in records
-    ]  # fmt: skip
+    ]
 
 
 def _percent(value: Any) -> str:

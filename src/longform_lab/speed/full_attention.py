@@ -63,9 +63,13 @@ def verify_twin(shape: Shape) -> None:
     """The twin with BERT's weights is BERT. Raises WrongOutput."""
     original = bert(shape, "sdpa").eval()
     made = convert(
-        original.model, projection="mean", projected_length=shape.slots, max_length=shape.length,
-        attention_window=shape.length, sink_tokens=0,
-    )  # fmt: skip
+        original.model,
+        projection="mean",
+        projected_length=shape.slots,
+        max_length=shape.length,
+        attention_window=shape.length,
+        sink_tokens=0,
+    )
     hidden = torch.randn(2, shape.length, shape.size.hidden)
     require_equal(FromEmbeddings(made.model.eval())(hidden), original(hidden), PEER_ERROR, "BERT with the same weights")
 

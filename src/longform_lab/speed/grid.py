@@ -4,6 +4,7 @@ import datetime
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,14 @@ TOO_LONG = ("a pass takes", "stopped after")  # those that may not hold when mor
 
 
 def run_grid(
-    cells: Sequence[Cell], competitors: Mapping[str, Competitor], effort: Effort, *, output: Path,
-    also: Path | None = None, tell: Callable[[str], None] = tqdm.write,
-) -> list[Record]:  # fmt: skip
+    cells: Sequence[Cell],
+    competitors: Mapping[str, Competitor],
+    effort: Effort,
+    *,
+    output: Path,
+    also: Path | None = None,
+    tell: Callable[[str], None] = tqdm.write,
+) -> list[Record]:
     """Measure what the records in ``output`` lack, and return all records of these cells and competitors.
 
     A row that is there is not measured again, and ``tell`` is told from what commit it is, unless ``effort`` asks for
@@ -41,13 +47,12 @@ def run_grid(
     commit()  # of the code that runs, whatever is checked out by the end
     path = output / RECORDS
     records = _records_in(output)
-    if also is not None:  # an error now is better than one after the first cell
-        append_records(also, [])
+    targets = list(filter(None, (path, also)))
+    for target in targets[1:]:  # an error now is better than one after the first cell
+        append_records(target, [])
     there = {key_of(record.settings): record for record in records}
-    wanted = [key_of(cell.settings(name)) for cell in cells for name in competitors]
-    kept = {key for key in wanted if key in there and not worth_another_try(there[key], effort, competitors)}
-    for earlier, count in Counter(there[key].commit for key in wanted if key in kept).items():
-        tell(f"{count} rows kept from commit {earlier}")
+    wanted = [key_of(cell.settings(name)) for cell, name in product(cells, competitors)]
+    kept = _kept(wanted, there, effort, competitors, tell)
     with tqdm(total=len(cells) * len(competitors), unit="row", desc="benchmark") as bar:
         for cell in cells:
             lacking = [name for name in competitors if key_of(cell.settings(name)) not in kept]
@@ -56,14 +61,14 @@ def run_grid(
                 continue
             tell(str(cell))
             rows = CellRun(cell, competitors, effort, output / LOG, bar.set_postfix_str).rows(lacking, records)
-            for target in filter(None, (path, also)):
+            for target in targets:
                 append_records(target, rows)
             records += rows
-            there |= {key_of(row.settings): row for row in rows}
             for row in rows:
+                there[key_of(row.settings)] = row
                 tell(f"  {say(row)}")
             bar.update(len(lacking))
-    return [record for key, record in there.items() if key in set(wanted)]
+    return list(map(there.__getitem__, filter({*wanted}.__contains__, there)))
 
 
 def open_grid(output: Path) -> None:
@@ -113,5 +118,19 @@ def set_aside(output: Path, name: str = RECORDS) -> Path | None:
 
 
 def key_of(settings: Mapping[str, Any]) -> str:
-    """What tells rows apart."""
+    """Key that tells rows apart."""
     return json.dumps(settings, sort_keys=True)
+
+
+def _kept(
+    wanted: Sequence[Any],
+    there: Mapping[Any, Record],
+    effort: Effort,
+    competitors: Mapping[str, Competitor],
+    tell: Callable[[str], None],
+) -> set[Any]:
+    """Keys of rows that are not measured again; ``tell`` is told from what commits they are."""
+    kept = {key for key in wanted if key in there and not worth_another_try(there[key], effort, competitors)}
+    for earlier, count in Counter(there[key].commit for key in wanted if key in kept).items():
+        tell(f"{count} rows kept from commit {earlier}")
+    return kept

@@ -17,7 +17,7 @@ GROUP_SHARE = 0.7  # of available memory, for the models that alternate in one p
 
 @dataclass(frozen=True)
 class Probe:
-    """What one pass of a competitor took: seconds, peak bytes above the loaded model, bytes of its weights."""
+    """Cost of one pass of a competitor: seconds, peak bytes above the loaded model, bytes of its weights."""
 
     seconds: float
     growth: int | None
@@ -43,8 +43,9 @@ def predicted_seconds(competitor: Competitor, cell: Cell, records: Iterable[Reco
         (record.settings["length"], seconds * cell.batch / record.settings["batch"])
         for record in records
         if isinstance(seconds := record.metrics.get("seconds"), float)
-        and wanted.items() <= record.settings.items() and record.settings["length"] < cell.length
-    ]  # fmt: skip
+        and wanted.items() <= record.settings.items()
+        and record.settings["length"] < cell.length
+    ]
     if not shorter:
         return None
     length, seconds = max(shorter, key=itemgetter(0))

@@ -12,9 +12,13 @@ LONG = 10.0  # seconds; the first of longer passes counts: what loads once is no
 
 
 def alternate(
-    actions: Mapping[str, Callable[[], None]], repeats: Mapping[str, int], progress: Callable[[str], None], *,
-    limit: float = math.inf, failed: Callable[[str, Exception], None] | None = None,
-) -> dict[str, list[float]]:  # fmt: skip
+    actions: Mapping[str, Callable[[], None]],
+    repeats: Mapping[str, int],
+    progress: Callable[[str], None],
+    *,
+    limit: float = math.inf,
+    failed: Callable[[str, Exception], None] | None = None,
+) -> dict[str, list[float]]:
     """Seconds of a pass of each action, a list with an entry a round.
 
     Each round gives every action one turn, in an order that moves by one from round to round; an action with fewer

@@ -65,8 +65,12 @@ COMPETITORS = (
     Competitor(name="longformer", label="Longformer", family="sparse", build=longformer),
     Competitor(name="bigbird", label="BigBird", family="sparse", build=big_bird, refuses=_whole_blocks),
     Competitor(
-        name="nystromformer", label="Nyströmformer", family="sparse", build=nystromformer, refuses=_whole_segments,
+        name="nystromformer",
+        label="Nyströmformer",
+        family="sparse",
+        build=nystromformer,
+        refuses=_whole_segments,
         autocast=True,
     ),
     Competitor(name="modernbert", label="ModernBERT", family="sparse", build=modern_bert, quadratic=True),
-)  # fmt: skip
+)

@@ -41,9 +41,12 @@ def windowed(shape: Shape) -> FromEmbeddings:
     """As ``longform convert`` makes it by default: mean slots beside an exact window, and a sink."""
     chosen = window_details(shape)
     return linformer(
-        shape, projection="mean", projected_length=chosen["window_slots"], attention_window=chosen["window"],
+        shape,
+        projection="mean",
+        projected_length=chosen["window_slots"],
+        attention_window=chosen["window"],
         sink_tokens=chosen["sinks"],
-    )  # fmt: skip
+    )
 
 
 def window_details(shape: Shape) -> dict[str, int]:
@@ -90,9 +93,14 @@ def cheapest_order(model: Any, hidden: Tensor) -> Tensor:
 
 def _pure(name: str, label: str, floor: Any, **options: str) -> Competitor:
     return Competitor(
-        name=name, label=label, family="ours", build=partial(pure, **options), expected=with_weights_formed,
-        floor=floor, longest=None,
-    )  # fmt: skip
+        name=name,
+        label=label,
+        family="ours",
+        build=partial(pure, **options),
+        expected=with_weights_formed,
+        floor=floor,
+        longest=None,
+    )
 
 
 def _dense(name: str, label: str, sharing: str) -> Competitor:

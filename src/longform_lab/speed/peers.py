@@ -29,9 +29,16 @@ def tatp22(shape: Shape) -> nn.Module:
     """tatp22/linformer-pytorch, one E for all layers (its default)."""
     size = shape.size
     return require("linformer_pytorch", extra="peers").Linformer(
-        shape.length, size.hidden, shape.slots, dim_ff=size.intermediate, depth=size.layers, nhead=size.heads,
-        dropout=0.0, dropout_ff=0.0, parameter_sharing="layerwise",
-    )  # fmt: skip
+        shape.length,
+        size.hidden,
+        shape.slots,
+        dim_ff=size.intermediate,
+        depth=size.layers,
+        nhead=size.heads,
+        dropout=0.0,
+        dropout_ff=0.0,
+        parameter_sharing="layerwise",
+    )
 
 
 @torch.no_grad()
@@ -60,18 +67,25 @@ def verify_tatp22(shape: Shape) -> None:
     sides = (torch.cat([head.weight for head in side]) for side in (peer.to_q, peer.to_k, peer.to_v))
     _copy(layer, *sides, peer.w_o)
     shared = make_projection(
-        Projection(sharing="layerwise"), hidden_size=shape.size.hidden, heads=shape.size.heads,
-        head_dim=shape.size.head_dim, max_length=shape.length, slots=shape.slots,
-    )  # fmt: skip
+        Projection(sharing="layerwise"),
+        hidden_size=shape.size.hidden,
+        heads=shape.size.heads,
+        head_dim=shape.size.head_dim,
+        max_length=shape.length,
+        slots=shape.slots,
+    )
     _copy_matrices(shared, [peer.heads[0].E.weight])
     _require_same(partial(layer, shared=Shared(projection=shared)), peer, shape)
 
 
 def _ours(shape: Shape, *, sharing: str) -> LinformerAttention:
     return LinformerAttention(
-        shape.size.hidden, shape.size.heads, max_length=shape.length, projected_length=shape.slots,
+        shape.size.hidden,
+        shape.size.heads,
+        max_length=shape.length,
+        projected_length=shape.slots,
         projection=Projection(sharing=sharing),
-    )  # fmt: skip
+    )
 
 
 def _copy(layer: LinformerAttention, query: Tensor, key: Tensor, value: Tensor, output: nn.Module) -> None:

@@ -4,18 +4,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import finish, number_ticks, picture
+from longform_lab.pictures import finish, number_ticks, picture
 from longform_lab.records import Record
 from longform_lab.speed.competitor import Competitor
 
 STYLES = {"ours": "-", "order": "--", "full": "-", "peer": "--", "sparse": ":"}
 COLOURS = {
     "ours": (
-        "#0b6e4f", "#2a9d6f", "#55b88a", "#7fcfa8", "#0f8b8d", "#143642", "#6a994e", "#a7c957", "#386641", "#99d98c"
+        "#0b6e4f",
+        "#2a9d6f",
+        "#55b88a",
+        "#7fcfa8",
+        "#0f8b8d",
+        "#143642",
+        "#6a994e",
+        "#a7c957",
+        "#386641",
+        "#99d98c",
     ),
-    "order": ("#577590",), "full": ("#c1121f", "#e76f51", "#780000"), "peer": ("#7b2cbf", "#b388eb", "#5a189a"),
+    "order": ("#577590",),
+    "full": ("#c1121f", "#e76f51", "#780000"),
+    "peer": ("#7b2cbf", "#b388eb", "#5a189a"),
     "sparse": ("#f4a261", "#8d6e63", "#e9c46a", "#6d6875"),
-}  # fmt: skip
+}
 MARKERS = "os^Dv<>pPX*h"
 SIZE = (8.4, 5.0)
 
@@ -23,9 +34,10 @@ SIZE = (8.4, 5.0)
 def plot_times(records: Sequence[Record], competitors: Mapping[str, Competitor], title: str, path: Path) -> None:
     """Seconds of a pass against tokens of a text, a line a competitor, and the floor of the pure Linformer."""
     floor = sorted(
-        (record.settings["length"], record.metrics["floor_seconds"]) for record in records
+        (record.settings["length"], record.metrics["floor_seconds"])
+        for record in records
         if record.settings["competitor"] == "ours-linear" and record.metrics.get("floor_seconds")
-    )  # fmt: skip
+    )
     with picture(path, *SIZE) as axes:
         _lines(axes, records, competitors, "seconds")
         if floor:
@@ -45,18 +57,24 @@ def _lines(axes: Any, records: Sequence[Record], competitors: Mapping[str, Compe
     used: dict[str, int] = {}
     for index, (name, competitor) in enumerate(competitors.items()):
         every = sorted(
-            (record.settings["slots"], record.settings["length"], record.metrics[metric]) for record in records
+            (record.settings["slots"], record.settings["length"], record.metrics[metric])
+            for record in records
             if record.settings["competitor"] == name and record.metrics.get(metric)
-        )  # fmt: skip
+        )
         points = sorted({length: value for _, length, value in every}.items())  # of the largest k; others are in tables
         place = used.get(competitor.family, 0)
         used[competitor.family] = place + 1
         if points:
             colours = COLOURS[competitor.family]
             axes.plot(
-                *zip(*points, strict=True), color=colours[place % len(colours)], linestyle=STYLES[competitor.family],
-                marker=MARKERS[index % len(MARKERS)], markersize=5, linewidth=1.7, label=competitor.label,
-            )  # fmt: skip
+                *zip(*points, strict=True),
+                color=colours[place % len(colours)],
+                linestyle=STYLES[competitor.family],
+                marker=MARKERS[index % len(MARKERS)],
+                markersize=5,
+                linewidth=1.7,
+                label=competitor.label,
+            )
 
 
 def _finish(axes: Any, title: str, up: str) -> None:

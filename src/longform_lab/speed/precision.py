@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from longform.functional.conditions import native_bfloat16
-from longform.inference.compiling import missing_compiler
+from longform.inference.loading import missing_compiler
 from longform.layers.packed_linear import PackedLinear, pack_linear
 from longform.models.inference import pack_weights, replace_linears
 from longform.models.modeling_linformer import LinformerPreTrainedModel
@@ -56,12 +56,12 @@ def prepare(model: nn.Module, cell: Cell, *, autocast: bool = False) -> nn.Modul
 
 
 def input_dtype(cell: Cell) -> torch.dtype:
-    """Of the hidden states that a prepared model takes."""
+    """Dtype of the hidden states that a prepared model takes."""
     return torch.bfloat16 if cell.dtype == "bfloat16" and cell.work == "inference" else torch.float32
 
 
 def precision(cell: Cell) -> contextlib.AbstractContextManager[Any]:
-    """What a pass runs in: autocast in bfloat16 training, nothing otherwise."""
+    """Context that a pass runs in: autocast in bfloat16 training, none otherwise."""
     if cell.work == "train" and cell.dtype == "bfloat16":
         return torch.autocast(cell.device, dtype=torch.bfloat16)
     return contextlib.nullcontext()
@@ -87,7 +87,7 @@ def _pack(model: nn.Module) -> None:
 
 
 def weight_bytes(model: nn.Module) -> int:
-    """Of parameters and buffers, packed ones too."""
+    """Bytes of parameters and buffers, packed ones too."""
     opaque = sum(part.weight_bytes for part in model.modules() if isinstance(part, PackedLinear))
     return opaque + sum(x.nbytes for x in (*model.parameters(), *model.buffers()))
 
@@ -97,7 +97,7 @@ def _is_linformer(model: nn.Module) -> bool:
 
 
 def make_pass(prepared: nn.Module, cell: Cell) -> Callable[[Tensor], None]:
-    """What is timed: takes hidden states (B, n, D) of ``input_dtype``; waits for the device.
+    """Pass that is timed: takes hidden states (B, n, D) of ``input_dtype``; waits for the device.
 
     Inference is a forward pass in inference mode; training is forward, backward and an AdamW step (fused).
     """

@@ -11,8 +11,7 @@ import torch
 from transformers import AutoModel
 
 from longform.conversion.convert import convert
-from longform.export.formats import write, write_int8
-from longform.export.tracing import traced
+from longform.export.formats import traced, write, write_int8
 from longform.inference.encoders import Encoder
 from longform.inference.exported import FILES, HIDDEN, open_graph
 from longform.inference.weights import quiet_transformers

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.files import write_text
-from longform.runs.page import Block, Heading, Picture, Table, markdown, write_page
+from longform.runs.page import Heading, Table, markdown
+from longform_lab.page import Block, Picture, write_page
 from longform_lab.records import Record, provenance
 from longform_lab.speed.competitor import Competitor
 from longform_lab.speed.paper_table import paper_rows

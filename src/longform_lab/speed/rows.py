@@ -18,14 +18,25 @@ CARD = 16 * 2**30  # bytes of the paper's card
 UNFUSED = "unfused"
 REFERENCES = ("sdpa", UNFUSED, "ours-linear", "ours-window")
 UNITS = {
-    "seconds": "s", "fastest": "s", "slowest": "s", "floor_seconds": "s", "tokens_per_second": "tokens/s",
-    "peak_mib": "MiB", "process_mib": "MiB", "weights_mib": "MiB", "operations": "FLOP", "bytes": "B",
-}  # fmt: skip
+    "seconds": "s",
+    "fastest": "s",
+    "slowest": "s",
+    "floor_seconds": "s",
+    "tokens_per_second": "tokens/s",
+    "peak_mib": "MiB",
+    "process_mib": "MiB",
+    "weights_mib": "MiB",
+    "operations": "FLOP",
+    "bytes": "B",
+}
 SAID = (
-    ("seconds", 1_000, "{:,.1f} ms"), ("spread", 1, "spread {:.1%}"), ("against_sdpa", 1, "{:.2f} x as fast as SDPA"),
-    ("against_floor", 1, "{:.2f} x the floor"), ("tokens_per_second", 1, "{:,.0f} tokens/s"),
+    ("seconds", 1_000, "{:,.1f} ms"),
+    ("spread", 1, "spread {:.1%}"),
+    ("against_sdpa", 1, "{:.2f} x as fast as SDPA"),
+    ("against_floor", 1, "{:.2f} x the floor"),
+    ("tokens_per_second", 1, "{:,.0f} tokens/s"),
     ("peak_mib", 1, "{:,.0f} MiB"),
-)  # fmt: skip
+)
 ELEMENT = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
@@ -36,15 +47,22 @@ def with_ratios(event: dict[str, Any], together: Mapping[str, dict[str, Any]]) -
     """
     ratios = {
         f"against_{name}": paired_ratio(together[name]["seconds"], event["seconds"])
-        for name in REFERENCES if name in together
-    }  # fmt: skip
+        for name in REFERENCES
+        if name in together
+    }
     return {**event, **ratios, "against_floor": paired_ratio(event["seconds"], event["floor"])}
 
 
 def make_row(
-    cell: Cell, competitor: Competitor, event: Mapping[str, Any] | None, probe: Probe | None, unfused: Probe | None,
-    missing: str | None, asked: Mapping[str, Any], date: str,
-) -> Record:  # fmt: skip
+    cell: Cell,
+    competitor: Competitor,
+    event: Mapping[str, Any] | None,
+    probe: Probe | None,
+    unfused: Probe | None,
+    missing: str | None,
+    asked: Mapping[str, Any],
+    date: str,
+) -> Record:
     """The record of a competitor in a cell; ``missing``: why it has no time, ``asked``: what was wanted of it.
 
     ``date``: the same for all rows of a run of a cell, which tells them from those of other runs.
@@ -66,11 +84,15 @@ def make_row(
     metrics |= _times(event, cell) if event is not None else {}
     packages = {} if missing else {name: version(name) for name in competitor.packages}
     return Record(
-        name=NAME, settings=cell.settings(competitor.name), metrics=metrics, versions=versions() | packages,
+        name=NAME,
+        settings=cell.settings(competitor.name),
+        metrics=metrics,
+        versions=versions() | packages,
         units={name: unit for name, unit in UNITS.items() if name in metrics},
         hardware=event["hardware"] if event is not None else hardware(),
-        commit=event["commit"] if event is not None else commit(), date=date,
-    )  # fmt: skip
+        commit=event["commit"] if event is not None else commit(),
+        date=date,
+    )
 
 
 def _memory(probe: Probe | None, unfused: Probe | None, batch: int) -> dict[str, Any]:
@@ -90,12 +112,17 @@ def _times(event: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
     seconds, floor = event["seconds"], event["floor"]
     median = statistics.median(seconds)
     return {
-        "seconds": median, "fastest": min(seconds), "slowest": max(seconds), "spread": spread(seconds),
-        "repeats": len(seconds), "tokens_per_second": cell.tokens / median, "error": event["error"],
+        "seconds": median,
+        "fastest": min(seconds),
+        "slowest": max(seconds),
+        "spread": spread(seconds),
+        "repeats": len(seconds),
+        "tokens_per_second": cell.tokens / median,
+        "error": event["error"],
         "floor_seconds": statistics.median(floor) if floor else None,
         **{f"share_{kind}": share for kind, share in event.get("shares", {}).items()},
         **{f"against_{name}": event.get(f"against_{name}") for name in (*REFERENCES, "floor")},
-    }  # fmt: skip
+    }
 
 
 def say(record: Record) -> str:

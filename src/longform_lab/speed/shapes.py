@@ -25,7 +25,7 @@ class Size:
 
     @property
     def initial_deviation(self) -> float:
-        """Of random weights: large enough that attention decides about the output, so that a check notices it."""
+        """Deviation of random weights: so large that attention decides about the output, and a check notices it."""
         return self.hidden**-0.5
 
 
@@ -41,7 +41,7 @@ PASSES = ("inference", "train")
 
 @dataclass(frozen=True)
 class Shape:
-    """What a model is built for: its size, the tokens of its texts, and k of a pure Linformer."""
+    """Shape that a model is built for: its size, the tokens of its texts, and k of a pure Linformer."""
 
     size: Size
     length: int
@@ -85,7 +85,7 @@ class Cell:
 
     @property
     def shape(self) -> Shape:
-        """What the models of the cell are built for."""
+        """Shape that the models of the cell are built for."""
         return Shape(SIZES[self.size], self.length, min(self.slots, self.length // 2))
 
     @property

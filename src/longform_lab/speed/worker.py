@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -78,16 +78,14 @@ def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], li
 
     ``limit``: seconds for the turns of each.
     """
-    every, ready = all_competitors(), {}
-    for name in repeats:
-        emit("begin", name=name)
-        with attempt(name, emit):
-            ready[name] = _checked_pass(every[name], cell)
-            if cell.mode == "compiled":
-                ready[name][0]()  # compiles for what is timed, which is another mode or shape than what was checked
-    floors = _floors(cell, {name: every[name] for name in ready if name in floored}, emit)
-    actions = {name: action for name, (action, _) in ready.items()} | {name: run for name, (_, run) in floors.items()}
+    every = all_competitors()
+    ready = _ready({name: every[name] for name in repeats}, cell, emit)
+    floors = _floors(cell, {name: every[name] for name in filter(floored.__contains__, ready)}, emit)
+    actions = {name: action for name, (action, _) in ready.items()}
+    actions |= {name: run for name, (_, run) in floors.items()}
     rounds = repeats | {floor: max(repeats[name] for name in names) for floor, (names, _) in floors.items()}
+
+    begun = {floor: names[0] for floor, (names, _) in floors.items()}
 
     def failed(name: str, error: Exception) -> None:
         report_failure(name, error, emit)
@@ -96,19 +94,36 @@ def measure_time(cell: Cell, repeats: dict[str, int], floored: Sequence[str], li
         gc.collect()
 
     def next_turn(name: str) -> None:
-        emit("round", name=floors[name][0][0] if name in floors else name)
+        emit("round", name=begun.get(name, name))
 
     seconds = alternate(actions, rounds, next_turn, limit=limit, failed=failed)
     floor_of = {name: seconds.get(floor, []) for floor, (names, _) in floors.items() for name in names}
-    timed = [name for name in ready if name in seconds]
-    for name in timed:
-        emit(
-            "time", name=name, seconds=seconds[name], error=ready[name][1], floor=floor_of.get(name, []),
-            hardware=hardware(), commit=commit(),
-        )  # fmt: skip
-    for name in timed:
-        if name in floor_of and min(seconds[name]) < LONGEST_PROFILED:
+    _emit_times(ready, seconds, floor_of, emit)
+    for name in filter((seconds.keys() & floor_of.keys()).__contains__, ready):
+        if min(seconds[name]) < LONGEST_PROFILED:
             _profile(name, actions[name], cell.device, emit)
+
+
+def _emit_times(
+    ready: Mapping[str, Any], seconds: Mapping[str, list[float]], floors: Mapping[str, list[float]], emit: Emit
+) -> None:
+    """Report the rounds of what was timed of ``ready``, in which the checked error is second."""
+    about = {"hardware": hardware(), "commit": commit()}
+    for name in filter(seconds.__contains__, ready):
+        _, error = ready[name]
+        emit("time", name=name, seconds=seconds[name], error=error, floor=floors.get(name, []), **about)
+
+
+def _ready(competitors: Mapping[str, Competitor], cell: Cell, emit: Emit) -> dict[str, tuple[Callable[[], Any], Any]]:
+    """The checked pass of each competitor and its error, without those that failed."""
+    ready = {}
+    for name, competitor in competitors.items():
+        emit("begin", name=name)
+        with attempt(name, emit):
+            ready[name] = _checked_pass(competitor, cell)
+            if cell.mode == "compiled":
+                ready[name][0]()  # compiles for what is timed, which is another mode or shape than what was checked
+    return ready
 
 
 def _profile(name: str, action: Callable[[], None], device: str, emit: Emit) -> None:
@@ -120,7 +135,7 @@ def _profile(name: str, action: Callable[[], None], device: str, emit: Emit) -> 
 
 
 def _checked_pass(competitor: Competitor, cell: Cell) -> tuple[Callable[[], None], float | None]:
-    """What is timed, after its output was found right, and the error of that output."""
+    """Pass that is timed, after its output was found right, and the error of that output."""
     torch.manual_seed(0)
     verify(competitor, cell.shape)
     checked = checkable(competitor, cell)
@@ -153,7 +168,7 @@ def _floors(
 
 @contextmanager
 def attempt(name: str, emit: Emit) -> Generator[None]:
-    """What goes wrong inside becomes an event that says why there is no result."""
+    """Turn what goes wrong inside into an event that says why there is no result."""
     gc.collect()
     try:
         yield

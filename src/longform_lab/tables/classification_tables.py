@@ -15,15 +15,25 @@ HEADS = [
 ]
 
 
-def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
-    """Mean ± standard deviation; the last line of each kind is what Longform is better by, paired by split."""
-    body = []
+def _by_kind(rows: Rows) -> dict[tuple[str, str, str], dict[str, dict[int, Any]]]:
+    """Rows by data, pooling and learning rate, then by model, then by split."""
     found: dict[tuple[str, str, str], dict[str, dict[int, Any]]] = {}
     for row in rows:
         settings = row["settings"]
         kind = settings["data"], settings["pooling"], f"{settings.get('learning_rate', EARLIER_RATE):g}"
         found.setdefault(kind, {}).setdefault(settings["model"], {})[settings["split"]] = row
-    for kind, models in found.items():
+    return found
+
+
+def _gains(pairs: Sequence[Sequence[Any]]) -> list[str]:
+    """Differences, Longform's first, of each metric."""
+    return [spread([100 * (long[metric] - short[metric]) for long, short in pairs], "+") for metric in METRICS]
+
+
+def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """Mean ± standard deviation; the last line of each kind is what Longform is better by, paired by split."""
+    body = []
+    for kind, models in _by_kind(rows).items():
         common = sorted(set.intersection(*(set(models.get(name, {})) for name in MODELS)))
         if not common:
             continue
@@ -33,8 +43,7 @@ def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
             texts = [str(settings[part]) for part in ("train_documents", "test_documents")]
             values = [spread([100 * run["metrics"][metric] for run in runs]) for metric in METRICS]
             body.append([*kind, name, f"{settings['max_length']:,}", *texts, str(len(common)), *values])
-        pairs = [[models[name][split]["metrics"] for name in MODELS] for split in common]
-        gains = [spread([100 * (long[metric] - short[metric]) for long, short in pairs], "+") for metric in METRICS]
+        gains = _gains([[models[name][split]["metrics"] for name in MODELS] for split in common])
         body.append([*kind, "Longform is better by", "", "", "", str(len(common)), *gains])
     return HEADS, body
 

@@ -8,8 +8,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from longform.runs.pictures import new_figure, save_figure
 from longform_lab.compare.plots import draw_against_time
+from longform_lab.pictures import new_figure, save_figure
 from longform_lab.records import RECORDS, ROOT, Record, read_records
 from longform_lab.tables.compare_tables import COMPARE_TABLES, groups, picture_name, results
 from longform_lab.tables.write import chosen_rows

@@ -19,10 +19,12 @@ PUBLISHED = {"full": 37.10, "linformer": 37.25}  # ListOps of 2,000 symbols: Nys
 PUBLISHED_LENGTH = 2_000
 OWN = ("architecture", "projection_init")  # settings in which the rows of one table may differ
 POOLED_BY = {
-    "mean": "mean pooling", "cls": "the first token's state pooled",
-    "lead": "mean pooling that favours the first tokens", "cls_mean": "first state and mean pooled",
+    "mean": "mean pooling",
+    "cls": "the first token's state pooled",
+    "lead": "mean pooling that favours the first tokens",
+    "cls_mean": "first state and mean pooled",
     "cls_lead": "first state and lead mean pooled",
-}  # fmt: skip
+}
 
 
 def groups(rows: Rows) -> list[list[Mapping[str, Any]]]:
@@ -75,12 +77,12 @@ def picture_name(settings: Mapping[str, Any]) -> str:
 
 
 def _pooling(settings: Mapping[str, Any]) -> str:
-    """Of a row, also of one measured before it could be chosen."""
+    """Pooling of a row, also of one measured before it could be chosen."""
     return settings.get("pooling", "mean")
 
 
 def caption(group: Rows) -> str:
-    """What was compared, in two sentences."""
+    """Caption: what was compared, in two sentences."""
     settings = group[0]["settings"]
     windowed = not WINDOWED.isdisjoint(row["settings"]["architecture"] for row in group)
     window = f", window {settings['window']}" if windowed else ""
@@ -111,21 +113,33 @@ def _markdown(group: Rows) -> str:
     used = clock(results(group))
     published = settings["kind"] == "listops" and settings["length"] == PUBLISHED_LENGTH
     heads = [
-        "architecture", "accuracy, %", *(["published, %"] if published else []), "macro-F1, %",
-        f"training, {'processor' if used == 'cpu_seconds' else 'wall-clock'} s", "training, tokens/s",
-        "testing, ms a text", "memory of a step, MiB", "parameters",
-    ]  # fmt: skip
+        "architecture",
+        "accuracy, %",
+        *(["published, %"] if published else []),
+        "macro-F1, %",
+        f"training, {'processor' if used == 'cpu_seconds' else 'wall-clock'} s",
+        "training, tokens/s",
+        "testing, ms a text",
+        "memory of a step, MiB",
+        "parameters",
+    ]
     lines = [heads, ["---"] * len(heads)]
     for result in results(group):
         spent = getattr(result, used)
         speed = result.tokens / spent if result.tokens and spent else None
-        lines.append([
-            result.title, _shown(result.accuracy, ".2%").rstrip("%"),
-            *([_shown(PUBLISHED.get(result.name), ".2f")] if published else []),
-            _shown(result.macro_f1, ".2%").rstrip("%"), _shown(spent, ",.0f"), _shown(speed, ",.0f"),
-            _shown(result.milliseconds_per_text, ",.1f"), _shown(result.memory_mib, ",.0f"),
-            _shown(result.parameters, ",d"),
-        ])  # fmt: skip
+        lines.append(
+            [
+                result.title,
+                _shown(result.accuracy, ".2%").rstrip("%"),
+                *([_shown(PUBLISHED.get(result.name), ".2f")] if published else []),
+                _shown(result.macro_f1, ".2%").rstrip("%"),
+                _shown(spent, ",.0f"),
+                _shown(speed, ",.0f"),
+                _shown(result.milliseconds_per_text, ",.1f"),
+                _shown(result.memory_mib, ",.0f"),
+                _shown(result.parameters, ",d"),
+            ]
+        )
     return "\n".join(_line(cells) for cells in lines)
 
 

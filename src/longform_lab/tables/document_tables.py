@@ -14,9 +14,10 @@ def by_threads(rows: Rows) -> tuple[list[str], list[list[str]]]:
     for row in rows:
         metrics, settings = row["metrics"], row["settings"]
         found = (
-            (metrics["missing"], "") if metrics["missing"]
+            (metrics["missing"], "")
+            if metrics["missing"]
             else (f"{metrics['tokens_per_second']:,.0f}", f"{metrics['against_chunks']:.2f}")
-        )  # fmt: skip
+        )
         cells.setdefault(settings["reading"], {})[settings["threads"]] = found
     body = [
         [reading, *(cell for count in threads for cell in found.get(count, ("", "")))]
@@ -26,9 +27,5 @@ def by_threads(rows: Rows) -> tuple[list[str], list[list[str]]]:
 
 
 DOCUMENT_TABLES = {
-    "documents": ComputedTable(
-        make=by_threads,
-        records="documents",
-        row=("settings.reading", "settings.threads"),
-    ),
+    "documents": ComputedTable(make=by_threads, records="documents", row=("settings.reading", "settings.threads"))
 }

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from longform.runs.pictures import finish, picture
+from longform_lab.pictures import finish, picture
 from longform_lab.records import RECORDS, ROOT, Record, read_records
 from longform_lab.tables.long_retrieval_tables import CHUNKS
 
@@ -27,8 +27,9 @@ def points(records: Sequence[Record], *, data: str = DATA, threads: int = 1) -> 
     """Documents a second and nDCG@10 of each model and runtime that have both; of several records the latest."""
     quality: dict[str, Any] = {
         record.settings["contender"]: record.metrics["ndcg_at_10"]
-        for record in records if record.name == "long_retrieval" and record.settings["data"] == data
-    }  # fmt: skip
+        for record in records
+        if record.name == "long_retrieval" and record.settings["data"] == data
+    }
     found: dict[Point, Any] = {}
     for record in records:
         if record.name != "documents" or record.settings["threads"] != threads or record.metrics["missing"]:

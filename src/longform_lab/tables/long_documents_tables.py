@@ -12,9 +12,15 @@ from longform_lab.tables.table_kinds import ComputedTable, Rows
 CHUNKS = "chunks"  # of the two ways to average, the one that is better in validation, split by split
 RIVALS = ("cut", CHUNKS)
 HEADS = [
-    "data", "contender", "splits", "test texts", "of them long", "accuracy, %", "on long texts, %",
+    "data",
+    "contender",
+    "splits",
+    "test texts",
+    "of them long",
+    "accuracy, %",
+    "on long texts, %",
     *(f"long texts, better than {name} by" for name in RIVALS),
-]  # fmt: skip
+]
 Runs = Mapping[int, Mapping[str, Any]]  # of one contender on one set, by split
 
 
@@ -31,16 +37,21 @@ def over_splits(rows: Rows) -> tuple[list[str], list[list[str]]]:
                 for part in ("accuracy", "long_accuracy")
             ]
             differences = {rival: paired(runs, contenders.get(rival, {})) for rival in RIVALS if rival != name}
-            for rival, difference in differences.items():
-                if difference:
-                    gains.setdefault(name, {}).setdefault(rival, []).append(fmean(difference))
+            for rival, difference in filter(all, differences.items()):
+                gains.setdefault(name, {}).setdefault(rival, []).append(fmean(difference))
             shown = [with_interval(differences.get(rival, [])) for rival in RIVALS]
             body.append([data, name, str(len(runs)), *texts, *values, *shown])
+    return HEADS, [*body, *_means(gains, len(found))]
+
+
+def _means(gains: dict[str, dict[str, list[float]]], sets: int) -> list[list[str]]:
+    """A line for each contender that was measured on all of several sets."""
+    body = []
     for name, of in gains.items():
-        if len(found) > 1 and all(len(values) == len(found) for values in of.values()):
+        if sets > 1 and all(len(values) == sets for values in of.values()):
             means = [f"{fmean(of[rival]):+.1f}" if rival in of else "" for rival in RIVALS]
             body.append(["mean of the sets", name, "", "", "", "", "", *means])
-    return HEADS, body
+    return body
 
 
 def by_contender(rows: Rows) -> dict[str, dict[str, dict[int, Mapping[str, Any]]]]:
@@ -81,5 +92,5 @@ LONG_DOCUMENTS_TABLES = {
         where={"settings.most_texts": lambda value: value is None},
         row=("settings.data", "settings.contender", "settings.split"),
         order=("settings.data",),
-    ),
+    )
 }

@@ -5,23 +5,36 @@ from typing import Any
 
 import numpy as np
 
-from longform.evaluation.resampling import bootstrap
+from longform.evaluation.comparison import bootstrap
 from longform_lab.tables.table_kinds import ComputedTable, Rows
 
 CHUNKS, BM25 = "original, chunks averaged", "BM25"
 CUT_FIRST = "original, chunks cut first"  # where a document is as good as its best passage
 FUSED = f" + {BM25}"
 READS = {  # of records that do not say it
-    "original, cut": "first 512 tokens", CHUNKS: "chunks of 512 tokens", CUT_FIRST: "chunks of 256 tokens",
+    "original, cut": "first 512 tokens",
+    CHUNKS: "chunks of 512 tokens",
+    CUT_FIRST: "chunks of 256 tokens",
     "original aligned on meetings, chunks averaged": "chunks of 256 tokens, as aligned",
-    "original aligned on passages, chunks cut first": "254 of each 256 tokens", BM25: "all words",
+    "original aligned on passages, chunks cut first": "254 of each 256 tokens",
+    BM25: "all words",
     **dict.fromkeys(("minilm-16k", "minilm-mean-256"), "first 16,384 tokens"),
-    **dict.fromkeys(("window 64", "pure mean", "minilm-idf", "minilm-meetings", "minilm-32k", "minilm-mean-256-32k"),
-                    "first 32,768 tokens"),
-}  # fmt: skip
+    **dict.fromkeys(
+        ("window 64", "pure mean", "minilm-idf", "minilm-meetings", "minilm-32k", "minilm-mean-256-32k"),
+        "first 32,768 tokens",
+    ),
+}
 HEADS = [
-    "data", "contender", "reads", "nDCG@10", "95 %", "better than chunks by", "with BM25", "95 %", "better than BM25 by"
-]  # fmt: skip
+    "data",
+    "contender",
+    "reads",
+    "nDCG@10",
+    "95 %",
+    "better than chunks by",
+    "with BM25",
+    "95 %",
+    "better than BM25 by",
+]
 
 
 def beside_each_other(rows: Rows) -> tuple[list[str], list[list[str]]]:
@@ -63,5 +76,5 @@ LONG_RETRIEVAL_TABLES = {
         records="long_retrieval",
         row=("settings.data", "settings.contender"),
         order=("settings.data",),
-    ),
+    )
 }

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from longform.evaluation.resampling import bootstrap
+from longform.evaluation.comparison import bootstrap
 from longform_lab.tables.table_kinds import ComputedTable, Rows
 
 PLAIN = ("all alike", "mean")
@@ -32,7 +32,9 @@ def poolings(rows: Rows) -> tuple[list[str], list[list[str]]]:
 
 POOLING_TABLES = {
     "pooling": ComputedTable(
-        make=poolings, records="pooling",
-        row=("settings.data", "settings.model", "settings.tokens", "settings.repeated"), order=("settings.data",),
-    ),
-}  # fmt: skip
+        make=poolings,
+        records="pooling",
+        row=("settings.data", "settings.model", "settings.tokens", "settings.repeated"),
+        order=("settings.data",),
+    )
+}

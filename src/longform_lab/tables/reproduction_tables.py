@@ -71,11 +71,10 @@ def growth(rows: Rows) -> Table:
 
 REPRODUCTION_TABLES = {
     "figure3": ComputedTable(
-        make=trainings, records="pretraining",
-        order=("settings.num_hidden_layers", "settings.n", "settings.k"),
+        make=trainings, records="pretraining", order=("settings.num_hidden_layers", "settings.n", "settings.k")
     ),
     "table1": ComputedTable(
-        make=growth, records="growth", row=("settings.architecture", "settings.size", "settings.device"),
+        make=growth, records="growth", row=("settings.architecture", "settings.size", "settings.device")
     ),
     "table2": ComputedTable(make=finetunings, records="finetuned"),
-}  # fmt: skip
+}

@@ -16,9 +16,14 @@ SAID = {
     "speed-memory.png": "MiB of a pass against the tokens of a text, both logarithmic",
 }
 SHARES = {
-    "products": "matrix products", "attention": "attention calls", "activation": "GELU", "normalisation": "norms",
-    "elementwise": "sums, scaling, softmax", "copies": "copies", "other": "rest",
-}  # fmt: skip
+    "products": "matrix products",
+    "attention": "attention calls",
+    "activation": "GELU",
+    "normalisation": "norms",
+    "elementwise": "sums, scaling, softmax",
+    "copies": "copies",
+    "other": "rest",
+}
 COMMON = ("ours-window", "ours-linear", "ours-mean", "ours-convolution")
 
 
@@ -28,17 +33,17 @@ def is_standard(settings: Mapping[str, Any]) -> bool:
 
 
 def standard(rows: Rows) -> Rows:
-    """Those of the k that most tables show."""
+    """Rows of the k that most tables show."""
     return [row for row in rows if is_standard(row["settings"])]
 
 
 def beside_variants(rows: Rows) -> Rows:
-    """Those of the standard k and of variants that users choose among."""
+    """Rows of the standard k and of variants that users choose among."""
     return [row for row in standard(rows) if row["settings"]["competitor"] in COMMON]
 
 
 def of_several_precisions(rows: Rows) -> Rows:
-    """Those that were measured with more than one dtype or mode."""
+    """Rows that were measured with more than one dtype or mode."""
 
     def cell(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row["settings"][name] for name in ("size", "length", "competitor"))
@@ -69,8 +74,8 @@ def by_competitor(
         return format(1 / metrics[metric] if inverse else metrics[metric], form) + few
 
     every = all_competitors()
-    shown = [name for name in every if any(name == competitor for _, competitor in found)]
-    shown = [name for name in shown if not inverse or name != reference]
+    there = {competitor for _, competitor in found} - ({reference} if inverse else set())
+    shown = [name for name in every if name in there]
     lengths = sorted({length for length, name in found if name in shown})
     return ["tokens", *(every[name].label for name in shown)], [
         [f"{n:,}", *(cell(n, name) for name in shown)] for n in lengths
@@ -116,12 +121,27 @@ def crossings(rows: Rows) -> tuple[list[str], list[list[str]]]:
         slower = [n for n, ratio in ratios.items() if ratio < 1]
         faster = [n for n in ratios if n > max(slower, default=0)]
         body.append(
-            [size, "inference" if work == "inference" else "training step", all_competitors()[name].label,
-             f"{min(faster):,}" if faster else "none measured", f"{min(ratios):,}", f"{ratios[min(ratios)]:.2f}",
-             f"{max(ratios):,}", f"{ratios[max(ratios)]:.1f}"]
-        )  # fmt: skip
-    return ["size", "pass", "encoder", "not slower from (tokens)", "shortest measured", "times as fast there",
-            "longest measured beside it", "times as fast there"], body  # fmt: skip
+            [
+                size,
+                "inference" if work == "inference" else "training step",
+                all_competitors()[name].label,
+                f"{min(faster):,}" if faster else "none measured",
+                f"{min(ratios):,}",
+                f"{ratios[min(ratios)]:.2f}",
+                f"{max(ratios):,}",
+                f"{ratios[max(ratios)]:.1f}",
+            ]
+        )
+    return [
+        "size",
+        "pass",
+        "encoder",
+        "not slower from (tokens)",
+        "shortest measured",
+        "times as fast there",
+        "longest measured beside it",
+        "times as fast there",
+    ], body
 
 
 def by_precision(rows: Rows) -> tuple[list[str], list[list[str]]]:
@@ -132,14 +152,20 @@ def by_precision(rows: Rows) -> tuple[list[str], list[list[str]]]:
         column = settings["dtype"] + (", compiled" if settings["mode"] == "compiled" else "")
         found.setdefault((settings["size"], settings["length"], settings["competitor"]), {})[column] = seconds
     columns = [
-        dtype + mode for mode in ("", ", compiled") for dtype in ("float32", "bfloat16", "int8")
+        dtype + mode
+        for mode in ("", ", compiled")
+        for dtype in ("float32", "bfloat16", "int8")
         if any(dtype + mode in cells for cells in found.values())
-    ]  # fmt: skip
+    ]
     return ["size", "tokens", "encoder", *columns], [
-        [size, f"{n:,}", all_competitors()[name].label,
-         *(f"{1_000 * cells[column]:,.1f}" if column in cells else "–" for column in columns)]
+        [
+            size,
+            f"{n:,}",
+            all_competitors()[name].label,
+            *(f"{1_000 * cells[column]:,.1f}" if column in cells else "–" for column in columns),
+        ]
         for (size, n, name), cells in sorted(found.items())
-    ]  # fmt: skip
+    ]
 
 
 def in_batches(rows: Rows) -> tuple[list[str], list[list[str]]]:
@@ -149,10 +175,24 @@ def in_batches(rows: Rows) -> tuple[list[str], list[list[str]]]:
         settings, metrics = row["settings"], row["metrics"]
         ratio, peak = metrics.get("against_sdpa"), metrics.get("peak_mib")
         body.append(
-            [settings["size"], f"{settings['length']:,}", str(settings["batch"]),
-             all_competitors()[settings["competitor"]].label, f"{metrics['seconds']:.4g}",
-             f"{metrics['tokens_per_second']:,.0f}", "–" if ratio is None else f"{ratio:.2f}",
-             "–" if peak is None else f"{peak:,.0f}"]
-        )  # fmt: skip
-    return ["size", "tokens of a text", "texts", "encoder", "seconds", "tokens a second", "times as fast as SDPA",
-            "peak MiB"], body  # fmt: skip
+            [
+                settings["size"],
+                f"{settings['length']:,}",
+                str(settings["batch"]),
+                all_competitors()[settings["competitor"]].label,
+                f"{metrics['seconds']:.4g}",
+                f"{metrics['tokens_per_second']:,.0f}",
+                "–" if ratio is None else f"{ratio:.2f}",
+                "–" if peak is None else f"{peak:,.0f}",
+            ]
+        )
+    return [
+        "size",
+        "tokens of a text",
+        "texts",
+        "encoder",
+        "seconds",
+        "tokens a second",
+        "times as fast as SDPA",
+        "peak MiB",
+    ], body

@@ -47,9 +47,17 @@ FULL_BATCHES = tuple(2**power for power in range(1, 15))
 
 
 def speed(
-    metric: str, form: str, *, size: str = "base", work: str = "inference", device: str = "cpu", amx: bool = False,
-    competitors: tuple[str, ...] = SHOWN, together: bool = True, **layout: bool,
-) -> ComputedTable:  # fmt: skip
+    metric: str,
+    form: str,
+    *,
+    size: str = "base",
+    work: str = "inference",
+    device: str = "cpu",
+    amx: bool = False,
+    competitors: tuple[str, ...] = SHOWN,
+    together: bool = True,
+    **layout: bool,
+) -> ComputedTable:
     """One metric of the benchmark's rows: batch 1, bfloat16, k = 256 (n / 2 where that is less).
 
     ``amx``: those of CPUs with AMX, else of CPUs without it.
@@ -58,41 +66,62 @@ def speed(
     """
     machine = {UNITS: with_amx if amx else without_amx} if device == "cpu" else {}
     return ComputedTable(
-        make=partial(by_competitor, metric=metric, form=form, **layout), records="speed",
-        where={**ONE_TEXT, "settings.device": device, "settings.size": size, "settings.work": work,
-               "settings.competitor": competitors, **machine},
-        having=(f"metrics.{metric}",), row=CELL, prefer=BESIDE, one_run=("settings.length",) if together else (),
-        select=standard, order=("settings.length",),
-    )  # fmt: skip
+        make=partial(by_competitor, metric=metric, form=form, **layout),
+        records="speed",
+        where={
+            **ONE_TEXT,
+            "settings.device": device,
+            "settings.size": size,
+            "settings.work": work,
+            "settings.competitor": competitors,
+            **machine,
+        },
+        having=(f"metrics.{metric}",),
+        row=CELL,
+        prefer=BESIDE,
+        one_run=("settings.length",) if together else (),
+        select=standard,
+        order=("settings.length",),
+    )
 
 
 def shown_pictures(folder: str) -> ComputedTable:
     """Links to what ``longform_lab.tables.speed_pictures`` drew, and where it was measured."""
     return ComputedTable(
-        make=partial(pictures, folder=folder), records="speed",
+        make=partial(pictures, folder=folder),
+        records="speed",
         where={**SPEED, "settings.work": "inference", "settings.competitor": SHOWN},
-        having_any=("metrics.seconds", "metrics.peak_mib"), row=("settings.size", *CELL), prefer=BESIDE,
+        having_any=("metrics.seconds", "metrics.peak_mib"),
+        row=("settings.size", *CELL),
+        prefer=BESIDE,
         one_machine=True,
-    )  # fmt: skip
+    )
 
 
 def beside_paper(where: dict[str, Any]) -> ComputedTable:
     """The paper's Table 3 and ours, measured on such machines."""
     return ComputedTable(
-        make=beside_the_paper, records="speed",
+        make=beside_the_paper,
+        records="speed",
         where={**where, "settings.size": "base", "settings.work": "inference", "settings.competitor": "ours-linear"},
         having_any=("metrics.against_unfused", "metrics.texts_against_unfused"),
-        row=("settings.length", "settings.slots"), prefer=("metrics.texts_against_unfused",),
+        row=("settings.length", "settings.slots"),
+        prefer=("metrics.texts_against_unfused",),
         order=("settings.length", "settings.slots"),
-    )  # fmt: skip
+    )
 
 
 def from_what_length(where: dict[str, Any]) -> ComputedTable:
     """From what length on it pays, on such machines."""
     return ComputedTable(
-        make=crossings, records="speed", where=where, having=("metrics.against_sdpa",), select=beside_variants,
-        row=("settings.size", "settings.work", *CELL), prefer=("metrics.against_unfused",),
-    )  # fmt: skip
+        make=crossings,
+        records="speed",
+        where=where,
+        having=("metrics.against_sdpa",),
+        select=beside_variants,
+        row=("settings.size", "settings.work", *CELL),
+        prefer=("metrics.against_unfused",),
+    )
 
 
 SPEED_TABLES: dict[str, TableDefinition | ComputedTable] = {

@@ -1,4 +1,4 @@
-"""What a generated table can be: columns of records, or a shape computed from them."""
+"""Kinds of generated tables: columns of records, or a shape computed from them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

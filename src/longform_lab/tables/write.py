@@ -52,34 +52,53 @@ def chosen_rows(
     name: str, definition: TableDefinition | ComputedTable, records: Sequence[Record]
 ) -> list[dict[str, Any]]:
     """The records of a table as dicts: filtered, the preferred and latest of each kind, sorted."""
+    there = _rows_of(name, definition, records)
+    computed = definition if isinstance(definition, ComputedTable) else None
+    chosen = list({key_of(row, definition): row for row in _ranked(there, computed)}.values())
+    if computed and computed.one_machine and chosen:
+        chosen = _of_usual_machine(chosen)
+    if definition.order:
+        chosen = _sorted(chosen, definition.order)
+    return list(map(dict, computed.select(chosen))) if computed else chosen
+
+
+def _rows_of(name: str, definition: TableDefinition | ComputedTable, records: Sequence[Record]) -> list[dict[str, Any]]:
     named = definition.records or name
     wanted = (named,) if isinstance(named, str) else named
-    computed = isinstance(definition, ComputedTable)
-    prefer, one_run = (definition.prefer, definition.one_run) if computed else ((), ())
     there = [asdict(record) for record in records if record.name in wanted]
-    there = [row for row in there if belongs(row, definition)]
-    fullest = fullest_runs(there, definition) if computed and one_run else set()
+    return [row for row in there if belongs(row, definition)]
+
+
+def _sorted(rows: Sequence[dict[str, Any]], order: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows by the values at the paths of ``order``; None comes last."""
+
+    def key(row: Mapping[str, Any]) -> list[tuple[bool, Any]]:
+        return [(value is None, value) for value in (look_up(row, path) for path in order)]
+
+    return sorted(rows, key=key)
+
+
+def _ranked(rows: Sequence[dict[str, Any]], definition: ComputedTable | None) -> list[dict[str, Any]]:
+    """Rows by date, preferred ones and those of the fullest runs last, as a ComputedTable has it."""
+    if definition is None:
+        return sorted(rows, key=lambda row: row["date"])
+    fullest = fullest_runs(rows, definition) if definition.one_run else set()
 
     def rank(row: Mapping[str, Any]) -> tuple[bool, list[bool], str]:
-        preferred = [look_up(row, path) is not None for path in prefer]
-        return run_of(row, one_run) in fullest, preferred, row["date"]
+        preferred = [look_up(row, path) is not None for path in definition.prefer]
+        return run_of(row, definition.one_run) in fullest, preferred, row["date"]
 
-    rows = {key_of(row, definition): row for row in sorted(there, key=rank)}
-    chosen = list(rows.values())
-    if isinstance(definition, ComputedTable) and definition.one_machine and chosen:
-        machines = [[row["hardware"][part] for part in ("cpu", "gpu", "threads")] for row in chosen]
-        usual = mode(map(str, machines))
-        chosen = [row for row, machine in zip(chosen, machines, strict=True) if str(machine) == usual]
+    return sorted(rows, key=rank)
 
-    def sort_key(row: Mapping[str, Any]) -> list[tuple[bool, Any]]:
-        return [(value is None, value) for value in (look_up(row, path) for path in definition.order)]
 
-    chosen = sorted(chosen, key=sort_key) if definition.order else chosen
-    return [dict(row) for row in definition.select(chosen)] if computed else chosen
+def _of_usual_machine(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    machines = [str([row["hardware"][part] for part in ("cpu", "gpu", "threads")]) for row in rows]
+    usual = mode(machines)
+    return [row for row, machine in zip(rows, machines, strict=True) if machine == usual]
 
 
 def key_of(row: Mapping[str, Any], definition: TableDefinition | ComputedTable) -> str:
-    """What tells records apart: of two with the same, one is shown."""
+    """Key that tells records apart: of two with the same, one is shown."""
     kind = [look_up(row, path) for path in definition.row] if definition.row else row["settings"]
     return json.dumps(kind, sort_keys=True)
 

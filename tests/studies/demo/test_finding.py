@@ -11,8 +11,9 @@ from tiny_models import make_sentence_transformer, save_bert, save_longform
 
 import longform
 from longform.data.text import Document
-from longform.errors import ConfigurationError
+from longform.errors import CheckpointError, ConfigurationError
 from longform_lab.demo import finding
+from longform_lab.demo.pipeline import Pipeline
 from longform_lab.demo.run import run_demo
 
 WORDS = ["near", "far", "good", "bad", "short", "long", "iron", "river", "fruit", "metal"]
@@ -80,8 +81,8 @@ def test_it_writes_a_report_and_a_model_and_is_then_only_summed_up(
     assert longform.Encoder.from_pretrained(folder / "model").encode(["good"]).shape == (1, 24)
     monkeypatch.setattr(finding, "compared", None)
     assert run_demo(folder, scale="tiny", say=said.append) == results
-    with pytest.raises(ConfigurationError, match=r'task: "?find"? there, "?classify"? now'):
-        run_demo(folder, task="classify", scale="tiny")
+    with pytest.raises(ConfigurationError, match=r"seed: 0 there, 1 now.*--restart"):
+        run_demo(folder, scale="tiny", seed=1)
 
 
 @pytest.mark.usefixtures("models")
@@ -99,3 +100,49 @@ def test_interrupted_it_does_not_repeat_what_it_has(tmp_path: Path, monkeypatch:
         run_demo(tmp_path / "demo", scale="tiny", say=lambda _: None)
     run_demo(tmp_path / "demo", scale="tiny", say=lambda _: None)
     assert done == ["document", "best-chunk", "best-chunk"]
+
+
+def _raise(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_a_restart_clears_only_a_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "demo"
+    (folder / "work").mkdir(parents=True)
+    (folder / "demo.json").write_text('{"seed": 4, "scale": "tiny"}')
+    (folder / "results.json").write_text('{"finish": {}}')
+    (folder / "mine.txt").write_text("kept")
+    monkeypatch.setattr(finding, "passages", _raise)
+    with pytest.raises(ConfigurationError, match="not empty"):
+        run_demo(tmp_path, scale="tiny")
+    with pytest.raises(ConfigurationError, match="not made by the demo"):
+        run_demo(tmp_path, scale="tiny", restart=True)
+    (folder / "mine.txt").rename(tmp_path / "mine.txt")
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(folder, scale="tiny", restart=True)
+    assert json.loads((folder / "demo.json").read_text()) == {"task": "find", "seed": 0, "scale": "tiny"}
+    assert not (folder / "results.json").exists()
+    assert (tmp_path / "mine.txt").read_text() == "kept"
+
+
+@pytest.mark.parametrize("damaged", ["demo.json", "results.json"])
+def test_a_damaged_state_says_what_to_do(tmp_path: Path, damaged: str) -> None:
+    (tmp_path / "demo.json").write_text('{"task": "find", "seed": 0, "scale": "tiny"}')
+    (tmp_path / "results.json").write_text("{}")
+    (tmp_path / damaged).write_text('{"seed": ')
+    with pytest.raises(CheckpointError, match="--restart"):
+        run_demo(tmp_path, scale="tiny")
+
+
+def test_an_unknown_scale(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match='scale="huge"; it is one of full, tiny'):
+        run_demo(tmp_path, scale="huge")
+
+
+def test_a_step_is_done_once(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path / "demo", {"seed": 0})
+    pipeline.open()
+    assert pipeline.step("one", lambda: {"value": (1, 2)})["value"] == [1, 2]  # as a resumed run will read it
+    again = Pipeline(tmp_path / "demo", {"seed": 0})
+    again.open()
+    assert again.step("one", _raise) == pipeline.results["one"]

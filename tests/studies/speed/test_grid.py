@@ -194,7 +194,7 @@ def test_cells_that_this_machine_cannot_measure_have_rows_that_say_so(
     tmp_path: Path, fake_children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("longform_lab.speed.precision.native_bfloat16", lambda device: False)
-    monkeypatch.setattr("longform.inference.compiling.shutil.which", lambda name: None)
+    monkeypatch.setattr("longform.inference.loading.shutil.which", lambda name: None)
     common = {"size": "tiny", "length": 64, "batch": 1, "slots": 16, "device": "cpu", "threads": 1}
     impossible = [
         Cell(dtype="bfloat16", mode="eager", work="inference", **common),

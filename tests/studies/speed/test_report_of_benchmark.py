@@ -7,7 +7,7 @@ import pytest
 
 from longform.cli.main import main
 from longform.errors import ConfigurationError
-from longform.runs import pictures
+from longform_lab import pictures
 from longform_lab.commands import benchmark
 from longform_lab.speed import plots
 from longform_lab.speed.cell_run import Effort
