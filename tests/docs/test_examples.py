@@ -9,6 +9,9 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples"
 PROMISES = {
+    "images.py": r"pixels: 0\.9\d+\n(8 x 8 .*: 0\.\d+\n){5}32 x 32 .*: 0\.\d+",
+    "signals.py": r"full attention: .*\ndefault: .*\nmean: .*\npaper's E: .*",
+    "byte_language_model.py": r"bits a byte\nfull .* bits a byte\nmean: .*\ndefault: .*\nThe people ",
     "attention_layer_in_your_network.py": (
         r"accuracy on new signals: (0\.[89]\d|1\.00)\nweights over slots: \(1, 4, 256, 32\)"
     ),
@@ -19,6 +22,7 @@ PROMISES = {
     "pretrain_tiny.py": r"parameters, saved in model\n.* river runs to the \[MASK\] -> sea .*\n.* in winter -> snow",
 }
 LONGEST = 80  # lines
+SLOW = {"classify_long_documents.py", "images.py", "signals.py", "byte_language_model.py"}
 
 
 def test_every_example_is_here():
@@ -27,10 +31,7 @@ def test_every_example_is_here():
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.nightly if name == "classify_long_documents.py" else ())
-        for name in PROMISES
-    ],
+    [pytest.param(name, marks=pytest.mark.nightly if name in SLOW else ()) for name in PROMISES],
 )  # it takes half a minute, and the tutorial runs the same functions
 def test_it_runs_and_is_short(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

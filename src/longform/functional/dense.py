@@ -47,7 +47,7 @@ def select_rows(matrix: Tensor, mask: Tensor | None, *, length: int, rescale: bo
         part = matrix.index_select(2, torch.arange(length, device=matrix.device))
     else:
         part = matrix if length == columns else matrix[..., :length]
-    if mask is None and length == columns and not compiling:
+    if not compiling and mask is None and length == columns:  # the length is asked last: that is a guard
         return Rows(part, columns, None, part.sum(dim=-1)[None], None)
     if not rescale:
         weight = part.new_ones(1, length) if mask is None else mask.to(matrix.dtype)

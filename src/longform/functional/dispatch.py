@@ -110,7 +110,7 @@ def find(name: str, call: Any, kind: tuple[Any, ...]) -> Callable[[Any], Any]:
     ``kind``: facts about its tensors and options on which the choice depends, to be compared with those of other
     calls. Where operations are traced, transformed or seen by a mode each call is asked by itself.
     """
-    if _forced or _listeners or torch._C._len_torch_dispatch_stack() or not is_eager():
+    if not is_eager() or _forced or _listeners or torch._C._len_torch_dispatch_stack():
         return choose(name, call).run
     key = name, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), kind
     ways = _ways.get(key)

@@ -57,8 +57,8 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
 
 
 def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor | None:
-    """One mask, 1 for text, of two conventions: ``key_padding_mask`` is True for padding, as torch's modules have it,
-    or a float mask of theirs, 0 for text and -inf for padding. Raises InputError where both are given.
+    """One mask (B, n), 1 for text, of two conventions: ``key_padding_mask`` (B, n) is True for padding, as torch's
+    modules have it, or a float mask of theirs, 0 for text and -inf for padding. Raises InputError where both are given.
     """
     if key_padding_mask is None:
         return attention_mask

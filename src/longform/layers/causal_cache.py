@@ -42,6 +42,13 @@ class LayerCache:
     def __init__(self) -> None:
         self.begun, self.longest = False, 0
 
+    def check_room(self, more: int, most: int | None) -> None:
+        """Raise InputError where ``more`` tokens are too many for a layer of ``most``."""
+        if most is not None and self.longest + more > most:
+            raise InputError(
+                f"the cache has read {self.longest} tokens and gets {more} more, and {most} are the most there can be"
+            )
+
     def reorder(self, rows: Tensor) -> None:
         """Keep the rows ``rows`` long (B',) of the batch, in that order: what a search by beams asks for."""
         for name, x in vars(self).items():
@@ -61,6 +68,11 @@ class CausalCache:
     def length(self) -> Tensor | None:
         """Tokens read, long (B,); None before the first."""
         return self.layers[0].length if self.layers and self.layers[0].begun else None
+
+    def check_room(self, more: int, most: int | None) -> None:
+        """Raise InputError where ``more`` tokens are too many for layers of ``most``."""
+        for layer in self.layers[:1]:
+            layer.check_room(more, most)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """The most tokens that a row has read, by Hugging Face's name."""
@@ -108,12 +120,7 @@ def attend_next(attention: Attention, given: Tensor, mask: Tensor | None, shared
     attention.check_shape(given, "hidden_states")
     if len(given) != len(cache.length):
         raise InputError(f"hidden_states has a batch of {len(given)}, the cache one of {len(cache.length)}")
-    most = attention.max_length
-    if most is not None and cache.longest + given.shape[1] > most:
-        raise InputError(
-            f"the cache has read {cache.longest} tokens and gets {given.shape[1]} more, this layer takes at most "
-            f"max_length={most}"
-        )
+    cache.check_room(given.shape[1], attention.max_length)
     out = []
     for place in range(given.shape[1]):
         turned = None if shared.rotation is None else shared.rotation.at(slice(place, place + 1))

@@ -257,7 +257,8 @@ class LinformerModel(LinformerPreTrainedModel):
         """
         batch, length = self._checked_shape(input_ids, inputs_embeds)
         read = None if past_key_values is None else past_key_values.length
-        if read is not None:
+        if past_key_values is not None and read is not None:
+            past_key_values.check_room(length, self.config.max_position_embeddings)
             attention_mask, position_ids = None, read[:, None] + torch.arange(length, device=read.device)
         mask = checked_mask(attention_mask, batch=batch, length=length)
         readers = reading_mask(mask, query_expansion_positions)

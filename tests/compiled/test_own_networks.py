@@ -1,0 +1,34 @@
+"""The stack for vectors as one graph: text, causal text, grids; in inference and in training."""
+
+import pytest
+import torch
+
+from longform import LinformerEncoder
+from strategies import randomised
+from tolerances import assert_close
+
+KINDS = [
+    ({"causal": True, "attention_window": 8}, (2, 33, 16)),
+    ({"tile": (2, 2), "attention_window": (4, 4)}, (2, 9, 7, 16)),
+    pytest.param({}, (2, 33, 16), marks=pytest.mark.nightly),
+    pytest.param({"tile": (2, 2), "num_prefix_tokens": 1, "grid": (4, 8)}, (2, 33, 16), marks=pytest.mark.nightly),
+    pytest.param(
+        {"max_length": 64, "projected_length": 8, "projection": "linear"}, (2, 33, 16), marks=pytest.mark.nightly
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "shape"), KINDS, ids=str)
+def test_one_graph(options, shape):
+    torch._dynamo.reset()
+    encoder = randomised(LinformerEncoder(16, 2, 4, **options))
+    compiled = torch.compile(encoder, fullgraph=True, backend="aot_eager")
+    hidden, mask, found = torch.randn(shape), torch.ones(shape[:-1]), []
+    for module in (compiled, encoder):
+        encoder.zero_grad()
+        out = module(hidden)
+        out.square().sum().backward()
+        with torch.no_grad():
+            found.append([out, module(hidden), module(hidden, mask), encoder.layers[0].attention.query.weight.grad])
+    for one, other in zip(*found, strict=True):
+        assert_close(one, other, scope="model")

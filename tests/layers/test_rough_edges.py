@@ -1,0 +1,117 @@
+"""Eight rough edges that a reading of 44 public programs found, and what is there instead."""
+
+import warnings
+
+import pytest
+import torch
+from model_kinds import model
+from torch import nn
+from torch.func import functional_call, grad, vmap
+from torch.utils._pytree import tree_map
+
+from longform import LinformerAttention, LinformerEncoder, LinformerModel, kernels
+from longform.errors import ConfigurationError, InputError
+from strategies import randomised
+from tolerances import assert_close
+
+KINDS = ["linear", "weighted_mean", "mean"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_export_with_a_dynamic_length(kind, masked):
+    """1. With a learned E and without a mask too; at n = max and below."""
+    encoder = randomised(LinformerEncoder(16, 1, 4, 64, projected_length=8, projection=kind))
+    length, given = torch.export.Dim("length", min=2, max=64), (torch.randn(2, 33, 16), torch.ones(2, 33))
+    given = given if masked else given[:1]
+    shapes = tree_map(lambda x: {1: length}, given)
+    with torch.no_grad():
+        program = torch.export.export(encoder, given, dynamic_shapes=(*shapes, None)[: len(given)], strict=False)
+        for n in (64, 33, 5):
+            again = (torch.randn(2, n, 16), torch.ones(2, n))[: len(given)]
+            assert_close(program.module()(*again), encoder(*again), scope="model")
+
+
+def test_dynamic_quantisation_finds_the_layers():
+    """2. Which torch looks up by their exact type."""
+    encoder, hidden = randomised(LinformerEncoder(32, 1, 4)), torch.randn(1, 20, 32)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, of quantize_dynamic itself
+        small = torch.ao.quantization.quantize_dynamic(encoder, {nn.Linear}, dtype=torch.qint8)
+        kept = [name for name, part in small.named_modules() if type(part) is nn.Linear]
+        assert not [name for name in kept if "scores" not in name]
+        assert (small(hidden) - encoder(hidden)).abs().max() < 0.5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"projected_length": 0}, {"hidden_size": 10}, {"attention_window": 5, "projection": "mean"}, {"max_length": 0},
+        {"attention_window": 4}, {"head_dim": 0}, {"num_key_value_heads": 3}, {"projected_length": [1, 2]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_messages_have_the_arguments_of_the_layer(options):
+    """3. And none of a configuration's or of the command line's."""
+    given = {"hidden_size": 16, "num_heads": 4, "max_length": 16, "projected_length": 4} | options
+    with pytest.raises(ConfigurationError) as refused:
+        LinformerAttention(**given)
+    for other in ("max_position_embeddings", "num_attention_heads", "num_hidden_layers", "--", "projection_"):
+        assert other not in str(refused.value)
+
+
+@pytest.mark.parametrize("shape", [(9, 16), (1, 3, 3, 16), (16,), (2, 9, 15)])
+def test_other_ranks_and_widths_are_input_errors(shape):
+    """4. With what is expected."""
+    for module in (LinformerAttention(16, 4, max_length=16), LinformerEncoder(16, 1, 4)):
+        with pytest.raises(InputError, match=r"expected \(batch, tokens, hidden_size\) = \(B, n, 16\)"):
+            module(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.long, torch.float32])
+def test_masks_of_any_dtype_under_vmap(dtype):
+    """5. A gradient of each text, under its own mask."""
+    layer, hidden = randomised(LinformerAttention(16, 4, max_length=16, projected_length=4)), torch.randn(3, 16, 16)
+    mask = (torch.arange(16) < torch.tensor([16, 9, 4])[:, None]).to(dtype)
+    weights = {name: weight.detach() for name, weight in layer.named_parameters()}
+
+    def loss(given, text, valid):
+        return functional_call(layer, given, (text[None], valid[None])).square().sum()
+
+    found = vmap(grad(loss), in_dims=(None, 0, 0))(weights, hidden, mask)
+    for i in range(3):
+        one = grad(loss)(weights, hidden[i], mask[i])
+        for name, x in one.items():
+            assert_close(found[name][i], x, scope="model")
+
+
+def test_positions_that_were_taken_out_stay_out(tmp_path):
+    """6. A new random table in their place would be another model."""
+    made = model("mean-window", LinformerModel)
+    made.embeddings.position_embeddings = None
+    made.save_pretrained(tmp_path)
+    again, ids = LinformerModel.from_pretrained(tmp_path), torch.ones(1, 9, dtype=torch.long)
+    assert again.embeddings.position_embeddings is None
+    assert torch.equal(again.eval()(ids).last_hidden_state, made.eval()(ids).last_hidden_state)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_second_gradients_without_a_switch(kind):
+    """7. And they are the formula's."""
+    layer = randomised(LinformerAttention(16, 4, max_length=16, projected_length=4, projection=kind).double())
+    hidden, found = torch.randn(1, 16, 16, dtype=torch.double, requires_grad=True), []
+
+    def second():
+        first = torch.autograd.grad(layer(hidden).square().sum(), hidden, create_graph=True)[0]
+        return torch.autograd.grad(first.square().sum(), hidden)[0]
+
+    found.append(second())
+    with kernels.use(attention="formula", window="formula"):
+        found.append(second())
+    assert_close(*found)
+
+
+def test_device_and_dtype_in_the_constructor():
+    """8. As torch's own layers have them."""
+    layer = LinformerAttention(16, 4, max_length=16, device="meta", dtype=torch.bfloat16)
+    assert all(x.is_meta and x.dtype == torch.bfloat16 for x in layer.parameters())

@@ -1,0 +1,98 @@
+"""LinformerForCausalLM: transformers' generate with our cache, batches padded on either side, saved and loaded."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from longform import LinformerConfig, LinformerForCausalLM
+from longform.errors import ConfigurationError, InputError
+from longform.layers.causal_cache import CausalCache
+from strategies import randomised
+from tolerances import assert_close
+
+SIZES = {
+    "vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+    "max_position_embeddings": 128, "projected_length": 32, "projection": "weighted_mean", "short_convolution": 5,
+    "attention_window": 8, "causal": True, "pad_token_id": 0, "bos_token_id": 1, "type_vocab_size": 0,
+}  # fmt: skip
+KINDS = {
+    "learned positions": {},
+    "rotary, pre-norm": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}, "normalization": "pre"},
+    "a sink, a budget": {"sink_tokens": 1, "memory_budget": 6.0},
+}
+
+
+def made(**options):
+    torch.manual_seed(0)
+    return randomised(LinformerForCausalLM(LinformerConfig(**SIZES | options)))
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("beams", [1, 3])
+def test_generate(options, beams):
+    """With the cache what it gives without; a text in a batch padded on the left what it gives alone."""
+    model, ids = made(**options), torch.randint(1, 40, (2, 21))
+    mask = torch.ones_like(ids)
+    ids[0, :9] = mask[0, :9] = 0
+    asked = {"max_new_tokens": 30, "do_sample": False, "num_beams": beams}
+    found = model.generate(ids, attention_mask=mask, **asked)
+    assert torch.equal(found, model.generate(ids, attention_mask=mask, use_cache=False, **asked))
+    assert torch.equal(found[0, 9:], model.generate(ids[:1, 9:], **asked)[0])
+
+
+@torch.no_grad()
+def test_step_by_step_is_the_whole_pass():
+    model, ids = made(), torch.randint(1, 40, (2, 50))
+    out = model(ids[:, :11], use_cache=True)
+    assert isinstance(out.past_key_values, CausalCache)
+    logits = [out.logits]
+    for token in ids[:, 11:].T:
+        out = model(token[:, None], past_key_values=out.past_key_values, use_cache=True)
+        logits.append(out.logits)
+    assert_close(torch.cat(logits, dim=1), model(ids).logits, scope="model")
+    assert model(ids, logits_to_keep=1).logits.shape == (2, 1, 40)
+
+
+def test_the_loss_is_of_the_next_token():
+    model, ids = made(), torch.randint(1, 40, (2, 30))
+    wanted = ids.clone()
+    wanted[:, 20:] = -100
+    out = model(ids, labels=wanted)
+    expected = torch.nn.functional.cross_entropy(out.logits[:, :19].flatten(0, 1), ids[:, 1:20].flatten())
+    assert_close(out.loss, expected)
+    out.loss.backward()
+    changed = ids.clone()
+    changed[:, 25] = 1 + ids[:, 25] % 39
+    before, after = model(ids).logits, model(changed).logits
+    assert torch.equal(before[:, :25], after[:, :25])
+    assert not torch.equal(before[:, 25:], after[:, 25:])
+
+
+def test_saved_and_loaded(tmp_path):
+    model, ids = made(), torch.randint(1, 40, (1, 20))
+    model.save_pretrained(tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert type(again) is LinformerForCausalLM
+    assert torch.equal(again.eval()(ids).logits, model(ids).logits)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"causal": False}, "needs a configuration with causal=True"),
+        ({"projection": "linear", "short_convolution": 0, "attention_window": None}, "of projection='linear' is made"),
+        ({"attention_window": None}, "causal=True needs attention_window"),
+        ({"layer_types": ["sliding_attention"] * 2, "sliding_window": 4}, "causal=True goes neither with"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_causal(options, said):
+    with pytest.raises(ConfigurationError, match=said):
+        made(**options)
+
+
+def test_no_more_tokens_than_the_model_takes():
+    model = made()
+    past = model(torch.ones(1, 128, dtype=torch.long), use_cache=True).past_key_values
+    with pytest.raises(InputError, match="has read 128 tokens and gets 1 more"):
+        model(torch.ones(1, 1, dtype=torch.long), past_key_values=past)
