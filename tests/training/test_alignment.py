@@ -23,8 +23,7 @@ from transformers import AutoModel
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.inference.encoders import Encoder
 from longform.training.alignment import align
-from longform.training.alignment_loss import AlignmentLoss, Wanted, ranking_loss
-from longform.training.alignment_model import open_sentence_model
+from longform.training.alignment_model import AlignmentLoss, Wanted, open_sentence_model, ranking_loss
 from longform.training.alignment_reading import Reader
 from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
 from longform.training.alignment_sources import Example
@@ -219,9 +218,7 @@ def test_documents_are_found_after_training(
     texts = pairs[1][:3]
     vectors = Encoder.from_pretrained(tmp_path / "out", device="cpu").encode(texts)
     np.testing.assert_allclose(vectors, result.model.encode(texts), atol=1e-5)
-    assert {"README.md", "run.json", "records.jsonl"} <= {
-        path.name for path in (tmp_path / "out").iterdir()
-    }
+    assert {"README.md", "run.json", "records.jsonl"} <= {path.name for path in (tmp_path / "out").iterdir()}
     assert f"| after | {result.after['ndcg']:.4f} |" in (tmp_path / "out" / "README.md").read_text()
     monkeypatch.setattr("longform.training.trainer.NumberedStepsTrainer.run", None)  # a finished run is not repeated
     again = align(longform_model, pairs, settings, output=tmp_path / "out", progress=False)
