@@ -46,13 +46,18 @@ def _by_formula(formula: Formula, ctx: Any, slopes: Gradients) -> Gradients:
     with torch.enable_grad(), torch.autocast(device, enabled=False):
         # Views: one input may be made of another, as slots are of keys, and its gradient must not reach that one here.
         inputs = [None if x is None else x.view_as(x) for x in given]
-        found = formula(*(None if x is None else _wide(x) for x in inputs), *ctx.options)
+        found = formula(*map(_wide, inputs), *ctx.options)
         outs = [found] if isinstance(found, Tensor) else list(found)
         wanted = [x for x, is_needed in zip(inputs, needed, strict=False) if is_needed and x is not None]
-        d_outs = [torch.zeros_like(x) if d is None else d.to(x.dtype) for x, d in zip(outs, slopes, strict=True)]
+        d_outs = list(map(_slope, outs, slopes))
         gradients = iter(torch.autograd.grad(outs, wanted, d_outs, create_graph=again, allow_unused=True))
     return tuple(next(gradients) if is_needed else None for is_needed in needed)
 
 
-def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+def _wide(x: Tensor | None) -> Tensor | None:
+    return x.float() if x is not None and x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def _slope(x: Tensor, slope: Tensor | None) -> Tensor:
+    """The gradient that reaches an output x, zeros where none does."""
+    return torch.zeros_like(x) if slope is None else slope.to(x.dtype)

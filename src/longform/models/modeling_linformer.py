@@ -150,7 +150,7 @@ class LinformerEncoder(nn.Module):
         )
 
     def _shared(self, hidden: Tensor, readers: Tensor | None, positions: Tensor | None) -> dict[str, Shared]:
-        """What the layers of each type are given for hidden (B, n, D)."""
+        """Tensors that the layers of each type are given for hidden (B, n, D)."""
         if positions is None and self.rotary:
             positions = torch.arange(hidden.shape[1], device=hidden.device)
         distances = None if self.relative_attention_bias is None else self.relative_attention_bias()
@@ -175,7 +175,7 @@ class Pooler(nn.Module):
 
 
 class LinformerPreTrainedModel(PreTrainedModel):
-    """What all Linformer models share: configuration class, initial weights, resizing."""
+    """Base of all Linformer models: configuration class, initial weights, resizing."""
 
     config_class = LinformerConfig
     config: LinformerConfig

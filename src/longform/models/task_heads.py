@@ -52,7 +52,7 @@ class PredictionHead(nn.Module):
 
 
 def _before_last(config: LinformerConfig) -> nn.Module:
-    """What stands before the one linear layer of a task: nothing, but in ModernBERT."""
+    """Modules before the one linear layer of a task: none, but in ModernBERT."""
     return PredictionHead(config) if config.prediction_head == "modernbert" else nn.Identity()
 
 
