@@ -1,4 +1,4 @@
-"""Tasks of models: the Longform class of each, and what the class name of a source says about its task."""
+"""Tasks of models: the Longform class of each, the task of a source's class, and the head of a converted model."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""An alignment: a model, its pairs as numbered steps, the loss, and what is measured."""
+"""An alignment: a model, its pairs as numbered steps, the loss, what is measured, and a low-rank adapter."""
 
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The model of an alignment: a sentence-transformers model, and its encoder with what makes vectors as one module."""
+"""The model of an alignment, a sentence-transformers model with its encoder, and its loss."""
 
 import json
 import tempfile
