@@ -20,24 +20,10 @@ from torch.nn.utils import clip_grad_norm_
 
 from longform import LinformerForMaskedLM
 from longform.functional.conditions import native_bfloat16
+from longform.models.graphs import record
 
 FALLBACK = {"compile": "graph", "graph": "eager"}  # compiled passes are captured too
 LARGEST_DIFFERENCE = 0.02  # of the loss and of the norm of gradients from eager mode's, relative; bfloat16
-WARM_UPS = 3
-
-
-def captured(run: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-    """A graph of ``run``, and the tensor that each replay writes anew; gradients that it makes are overwritten too."""
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        for _ in range(WARM_UPS):
-            run()
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = run()
-    return graph, result
 
 
 class TrainingPass:
@@ -83,13 +69,13 @@ class TrainingPass:
     def _tried(self, mode: str) -> Callable[[], object]:
         """Replay of a captured pass. Raises where it gives other numbers than eager mode."""
         expected = self._eager().tolist()
-        graph, result = captured(partial(self._eager, self._compiled() if mode == "compile" else self.loss))
-        graph.replay()
+        replay, result = record(partial(self._eager, self._compiled() if mode == "compile" else self.loss))
+        replay()
         found = result.tolist()
         pairs = zip(found, expected, strict=True)
         if not all(abs(one - other) <= LARGEST_DIFFERENCE * abs(other) for one, other in pairs):
             raise RuntimeError(f"loss and norm of gradients are {found}, in eager mode {expected}")
-        return graph.replay
+        return replay
 
     def _compiled(self) -> Callable[..., Tensor]:
         compiled = torch.compile(_loss, dynamic=False)

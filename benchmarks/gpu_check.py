@@ -4,13 +4,13 @@
 
     python3 -m benchmarks.gpu_check --seconds 540
 
-In order of worth, with results written as they come: times of a pass (alone, since trainings would disturb them), then
-at once the trainings of benchmarks.from_nothing_queue and the tests that only a GPU can run. Nothing needs a network or
+In order of worth, with results written as they come: times of passes, then of the window's kernels, of captured
+encoders and of the paper's Table 3 (alone, since trainings would disturb them), then at once the trainings of benchmarks.from_nothing_queue and the tests that only a GPU can run. Nothing needs a network or
 an installed Longform, but torch, transformers and pytest have to be there; wheels in ``.whl/`` are unpacked beside them
 (of linformer for the times, of jsonargparse for the tests of commands). The data that trainings read is made by
 ``python -m benchmarks.from_nothing --prepare TEXTS.parquet``.
 
-All results are in $OUT, or runs/gpu-check: gpu_timings.jsonl, timings.log, from_nothing.jsonl, training.log, tests.xml,
+All results are in $OUT, or runs/gpu-check: gpu_timings.jsonl, gpu_kernels.jsonl, their logs, from_nothing.jsonl, training.log, tests.xml,
 tests.log. ``--dry`` shows on a CPU in under three minutes that all of it runs.
 """
 
@@ -30,6 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SETTLING = 10.0  # seconds that a part has to end by itself
+MEASURED = {"timings": 0.17, "kernels": 0.25}  # shares of the time
 TESTS = [
     "-m",
     "pytest",
@@ -64,9 +65,10 @@ class Check:
     def run(self) -> None:
         """Times, then trainings and tests at once."""
         dry = ["--dry"] if self.dry else []
-        seconds = 0.17 * self.seconds
-        timings = ["-m", "benchmarks.gpu_timings", "--records", str(self.out / "gpu_timings.jsonl"), *dry]
-        self._finish(self._begin("timings", [*timings, "--seconds", f"{seconds:.0f}"]), seconds + SETTLING)
+        for name, share in MEASURED.items():
+            seconds = share * self.seconds
+            command = ["-m", f"benchmarks.gpu_{name}", "--records", str(self.out / f"gpu_{name}.jsonl"), *dry]
+            self._finish(self._begin(name, [*command, "--seconds", f"{seconds:.0f}"]), seconds + SETTLING)
         tests = self._begin("tests", [*TESTS, *self._workers(), f"--junitxml={self.out / 'tests.xml'}"])
         training = self._begin("training", self._training())
         self._finish(training, self.left())
@@ -118,7 +120,7 @@ class Check:
 
     def report(self) -> None:
         """The end of each log: the tables."""
-        for name, lines in {"timings": 40, "tests": 25, "training": 32}.items():
+        for name, lines in {"timings": 40, "kernels": 90, "tests": 25, "training": 32}.items():
             path = self.out / f"{name}.log"
             said = path.read_text(errors="replace").splitlines()[-lines:] if path.exists() else []
             print(f"\n== {name}", *said, sep="\n", flush=True)

@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from benchmarks.captured_passes import captured
 from longform.functional.conditions import native_bfloat16
+from longform.functional.dispatch import use
+from longform.models.graphs import record
 from longform.runs.facts import commit
 from longform_lab.records import Record, append_record
 from longform_lab.speed import ours, peers
@@ -46,6 +47,7 @@ class Kind(NamedTuple):
 
     build: Callable[[Shape], nn.Module]
     floor: Callable[[Shape, int], Floor]
+    kernels: dict[str, str] = {}  # noqa: RUF012  that are forced, on a GPU
 
 
 KINDS = {
@@ -56,6 +58,7 @@ KINDS = {
     "mean": Kind(partial(ours.pure, projection="mean"), mean_floor),
     "weighted mean": Kind(partial(ours.pure, projection="weighted_mean"), mean_floor),  # scores are not counted
     "window": Kind(ours.windowed, window_floor),
+    "window, flex": Kind(ours.windowed, window_floor, {"window": "flex"}),
     "lucidrains": Kind(partial(peers.lucidrains, share_kv=False), partial(dense_floor, sharing="headwise")),
 }
 
@@ -97,13 +100,13 @@ def operations_a_second(device: str) -> float:
 def graph_of(model: nn.Module, hidden: Tensor) -> tuple[Callable[[], object], float]:
     """The replay of a pass over hidden states (B, n, D), and its relative error. Raises RuntimeError on a large one."""
     expected = model(hidden).float()
-    graph, found = captured(lambda: model(hidden))
+    replay, found = record(lambda: model(hidden))
     found.fill_(math.nan)
-    graph.replay()
+    replay()
     error = float((found.float() - expected).norm() / expected.norm())
     if not error <= LARGEST_ERROR:
         raise RuntimeError(f"the graph's output is {error:.2g} away from eager mode's")
-    return graph.replay, error
+    return replay, error
 
 
 def measure(kind: Kind, cell: Cell) -> dict[str, float]:
@@ -112,7 +115,7 @@ def measure(kind: Kind, cell: Cell) -> dict[str, float]:
     with torch.device(cell.device):
         model = prepare(kind.build(cell.shape).eval(), cell)
     hidden = random_states(cell)
-    with torch.inference_mode():
+    with torch.inference_mode(), use(**kind.kernels if cell.device == "cuda" else {}):
         for _ in range(WARM_UPS):
             model(hidden)
         found = {"eager_ms": milliseconds(lambda: model(hidden), cell.device)}

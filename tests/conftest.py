@@ -6,6 +6,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub, w
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 if "LONGFORM_TEST_DEVICE" not in os.environ:  # for tests/device
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton, whose kernels then run on a CPU
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import random

@@ -81,3 +81,12 @@ def gradients(out: Tensor, cotangent: Tensor, inputs: list[Tensor]) -> list[Tens
     total = (out * cotangent.to(out.dtype)).sum()
     found = torch.autograd.grad(total, inputs, allow_unused=True, retain_graph=True)
     return [torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True)]
+
+
+def randomised(module, seed=0):
+    """``module`` with its parameters moved by noise, so that none is a zero or a mean; in eval mode."""
+    source = generator(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.2 * normal(source, *parameter.shape).to(parameter))
+    return module.eval()

@@ -13,17 +13,22 @@ from longform.auto_tables import enter_late
 if TYPE_CHECKING:
     from longform import kernels
     from longform.conversion.convert import ConversionResult, convert
+    from longform.conversion.packages import load_linformer
     from longform.evaluation.run import EvaluationResult, evaluate
     from longform.inference.classifiers import Classifier
     from longform.inference.encoders import Encoder
     from longform.inference.run import embed, predict
     from longform.inference.settings import InferenceResult, InferenceSettings
     from longform.layers.attention import LinformerAttention
+    from longform.layers.encoder import LinformerEncoder
+    from longform.layers.multihead import LinformerEncoderLayer, LinformerMultiheadAttention
     from longform.layers.parameter_groups import parameter_groups
     from longform.models.configuration_linformer import LinformerConfig
+    from longform.models.graphs import capture
     from longform.models.inference import pack_weights
     from longform.models.modeling_linformer import LinformerModel
     from longform.models.task_heads import (
+        LinformerForCausalLM,
         LinformerForMaskedLM,
         LinformerForMultipleChoice,
         LinformerForQuestionAnswering,
@@ -53,20 +58,26 @@ __all__ = [
     "InferenceSettings",
     "LinformerAttention",
     "LinformerConfig",
+    "LinformerEncoder",
+    "LinformerEncoderLayer",
+    "LinformerForCausalLM",
     "LinformerForMaskedLM",
     "LinformerForMultipleChoice",
     "LinformerForQuestionAnswering",
     "LinformerForSequenceClassification",
     "LinformerForTokenClassification",
     "LinformerModel",
+    "LinformerMultiheadAttention",
     "Projection",
     "align",
+    "capture",
     "convert",
     "distill",
     "embed",
     "evaluate",
     "finetune",
     "kernels",
+    "load_linformer",
     "pack_weights",
     "parameter_groups",
     "predict",
@@ -88,20 +99,26 @@ _MODULES = {
     "InferenceSettings": "inference.settings",
     "LinformerAttention": "layers.attention",
     "LinformerConfig": "models.configuration_linformer",
+    "LinformerEncoder": "layers.encoder",
+    "LinformerEncoderLayer": "layers.multihead",
+    "LinformerForCausalLM": "models.task_heads",
     "LinformerForMaskedLM": "models.task_heads",
     "LinformerForMultipleChoice": "models.task_heads",
     "LinformerForQuestionAnswering": "models.task_heads",
     "LinformerForSequenceClassification": "models.task_heads",
     "LinformerForTokenClassification": "models.task_heads",
     "LinformerModel": "models.modeling_linformer",
+    "LinformerMultiheadAttention": "layers.multihead",
     "Projection": "layers.geometry",
     "align": "training.alignment",
+    "capture": "models.graphs",
     "convert": "conversion.convert",
     "distill": "training.distillation",
     "embed": "inference.run",
     "evaluate": "evaluation.run",
     "finetune": "training.finetuning",
     "kernels": "kernels",
+    "load_linformer": "conversion.packages",
     "pack_weights": "models.inference",
     "parameter_groups": "layers.parameter_groups",
     "predict": "inference.run",

@@ -79,7 +79,7 @@ def test_a_windowed_model_trains_as_on_a_cpu(kind, length):
     expected.backward()
     with listening() as heard:
         found = moved(**{name: x.to(GPU) for name, x in given.items()}, labels=labels.to(GPU)).loss
-    assert "flex" in {choice.kernel for choice in heard if choice.operation == "window"}
+    assert "triton" in {choice.kernel for choice in heard if choice.operation == "window"}
     found.backward()
     assert_close(found.detach().cpu(), expected.detach(), scope="model")
     for name, error in errors_of_gradients(moved, twin).items():
@@ -121,6 +121,7 @@ def test_a_long_text_is_read_in_parts(monkeypatch):
 @pytest.mark.parametrize("kind", compiled_kinds(KINDS))
 @torch.no_grad()
 def test_one_graph_for_every_length(kind):
+    torch._dynamo.reset()  # one process may compile a function only so many times
     made = model(kind).to(GPU)
     graph = torch.compile(made, fullgraph=True, dynamic=True)
     for batch, length in ((2, LONGEST), (3, LONGEST - 3), (2, 9)):
@@ -132,6 +133,7 @@ def test_one_graph_for_every_length(kind):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_graph_of_a_training_step_takes_flex_attention_in(dtype):
+    torch._dynamo.reset()
     made = model("mean-window", LinformerForMaskedLM, **WIDE, **QUIET).to(GPU)
     copied = copy.deepcopy(made)
     graph = torch.compile(copied, dynamic=True)

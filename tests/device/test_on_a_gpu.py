@@ -25,28 +25,54 @@ def given(length: int, sinks: int, dtype: torch.dtype, mask: torch.Tensor | None
     return [*leaves, normal(source, HEADS).float().to(GPU).requires_grad_()], slots
 
 
+@pytest.mark.parametrize("kernel", ["triton", "flex"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize(
     ("length", "size", "sinks", "budget"),
     [(100, 16, 0, 30.0), (1000, 128, 2, 30.0), (1024, 256, 0, None), (777, 24, 1, 9.0)],
 )
-def test_flex_attention_equals_the_plain_path(length, size, sinks, budget, padded, dtype):
+def test_kernels_of_a_window_equal_the_plain_path(length, size, sinks, budget, padded, dtype, kernel):
+    torch._dynamo.reset()  # one process may compile a function only so many times
     mask = (torch.arange(length) < torch.tensor([[length], [length // 3]])).to(GPU) if padded else None
     results = []
-    for forced in ({}, {"window": "formula"}):
+    for forced in ({"window": kernel} if kernel == "flex" else {}, {"window": "formula"}):
         leaves, slots = given(length, sinks, dtype, mask)
         memory = Memory(*leaves[3:5], None, slots)
         options = {"window": size, "memory_bias": leaves[5], "memory_budget": budget, "mask": mask, "sinks": sinks}
         with use(**forced), listening() as heard:
             out, _ = window.windowed_attention(*leaves[:3], lambda memory=memory: memory, **options)
-        assert [choice.kernel for choice in heard] == [forced.get("window", "flex")]
+        assert [choice.kernel for choice in heard] == [forced.get("window", "triton")]
         results.append([out, *torch.autograd.grad(out.sum(), leaves)])
-    for found, expected in zip(*results, strict=True):
-        assert found.dtype == expected.dtype
-        assert torch.isfinite(found).all()
-        error = (found - expected).double().norm() / expected.double().norm()
+    assert_near(*results, dtype)
+
+
+def assert_near(found, expected, dtype):
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype
+        assert torch.isfinite(one).all()
+        error = (one - other).double().norm() / other.double().norm()
         assert error < (1e-4 if dtype == torch.float32 else 2e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dim", [16, 40, 128, 256])
+@pytest.mark.parametrize("reach", [0, 20])
+def test_triton_takes_heads_of_all_widths(dim, dtype, reach):
+    source, length = generator(6), 500
+    slots = make_slots(None, batch=1, length=length, device=GPU, sizes=(4,), slots=125)
+    shapes = [(1, HEADS, n, dim) for n in (length, length, length, 125, 125)]
+    results = []
+    made = [normal(source, *shape, dtype=dtype) for shape in shapes]
+    made += [normal(source, HEADS).float(), normal(source, HEADS, 2 * reach + 1).float()]
+    for kernel in ("triton", "formula"):
+        leaves = [x.to(GPU).requires_grad_() for x in made[: 7 if reach else 6]]
+        memory, distances = Memory(*leaves[3:5], None, slots), leaves[6] if reach else None
+        options = {"window": 32, "memory_bias": leaves[5], "memory_budget": 60.0, "distance_bias": distances}
+        with use(window=kernel):
+            out, _ = window.windowed_attention(*leaves[:3], lambda memory=memory: memory, **options)
+        results.append([out, *torch.autograd.grad(out, leaves, torch.ones_like(out) / 8)])
+    assert_near(*results, dtype)
 
 
 @pytest.mark.parametrize(

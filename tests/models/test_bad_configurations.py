@@ -116,8 +116,9 @@ def test_the_layer_checks_the_same_relations():
         LinformerAttention(10, 4, max_length=16, projected_length=4)
     with pytest.raises(ConfigurationError, match="num_heads=0 must be at least 1"):
         LinformerAttention(8, 0, max_length=16, projected_length=[4])
-    with pytest.raises(ConfigurationError, match="projected_length=17 must be a whole number from 1 to"):
-        LinformerAttention(8, 4, max_length=16, projected_length=17)
+    with pytest.raises(ConfigurationError, match="projected_length=0 must be a whole number from 1 to"):
+        LinformerAttention(8, 4, max_length=16, projected_length=0)
+    assert LinformerAttention(8, 4, max_length=16, projected_length=17).groups[0].matrices()[0].shape == (1, 16, 16)
     with pytest.raises(ConfigurationError, match="lists 3 values for a layer of 4 heads"):
         LinformerAttention(8, 4, max_length=16, projected_length=[4, 4, 4])
     layer = LinformerAttention(8, 4, max_length=16, projected_length=4, projection=Projection(sharing="layerwise"))

@@ -67,7 +67,7 @@ def numbers():
     shape = {"batch": 1, "length": 511, "device": torch.device("cpu")}
     yield make_slots(None, sizes=(511,), slots=1, **shape).count
     yield sink_counts(None, sinks=3, **shape)
-    yield sinusoidal_positions(600, 8, first=0, deviation=1.0)
+    yield sinusoidal_positions(torch.arange(600), 8, deviation=1.0)
 
 
 torch.set_default_dtype(torch.bfloat16)

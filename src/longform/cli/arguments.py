@@ -54,6 +54,12 @@ def add_model_options(parser: Any, *, lengths: bool = True, compiling: bool = Fa
             help="torch.compile, Longforms only: tens of seconds once, for long runs",
         )
         parser.add_argument(
+            "--graphs",
+            type=bool,
+            default=True,
+            help="on CUDA passes are captured and replayed, Longforms only; false: never",
+        )
+        parser.add_argument(
             "--backend",
             **one_of(BACKENDS),
             default="torch",

@@ -49,10 +49,13 @@ class ParallelAttention(LinformerAttention):
         context = self._windowed_part(hidden, self._groups(shared.projection), part, shared.distance_bias)
         return context.transpose(1, 2).flatten(2), None
 
-    def checked(self, hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def checked(
+        self, hidden_states: Tensor, mask: Tensor | None, grid: tuple[int, ...] | None = None, *,
+        name: str = "hidden_states",
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """See SelfAttention; the mask of a part is known here."""
         part = self.sequence.part
-        return super().checked(hidden_states, mask if part is None else part.own_mask)
+        return super().checked(hidden_states, mask if part is None else part.own_mask, grid, name=name)
 
     def convolved(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """The part's hidden states (B, m, D) after a short convolution, which reaches into both neighbours' tokens."""

@@ -77,6 +77,7 @@ def _check_layers(model: LinformerPreTrainedModel) -> None:
         "rope_parameters": config.rope_parameters is not None,
         "layer_types": "sliding_attention" in (config.layer_types or ()),
         "num_key_value_heads": shared,
+        "causal": config.causal,
     }
     reasons = ", ".join(name for name, holds in found.items() if holds)
     if reasons:

@@ -40,8 +40,8 @@ class Rows(NamedTuple):
     occupied: Tensor | None
 
 
-def select_rows(matrix: Tensor, mask: Tensor | None, *, length: int) -> Rows:
-    """Rows of E (g, k, N) for ``length`` tokens under ``mask`` bool (B, n) or None."""
+def select_rows(matrix: Tensor, mask: Tensor | None, *, length: int, rescale: bool = True) -> Rows:
+    """Rows of E (g, k, N) for ``length`` tokens under ``mask`` bool (B, n) or None; ``rescale`` False: as they are."""
     columns, compiling = matrix.shape[2], torch.compiler.is_compiling()
     if compiling:  # a slice puts the guard n != N into exported graphs
         part = matrix.index_select(2, torch.arange(length, device=matrix.device))
@@ -49,6 +49,9 @@ def select_rows(matrix: Tensor, mask: Tensor | None, *, length: int) -> Rows:
         part = matrix if length == columns else matrix[..., :length]
     if mask is None and length == columns and not compiling:
         return Rows(part, columns, None, part.sum(dim=-1)[None], None)
+    if not rescale:
+        weight = part.new_ones(1, length) if mask is None else mask.to(matrix.dtype)
+        return Rows(part, columns, None, torch.einsum("bn,gkn->bgk", weight, part), None)
     norm = vector_norm(matrix, dim=-1)
     if mask is None:
         valid_norm, total = vector_norm(part, dim=-1)[None], part.sum(dim=-1)[None]
@@ -91,16 +94,12 @@ def project_first_is_cheaper(*, n: int, k: int, hidden: int, heads: int, per_hea
     return first <= 2 * (n * hidden * hidden + n * k * hidden)
 
 
-def shortened_heads(
-    x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int, keys_last: bool
-) -> Tensor:
-    """E'(X Wᵀ + 1 bᵀ), the keys or values of every head.
+def shorten_formed(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, *, heads: int) -> Tensor:
+    """E'(X Wᵀ + 1 bᵀ), the keys or values of every head, formed of every token and then shortened.
 
-    x (B, n, D) with padding blanked, weight (h d, D), bias (h d) -> (B, h, k, d). ``keys_last``: X is shortened first.
-    E (X Wᵀ + 1 bᵀ) = (E X) Wᵀ + rowsum(E) bᵀ is exact, with padding too: blanked tokens add to neither sum.
+    x (B, n, D) with padding blanked, weight (h d, D), bias (h d) -> (B, h, k, d). E (X Wᵀ + 1 bᵀ) = E (X Wᵀ) +
+    rowsum(E) bᵀ is exact, with padding too: blanked tokens add to neither sum.
     """
-    if keys_last:
-        return project_shortened(dense_project(x, rows), weight, bias, rows, heads=heads)
     full = linear(x, weight, None).unflatten(-1, (heads, -1))
     return _with_bias(project_heads(full, rows), bias, rows)
 

@@ -74,6 +74,11 @@ def is_transformed() -> bool:
     return torch._C._functorch.maybe_current_level() is not None or forward_ad._current_level >= 0
 
 
+def is_watched() -> bool:
+    """Whether kernels are forced by ``use``, or somebody listens to what is chosen."""
+    return bool(_forced or _listeners)
+
+
 def operation(name: str, *kernels: Kernel) -> str:
     """Enter the table of an operation, fastest kernel first, the last one without needs; returns ``name``."""
     OPERATIONS[name] = kernels

@@ -3,19 +3,42 @@
 Axes: B batch, n tokens, D features.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from longform.errors import InputError
+from longform.functional.dispatch import is_eager
+
+_lengths: ContextVar[range | None] = ContextVar("lengths", default=None)
+
+
+@contextmanager
+def unseen(lengths: range) -> Generator[None]:
+    """Inside, values of masks are not looked at, since a CUDA graph is captured: texts stand at the front of their
+    rows and have as many tokens as one of ``lengths``.
+    """
+    token = _lengths.set(lengths)
+    try:
+        yield
+    finally:
+        _lengths.reset(token)
+
+
+def unseen_lengths() -> range | None:
+    """The lengths of ``unseen``; None outside of it."""
+    return None if torch.compiler.is_compiling() else _lengths.get()
 
 
 def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> Tensor | None:
     """The mask as bool (B, n), or None when nothing is padded.
 
     ``attention_mask``: (B, n) of bool, integer or float 0/1; 1 marks text. Values are looked at in eager mode only:
-    a compiled or exported graph keeps every mask. Raises InputError on another shape or other values.
+    a compiled, exported or captured graph keeps every mask. Raises InputError on another shape or other values.
     """
     if attention_mask is None:
         return None
@@ -25,12 +48,23 @@ def checked_mask(attention_mask: Tensor | None, *, batch: int, length: int) -> T
             "one 0 or 1 for each token"
         )
     valid = attention_mask.bool()
-    if torch.compiler.is_compiling():
+    if not is_eager() or unseen_lengths() is not None:  # no values to look at
         return valid
     if attention_mask.dtype != torch.bool and not torch.equal(valid.to(attention_mask.dtype), attention_mask):
         odd = attention_mask[valid.to(attention_mask.dtype) != attention_mask].flatten()[0].item()
         raise InputError(f"attention_mask holds {odd}; it takes 1 for text and 0 for padding, and nothing else")
     return None if bool(valid.all()) else valid
+
+
+def mask_of_text(attention_mask: Tensor | None, key_padding_mask: Tensor | None) -> Tensor | None:
+    """One mask, 1 for text, of two conventions: ``key_padding_mask`` is True for padding, as torch's modules have it,
+    or a float mask of theirs, 0 for text and -inf for padding. Raises InputError where both are given.
+    """
+    if key_padding_mask is None:
+        return attention_mask
+    if attention_mask is not None:
+        raise InputError("give attention_mask (1 for text) or key_padding_mask (True for padding), not both")
+    return key_padding_mask == 0 if key_padding_mask.is_floating_point() else ~key_padding_mask.bool()
 
 
 class TextFirst(NamedTuple):
@@ -48,7 +82,9 @@ def text_first(mask: Tensor | None) -> TextFirst | None:
 
     A compiled or exported graph, which does not look at values, moves all rows, most of them by nothing.
     """
-    if mask is None or (not torch.compiler.is_compiling() and bool(mask[:, 0].all())):
+    if mask is None or unseen_lengths() is not None:
+        return None
+    if not torch.compiler.is_compiling() and bool(mask[:, 0].all()):
         return None
     length, before = mask.shape[1], first_token(mask)[:, None]
     places = torch.arange(length, device=mask.device)

@@ -7,7 +7,11 @@ the same however small it is. Outside of ``one_pass`` everything is made where i
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from longform.functional.conditions import is_eager, is_seen
 
@@ -29,6 +33,17 @@ def _remembering() -> Generator[None]:
         yield
     finally:
         _made.reset(token)
+
+
+def constant(values: tuple[int, ...], device: torch.device) -> Tensor:
+    """``values`` as a tensor (number of values,) on ``device``, copied there once: a capture may copy nothing there."""
+    return _kept_constant(values, device) if is_eager() and not is_seen() else torch.tensor(values, device=device)
+
+
+@cache
+def _kept_constant(values: tuple[int, ...], device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.tensor(values, device=device)
 
 
 def once_a_pass(make: Callable[..., Any], *objects: Any, **options: Any) -> Any:

@@ -4,7 +4,7 @@ A gradient penalty, a Hessian-vector product or an inner step of training that i
 ``create_graph=True``, and autograd enables gradients in the backward pass then and only then.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -49,15 +49,16 @@ def _by_formula(formula: Formula, ctx: Any, slopes: Gradients) -> Gradients:
         found = formula(*map(_wide, inputs), *ctx.options)
         outs = [found] if isinstance(found, Tensor) else list(found)
         wanted = [x for x, is_needed in zip(inputs, needed, strict=False) if is_needed and x is not None]
-        d_outs = list(map(_slope, outs, slopes))
-        gradients = iter(torch.autograd.grad(outs, wanted, d_outs, create_graph=again, allow_unused=True))
+        gradients = iter(
+            torch.autograd.grad(outs, wanted, _of_outs(outs, slopes), create_graph=again, allow_unused=True)
+        )
     return tuple(next(gradients) if is_needed else None for is_needed in needed)
+
+
+def _of_outs(outs: Sequence[Tensor], slopes: Gradients) -> list[Tensor]:
+    """Gradients of outputs of any shapes, zeros where there is none."""
+    return [torch.zeros_like(x) if d is None else d.to(x.dtype) for x, d in zip(outs, slopes, strict=True)]
 
 
 def _wide(x: Tensor | None) -> Tensor | None:
     return x.float() if x is not None and x.dtype in (torch.bfloat16, torch.float16) else x
-
-
-def _slope(x: Tensor, slope: Tensor | None) -> Tensor:
-    """The gradient that reaches an output x, zeros where none does."""
-    return torch.zeros_like(x) if slope is None else slope.to(x.dtype)

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from longform.functional.masks import document_lengths, without_first
-from longform.functional.one_pass import once_a_pass
+from longform.functional.masks import document_lengths, unseen_lengths, without_first
+from longform.functional.one_pass import constant, once_a_pass
 
 SHORT_RUN = 8
 
@@ -61,7 +61,7 @@ def slot_sizes(lengths: Tensor, *, sizes: tuple[int, ...], slots: int) -> Tensor
 
     Returns tokens a slot, long (B,).
     """
-    candidates = torch.tensor(sizes, device=lengths.device)
+    candidates = constant(sizes, lengths.device)
     fits = candidates * slots >= lengths[:, None]
     return torch.where(fits, candidates, sizes[-1]).amin(dim=1)
 
@@ -86,27 +86,35 @@ def _make_slots(
     if len(sizes) == 1:
         size, uniform = torch.full((batch,), sizes[0], dtype=torch.long, device=device), sizes[0]
     elif mask is None and not torch.compiler.is_compiling():  # known without asking the device
-        known = next((size for size in sizes if size * slots >= length), sizes[-1])
+        known = _size_for(length, sizes=sizes, slots=slots)
         size = torch.full((batch,), known, dtype=torch.long, device=device)
         uniform = known if length <= known * slots else None
     else:
         lengths = document_lengths(mask, batch=batch, length=length, device=device)
         size = slot_sizes(lengths, sizes=sizes, slots=slots)
-        uniform = _uniform_size(size, length=length, slots=slots)
+        uniform = _uniform_size(size, length=length, sizes=sizes, slots=slots)
     valid = torch.ones(batch, length, dtype=torch.float32, device=device) if mask is None else mask.float()
     count = segment_sum(valid[..., None], size, uniform, limit=slots, sinks=sinks)[..., 0]
     return Slots(count, size, uniform)
 
 
-def _uniform_size(size: Tensor, *, length: int, slots: int) -> int | None:
+def _size_for(length: int, *, sizes: tuple[int, ...], slots: int) -> int:
+    """slot_sizes of one text."""
+    return next((size for size in sizes if size * slots >= length), sizes[-1])
+
+
+def _uniform_size(size: Tensor, *, length: int, sizes: tuple[int, ...], slots: int) -> int | None:
     """The size that all rows share, unless there is padding beyond ``slots`` of that size; None in compiled graphs."""
     if torch.compiler.is_compiling():
         return None
+    if (lengths := unseen_lengths()) is not None:
+        first, last = (_size_for(end, sizes=sizes, slots=slots) for end in (lengths[0], lengths[-1]))
+        return first if first == last and length <= first * slots else None
     first = int(size[0])
     return first if length <= first * slots and bool((size == first).all()) else None
 
 
-def _runs(x: Tensor, size: int, fill: float) -> Tensor:
+def runs_of(x: Tensor, size: int, fill: float) -> Tensor:
     """x (B, n, F) -> (B, S, size, F), the last run filled up with ``fill``."""
     batch, length, features = x.shape
     runs = (length + size - 1) // size
@@ -136,7 +144,7 @@ def segment_sum(x: Tensor, size: Tensor, uniform: int | None, *, limit: int, sin
         return without_first(x, sinks) if uniform == 1 else _sums_of_runs(x, uniform, sinks)
     x = without_first(x, sinks)
     if uniform is not None:
-        return _totals(_runs(x, uniform, 0.0))
+        return _totals(runs_of(x, uniform, 0.0))
     wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     index = slot_of_position(x, size, limit - 1)
     return wide.new_zeros(x.shape[0], limit, x.shape[2]).scatter_add(1, index, wide).to(x.dtype)
@@ -146,7 +154,7 @@ def _sums_of_runs(x: Tensor, size: int, sinks: int) -> Tensor:
     """segment_sum of runs of one size, with no copy of ``x``: runs with sinks, whole runs, and what is left."""
     whole, first = x.shape[1] // size * size, -(-sinks // size) * size
     parts = (without_first(x[:, :first], sinks), x[:, first:whole], x[:, max(first, whole) :])
-    sums = [_totals(_runs(part, size, 0.0)) for part in parts if part.shape[1]]
+    sums = [_totals(runs_of(part, size, 0.0)) for part in parts if part.shape[1]]
     return sums[0] if len(sums) == 1 else torch.cat(sums, dim=1)
 
 
@@ -169,7 +177,7 @@ def max_pool(x: Tensor, slots: Slots, mask: Tensor | None, *, limit: int) -> Ten
     if mask is not None:
         x = torch.where(mask[..., None], x, lowest)
     if slots.uniform is not None:
-        peak = _runs(x, slots.uniform, lowest).amax(dim=2)
+        peak = runs_of(x, slots.uniform, lowest).amax(dim=2)
     else:
         index = slot_of_position(x, slots.size, limit - 1)
         start = x.new_full((x.shape[0], limit, x.shape[2]), lowest)
@@ -186,11 +194,11 @@ def convolve(x: Tensor, kernel: Tensor, mask: Tensor | None) -> Tensor:
     """
     batch, length, heads, dim = x.shape
     taps = kernel.shape[-1]
-    runs = _runs(x.reshape(batch, length, heads * dim), taps, 0.0).unflatten(-1, (heads, dim))
+    runs = runs_of(x.reshape(batch, length, heads * dim), taps, 0.0).unflatten(-1, (heads, dim))
     weights = kernel.permute(2, 0, 1).to(x.dtype)  # (C, h, d)
     total = (runs * weights).sum(dim=2)
     valid = x.new_ones(batch, length, 1) if mask is None else mask[..., None].to(x.dtype)
-    present = _runs(valid, taps, 0.0)[..., 0]  # (B, S, C)
+    present = runs_of(valid, taps, 0.0)[..., 0]  # (B, S, C)
     size = kernel.abs().to(x.dtype)
     mass = torch.einsum("bsc,hdc->bshd", present, size)
     seen = mass > 0

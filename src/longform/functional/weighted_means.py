@@ -12,7 +12,7 @@ D hidden.
 import torch
 from torch import Tensor
 
-from longform.functional.slots import Slots, slot_of_position
+from longform.functional.slots import Slots, runs_of, slot_of_position
 
 
 def run_weights(scores: Tensor, slots: Slots, mask: Tensor | None, *, limit: int) -> Tensor:
@@ -24,12 +24,13 @@ def run_weights(scores: Tensor, slots: Slots, mask: Tensor | None, *, limit: int
     wide = scores if scores.dtype == torch.float64 else scores.float()
     if mask is not None:  # not -inf, so that a run of padding alone has finite weights, of tokens that are zeros
         wide = torch.where(mask[..., None], wide, torch.finfo(wide.dtype).min)
-    if slots.uniform is None or torch.compiler.is_compiling():
+    if slots.uniform is None:
         return _softmax_by_index(wide, slot_of_position(wide, slots.size, limit - 1), limit)
-    length, size = wide.shape[1], slots.uniform
-    if length % size:
-        wide = torch.nn.functional.pad(wide, (0, 0, 0, -length % size), value=torch.finfo(wide.dtype).min)
-    return wide.unflatten(1, (-1, size)).softmax(dim=2).flatten(1, 2)[:, :length]
+    runs = runs_of(wide, slots.uniform, torch.finfo(wide.dtype).min)
+    weights = runs.softmax(dim=2).flatten(1, 2)
+    if torch.compiler.is_compiling():  # a slice would tie the graph to lengths
+        return weights.index_select(1, torch.arange(wide.shape[1], device=wide.device))
+    return weights[:, : wide.shape[1]]
 
 
 def _softmax_by_index(wide: Tensor, index: Tensor, limit: int) -> Tensor:
@@ -67,13 +68,10 @@ def pool_heads(x: Tensor, weights: Tensor, slots: Slots, *, limit: int) -> Tenso
 
     Padding of x is zeros. Sums are formed in at least float32.
     """
-    batch, length, heads, dim = x.shape
+    batch, _, heads, dim = x.shape
     parts = x * weights.to(x.dtype)[..., None]
-    if slots.uniform is not None and not torch.compiler.is_compiling():
-        size = slots.uniform
-        if length % size:
-            parts = torch.nn.functional.pad(parts, (0, 0, 0, 0, 0, -length % size))
-        return parts.unflatten(1, (-1, size)).sum(dim=2)
+    if slots.uniform is not None:
+        return runs_of(parts.flatten(2), slots.uniform, 0.0).sum(dim=2).unflatten(2, (heads, dim))
     wide = parts.flatten(2) if x.dtype in (torch.float32, torch.float64) else parts.flatten(2).float()
     index = slot_of_position(wide, slots.size, limit - 1)
     sums = wide.new_zeros(batch, limit, heads * dim).scatter_add(1, index, wide)

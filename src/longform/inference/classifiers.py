@@ -97,15 +97,16 @@ class Classifier(TextModel):
         device: str = "auto",
         compile: bool = False,
         backend: str = "torch",
+        graphs: bool = True,
     ) -> Self:
         """A classifier of a folder or hub name. Raises CheckpointError when its head was never trained.
 
         ``max_length``: tokens of a text, None for what the model was fine-tuned with, else all that fit; a warning says
-        where it is another than in fine-tuning. ``dtype``, ``device``, ``compile`` and ``backend`` as for an
-        Encoder.
+        where it is another than in fine-tuning. ``dtype``, ``device``, ``compile``, ``backend`` and
+        ``graphs`` as for an Encoder.
         """
-        auto = AutoModelForSequenceClassification
-        model, tokenizer = load_pretrained(auto, source, dtype=dtype, device=device, compile=compile, backend=backend)
+        how: Any = {"dtype": dtype, "device": device, "compile": compile, "backend": backend, "graphs": graphs}
+        model, tokenizer = load_pretrained(AutoModelForSequenceClassification, source, **how)
         limit, known = token_limit(model, tokenizer), of_config(model.config)
         if max_length is not None:
             known.warn(source, max_length=max_length)

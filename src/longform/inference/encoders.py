@@ -70,6 +70,7 @@ class Encoder(TextModel):
         device: str = "auto",
         compile: bool = False,
         backend: str = "torch",
+        graphs: bool = True,
     ) -> Self:
         """An encoder of a folder, a hub name, or a name of ``longform.conversion.shipped`` ("minilm-16k").
 
@@ -79,6 +80,7 @@ class Encoder(TextModel):
         ``max_length``, in tokens, may shorten the model's limit, not extend it. ``dtype``: "float32", "bfloat16", or
         "auto" for bfloat16 where it is fast. ``device``: "auto", "cpu", "cuda", ... ``compile``: by torch.compile.
         ``backend``: "torch", or what runs a graph of ``longform export``: "onnx", "onnx-int8", "openvino", ...
+        ``graphs``: passes of a Longform on CUDA are captured and replayed (``longform.capture``).
 
         Raises CheckpointError, ConfigurationError.
         """
@@ -90,6 +92,7 @@ class Encoder(TextModel):
             "device": device,
             "compile": compile,
             "backend": backend,
+            "graphs": graphs,
         }
         model, tokenizer, limit = load_limited(AutoModel, folder.encoder or source, **options)
         if max_length is None and folder.max_length is not None:

@@ -14,6 +14,7 @@ from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
 from longform.inference.exported import load_exported
 from longform.inference.weights import load_tokenizer, load_whole
+from longform.models.graphs import capture
 from longform.models.inference import pack_weights
 from longform.models.modeling_linformer import LinformerPreTrainedModel
 
@@ -101,11 +102,13 @@ def load_pretrained(
     device: str = "auto",
     compile: bool = False,
     backend: str = "torch",
+    graphs: bool = True,
 ) -> tuple[Any, Any]:
     """Model (in eval mode, on its device) and tokenizer of ``source``, a folder or hub name; safetensors only.
 
     ``compile``: Longforms, by torch.compile, when first called. Other Longforms on a CPU come with packed weights
-    (``longform.pack_weights``): for inference alone. ``backend``: "torch", or what runs the graph that ``longform
+    (``longform.pack_weights``), on CUDA with passes captured unless ``graphs`` is false (``longform.capture``): for
+    inference alone. ``backend``: "torch", or what runs the graph that ``longform
     export`` wrote (``load_exported``). Raises ConfigurationError for what cannot be had of these.
 
     Raises CheckpointError for what is not there, is cut off, is a pickle, is another architecture, or lacks weights
@@ -120,6 +123,8 @@ def load_pretrained(
     model: Any = whole.to(chosen).eval()
     if isinstance(model, LinformerPreTrainedModel) and not compile:
         pack_weights(model)
+        if graphs and chosen.type == "cuda":
+            capture(model)
     return compile_in_place(model) if compile else model, tokenizer
 
 

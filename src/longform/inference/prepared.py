@@ -23,10 +23,10 @@ from longform.runs.subject import model_identity
 
 CHUNKS = "chunks"  # the strategy of a run with a vector a chunk
 READ_AT_LEAST, CHARACTERS_A_TOKEN = 2**20, 16  # of a document, however few tokens are taken of it
-LOADING = ("max_length", "dtype", "device", "compile", "backend")  # settings that are needed to load the model
+LOADING = ("max_length", "dtype", "device", "compile", "backend", "graphs")  # settings that load a model
 MAY_CHANGE = (
-    "batch_tokens", "device", "compile", "restart", "progress", "max_length", "engine", "ray_address", "actors",
-    "num_cpus", "num_gpus", "on_error", "part_rows",
+    "batch_tokens", "device", "compile", "graphs", "restart", "progress", "max_length", "engine", "ray_address",
+    "actors", "num_cpus", "num_gpus", "on_error", "part_rows",
 )  # fmt: skip  # between an interrupted run and the one that goes on
 
 

@@ -126,7 +126,7 @@ def embed(
             "leave chunk_tokens and compile out"
         )
     with together(sequence_parallel) as team:
-        settings = replace(settings, device=own_device(settings.device))
+        settings = replace(settings, device=own_device(settings.device), graphs=False)
         if not team.leads:
             loading = chosen(settings, *LOADING)
             return team.follow(lambda: Encoder.from_pretrained(model, **how, **loading).shared_out(team).vectors_of)

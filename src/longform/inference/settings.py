@@ -23,6 +23,7 @@ class InferenceSettings(Settings):
     counted; None: 2^20, or 16 for each token that is taken of it where that is more, and everything where chunks use
     all of it. ``on_long``, of texts that are longer: "truncate" (counted) or "error". ``batch_tokens``: of a batch,
     padding included. ``compile``: by torch.compile, Longforms only; it costs tens of seconds at the start of a run.
+    ``graphs``: on CUDA passes are captured and replayed, Longforms only (``longform.capture``).
     ``backend``: "torch", or what runs a graph of ``longform export``: "onnx", "onnx-int8", "openvino", "openvino-int8".
     ``vector_dtype``: of the vectors that are written, "float32" or "float16" (half the size, three digits).
     ``restart``: begin anew instead of resuming an interrupted run or refusing a finished output. ``keep``: fields of a
@@ -51,6 +52,7 @@ class InferenceSettings(Settings):
     device: str = "auto"
     compile: bool = False
     backend: str = "torch"
+    graphs: bool = True
     vector_dtype: str = "float32"
     restart: bool = False
     progress: bool = True

@@ -3,8 +3,9 @@
 Axes: B batch, n tokens, D hidden, h heads, d head dimension.
 """
 
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +13,13 @@ from torch import Tensor, nn
 from longform.choices import POOLED
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention, weighted_slots
+from longform.functional.masks import mask_of_text
 from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import weighted_window, windowed_attention
-from longform.layers.geometry import Projection, check_attention, check_reach
-from longform.layers.linear import are_affine
+from longform.layers.causal_cache import attend_next, remember
+from longform.layers.geometry import Lengths, Projection, check_attention, check_causal, check_reach
+from longform.layers.grids import Grid
 from longform.layers.memory import (
     join_heads,
     join_weighted,
@@ -26,21 +29,31 @@ from longform.layers.memory import (
     weights_of_heads,
 )
 from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
-from longform.layers.sequence_projection import SequenceProjection, Weights, make_projection
+from longform.layers.sequence_projection import SequenceProjection, Weights, in_process_group, make_projection
 from longform.layers.short_convolution import ShortConvolution
 
 
 class LinformerAttention(SelfAttention):
     """Multi-head self-attention in O(n k): softmax(Q (E K)ᵀ / sqrt(d)) (F V) (paper §4, equation 7).
 
-    ``hidden_size`` D and ``num_heads`` h of ``head_dim`` d (None: D / h); ``max_length`` N, the most tokens;
-    ``projected_length`` k, or one k a head (a list of h; sharing "none"). ``projection``: how keys and values are
-    shortened, a name ("linear", the paper's, "weighted_mean", "mean", ...) or a Projection with its options.
-    ``attention_window``: None for the paper's attention, or tokens seen exactly on each side, in blocks of that size,
-    beside the slots of the rest. ``short_convolution``: taps, an odd number, of a convolution over neighbouring tokens
-    that is added to the input, see ShortConvolution; 0 for none. ``dropout`` on attention weights; ``bias`` in the four
-    projections of features. ``num_key_value_heads``: heads of keys and values, each for as many heads of queries; None
-    for h of them. ``device``, ``dtype``: of the parameters.
+    ``hidden_size`` D and ``num_heads`` h of ``head_dim`` d (None: D / h); ``max_length`` N, the most tokens.
+    ``projected_length``: k, the most slots (a shorter text has fewer), one k a head (a list of h; sharing "none"), or
+    "auto": a slot for 4 tokens, at least 64 slots and at most 256. ``tokens_per_slot`` instead of k: a slot for so many
+    tokens, whatever the length; without a ``max_length`` any length, where ``projection`` is one of runs of tokens.
+    ``projection``: how keys and values are shortened, a name ("linear", the paper's, "weighted_mean", "mean", ...) or a
+    Projection with its options. ``attention_window``: None for the paper's attention, or tokens seen exactly on each
+    side, in blocks of that size, beside the slots of the rest. ``short_convolution``: taps, an odd number, of a
+    convolution over neighbouring tokens that is added to the input, see ShortConvolution; 0 for none. ``dropout`` on
+    attention weights; ``bias`` in the four projections of features. ``num_key_value_heads``: heads of keys and values,
+    each for as many heads of queries; None for h of them. ``context_size``: features of a ``context`` that is attended
+    to, None for D. ``device``, ``dtype``: of the parameters.
+
+    ``causal``: a query sees the tokens before it and itself: its block of ``attention_window`` tokens and the block
+    before exactly, earlier ones through slots of runs that are complete.
+    ``tile``: inputs are grids (B, H, W, D) or (B, T, H, W, D), channels last, and a slot is a tile of so many tokens
+    along each axis; ``attention_window`` is then a tuple too, of the blocks' tokens along each axis.
+    ``num_prefix_tokens``: leading tokens that every query sees exactly (class tokens); before a grid, they come with
+    inputs (B, prefix + H W, D) and ``grid=(H, W)``, in the call or here.
 
     Weights that ``forward`` returns are (B, h, n, k); with a window w (B, h, n, S + 3 w), sinks and slots, then the
     query's block with both neighbours; (B, h, n, n) where the window reaches across ``max_length``.
@@ -52,44 +65,71 @@ class LinformerAttention(SelfAttention):
         hidden_size: int,
         num_heads: int,
         *,
-        max_length: int,
-        projected_length: int | list[int] | tuple[int, ...] = 128,
+        max_length: int | None = None,
+        projected_length: int | str | list[int] | tuple[int, ...] = 128,
+        tokens_per_slot: int | None = None,
         projection: str | Projection = "linear",
-        attention_window: int | None = None,
+        attention_window: int | tuple[int, ...] | None = None,
         short_convolution: int = 0,
         dropout: float = 0.0,
         bias: bool = True,
         head_dim: int | None = None,
         num_key_value_heads: int | None = None,
+        context_size: int | None = None,
+        causal: bool = False,
+        tile: tuple[int, ...] | None = None,
+        grid: tuple[int, ...] | None = None,
+        num_prefix_tokens: int = 0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         options = Projection(projection) if isinstance(projection, str) else projection
-        lengths = (projected_length,) * num_heads if isinstance(projected_length, int) else tuple(projected_length)
+        if num_prefix_tokens:
+            options = replace(options, sink_tokens=num_prefix_tokens)
+        tiles, window = None, cast(Any, attention_window)
+        if tile is not None:
+            tiles = Grid(tile, window, num_prefix_tokens, grid)
+            tokens_per_slot, window = tiles.run, tiles.window
+        sizes = Lengths.of(
+            max_length,
+            projected_length,
+            tokens_per_slot,
+            kind=options.kind,
+            heads=num_heads,
+            fixed=causal,
+            window=window,
+        )
+        lengths = sizes.slots
         check_attention(
-            hidden_size=hidden_size, num_heads=num_heads, head_dim=head_dim, max_length=max_length,
-            head_slots=lengths, options=options, attention_window=attention_window, short_convolution=short_convolution,
+            hidden_size=hidden_size, num_heads=num_heads, head_dim=head_dim, max_length=sizes.tokens,
+            head_slots=lengths, options=options, attention_window=window, short_convolution=short_convolution,
         )  # fmt: skip
+        if causal:
+            check_causal(options.kind, window, sizes)
         super().__init__(
             hidden_size, num_heads, head_dim=head_dim, num_key_value_heads=num_key_value_heads, max_length=max_length,
-            bias=bias,
+            bias=bias, context_size=context_size,
         )  # fmt: skip
         self.sinks = options.sink_tokens if options.kind in POOLED else 0
-        self.window, self.memory_budget, self.dropout = attention_window, options.memory_budget, dropout
-        self.projection_sharing = options.sharing
+        self.window, self.memory_budget, self.dropout = window, options.memory_budget, dropout
+        self.projection_sharing, self.causal, self.grid = options.sharing, causal, tiles
         # Blocks of w with both neighbours reach across the whole text: full attention, and no memory to own.
-        self.covers_all = attention_window is not None and 2 * attention_window >= max_length
+        self.covers_all = window is not None and 2 * window >= sizes.tokens and not causal and tile is None
         self._all_heads = list(range(num_heads))
         self.head_groups = [
             [head for head, slots in enumerate(lengths) if slots == distinct] for distinct in dict.fromkeys(lengths)
         ]
-        self.groups = nn.ModuleList()
-        if options.sharing != "layerwise" and not self.covers_all:
-            sizes: Any = {"hidden_size": hidden_size, "head_dim": self.head_dim, "max_length": max_length}
-            for heads in self.head_groups:
-                self.groups.append(make_projection(options, heads=len(heads), slots=lengths[heads[0]], **sizes))
-        self.convolution = ShortConvolution(hidden_size, short_convolution) if short_convolution else None
-        windowed = attention_window is not None and not self.covers_all
+        self._make_projection = partial(
+            make_projection, options, hidden_size=self.context_size, head_dim=self.head_dim, max_length=sizes.tokens,
+            fixed_runs=sizes.fixed,
+        )  # fmt: skip
+        self._slots = lengths
+        owns = options.sharing != "layerwise" and not self.covers_all
+        self.groups = nn.ModuleList(self.new_projection(heads) for heads in (self.head_groups if owns else ()))
+        if short_convolution:
+            axes = 1 if tile is None else len(tile)
+            self.convolution = ShortConvolution(self.context_size, short_convolution, causal=causal, axes=axes)
+        windowed = window is not None and not self.covers_all
         self.memory_bias = nn.Parameter(torch.zeros(num_heads)) if windowed else None
         if device is not None or dtype is not None:
             self.to(device=device, dtype=dtype)
@@ -99,18 +139,63 @@ class LinformerAttention(SelfAttention):
         hidden_states: Tensor,
         attention_mask: Tensor | None = None,
         *,
+        key_padding_mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+        grid: tuple[int, ...] | None = None,
         shared: Shared = NOTHING_SHARED,
         output_attentions: bool = False,
     ) -> Any:
         """Attend: hidden_states (B, n, D) of n <= max_length tokens; ``attention_mask`` (B, n), 1 text and 0 padding.
 
-        ``shared``: what a model hands to all its layers. Returns (B, n, D), and with ``output_attentions`` a pair of
-        that and the weights. Raises InputError on an input of another shape or length or a mask of another shape, and
-        ConfigurationError where the window is too small for a bias by distance.
+        ``key_padding_mask`` (B, n) instead: torch's convention, True for padding. A bool ``attention_mask`` that means
+        this cannot be told from one that means text.
+        ``context`` (B, m, context_size): attended to in place of the input, under ``context_mask`` (B, m), 1 text.
+        ``grid``: tokens along each axis, of an input (B, prefix + H W, D) to a layer with ``tile``; masks have the
+        shape of the input without D.
+        ``shared``: what a model hands to all its layers. Returns the input's shape, and with ``output_attentions`` a
+        pair of that and the weights. Raises InputError on an input of another shape or length or a mask of another
+        shape, and ConfigurationError where the window is too small for a bias by distance.
         """
-        context, weights = self.context(hidden_states, attention_mask, shared, output_attentions=output_attentions)
-        out = self.output(context)
+        mask, shape = mask_of_text(attention_mask, key_padding_mask), hidden_states.shape
+        if context is not None:
+            inside, weights = self.across(hidden_states, context, context_mask, output_attentions=output_attentions)
+        else:
+            if self.grid is not None and shared.grid is None:
+                shared = shared._replace(grid=self.grid.extents(shape, grid))
+            flat = hidden_states if hidden_states.dim() <= 3 or self.grid is None else hidden_states.flatten(1, -2)
+            mask = mask if mask is None or mask.shape != shape[:-1] else mask.flatten(1)
+            inside, weights = self.context(flat, mask, shared, output_attentions=output_attentions)
+        out = self.output(inside).view(shape)
         return (out, weights) if output_attentions else out
+
+    def new_projection(self, heads: list[int]) -> SequenceProjection:
+        """A projection, not this layer's own, for ``heads`` of one k."""
+        return self._make_projection(heads=len(heads), slots=self._slots[heads[0]])
+
+    def across(
+        self, hidden_states: Tensor, context: Tensor, mask: Tensor | None, value: Tensor | None = None, *,
+        output_attentions: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """The input of the output projection, (B, n, h d), of queries (B, n, D) that attend to ``context`` (B, m, .),
+        and weights (B, h, n, k) or None; ``value`` (B, m, .): what values are made of, None for the context.
+
+        Raises InputError on other shapes, ConfigurationError where there is a window: it is of one text.
+        """
+        if self.window is not None or self.grid is not None:
+            raise ConfigurationError(
+                "a context is attended to through its slots alone: make the layer with attention_window=None, "
+                f"causal=False and tile=None, not attention_window={self.window}, causal={self.causal}"
+            )
+        self.check_shape(hidden_states, "hidden_states")
+        source, mask = self.checked(context, mask, name="context")
+        if len(context) != len(hidden_states) or (value is not None and value.shape[:2] != context.shape[:2]):
+            other = "hidden_states" if value is None else "hidden_states and value"
+            raise InputError(f"context (or key) {tuple(context.shape)} and {other} are of other batches or tokens")
+        query = self.queries(hidden_states.to(source.dtype)).transpose(1, 2)
+        memories = self.slot_memories(source, mask, NOTHING_SHARED, value)
+        out, weights = self.attended(query, memories, output_attentions=output_attentions)
+        return out.transpose(1, 2).flatten(2), weights
 
     def context(
         self, hidden_states: Tensor, attention_mask: Tensor | None, shared: Shared, *, output_attentions: bool = False
@@ -118,7 +203,13 @@ class LinformerAttention(SelfAttention):
         """The input of the output projection, (B, n, h d), and weights or None; see ``forward``."""
         if shared.distance_bias is not None:
             self.check_distances(shared.distance_bias)
-        hidden, mask = self.checked(hidden_states, attention_mask)
+        if self.causal and shared.cache is not None and shared.cache.begun:
+            return attend_next(self, hidden_states, attention_mask, shared), None
+        hidden, mask = self.checked(hidden_states, attention_mask, shared.grid)
+        if self.grid is not None:
+            return self._in_tiles(hidden, mask, self.grid, shared, output_attentions)
+        if self.causal and shared.cache is not None:
+            remember(self, hidden_states, hidden, mask, shared)
         reading = hidden if shared.readers is None else self.checked(hidden_states, shared.readers)[0]
         query = self.queries(reading, shared.rotation).transpose(1, 2)
         if self.window is None or self.reaches_all(hidden.shape[1], output_attentions=output_attentions):
@@ -134,22 +225,41 @@ class LinformerAttention(SelfAttention):
             )
         return context.transpose(1, 2).flatten(2), weights
 
+    def _in_tiles(
+        self, hidden: Tensor, mask: Tensor | None, grid: Grid, shared: Shared, output_attentions: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """``context`` for a grid: hidden (B, n, D), tokens along its axes in ``shared``; see Arrangement."""
+        if shared.grid is None or shared.rotation is not None or shared.distance_bias is not None:
+            raise ConfigurationError(
+                "a layer with tile= takes grids alone, without rotary or relative positions, which count along a text"
+            )
+        order = grid.arrangement(shared.grid, hidden.device)
+        hidden, mask = order.arranged(hidden, mask)
+        query = self.queries(hidden).transpose(1, 2)
+        if self.window is None:
+            memories = self.slot_memories(hidden, mask, shared)
+            context, weights = self.attended(query, memories, output_attentions=output_attentions)
+        else:
+            context, weights = self._windowed(query, hidden, mask, shared, output_attentions, order.neighbours)
+        weights = None if weights is None else weights[:, :, order.back]
+        return context.transpose(1, 2).flatten(2)[:, order.back], weights
+
     def check_distances(self, distance_bias: Tensor | None) -> None:
         """Raise ConfigurationError where the window is too small for ``distance_bias`` (h, 2 r + 1)."""
-        if distance_bias is not None:
+        if distance_bias is not None and self.max_length is not None:
             check_reach(distance_bias.shape[1] // 2, window=self.window, max_length=self.max_length)
 
     def streams(self, length: int) -> bool:
         """Whether a text of ``length`` tokens may be attended some tokens at a time, from slots and neighbours."""
-        return not self.reaches_all(length)
+        return not self.causal and self.grid is None and not self.reaches_all(length)
 
     def reaches_all(self, length: int, *, output_attentions: bool = False) -> bool:
         """Whether every query sees every token of ``length`` exactly, so that there is no memory."""
         if self.covers_all:
             return True
-        if self.window is None or output_attentions or torch.compiler.is_compiling():
+        if self.window is None or self.causal or output_attentions or torch.compiler.is_compiling():
             return False
-        return length <= 2 * self.window and not (self.training and _in_process_group())
+        return length <= 2 * self.window and not (self.training and in_process_group())
 
     def _groups(self, shared: SequenceProjection | None) -> list[tuple[list[int], SequenceProjection]]:
         """Heads that have one k, and their projection. Raises ConfigurationError where ``shared`` is missing or too
@@ -180,12 +290,14 @@ class LinformerAttention(SelfAttention):
         keys, values = (x.transpose(1, 2) for x in self.keys_and_values(hidden, None, shared.rotation))
         return [(self._all_heads, Memory(keys, values, None if mask is None else mask[:, None], None))]
 
-    def slot_memories(self, hidden: Tensor, mask: Tensor | None, shared: Shared) -> list[tuple[list[int], Memory]]:
+    def slot_memories(
+        self, hidden: Tensor, mask: Tensor | None, shared: Shared, value: Tensor | None = None
+    ) -> list[tuple[list[int], Memory]]:
         """Heads of one k and their slots, from hidden (B, n, D), or from full keys and values where keys are turned or
-        layers are adapters.
+        layers are adapters; ``value`` (B, n, .): what values are made of, None for ``hidden``.
         """
         groups = self._groups(shared.projection)
-        if shared.rotation is None and are_affine(self.key, self.value):
+        if shared.rotation is None and value is None and self.memory_is_affine():
             found = []
             for heads, projection in groups:
                 sides = self.key, self.value
@@ -194,7 +306,7 @@ class LinformerAttention(SelfAttention):
                 memory = memory_of_hidden(hidden, mask, projection, *sides, len(heads), self.sinks)
                 found.append((heads, memory))
             return found
-        full = self.keys_and_values(hidden, mask, shared.rotation)
+        full = self.keys(hidden, mask, shared.rotation), self.values(hidden if value is None else value, mask)
         return [
             (heads, memory_of_heads(*(of_heads(x, heads, 2) for x in full), mask, projection, self.sinks, hidden))
             for heads, projection in groups
@@ -241,9 +353,10 @@ class LinformerAttention(SelfAttention):
         mask: Tensor | None,
         shared: Shared,
         output_attentions: bool,
+        neighbours: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """The context of query (B, h, n, d) in hidden (B, n, D), near tokens exactly, far ones in slots: (B, h, n, d),
-        and weights or None.
+        and weights or None. ``neighbours``: of the blocks of a grid.
         """
         assert self.window is not None
         attend = weighted_window if output_attentions else windowed_attention
@@ -252,13 +365,14 @@ class LinformerAttention(SelfAttention):
         for heads, projection in groups:
             key, value = (of_heads(x, heads, 2) for x in full)
             # A compiler is not asked about the length: that would tie its graph to some lengths.
-            of_tokens = not torch.compiler.is_compiling() and projection.gives_tokens(length)
+            of_tokens = not (self.causal or torch.compiler.is_compiling()) and projection.gives_tokens(length)
             parts.append(attend(
                 of_heads(query, heads, 1), key.transpose(1, 2), value.transpose(1, 2),
                 partial(memory_of_heads, key, value, mask, projection, self.sinks, hidden), window=self.window,
                 memory_bias=_of_heads(self.memory_bias, heads), distance_bias=_of_heads(shared.distance_bias, heads),
                 memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
                 dropout=self.dropout if self.training else 0.0, slots_are_tokens=of_tokens,
+                causal=self.causal, neighbours=neighbours,
             ))  # fmt: skip
         return _joined(parts, [heads for heads, _ in groups], output_attentions)
 
@@ -271,8 +385,3 @@ def _joined(parts: list[Any], groups: list[list[int]], output_attentions: bool) 
 
 def _of_heads(x: Tensor | None, heads: list[int]) -> Tensor | None:
     return None if x is None else of_heads(x, heads, 0)
-
-
-def _in_process_group() -> bool:
-    """Data-parallel training wants a gradient of every parameter, the memory's too, from every batch."""
-    return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -69,6 +69,8 @@ def implied_map(
         return near_map(weights, window=layer.reach)
     if layer.covers_all:
         return weights
+    if layer.causal or layer.grid is not None:
+        raise InputError("a map of all tokens is of text that is read both ways, not of causal=True or tile=")
     batch, _, length, _ = weights.shape
     mask = checked_mask(mask, batch=batch, length=length)
     width = weights.shape[-1] - 3 * (layer.window or 0)
@@ -87,7 +89,9 @@ def _value_rows(
     projection: SequenceProjection, mask: Tensor | None, weights: Tensor, hidden: Tensor, sinks: int
 ) -> Tensor:
     if isinstance(projection, DenseProjection):
-        return dense_value_rows(select_rows(projection.matrices()[-1], mask, length=weights.shape[2]), mask)
+        return dense_value_rows(
+            select_rows(projection.matrices()[-1], mask, length=weights.shape[2], rescale=projection.rescale), mask
+        )
     if isinstance(projection, MeanProjection | WeightedMeanProjection):
         return _rows_of_means(projection, mask, weights, hidden, sinks)
     raise InputError(

@@ -25,7 +25,8 @@ class Projection:
     begins: "block_mean", means of k runs, or "normal", N(0, 1/k), as in the paper's theory. ``frozen``: nothing of it
     is trained. ``sink_tokens``: leading tokens that every query sees exactly, beside the k slots (with a dense E: rows
     of E that start as one token each). ``memory_budget``: how many tokens all slots together stand for at most beside a
-    window, or None.
+    window, or None. ``rescale`` False and ``bias`` (a number a slot, from zero): a linear E as other packages have it,
+    which shorter texts meet as it is.
     """
 
     kind: str = "linear"
@@ -34,6 +35,70 @@ class Projection:
     frozen: bool = False
     sink_tokens: int = 0
     memory_budget: float | None = None
+    rescale: bool = True
+    bias: bool = False
+
+
+ENDLESS = 2**32  # slots where texts have no longest length
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """``tokens`` N and ``slots`` k of each head; ``fixed``: a slot has N / k tokens whatever the length of a text."""
+
+    tokens: int
+    slots: tuple[int, ...]
+    fixed: bool
+
+    @classmethod
+    def of(
+        cls, max_length: int | None, projected_length: Any, tokens_per_slot: int | None, *, kind: str, heads: int,
+        fixed: bool, window: int | None = None,
+    ) -> "Lengths":  # fmt: skip
+        """Lengths of a layer's options: k, a list of them, "auto" (see LinformerAttention), or the tokens of a slot.
+
+        k is at most N. Raises ConfigurationError where a length is missing or senseless.
+        """
+        if max_length is None and (tokens_per_slot is None or kind not in POOLED):
+            raise ConfigurationError(
+                "max_length=None needs tokens_per_slot=, so that slots are runs of so many tokens, and a projection in "
+                f"{POOLED}, not {kind!r}; or say max_length, the most tokens of an input"
+            )
+        if max_length is not None and max_length < 1:
+            raise ConfigurationError(f"max_length={max_length} must be at least 1")
+        if tokens_per_slot is not None:
+            if tokens_per_slot < 1 or (window or 0) % tokens_per_slot:
+                raise ConfigurationError(
+                    f"tokens_per_slot={tokens_per_slot} must be at least 1 and divide attention_window={window}"
+                )
+            slots = ENDLESS if max_length is None else -(-max_length // tokens_per_slot)
+            runs = kind in POOLED
+            return cls(slots * tokens_per_slot if runs else max_length or 0, (slots,) * heads, runs)
+        assert max_length is not None
+        if projected_length == "auto":
+            projected_length = max(64, min(256, -(-max_length // 4)))
+        if isinstance(projected_length, str):
+            raise ConfigurationError(f"projected_length={projected_length!r} must be a number of slots, or 'auto'")
+        listed = (projected_length,) * heads if isinstance(projected_length, int) else tuple(projected_length)
+        slots = tuple(min(k, max_length) if isinstance(k, int) else k for k in listed)
+        return cls(max_length, slots, fixed)
+
+
+def check_causal(kind: str, window: int | None, lengths: Lengths) -> None:
+    """Raise ConfigurationError unless causal attention is possible."""
+    if kind not in POOLED:
+        raise ConfigurationError(
+            f"causal=True needs slots that are complete before a query, and each slot of projection={kind!r} is made "
+            f"of the whole text, the tokens after the query too; use projection in {POOLED}"
+        )
+    if len(set(lengths.slots)) > 1:
+        raise ConfigurationError(f"causal=True needs one k for all heads, not projected_length={lengths.slots}")
+    run = base_slot_size(max_length=lengths.tokens, slots=lengths.slots[0])
+    if window is None or window % run:
+        raise ConfigurationError(
+            f"causal=True needs attention_window, a multiple of the {run} tokens of a slot, not {window}: the tokens "
+            f"just before a query are in no complete slot; use attention_window={-(-(window or 64) // run) * run}"
+        )
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

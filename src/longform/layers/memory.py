@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from longform.functional.attention import Weighted
-from longform.functional.one_pass import once_a_pass
+from longform.functional.one_pass import constant, once_a_pass
 from longform.functional.slots import Memory, Slots, first_tokens, with_sink_slots
 from longform.layers.sequence_projection import SequenceProjection, Side, Weights
 
@@ -28,7 +28,7 @@ def join_heads(parts: list[Tensor], groups: list[list[int]]) -> Tensor:
     """Tensor (B, h, n, ...) of all heads in their order, from the parts of ``groups`` of heads."""
     if len(parts) == 1:
         return parts[0]
-    order = torch.tensor([head for group in groups for head in group], device=parts[0].device).argsort()
+    order = constant(tuple(head for group in groups for head in group), parts[0].device).argsort()
     return torch.cat(parts, dim=1)[:, order]
 
 

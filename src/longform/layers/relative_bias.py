@@ -3,9 +3,9 @@
 Axes: h heads, r the distance from which on all are one.
 """
 
-import torch
 from torch import Tensor, nn
 
+from longform.functional.one_pass import constant
 from longform.functional.positions.distances import distance_buckets
 
 
@@ -22,4 +22,4 @@ class RelativeAttentionBias(nn.Embedding):
 
     def forward(self) -> Tensor:  # ty: ignore[incompatible-method-override]  which distances is known
         """The bias of the distances -r to r: (h, 2 r + 1)."""
-        return super().forward(torch.tensor(self.buckets, device=self.weight.device)).T
+        return super().forward(constant(self.buckets, self.weight.device)).T

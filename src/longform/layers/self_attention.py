@@ -4,7 +4,7 @@ Axes: B batch, n tokens, D hidden, h heads, g heads of keys and values, d head d
 """
 
 from abc import ABC
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -24,13 +24,16 @@ class Shared(NamedTuple):
     ``projection``: E = F of all layers, for sharing "layerwise". ``rotation``: queries and keys are turned by it, keys
     before they are shortened, see RotaryPositions. ``distance_bias`` (h, 2 r + 1): added to the logits by the distance
     from query to key, see RelativeAttentionBias. ``readers`` bool (B, n): the text and tokens that read it without
-    being read, in texts that every query sees as a whole.
+    being read, in texts that every query sees as a whole. ``grid``: tokens along each axis of a grid. ``cache``: what a
+    causal layer knows of earlier tokens, a LayerCache.
     """
 
     projection: SequenceProjection | None = None
     rotation: Rotation | None = None
     distance_bias: Tensor | None = None
     readers: Tensor | None = None
+    grid: tuple[int, ...] | None = None
+    cache: Any = None
 
 
 NOTHING_SHARED = Shared()
@@ -39,44 +42,54 @@ NOTHING_SHARED = Shared()
 class SelfAttention(nn.Module, ABC):
     """``hidden_size`` D and ``num_heads`` h; ``head_dim`` d, None for D / h: together the heads may be narrower or
     wider than D; ``num_key_value_heads`` g <= h of keys and values, each for h / g heads of queries; ``bias``: of the
-    four projections; ``max_length``: the most tokens.
+    four projections; ``max_length``: the most tokens, or None; ``context_size``: features of what keys and values are
+    made of, None for D.
 
     Raises ConfigurationError where g does not divide h, and without ``head_dim`` where h does not divide D.
     """
 
     def __init__(
         self, hidden_size: int, num_heads: int, *, head_dim: int | None, num_key_value_heads: int | None,
-        max_length: int, bias: bool,
+        max_length: int | None, bias: bool, context_size: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         check_key_value_heads(num_heads, num_key_value_heads)
         self.hidden_size, self.num_heads, self.max_length = hidden_size, num_heads, max_length
         self.num_key_value_heads = num_key_value_heads or num_heads
         self.head_dim = head_size(hidden_size, num_heads, head_dim)
-        width, narrow = (self.head_dim * heads for heads in (num_heads, self.num_key_value_heads))
-        self.query = nn.Linear(hidden_size, width, bias=bias)
-        self.key, self.value = (nn.Linear(hidden_size, narrow, bias=bias) for _ in range(2))
-        self.output = nn.Linear(width, hidden_size, bias=bias)
+        self.context_size = context_size or hidden_size
+        self.make_features(bias=bias)
         self.convolution: ShortConvolution | None = None  # what the input meets first
+
+    def make_features(self, *, bias: bool) -> None:
+        """Make the four projections of features."""
+        width, narrow = (self.head_dim * heads for heads in (self.num_heads, self.num_key_value_heads))
+        self.query = nn.Linear(self.hidden_size, width, bias=bias)
+        self.key, self.value = (nn.Linear(self.context_size, narrow, bias=bias) for _ in range(2))
+        self.output = nn.Linear(width, self.hidden_size, bias=bias)
 
     def train(self, mode: bool = True) -> Self:
         """Training or inference, as of nn.Module."""
         set_training(self, mode)
         return super().train(mode)
 
-    def checked(self, hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def checked(
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None,
+        grid: tuple[int, ...] | None = None,
+        *,
+        name: str = "hidden_states",
+    ) -> tuple[Tensor, Tensor | None]:
         """Hidden states (B, n, D) as keys and values are formed of, and a bool mask: padding is blanked, numbers are
         rounded once where products under autocast would, and a short convolution is added.
 
+        ``grid``: see Shared; ``name``: of the input in messages, "context" where it is that.
         Raises InputError on another rank or width, on a longer input and on a mask of another shape.
         """
-        if hidden_states.dim() != 3 or hidden_states.shape[2] != self.hidden_size:
-            raise InputError(
-                f"hidden_states has shape {tuple(hidden_states.shape)}, expected (batch, tokens, hidden_size) = "
-                f"(B, n, {self.hidden_size})"
-            )
+        self.check_shape(hidden_states, name)
         batch, length, _ = hidden_states.shape
-        if length > self.max_length:
+        if self.max_length is not None and length > self.max_length:
             raise InputError(f"the input has n={length} tokens, this layer takes at most max_length={self.max_length}")
         hidden, device = hidden_states, hidden_states.device.type
         if mask is not None:
@@ -85,7 +98,19 @@ class SelfAttention(nn.Module, ABC):
             hidden = blank_padding(hidden, mask)
         if hidden.dtype == torch.float32 and torch.is_autocast_enabled(device) and self._is_affine():
             hidden = hidden.to(torch.get_autocast_dtype(device))
-        return hidden if self.convolution is None else self.convolved(hidden, mask), mask
+        if self.convolution is not None:
+            hidden = self.convolved(hidden, mask) if grid is None else self.convolution(hidden, mask, grid)
+        return hidden, mask
+
+    def check_shape(self, given: Tensor, name: str) -> None:
+        """Raise InputError unless ``given`` is (B, n, width), by the width of hidden states or of a context."""
+        width = self.context_size if name == "context" else self.hidden_size
+        if given.dim() != 3 or given.shape[2] != width:
+            what = "context_size" if name == "context" else "hidden_size"
+            more = "; a grid (B, H, W, D) needs a layer with tile=" if given.dim() > 3 else ""
+            raise InputError(
+                f"{name} has shape {tuple(given.shape)}, expected (batch, tokens, {what}) = (B, n, {width}){more}"
+            )
 
     def convolved(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """Hidden states (B, n, D), padding blanked, after the short convolution: (B, n, D)."""
@@ -95,6 +120,10 @@ class SelfAttention(nn.Module, ABC):
     def _is_affine(self) -> bool:
         """Whether hidden states meet products alone: the layers are their weights, and no adapter beside them."""
         return are_affine(self.query, self.key, self.value)
+
+    def memory_is_affine(self) -> bool:
+        """Whether keys and values are products with weights alone."""
+        return are_affine(self.key, self.value)
 
     def queries(self, hidden: Tensor, rotation: Rotation | None = None) -> Tensor:
         """hidden (B, n, D) -> (B, n, h, d), turned by ``rotation``."""

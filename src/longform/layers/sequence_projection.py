@@ -17,7 +17,7 @@ from longform.functional.dense import (
     project_heads,
     project_shortened,
     select_rows,
-    shortened_heads,
+    shorten_formed,
 )
 from longform.functional.linear import linear
 from longform.functional.masks import blank_padding, without_first
@@ -156,16 +156,19 @@ class DenseProjection(SequenceProjection):
         random: bool = False,
         frozen: bool = False,
         sinks: int = 0,
+        rescale: bool = True,
+        bias: bool = False,
     ) -> None:
         super().__init__()
-        self.sinks = sinks
+        self.sinks, self.rescale = sinks, rescale
         shape = (heads if sharing == "none" else 1, slots, max_length)
         block_mean = initialisation == "block_mean" and not random
         law = {"block_mean": block_mean, "sinks": sinks, "fixed": random, "frozen": frozen}
         self.key_projection = _Matrix(shape, **law)
         tied = sharing in ("key_value", "layerwise")
         self.value_projection = None if tied else _Matrix(shape, **law)
-        if block_mean:  # of an entry, k / N, a step of Adam is 1/32: see benchmarks/records/own_rates.jsonl
+        self.key_bias, self.value_bias = (nn.Parameter(torch.zeros(shape[:2])) if bias else None for _ in range(2))
+        if block_mean:  # of an entry, k / N, a step of Adam is 1/32: see longform_lab/experiments/own_rates.py
             self.learning_rate_multiplier = slots / (32 * max_length)
         self.reset_parameters()
 
@@ -189,35 +192,46 @@ class DenseProjection(SequenceProjection):
             n=rows[0].columns if torch.compiler.is_compiling() else length, k=slots, hidden=hidden.shape[2],
             heads=heads, per_head=groups > 1, shared=len(rows) == 1,
         )  # fmt: skip
-        if last and len(rows) == 1:
+        if last:
             short = dense_project(hidden, rows[0])
             keys = project_shortened(short, key.weight, key.bias, rows[0], heads=heads)
-            values = project_shortened(short, value.weight, value.bias, rows[0], heads=heads)
+            short = short if len(rows) == 1 else dense_project(hidden, rows[1])
+            values = project_shortened(short, value.weight, value.bias, rows[-1], heads=heads)
         else:
-            keys = shortened_heads(hidden, key.weight, key.bias, rows[0], heads=heads, keys_last=last)
-            values = shortened_heads(hidden, value.weight, value.bias, rows[-1], heads=heads, keys_last=last)
-        return Memory(keys, values, usable, None)
+            keys = shorten_formed(hidden, key.weight, key.bias, rows[0], heads=heads)
+            values = shorten_formed(hidden, value.weight, value.bias, rows[-1], heads=heads)
+        return self._with_biases(keys, values, usable)
 
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int = 0) -> Memory:
         """E' K and F' V."""
         rows, usable = self.rows(mask, key.shape[1])
-        return Memory(project_heads(key, rows[0]), project_heads(value, rows[-1]), usable, None)
+        return self._with_biases(project_heads(key, rows[0]), project_heads(value, rows[-1]), usable)
+
+    def _with_biases(self, keys: Tensor, values: Tensor, usable: Tensor | None) -> Memory:
+        """E's bias, and F's, one number a slot, on keys and values (B, h, k, d)."""
+        if self.key_bias is not None and self.value_bias is not None:
+            keys, values = keys + self.key_bias[..., None], values + self.value_bias[..., None]
+        return Memory(keys, values, usable, None)
 
     def rows(self, mask: Tensor | None, length: int) -> tuple[list[Rows], Tensor | None]:
         """The parts of E, and of F where it is not E, that are used; bool (B, g, k) or None: slots with valid mass."""
         rows = []
         for matrix in self.matrices():
-            rows.append(select_rows(matrix, mask, length=length))
+            rows.append(select_rows(matrix, mask, length=length, rescale=self.rescale))
         first, last = rows[0].occupied, rows[-1].occupied
         return rows, None if first is None or last is None else first & last
 
 
 class RunProjection(SequenceProjection):
-    """Slots that stand for runs of tokens each, of one of ``sizes``: what means, maxima and convolutions share."""
+    """Slots that stand for runs of tokens each, of one of ``sizes``: what means, maxima and convolutions share.
 
-    def __init__(self, *, slots: int, sizes: tuple[int, ...]) -> None:
+    The sizes are the divisors of C, or C alone where it is ``fixed``.
+    """
+
+    def __init__(self, *, slots: int, max_length: int, fixed: bool) -> None:
         super().__init__()
-        self.slots, self.sizes = slots, sizes
+        base = base_slot_size(max_length=max_length, slots=slots)
+        self.slots, self.sizes = slots, (base,) if fixed else divisors(base)
 
     @abstractmethod
     def pool(
@@ -231,6 +245,10 @@ class RunProjection(SequenceProjection):
     def weights_of(self, hidden: Tensor, slots: Slots, mask: Tensor | None) -> Tensor | None:
         """Weights of tokens in their runs by their hidden states (B, n, D), for ``pool``; None where it needs none."""
         return None
+
+    def gives_tokens(self, length: int) -> bool:
+        """Up to k where runs may be of one token."""
+        return self.sizes[0] == 1 and length <= self.slots
 
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
@@ -259,15 +277,8 @@ class RunProjection(SequenceProjection):
 class MeanProjection(RunProjection):
     """Mean over runs of tokens; nothing to learn."""
 
-    def __init__(self, *, max_length: int, slots: int) -> None:
-        super().__init__(slots=slots, sizes=divisors(base_slot_size(max_length=max_length, slots=slots)))
-
     def reset_parameters(self) -> None:
         """Nothing to draw."""
-
-    def gives_tokens(self, length: int) -> bool:
-        """Up to k: one token a slot."""
-        return length <= self.slots
 
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
@@ -296,8 +307,8 @@ class MeanProjection(RunProjection):
 class WeightedMeanProjection(RunProjection):
     """Mean over runs of tokens weighted by content: a linear score of each token for each head's keys and values."""
 
-    def __init__(self, *, hidden_size: int, heads: int, max_length: int, slots: int, frozen: bool = False) -> None:
-        super().__init__(slots=slots, sizes=divisors(base_slot_size(max_length=max_length, slots=slots)))
+    def __init__(self, *, hidden_size: int, heads: int, frozen: bool = False, **runs: Any) -> None:
+        super().__init__(**runs)
         self.heads = heads
         self.scores = nn.Linear(hidden_size, 2 * heads, bias=False)  # a constant would be nothing to a softmax
         self.scores.requires_grad_(not frozen)
@@ -307,10 +318,6 @@ class WeightedMeanProjection(RunProjection):
         """Draw the scores from N(0, 0.02²)."""
         nn.init.normal_(self.scores.weight, std=SCORE_DEVIATION)
 
-    def gives_tokens(self, length: int) -> bool:
-        """Up to k: one token a slot."""
-        return length <= self.slots
-
     def from_hidden(
         self, hidden: Tensor, mask: Tensor | None, key: Side, value: Side, heads: int, *, sinks: int = 0
     ) -> Memory:
@@ -318,36 +325,35 @@ class WeightedMeanProjection(RunProjection):
         rest, slots = self.slots_of(mask, sinks, batch=hidden.shape[0], length=hidden.shape[1], device=hidden.device)
         if slots.uniform in (None, 1) or torch.compiler.is_compiling():
             return super().from_hidden(hidden, mask, key, value, heads, sinks=sinks)
-        weights = self.weights_of(hidden, slots, rest)
+        weights = run_weights(self.scores(hidden), slots, rest, limit=self.slots)
         own, other = pool_hidden(hidden, weights, slots.uniform).split(heads)
         keys = heads_of_pooled(own, key.weight, key.bias, batch=len(hidden))
         values = heads_of_pooled(other, value.weight, value.bias, batch=len(hidden))
         return Memory(keys, values, usable_slots(slots, rest), slots)
 
-    def weights_of(self, hidden: Tensor, slots: Slots, mask: Tensor | None) -> Tensor:
-        """Softmax of the scores over each run: hidden (B, n, D) -> (B, n, 2 h), weights of keys first."""
+    def weights_of(self, hidden: Tensor, slots: Slots, mask: Tensor | None) -> Tensor | None:
+        """Softmax of the scores over each run: hidden (B, n, D) -> (B, n, 2 h), weights of keys first.
+
+        None for runs of one token, which have the weight 1, unless the scores must have a gradient.
+        """
+        if slots.uniform == 1 and not in_process_group():
+            return None
         return run_weights(self.scores(hidden), slots, mask, limit=self.slots)
 
     def pool(
         self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int, weights: Tensor | None
     ) -> Tensor:
         """The weighted mean of each run."""
-        assert weights is not None
+        if weights is None:
+            return x
         return pool_heads(x, weights.split(self.heads, dim=2)[side], slots, limit=self.slots)
 
 
 class MaxProjection(RunProjection):
     """Elementwise maximum of keys and of values over runs of tokens; nothing to learn."""
 
-    def __init__(self, *, max_length: int, slots: int) -> None:
-        super().__init__(slots=slots, sizes=divisors(base_slot_size(max_length=max_length, slots=slots)))
-
     def reset_parameters(self) -> None:
         """Nothing to draw."""
-
-    def gives_tokens(self, length: int) -> bool:
-        """Up to k: one token a slot."""
-        return length <= self.slots
 
     def pool(
         self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int, weights: Tensor | None
@@ -360,10 +366,10 @@ class ConvolutionProjection(RunProjection):
     """Trained depthwise convolution, kernel = stride = C = ceil(N / k); starts as the mean."""
 
     def __init__(
-        self, *, heads: int, head_dim: int, max_length: int, slots: int, sharing: str, frozen: bool = False
+        self, *, heads: int, head_dim: int, sharing: str, frozen: bool = False, slots: int, max_length: int
     ) -> None:
-        taps = base_slot_size(max_length=max_length, slots=slots)
-        super().__init__(slots=slots, sizes=(taps,))
+        super().__init__(slots=slots, max_length=max_length, fixed=True)
+        taps = self.sizes[0]
         shape = (heads if sharing == "none" else 1, head_dim, taps)
         self.key_projection = _Kernel(shape, frozen=frozen)
         tied = sharing in ("key_value", "layerwise")
@@ -379,6 +385,10 @@ class ConvolutionProjection(RunProjection):
         """Back to the mean."""
         _reset(self)
 
+    def gives_tokens(self, length: int) -> bool:
+        """Not even in runs of one, which a tap scales."""
+        return False
+
     def pool(
         self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int, weights: Tensor | None
     ) -> Tensor:
@@ -392,6 +402,11 @@ def _reset(projection: nn.Module) -> None:
         part.reset_parameters()
 
 
+def in_process_group() -> bool:
+    """Data-parallel training wants a gradient of every parameter, the memory's too, from every batch."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def usable_slots(slots: Slots, mask: Tensor | None) -> Tensor | None:
     """Bool (B, 1, S), or None where every slot is known to hold text."""
     known = mask is None and slots.uniform is not None and not torch.compiler.is_compiling()
@@ -399,22 +414,28 @@ def usable_slots(slots: Slots, mask: Tensor | None) -> Tensor | None:
 
 
 def make_projection(
-    options: Projection | str, *, hidden_size: int, heads: int, head_dim: int, max_length: int, slots: int
-) -> SequenceProjection:
-    """The module that ``options``, or a kind of Projection, name for ``heads`` heads; ``slots`` k, ``max_length`` N."""
+    options: Projection | str, *, hidden_size: int, heads: int, head_dim: int, max_length: int, slots: int,
+    fixed_runs: bool = False,
+) -> SequenceProjection:  # fmt: skip
+    """The module that ``options``, or a kind of Projection, name for ``heads`` heads; ``slots`` k, ``max_length`` N.
+
+    ``fixed_runs``: each slot stands for ceil(N / k) tokens, whatever the length of a text.
+    """
     chosen = Projection(options) if isinstance(options, str) else options
     sizes = {"max_length": max_length, "slots": slots}
     if chosen.kind == "mean":
-        return MeanProjection(**sizes)
+        return MeanProjection(fixed=fixed_runs, **sizes)
     if chosen.kind == "weighted_mean":
-        return WeightedMeanProjection(hidden_size=hidden_size, heads=heads, frozen=chosen.frozen, **sizes)
+        return WeightedMeanProjection(
+            hidden_size=hidden_size, heads=heads, frozen=chosen.frozen, fixed=fixed_runs, **sizes
+        )
     if chosen.kind == "max":
-        return MaxProjection(**sizes)
+        return MaxProjection(fixed=fixed_runs, **sizes)
     if chosen.kind == "convolution":
         return ConvolutionProjection(
             heads=heads, head_dim=head_dim, sharing=chosen.sharing, frozen=chosen.frozen, **sizes
         )
     return DenseProjection(
         heads=heads, sharing=chosen.sharing, initialisation=chosen.init, random=chosen.kind == "random",
-        frozen=chosen.frozen, sinks=chosen.sink_tokens, **sizes,
+        frozen=chosen.frozen, sinks=chosen.sink_tokens, rescale=chosen.rescale, bias=chosen.bias, **sizes,
     )  # fmt: skip

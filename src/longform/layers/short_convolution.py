@@ -3,8 +3,10 @@
 Tokens meet their neighbours before they are shortened, so that a slot of a run can hold more than a mean of single
 tokens (Gated DeltaNet and others put one in front of linear attention for the same reason).
 
-Axes: B batch, n tokens, D features, c taps.
+Axes: B batch, n tokens, D features, c taps, r axes of a grid.
 """
+
+import math
 
 import torch
 from torch import Tensor, nn
@@ -17,29 +19,44 @@ class ShortConvolution(nn.Module):
     """x plus a depthwise convolution of x over ``taps`` tokens around each, an odd number; zero at first.
 
     Begun at zero it changes nothing until it is trained. ``hidden_size`` D features, each with taps of its own.
+    ``causal``: over each token and those before it. ``axes`` r: of grids, with taps along each axis.
     """
 
-    def __init__(self, hidden_size: int, taps: int) -> None:
+    def __init__(self, hidden_size: int, taps: int, *, causal: bool = False, axes: int = 1) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(taps, hidden_size))
+        self.causal = causal
+        self.weight = nn.Parameter(torch.zeros((taps, hidden_size) if axes == 1 else (axes, taps, hidden_size)))
 
     @property
     def reach(self) -> int:
-        """Tokens that count on either side."""
-        return self.weight.shape[0] // 2
+        """Tokens that count on either side, or before each in a causal one."""
+        taps = self.weight.shape[-2]
+        return taps - 1 if self.causal else taps // 2
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None, grid: tuple[int, ...] | None = None) -> Tensor:
         """x (B, n, D), padding of bool ``mask`` (B, n) zero -> (B, n, D), likewise.
 
+        ``grid``: tokens along each axis of the grid that the last tokens are; those before it stay as they are.
         A sum of shifted tensors: under torch.compile one kernel, and nn.Conv1d diverged there in bfloat16 (torch 2.11).
         """
-        length, taps = x.shape[1], self.weight.to(x.dtype)
-        around = pad(x, (0, 0, self.reach, self.reach))
-        out = x
+        taps = self.weight.to(x.dtype)
+        if grid is None or len(grid) == 1:
+            return blank_padding(self._along(x, x, 1, taps), mask)
+        prefix = x.shape[1] - math.prod(grid)
+        cells = x[:, prefix:].unflatten(1, grid)
+        out = cells
+        for axis, along in enumerate(taps):
+            out = self._along(out, cells, axis + 1, along)
+        return blank_padding(torch.cat([x[:, :prefix], out.flatten(1, len(grid))], dim=1), mask)
+
+    def _along(self, out: Tensor, x: Tensor, axis: int, taps: Tensor) -> Tensor:
+        """``out`` plus x (B, ..., D) convolved along ``axis`` with taps (c, D)."""
+        length, before = x.shape[axis], self.reach
+        around = pad(x, (0, 0) * (x.dim() - 1 - axis) + (before, 0 if self.causal else before))
         for place, tap in enumerate(taps):
-            out = torch.addcmul(out, around[:, place : place + length], tap)
-        return blank_padding(out, mask)
+            out = torch.addcmul(out, around.narrow(axis, place, length), tap)
+        return out
 
     def extra_repr(self) -> str:
         """The taps, for print(model)."""
-        return f"taps={self.weight.shape[0]}"
+        return f"taps={self.weight.shape[-2]}"

@@ -12,6 +12,7 @@ from longform.data.storage import atomic_write
 AUTO_MODELS = {
     "AutoModel": "LinformerModel",
     "AutoModelForMaskedLM": "LinformerForMaskedLM",
+    "AutoModelForCausalLM": "LinformerForCausalLM",
     "AutoModelForSequenceClassification": "LinformerForSequenceClassification",
     "AutoModelForTokenClassification": "LinformerForTokenClassification",
     "AutoModelForQuestionAnswering": "LinformerForQuestionAnswering",

@@ -12,8 +12,10 @@ from longform.choices import LAYER_TYPES, NORMS, POOLINGS, PREDICTION_HEADS
 from longform.errors import ConfigurationError
 from longform.functional.positions.tables import INITIALISATIONS
 from longform.layers.geometry import (
+    Lengths,
     Projection,
     check_attention,
+    check_causal,
     check_choice,
     check_key_value_heads,
     check_reach_of_local,
@@ -44,8 +46,8 @@ class LinformerConfig(PreTrainedConfig):
     ``max_position_embeddings``: n, the tokens that fit, whatever the position table's offset.
     ``position_offset``: rows of the position table before position 0 (2 for RoBERTa). Where it is ``pad_token_id`` + 1,
     padding tokens have the last of them, also inside a text, and are not counted, as in RoBERTa.
-    ``position_init``: how the learned positions begin: "normal", as words do, or "sinusoidal", sines and cosines of the
-    same size.
+    ``position_init``: how the learned positions begin: "normal", as words do, "sinusoidal", sines and cosines of the
+    same size, or "none" where there are none.
     ``type_vocab_size``: 0 for no token types. ``embedding_size``: of word vectors, where it is not ``hidden_size``.
     ``projected_length``: k, an int, a list per layer, or a list per layer of lists per head.
     ``projection``: "linear", "weighted_mean", "mean", "max", "convolution" or "random".
@@ -67,6 +69,7 @@ class LinformerConfig(PreTrainedConfig):
     ``head_dim``: features of a head, or None for hidden_size / num_attention_heads: all heads together may be narrower
     (as where some were taken out) or wider than ``hidden_size``.
     ``num_key_value_heads``: heads of keys and values, each for as many heads of queries; None: one for each.
+    ``causal``: tokens see those before them alone, with a window and slots of whole runs (LinformerForCausalLM).
     ``is_gated_act``: the feed-forward part multiplies what ``hidden_act`` gives with a second product (GeGLU, SwiGLU).
     ``attention_bias``, ``mlp_bias``, ``norm_bias``: of projections, feed-forward layers, norms.
     ``norm_type``: "layer_norm" or "rms_norm"; ``normalization``: "post" (BERT) or "pre", in which case
@@ -127,6 +130,7 @@ class LinformerConfig(PreTrainedConfig):
     memory_budget: float | int | None = None
     sink_tokens: int = 0
     short_convolution: int = 0
+    causal: bool = False
     relative_attention_num_buckets: int | None = None
     relative_attention_max_distance: int = 128
     classifier_pooling: str = "cls"
@@ -180,6 +184,15 @@ class LinformerConfig(PreTrainedConfig):
                 attention_window=self.attention_window, short_convolution=self.short_convolution,
                 model_slots=tuple(slots for layer in every for slots in layer),
             )  # fmt: skip
+            if self.causal:
+                check_causal(
+                    self.projection, self.attention_window, Lengths(self.max_position_embeddings, head_slots, True)
+                )
+        if self.causal and (self.relative_attention_num_buckets or "sliding_attention" in self.kinds_of_layers()):
+            raise ConfigurationError(
+                "causal=True goes neither with relative_attention_num_buckets nor with 'sliding_attention' in "
+                "layer_types"
+            )
 
     def projection_options(self) -> Projection:
         """How the attention of every layer shortens keys and values."""

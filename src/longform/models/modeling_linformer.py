@@ -18,21 +18,20 @@ from transformers.utils.generic import can_return_tuple
 from longform.data.storage import share
 from longform.errors import InputError
 from longform.functional.masks import TextFirst, blank_padding, checked_mask, moved, reading_mask, text_first
-from longform.functional.one_pass import one_pass
 from longform.functional.positions.tables import sinusoidal_positions
 from longform.layers.attention import LinformerAttention
 from longform.layers.block import Block
+from longform.layers.causal_cache import CausalCache
 from longform.layers.embeddings import Embeddings, PositionEmbedding
+from longform.layers.encoder import Stack
 from longform.layers.feed_forward import FeedForward
 from longform.layers.local_attention import LocalAttention
 from longform.layers.norm import make_norm
 from longform.layers.pooling import Pooling
 from longform.layers.relative_bias import RelativeAttentionBias
-from longform.layers.self_attention import Shared
 from longform.layers.sequence_projection import (
     Learned,
     SequenceProjection,
-    make_projection,
 )
 from longform.layers.short_convolution import ShortConvolution
 from longform.layers.streaming import can_run_in_parts
@@ -57,7 +56,7 @@ def make_attention(
     return LinformerAttention(
         config.hidden_size, config.num_attention_heads, projected_length=head_slots,
         projection=config.projection_options(), attention_window=config.attention_window,
-        short_convolution=config.short_convolution, **shared,
+        short_convolution=config.short_convolution, causal=config.causal, **shared,
     )  # fmt: skip
 
 
@@ -86,79 +85,25 @@ class LinformerLayer(GradientCheckpointingLayer, Block):
         self.layer_type = kind
 
 
-class LinformerEncoder(nn.Module):
-    """The layers, and what they share: relative or rotary positions, and the projection where it is shared layerwise.
-
-    Layers of one type have the same rotary positions.
-    """
+class ModelEncoder(Stack):
+    """The layers of a configuration; layers of one type have the same rotary positions."""
 
     def __init__(self, config: LinformerConfig) -> None:
-        super().__init__()
-        head_slots = config.head_slots()
-        self.layers = nn.ModuleList(LinformerLayer(config, index) for index in range(config.num_hidden_layers))
-        reach = 2 * (config.attention_window or 0)
-        self.shared_projection = None
-        if config.projection_sharing == "layerwise" and reach < config.max_position_embeddings and head_slots:
-            self.shared_projection = make_projection(
-                config.projection_options(), hidden_size=config.hidden_size, heads=config.num_attention_heads,
-                head_dim=config.head_size, max_length=config.max_position_embeddings, slots=head_slots[0][0],
-            )  # fmt: skip
-        buckets, self.relative_attention_bias = config.relative_attention_num_buckets, None
+        buckets, relative = config.relative_attention_num_buckets, None
         if buckets is not None:
-            self.relative_attention_bias = RelativeAttentionBias(
+            relative = RelativeAttentionBias(
                 buckets, config.num_attention_heads, max_distance=config.relative_attention_max_distance
             )
         turned = () if config.rope_parameters is None else dict.fromkeys(config.kinds_of_layers())
-        self.rotary = nn.ModuleDict({kind: rotary_positions(config, kind) for kind in turned})
-        self.final_norm = norm_of(config) if config.normalization == "pre" else None
+        super().__init__(
+            (LinformerLayer(config, index) for index in range(config.num_hidden_layers)),
+            relative_attention_bias=relative, rotary={kind: rotary_positions(config, kind) for kind in turned},
+            final_norm=norm_of(config) if config.normalization == "pre" else None,
+        )  # fmt: skip
 
-    def forward(
-        self,
-        hidden: Tensor,
-        mask: Tensor | None,
-        *,
-        output_hidden_states: bool,
-        output_attentions: bool,
-        readers: Tensor | None = None,
-        positions: Tensor | None = None,
-        overwrite: bool = False,
-    ) -> BaseModelOutput:
-        """hidden (B, n, D) with padding blanked, checked bool mask (B, n) or None.
-
-        ``readers``: see LinformerAttention; ``positions`` (n), (1, n) or (B, n), where they do not count from 0;
-        ``overwrite``: nobody needs ``hidden`` afterwards.
-        """
-        shared, states, attentions = self._shared(hidden, readers, positions), [], []
-        in_parts = not output_attentions and readers is None and can_run_in_parts(self, hidden)
-        with one_pass():
-            for layer in self.layers:
-                if output_hidden_states:  # otherwise one layer's states at a time are alive
-                    states.append(hidden)
-                given = shared[getattr(layer, "layer_type", "full_attention")]
-                if in_parts and isinstance(layer, Block):
-                    hidden = layer.in_parts(hidden, mask, given, in_place=overwrite and not output_hidden_states)
-                else:
-                    hidden, weights = layer(hidden, mask, given, output_attentions)
-                    attentions.append(weights)
-                overwrite = True
-        if self.final_norm is not None:
-            hidden = self.final_norm(hidden)
-        return BaseModelOutput(
-            last_hidden_state=hidden,
-            hidden_states=(*states, hidden) if output_hidden_states else None,
-            attentions=tuple(attentions) if output_attentions else None,
-        )
-
-    def _shared(self, hidden: Tensor, readers: Tensor | None, positions: Tensor | None) -> dict[str, Shared]:
-        """Tensors that the layers of each type are given for hidden (B, n, D)."""
-        if positions is None and self.rotary:
-            positions = torch.arange(hidden.shape[1], device=hidden.device)
-        distances = None if self.relative_attention_bias is None else self.relative_attention_bias()
-        turned = {kind: rotary(positions) for kind, rotary in self.rotary.items()}
-        return {
-            "full_attention": Shared(self.shared_projection, turned.get("full_attention"), distances, readers),
-            "sliding_attention": Shared(None, turned.get("sliding_attention"), distances, readers),
-        }
+    def forward(self, hidden: Tensor, mask: Tensor | None, **options: Any) -> BaseModelOutput:
+        """See Stack.run."""
+        return BaseModelOutput(**self.run(hidden, mask, **options)._asdict())
 
 
 class Pooler(nn.Module):
@@ -205,7 +150,14 @@ class LinformerPreTrainedModel(PreTrainedModel):
         return loaded
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
-        """Hugging Face's save_pretrained; the weights are as readable as the configuration beside them."""
+        """Hugging Face's save_pretrained; the weights are as readable as the configuration beside them.
+
+        A table of positions that was taken out (``embeddings.position_embeddings = None``) stays out.
+        """
+        base = self.base_model
+        taken = isinstance(base, LinformerModel) and base.embeddings.position_embeddings is None
+        if taken and self.config.rope_parameters is None:
+            self.config.position_init = "none"
         super().save_pretrained(save_directory, *args, **kwargs)
         for config in Path(save_directory).glob("*config.json"):
             for path in config.parent.glob("*.safetensors"):
@@ -221,9 +173,9 @@ class LinformerPreTrainedModel(PreTrainedModel):
         if isinstance(module, Learned):
             init.copy_(module(), module.initial())
         elif isinstance(module, PositionEmbedding) and self.config.position_init == "sinusoidal":
-            table = sinusoidal_positions(
-                *module.weight.shape, first=-self.config.position_offset, deviation=self.config.initializer_range
-            )
+            rows, features = module.weight.shape
+            places = torch.arange(rows) - self.config.position_offset
+            table = sinusoidal_positions(places, features, deviation=self.config.initializer_range)
             init.copy_(module.weight, table)
         elif isinstance(module, ShortConvolution):
             init.zeros_(module.weight)
@@ -260,11 +212,12 @@ class LinformerModel(LinformerPreTrainedModel):
             max_length=config.max_position_embeddings, position_offset=config.position_offset,
             type_vocab_size=config.type_vocab_size, pad_token_id=config.pad_token_id,
             norm=norm_of(config, config.word_embedding_size) if config.embed_norm else None,
-            dropout=config.hidden_dropout_prob, has_positions=config.rope_parameters is None,
+            dropout=config.hidden_dropout_prob,
+            has_positions=config.rope_parameters is None and config.position_init != "none",
         )  # fmt: skip
         narrow = config.word_embedding_size != config.hidden_size
         self.embeddings_project = nn.Linear(config.word_embedding_size, config.hidden_size) if narrow else None
-        self.encoder = LinformerEncoder(config)
+        self.encoder = ModelEncoder(config)
         pools, kind = add_pooling_layer and config.use_pooler, config.classifier_pooling
         self.pooler = Pooler(config.hidden_size) if pools and kind == "cls" else None
         self.pool = Pooling(kind) if pools and kind != "cls" else None  # has no weights
@@ -289,6 +242,7 @@ class LinformerModel(LinformerPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         query_expansion_positions: Tensor | None = None,
+        past_key_values: CausalCache | None = None,
         **kwargs: object,
     ) -> BaseModelOutputWithPooling:
         """Encode input_ids long (B, n) or inputs_embeds (B, n, D) under attention_mask (B, n) of 1 and 0.
@@ -298,9 +252,13 @@ class LinformerModel(LinformerPreTrainedModel):
         ``output_attentions`` computes the weights explicitly: (B, h, n, k) a layer, see LinformerAttention.
         ``query_expansion_positions`` bool (B, n), from sentence-transformers' MultiVectorEncoder: tokens that
         attention_mask hides and that have states all the same; they read the text, and no token reads them.
+        ``past_key_values``: of a causal model, an empty CausalCache, which is filled, or one with the texts' beginning.
         Raises InputError on both or neither input, on n above max_position_embeddings, and on a bad mask.
         """
         batch, length = self._checked_shape(input_ids, inputs_embeds)
+        read = None if past_key_values is None else past_key_values.length
+        if read is not None:
+            attention_mask, position_ids = None, read[:, None] + torch.arange(length, device=read.device)
         mask = checked_mask(attention_mask, batch=batch, length=length)
         readers = reading_mask(mask, query_expansion_positions)
         if inputs_embeds is not None:
@@ -322,7 +280,7 @@ class LinformerModel(LinformerPreTrainedModel):
         hidden = blank_padding(hidden, mask if readers is None else readers)
         out = self.encoder(
             hidden, mask, output_hidden_states=bool(keeps), output_attentions=bool(wants), readers=readers,
-            positions=position_ids, overwrite=own,
+            positions=position_ids, overwrite=own, cache=past_key_values,
         )  # fmt: skip
         pooler_output = self._pooled(out.last_hidden_state, mask)
         out = out if order is None else self._in_places(out, order)

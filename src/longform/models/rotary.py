@@ -7,6 +7,7 @@ import torch
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from longform.functional.positions.rotary import plain_frequencies
 from longform.layers.rotary import RotaryPositions
 
 
@@ -23,5 +24,4 @@ def rotary_positions(config: PreTrainedConfig, layer_type: str) -> RotaryPositio
         frequencies, scaling = make(shown, torch.device("cpu"), layer_type=layer_type if nested else None)
         return RotaryPositions(tuple(frequencies.tolist()), scaling=scaling)
     features = int(config.head_size * parameters.get("partial_rotary_factor", 1.0))
-    exponents = torch.arange(0, features, 2, dtype=torch.float32, device="cpu") / features
-    return RotaryPositions(tuple((1.0 / parameters["rope_theta"] ** exponents).tolist()))
+    return RotaryPositions(plain_frequencies(features, parameters["rope_theta"]))

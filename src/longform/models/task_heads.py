@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers.activations import ACT2FN
+from transformers.generation.utils import GenerationMixin
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
+    CausalLMOutputWithPast,
     MaskedLMOutput,
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
@@ -20,9 +22,10 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils.generic import can_return_tuple
 
-from longform.errors import InputError
+from longform.errors import ConfigurationError, InputError
 from longform.functional.masks import checked_mask
 from longform.functional.pooling import pooled_width
+from longform.layers.causal_cache import CausalCache
 from longform.layers.pooling import Pooling
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel, norm_of
@@ -144,6 +147,51 @@ class LinformerForMaskedLM(LinformerPreTrainedModel):
         if labels is not None:
             loss = cross_entropy(logits.flatten(0, 1).float(), labels.flatten().to(logits.device))
         return MaskedLMOutput(loss=loss, logits=logits, **_extras(out))
+
+
+class LinformerForCausalLM(LinformerForMaskedLM, GenerationMixin):
+    """Language model from left to right, with Hugging Face's ``generate``; its configuration has ``causal``.
+
+    What is kept of earlier tokens (``past_key_values``) is a CausalCache: two windows, and a slot for each run.
+    """
+
+    def __init__(self, config: LinformerConfig) -> None:
+        if not config.causal:
+            raise ConfigurationError(
+                "LinformerForCausalLM needs a configuration with causal=True, an attention_window and projection in "
+                "('weighted_mean', 'mean', 'max', 'convolution')"
+            )
+        super().__init__(config)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        past_key_values: Any = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """See LinformerModel.forward; ``labels`` long (B, n), the input's own tokens: each is compared with what the
+        one before it gives; -100 for none. ``logits_to_keep``: of the last tokens alone, 0 for all.
+        """
+        if use_cache and not isinstance(past_key_values, CausalCache):
+            past_key_values = CausalCache(self.config.num_hidden_layers)  # generate has an empty one of another kind
+        out = self.linformer(
+            input_ids, attention_mask, token_type_ids, inputs_embeds=inputs_embeds, return_dict=True,
+            past_key_values=past_key_values, **kwargs,
+        )  # fmt: skip
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits, loss = self.lm_head(out.last_hidden_state[:, kept]), None
+        if labels is not None:
+            wanted = labels[:, 1:].flatten().to(logits.device)
+            loss = cross_entropy(logits[:, :-1].flatten(0, 1).float(), wanted)
+        past: Any = past_key_values
+        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past, **_extras(out))
 
 
 class LinformerForSequenceClassification(LinformerPreTrainedModel):

@@ -44,7 +44,7 @@ class Engine:
         given, folder = folder, local_source(folder)
         config = read_config(folder, f'"{folder}"')
         kind = Classifier if (config.architectures or [""])[0].endswith(CLASSIFIER) else Encoder
-        how: Any = {"max_length": settings.max_length, "dtype": settings.dtype, "device": settings.device}
+        how: Any = {name: getattr(settings, name) for name in ("max_length", "dtype", "device", "graphs")}
         name = Path(given).resolve().name if Path(given).is_dir() else given
         return cls(kind.from_pretrained(folder, **how), settings.name or name)
 

@@ -20,6 +20,7 @@ class ServingSettings:
         on_long: a text over that, where a request does not say: cut it (and say so in a header), or refuse it.
         dtype: auto is bfloat16 where it is fast.
         device: auto is the first GPU of CUDA, else the CPU.
+        graphs: on CUDA passes are captured and replayed, Longforms only; false: never.
         batch_tokens: tokens in a batch, padding included.
         batch_wait_ms: milliseconds that a text waits for others to share its batch.
         workers: threads that run the model; each has PyTorch's threads.
@@ -43,6 +44,7 @@ class ServingSettings:
     on_long: str = field(default="truncate", metadata={"choices": ON_LONG})
     dtype: str = field(default="float32", metadata={"choices": DTYPES})
     device: str = "auto"
+    graphs: bool = True
     batch_tokens: int = 8192
     batch_wait_ms: float = 3.0
     workers: int = 1

@@ -50,7 +50,7 @@ class AlignmentResult:
         ]
         said.append(f"trained  {self.steps:,} steps of {self.documents:,} documents in all")
         if self.output is not None:
-            said.append(f"saved    {self.output} (measurements: records.jsonl)")
+            said.append(f"saved    {self.output} (measurements: records.jsonl, learning_curve.png)")
         if self.before and self.after["ndcg"] < self.before["ndcg"]:
             said.append(
                 "worse    held-out documents are found less well than before: keep the model as it was, or train at a "

@@ -102,6 +102,7 @@ class AlignmentJob(MeasuredJob):
     """
 
     kind, event, doing = "alignment", "evaluation", "aligning"
+    metric = "ndcg"
     settings: AlignmentSettings
 
     def __init__(

@@ -87,6 +87,7 @@ class DistillationJob(MeasuredJob):
     """Student, teacher and text of one run, and what the student's loss is."""
 
     kind, event, doing = "distillation", "agreement", "distilling"
+    metric = "cosine"
 
     def __init__(
         self,

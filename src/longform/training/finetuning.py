@@ -52,7 +52,7 @@ class FinetuningResult:
             f"texts cut   {self.truncated} of the training part",
         ]
         if self.output is not None:
-            said.append(f"saved       {self.output} (metrics.json, records.jsonl)")
+            said.append(f"saved       {self.output} (metrics.json, records.jsonl, learning_curve.png)")
         return "\n".join(said)
 
 

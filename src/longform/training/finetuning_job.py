@@ -32,6 +32,7 @@ from longform.runs.subject import model_key
 from longform.training.job import Job, smallest_budget
 from longform.training.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme
 from longform.training.optimizers import split_groups
+from longform.training.pictures import confusion_matrix
 from longform.training.records import RecordingCallback
 from longform.training.run_folder import RunFolder
 from longform.training.settings import FinetuningSettings
@@ -90,7 +91,7 @@ class _Occasions(TrainerCallback):
 class FinetuningJob(Job):
     """A model, its texts, its loss and how it is measured."""
 
-    kind = "fine-tuning"
+    kind, event = "fine-tuning", "evaluation"
 
     def __init__(
         self,
@@ -289,6 +290,7 @@ class FinetuningJob(Job):
         write_classifier_card(folder, self.opened, self.scheme.task, end, len(self.validation.targets))
         if "confusion" in end:
             confusion_table(end["confusion"], end["labels"], folder / "confusion.csv")
+            confusion_matrix(end["confusion"], end["labels"], folder / "confusion_matrix.png")
 
 
 def confusion_table(counts: Sequence[Sequence[int]], labels: Sequence[str], path: Path) -> None:

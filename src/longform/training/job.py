@@ -18,6 +18,7 @@ from tqdm import tqdm
 from longform.layers.parameter_groups import parameter_groups
 from longform.training.checkpoints import load_weights
 from longform.training.kept_memory import kept_memory
+from longform.training.pictures import learning_curve
 from longform.training.processes import Processes
 from longform.training.run_folder import RunFolder
 from longform.training.settings import autocast, compute_dtype
@@ -41,6 +42,8 @@ class Job(ABC):
     """
 
     kind: ClassVar[str]
+    event: ClassVar[str]  # of records that measure the model, and the number of them that the learning curve shows
+    metric: str
     opened: Student
     trained: Any  # a PreTrainedModel, or a module that saves itself as one does (``save_pretrained``)
 
@@ -67,6 +70,7 @@ class Job(ABC):
     def save(self, run: RunFolder, folder: Path) -> None:
         """Everything that the finished folder holds."""
         self.opened.save(folder)
+        learning_curve(run.records.rows, self.event, self.metric, folder / "learning_curve.png")
 
     def load(self, folder: Path) -> None:
         """Take up the weights of a finished folder."""

@@ -29,7 +29,6 @@ class Measured(Protocol):
 class MeasuredJob(Job):
     """``event``: the name of the records of measurements; ``doing``: what is shown to be going on."""
 
-    event: ClassVar[str]
     doing: ClassVar[str]
 
     @property

@@ -85,7 +85,7 @@ def described_model(
         f"asked for them, with blocks of {run['length']:,} tokens.",
         Table(["", "loss (nats a token)", "perplexity"], rows),
         "Perplexities compare between models with the same tokenizer and the same held-out text only. records.jsonl "
-        "has every measurement.",
+        "has every measurement, learning_curve.png shows them.",
         Heading("Use"),
         Code(USE, "python"),
         Heading("Environment"),
@@ -236,7 +236,7 @@ def pretrain(
 class PretrainingJob(Job):
     """Model, data and loss of one run."""
 
-    kind = "pretraining"
+    kind, event, metric = "pretraining", "validation", "loss"
 
     def __init__(
         self,

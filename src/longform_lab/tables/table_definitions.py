@@ -12,9 +12,35 @@ from longform_lab.tables.readme_tables import README_TABLES
 from longform_lab.tables.reproduction_tables import REPRODUCTION_TABLES
 from longform_lab.tables.spectrum_tables import SPECTRUM_TABLES
 from longform_lab.tables.speed_tables import SPEED_TABLES
-from longform_lab.tables.table_kinds import Column, ComputedTable, TableDefinition
+from longform_lab.tables.table_kinds import Column, ComputedTable, Rows, TableDefinition
+
+
+def _from_nothing(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """A row for each attention and k, best first: losses, and how they stand to full attention's of the same seed."""
+    seeds = sorted({row["settings"]["seed"] for row in rows})
+    losses: dict[tuple[str, int], dict[int, float]] = {}
+    for row in rows:
+        settings = row["settings"]
+        slots = 0 if settings["variant"].startswith("full") else settings["slots"]
+        losses.setdefault((settings["variant"], slots), {})[settings["seed"]] = row["metrics"]["loss"]
+    full = losses["full", 0]
+    cells = []
+    for (variant, slots), found in sorted(losses.items(), key=lambda item: min(item[1].values())):
+        over = [f"{found[seed] / full[seed]:.3f}" if seed in found else "–" for seed in seeds]
+        shown = [f"{found[seed]:.3f}" if seed in found else "–" for seed in seeds]
+        name = variant.replace("+conv", ", convolution").replace("@network", ", E at the network's rate")
+        cells.append([name, str(slots or "–"), *shown, *over])
+    of_seeds = [f"loss, seed {seed}" for seed in seeds], [f"over full attention's, seed {seed}" for seed in seeds]
+    return ["keys and values", "k", *of_seeds[0], *of_seeds[1]], cells
+
 
 TABLES: dict[str, TableDefinition | ComputedTable] = {
+    "from_nothing": ComputedTable(
+        make=_from_nothing,
+        records="from_nothing",
+        where={"settings.length": 512},
+        row=("settings.variant", "settings.slots", "settings.seed"),
+    ),
     "sequence_parallel": TableDefinition(
         columns=(
             Column(header="processes", value="settings.processes", form="d"),

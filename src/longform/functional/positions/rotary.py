@@ -49,6 +49,12 @@ def _tensor(frequencies: tuple[float, ...], device: torch.device) -> Tensor:
 _kept = cache(_tensor)
 
 
+def plain_frequencies(features: int, theta: float = 10_000.0) -> tuple[float, ...]:
+    """``theta`` ** (-i / r), radians a token, for the pair i of the r that ``features`` make (Su et al., 2021)."""
+    exponents = torch.arange(0, features, 2, dtype=torch.float32, device="cpu") / features
+    return tuple((1.0 / theta**exponents).tolist())
+
+
 def rotated(x: Tensor, rotation: Rotation | None) -> Tensor:
     """x (B, n, h, d), each token turned by its angles, in the dtype of x; x itself where there is no rotation."""
     if rotation is None:

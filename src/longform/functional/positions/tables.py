@@ -10,7 +10,7 @@ from torch.nn.functional import interpolate
 from longform.choices import EXTENSIONS
 from longform.errors import ConfigurationError
 
-INITIALISATIONS = ("normal", "sinusoidal")
+INITIALISATIONS = ("normal", "sinusoidal", "none")
 
 
 def tiled_positions(*, known: int, length: int) -> Tensor:
@@ -41,13 +41,12 @@ def extend_positions(table: Tensor, *, length: int, offset: int = 0, method: str
     return torch.cat([head, wide.to(table.dtype)])
 
 
-def sinusoidal_positions(rows: int, features: int, *, first: int, deviation: float) -> Tensor:
-    """Sines (even features) and cosines (odd ones) of the positions ``first`` on, float32 (rows, features).
+def sinusoidal_positions(places: Tensor, features: int, *, deviation: float) -> Tensor:
+    """Sines (even features) and cosines (odd ones) of ``places`` (..., n), float32 (..., n, features).
 
     Wavelengths from 2 pi to 10,000 x 2 pi (Vaswani et al., 2017, section 3.5); the root of the mean square of a row is
     ``deviation``.
     """
-    place = torch.arange(first, first + rows, dtype=torch.float32)[:, None]
-    pair = torch.arange(features, dtype=torch.float32) // 2
-    angle = place * 10_000.0 ** (-2.0 * pair / features)
-    return deviation * 2**0.5 * torch.where(torch.arange(features) % 2 == 0, angle.sin(), angle.cos())
+    feature = torch.arange(features, device=places.device)
+    angle = places.float()[..., None] * 10_000.0 ** (-2.0 * (feature // 2) / features)
+    return deviation * 2**0.5 * torch.where(feature % 2 == 0, angle.sin(), angle.cos())

@@ -31,8 +31,9 @@ from longform.functional.conditions import (
 )
 from longform.functional.dispatch import Kernel
 from longform.functional.slots import Memory
-from longform.functional.window import flex, formula, sdpa_training, single_tokens
+from longform.functional.window import flex, formula, sdpa_training, single_tokens, triton_kernel
 from longform.functional.window.call import (
+    BOTH_WAYS,
     RIGHT_PADDED,
     SHORT_TEXT,
     SLOTS_ARE_TOKENS,
@@ -44,10 +45,11 @@ from longform.functional.window.compiled import FEW_SEEN, PLAIN_MEMORY, Compiled
 from longform.functional.window.document import DocumentAttention, DocumentPart, blank_padding, far_slots
 from longform.functional.window.sdpa_inference import SdpaDocument
 
-INFERENCE = (WHOLE_TEXT, NO_DROPOUT, ON_CPU, EAGER, NO_GRADIENT)
+WANTED_ON_CUDA = ON_CUDA._replace(for_speed=True)  # elsewhere an interpreter runs it, where it is forced
+INFERENCE = (WHOLE_TEXT, BOTH_WAYS, NO_DROPOUT, ON_CPU, EAGER, NO_GRADIENT)
 COMPILED_TRAINING = (
-    WHOLE_TEXT, NO_DROPOUT, NO_DISTANCES, BFLOAT16, EAGER, PLAIN, GRADIENT, WHOLE_TILES, ENOUGH_QUERIES, FEW_SEEN,
-    RIGHT_PADDED, PLAIN_MEMORY,
+    WHOLE_TEXT, BOTH_WAYS, NO_DROPOUT, NO_DISTANCES, BFLOAT16, EAGER, PLAIN, GRADIENT, WHOLE_TILES, ENOUGH_QUERIES,
+    FEW_SEEN, RIGHT_PADDED, PLAIN_MEMORY,
 )  # fmt: skip
 
 
@@ -73,12 +75,14 @@ def _formula(call: WindowCall) -> Tensor:
 
 def _block_weights(call: WindowCall) -> tuple[Tensor, Tensor]:
     return formula.block_weights(
-        call.query, call.key, call.memory.key, call.near, call.far, call.head_bias, call.window, call.distances
+        call.query, call.key, call.memory.key, call.near, call.far, call.head_bias, call.window, call.distances,
+        call.neighbours,
     )  # fmt: skip
 
 
 def _attended(call: WindowCall, of_blocks: tuple[Tensor, Tensor]) -> Tensor:
-    return call.blanked(formula.attended(of_blocks, call.value, call.memory.value, call.window, call.dropout))
+    context = formula.attended(of_blocks, call.value, call.memory.value, call.window, call.dropout, call.neighbours)
+    return call.blanked(context)
 
 
 WINDOW = dispatch.operation(
@@ -87,11 +91,14 @@ WINDOW = dispatch.operation(
         "single_tokens", single_tokens.attend, (*INFERENCE, NO_DISTANCES, SLOTS_ARE_TOKENS, SHORT_TEXT, RIGHT_PADDED)
     ),
     Kernel("documents", _by_documents, (*INFERENCE, RIGHT_PADDED)),
+    Kernel("triton", triton_kernel.attend, (WANTED_ON_CUDA, BOTH_WAYS, *triton_kernel.NEEDS)),
     Kernel(
-        "flex", flex.attend, (WHOLE_TEXT, NO_DROPOUT, NO_DISTANCES, ON_CUDA, flex.TAKEN, flex.COMPILES, flex.TRITON)
+        "flex",
+        flex.attend,
+        (WHOLE_TEXT, BOTH_WAYS, NO_DROPOUT, NO_DISTANCES, ON_CUDA, flex.TAKEN, flex.COMPILES, flex.TRITON),
     ),
     Kernel("compiled_training", train, (*COMPILED_TRAINING, LIBRARY, AVX512_BF16)),
-    Kernel("sdpa_training", sdpa_training.attend, (NO_DROPOUT, NO_DISTANCES, ON_CPU, EAGER, SOME_TEXT)),
+    Kernel("sdpa_training", sdpa_training.attend, (BOTH_WAYS, NO_DROPOUT, NO_DISTANCES, ON_CPU, EAGER, SOME_TEXT)),
     Kernel("formula", _formula),
 )
 DOCUMENT = dispatch.operation(
@@ -128,6 +135,8 @@ def windowed_attention(
     slots_are_tokens: bool = False,
     distance_bias: Tensor | None = None,
     first_block: int | None = None,
+    causal: bool = False,
+    neighbours: Tensor | None = None,
     output_attentions: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention to near tokens exactly and to far ones through slots.
@@ -136,13 +145,13 @@ def windowed_attention(
     and is not called where each slot is a token anyway (``slots_are_tokens``); ``window`` w in tokens, a multiple of
     the slot size; the first ``sinks`` slots are single leading tokens, seen by all queries; ``mask`` bool (B, n) or
     None; ``distance_bias`` (h, 2 r + 1), r <= w + 1, or None: added to the logits by the distance from query to key;
-    ``first_block``: see WindowCall.
+    ``first_block``, ``causal``, ``neighbours``: see WindowCall.
     Returns out (B, h, n, d), zeros on padding, and with ``output_attentions`` the weights (B, h, n, S + 3 w):
-    slots first, then the block's neighbours.
+    slots first, then the block's neighbours, which are two in a causal text and ``neighbours`` in a grid.
     """
     call = WindowCall(
         query, key, value, form_memory, window, memory_bias, memory_budget, sinks, mask, dropout, slots_are_tokens,
-        distance_bias, first_block,
+        distance_bias, first_block, causal, neighbours,
     )  # fmt: skip
     if output_attentions:
         weights, attended = _weighted(call)
@@ -159,4 +168,5 @@ def weighted_window(
 
 def _weighted(call: WindowCall) -> Weighted:
     weights = formula.weights_of_queries(_block_weights(call), call.query.shape[2])
-    return weights, lambda rows: _attended(call, formula.weights_of_blocks(rows, call.window))
+    seen = 3 if call.neighbours is None else call.neighbours.shape[1]
+    return weights, lambda rows: _attended(call, formula.weights_of_blocks(rows, call.window, seen))

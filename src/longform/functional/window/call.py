@@ -28,7 +28,7 @@ class WindowCall(Call):
     leading tokens. ``slots_are_tokens``: each slot holds one token's key and value. ``distance_bias`` (h, 2 r + 1) or
     None: see longform.functional.positions.distances; no slot that is seen is nearer than r, which is at most w + 1.
     ``first_block``: where these tokens are a part of the text that the slots cover (longform.distributed), its blocks
-    before them; None where they are all of it.
+    before them; None where they are all of it. ``causal``, ``neighbours`` (b, m): other orders, see formula.py.
     """
 
     query: Tensor
@@ -44,15 +44,21 @@ class WindowCall(Call):
     slots_are_tokens: bool = False
     distance_bias: Tensor | None = None
     first_block: int | None = None
+    causal: bool = False
+    neighbours: Tensor | None = None
 
     def __post_init__(self) -> None:
         self.tensors = (self.query, self.key, self.value)
+        if self.causal:
+            self.neighbours = once_a_pass(
+                formula.blocks_before, length=self.query.shape[2], window=self.window, device=self.query.device
+            )
 
     def options(self) -> tuple[Any, ...]:
         """See Call."""
         return (
             self.window, self.first_block is None, self.distance_bias is None, self.dropout > 0.0,
-            self.slots_are_tokens,
+            self.slots_are_tokens, self.neighbours is None,
         )  # fmt: skip
 
     @once
@@ -90,7 +96,8 @@ class WindowCall(Call):
         """Bias on the logits of slots, taken apart."""
         return once_a_pass(
             formula.far_parts, self.memory.slots, length=self.query.shape[2], window=self.window, dtype=self.wide,
-            sinks=self.sinks, budget=self.memory_budget, first=self.first_block or 0,
+            sinks=self.sinks, budget=self.memory_budget, first=self.first_block or 0, neighbours=self.neighbours,
+            causal=self.causal,
         )  # fmt: skip
 
     @once
@@ -100,11 +107,14 @@ class WindowCall(Call):
         valid = self.mask
         if valid is None:
             valid = torch.ones(batch, length, dtype=torch.bool, device=self.query.device)
-        return formula.near_bias(valid, window=self.window, dtype=self.wide)
+        return formula.near_bias(valid, window=self.window, dtype=self.wide, neighbours=self.neighbours)
 
     @property
     def distances(self) -> tuple[Tensor, Tensor] | None:
         """Biases by distance: on the logits of neighbours (h, w, 3 w), of slots (B, h, b, S); see formula.py."""
+        if self.causal:
+            near = formula.before_or_at(self.window, dtype=self.wide, device=self.query.device)
+            return near, near.new_zeros(1, 1, 1, 1)
         if self.distance_bias is None:
             return None
         bias = self.distance_bias.to(self.wide)
@@ -128,6 +138,7 @@ class WindowCall(Call):
 
 RIGHT_PADDED = Condition("all padding on the right", lambda call: call.lengths is not None, of_values=True)
 SLOTS_ARE_TOKENS = Condition("no more tokens than slots, each slot a token", lambda call: call.slots_are_tokens)
+BOTH_WAYS = Condition("a text that is read both ways, no grid", lambda call: call.neighbours is None)
 WHOLE_TEXT = Condition("all tokens of the text, not a part of them", lambda call: call.first_block is None)
 SOME_TEXT = Condition("at least one text", lambda call: call.query.shape[0] > 0)
 SHORT_TEXT = Condition(f"at most {SHORT} tokens", lambda call: call.query.shape[2] <= SHORT, for_speed=True)

@@ -6,6 +6,9 @@ its slot, which stands for ``count`` tokens, hence log(count) on its logit. The 
 per head, and by min(0, log(budget / far tokens)): all slots together stand for at most ``budget`` tokens. Sinks, the
 text's first tokens, have slots of their own outside that budget. A text of two blocks or less gets full attention.
 
+Two other orders are kept to by this formula alone. ``causal``: a query sees the tokens of blocks i-1 and i up to its
+own, and the slots of earlier blocks. ``neighbours``: blocks are tiles of a grid, and each sees the tiles around it.
+
 A bias by distance (functional.positions.distances) is added where there is one. A slot that is seen is w + 1 tokens or
 more away, and the window is so wide that all these distances have one bias on each side: it is the slot's, exactly.
 
@@ -35,8 +38,18 @@ def block_positions(length: int, window: int, device: torch.device) -> Tensor:
     return starts[:, None] + torch.arange(window, device=device)
 
 
-def neighbour_positions(length: int, window: int, device: torch.device) -> Tensor:
-    """Positions that each block sees exactly, long (b, 3 w); some lie before the start or past the end."""
+def blocks_before(length: int, window: int, device: torch.device) -> Tensor:
+    """Blocks that each block of a causal text sees exactly: the one before it and itself, long (b, 2); -1 for none."""
+    return torch.arange(block_count(length, window), device=device)[:, None] + torch.arange(-1, 1, device=device)
+
+
+def neighbour_positions(length: int, window: int, device: torch.device, neighbours: Tensor | None = None) -> Tensor:
+    """Positions that each block sees exactly, long (b, 3 w); some lie before the start or past the end.
+
+    ``neighbours``: numbers of the m blocks that each sees instead of three, long (b, m), -1 for none; then (b, m w).
+    """
+    if neighbours is not None:
+        return (neighbours[..., None] * window + torch.arange(window, device=device)).flatten(1)
     starts = torch.arange(block_count(length, window), device=device) * window
     return starts[:, None] + torch.arange(-window, 2 * window, device=device)
 
@@ -49,10 +62,10 @@ def gather(x: Tensor, positions: Tensor) -> Tensor:
     return x[..., positions.clamp(0, x.shape[-2] - 1), :]
 
 
-def near_bias(valid: Tensor, *, window: int, dtype: torch.dtype) -> Tensor:
+def near_bias(valid: Tensor, *, window: int, dtype: torch.dtype, neighbours: Tensor | None = None) -> Tensor:
     """0 for valid tokens among a block's neighbours, -inf otherwise: ``valid`` bool (B, n) -> (B, b, 3 w)."""
     length = valid.shape[1]
-    positions = neighbour_positions(length, window, valid.device)
+    positions = neighbour_positions(length, window, valid.device, neighbours)
     inside = (positions >= 0) & (positions < length)
     seen = gather(valid[..., None], positions)[..., 0] & inside
     return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, HIDDEN)
@@ -63,7 +76,7 @@ class FarParts(NamedTuple):
 
     ``home`` long (B, S): the block in which a slot begins; ``logit`` (B, S): log(count), -inf for an empty one;
     ``blocks`` long (b,): the numbers of the blocks; ``less`` (B, b), at most 0, or None without a budget: what those
-    slots get besides that are ``counted``, bool (S,): all but the sinks.
+    slots get besides that are ``counted``, bool (S,): all but the sinks. ``neighbours``: see neighbour_positions.
     """
 
     home: Tensor
@@ -71,11 +84,23 @@ class FarParts(NamedTuple):
     blocks: Tensor
     less: Tensor | None
     counted: Tensor
+    neighbours: Tensor | None = None
+    causal: bool = False
+
+    @property
+    def far(self) -> Tensor:
+        """The slots that each block sees, bool (B, b, S): none in its reach, and none after it in a causal text."""
+        home, blocks = self.home[:, None, :], self.blocks[:, None]
+        if self.causal:
+            return home < blocks - 1
+        if self.neighbours is None:
+            return (home - blocks).abs() > 1
+        return (self.neighbours[..., None] != home[:, :, None]).all(dim=2)
 
 
 def far_parts(
     slots: Slots, *, length: int, window: int, dtype: torch.dtype, sinks: int = 0, budget: float | None = None,
-    first: int = 0,
+    first: int = 0, neighbours: Tensor | None = None, causal: bool = False,
 ) -> FarParts:  # fmt: skip
     """log(count) for each slot and min(0, log(budget / far tokens)) for each block.
 
@@ -87,11 +112,11 @@ def far_parts(
     home = home_blocks(slots, window=window, sinks=sinks)
     count, less = slots.count.to(dtype), None
     counted = torch.arange(count.shape[1], device=device) >= sinks
-    if budget is not None:
-        far = counted & ((home[:, None, :] - blocks[:, None]).abs() > 1)
-        tokens = torch.where(far, count[:, None, :], 0.0).sum(dim=-1).clamp(min=1.0)
-        less = (budget / tokens).log().clamp(max=0.0)
-    return FarParts(home, count.log(), blocks, less, counted)
+    parts = FarParts(home, count.log(), blocks, less, counted, neighbours, causal)
+    if budget is None:
+        return parts
+    tokens = torch.where(counted & parts.far, count[:, None, :], 0.0).sum(dim=-1).clamp(min=1.0)
+    return parts._replace(less=(budget / tokens).log().clamp(max=0.0))
 
 
 def far_bias(parts: FarParts) -> Tensor:
@@ -99,13 +124,19 @@ def far_bias(parts: FarParts) -> Tensor:
     logits = parts.logit[:, None, :]
     if parts.less is not None:
         logits = logits + torch.where(parts.counted, parts.less[:, :, None], 0.0)
-    return torch.where((parts.home[:, None, :] - parts.blocks[:, None]).abs() > 1, logits, HIDDEN)
+    return torch.where(parts.far, logits, HIDDEN)
 
 
 def home_blocks(slots: Slots, *, window: int, sinks: int) -> Tensor:
     """The block in which each slot begins, long (B, S); the first ``sinks`` slots stand for one leading token each."""
     index = torch.arange(slots.count.shape[1], device=slots.count.device)
     return torch.where(index < sinks, index, (index - sinks) * slots.size[:, None]) // window
+
+
+def before_or_at(window: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """0 where a token of a block or the one before is not after a query of the block, else -inf: (1, w, 2 w)."""
+    query, key = torch.arange(window, device=device)[:, None], torch.arange(-window, window, device=device)
+    return torch.zeros(1, window, 2 * window, dtype=dtype, device=device).masked_fill(key > query, HIDDEN)
 
 
 def near_distances(bias: Tensor, window: int) -> Tensor:
@@ -133,6 +164,7 @@ def block_weights(
     head_bias: Tensor,
     window: int,
     distances: tuple[Tensor, Tensor] | None = None,
+    neighbours: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The weights of each block: of slots (B, h, b, w, S) and of its neighbours (B, h, b, w, 3 w).
 
@@ -140,7 +172,7 @@ def block_weights(
     ``distances``: near_distances and far_distances, or None.
     """
     length, device = query.shape[2], query.device
-    around = neighbour_positions(length, window, device)
+    around = neighbour_positions(length, window, device, neighbours)
     blocks = gather(query * query.shape[-1] ** -0.5, block_positions(length, window, device))
     near_logits = blocks @ gather(key, around).transpose(-1, -2) + near[:, None, :, None, :]
     far_logits = blocks @ memory_key[:, :, None].transpose(-1, -2)
@@ -152,13 +184,14 @@ def block_weights(
 
 
 def attended(
-    of_blocks: tuple[Tensor, Tensor], value: Tensor, memory_value: Tensor, window: int, dropout: float = 0.0
-) -> Tensor:
+    of_blocks: tuple[Tensor, Tensor], value: Tensor, memory_value: Tensor, window: int, dropout: float = 0.0,
+    neighbours: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """The context of the weights of each block, as above, some of them dropped: (B, h, n, d), anything on padding."""
     length, dtype = value.shape[2], value.dtype
     far_weights, near_weights = of_blocks
     out = drop(far_weights, dropout).to(dtype) @ memory_value[:, :, None]
-    near_values = gather(value, neighbour_positions(length, window, value.device))
+    near_values = gather(value, neighbour_positions(length, window, value.device, neighbours))
     out = out + drop(near_weights, dropout).to(dtype) @ near_values
     return out.flatten(2, 3).index_select(2, torch.arange(length, device=value.device))
 
@@ -184,11 +217,14 @@ def weights_of_queries(of_blocks: tuple[Tensor, Tensor], length: int) -> Tensor:
     return torch.cat(of_blocks, dim=-1).flatten(2, 3)[:, :, :length]
 
 
-def weights_of_blocks(of_queries: Tensor, window: int) -> tuple[Tensor, Tensor]:
-    """The weights of each block, as above, from those of queries (B, h, n, S + 3 w); past the end the last row."""
+def weights_of_blocks(of_queries: Tensor, window: int, seen: int = 3) -> tuple[Tensor, Tensor]:
+    """The weights of each block, as above, from those of queries (B, h, n, S + 3 w); past the end the last row.
+
+    ``seen``: blocks that each sees exactly.
+    """
     length, width = of_queries.shape[2:]
     far, near = gather(of_queries, block_positions(length, window, of_queries.device)).split(
-        [width - 3 * window, 3 * window], dim=-1
+        [width - seen * window, seen * window], dim=-1
     )
     return far, near
 

@@ -1,0 +1,258 @@
+"""The window and the memory by one Triton kernel, forward and backward: near keys, then slots, one running softmax.
+
+A query meets 3 w keys and S slots and nothing else; no key is copied, nothing is merged, and padding on the right
+costs nothing. Gradients take a pass over queries and one each over tokens and slots, with logits formed anew. Every
+sum has its order, but those of a bias by distance, whose last digits vary from run to run.
+
+Dropout is refused, and blocks (formula.py) serve there: both backward passes and a gradient of gradients would have to
+drop the same weights again, and no recipe of ours drops any.
+
+With TRITON_INTERPRET=1 before the first import of Triton the same programs run on a CPU, slowly: tests do, and
+``kernels.use(window="triton")`` then forces them there.
+
+Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b blocks.
+"""
+
+import os
+import warnings
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from longform.functional.conditions import NO_DROPOUT, is_seen
+from longform.functional.dispatch import Condition
+from longform.functional.one_pass import once_a_pass
+from longform.functional.positions.distances import beyond
+from longform.functional.second_gradient import Gradients, differentiable_by
+from longform.functional.window import formula
+from longform.functional.window.call import WindowCall
+from longform.functional.window.flex import TAKEN
+
+CHUNK = 2048  # queries that a tile of slots meets in one program; more chunks fill a GPU, each has gradients to sum
+_refused: set[tuple[torch.dtype, int]] = set()
+
+
+class Tile(NamedTuple):
+    """Queries and keys at a time; ``warps`` that share them, and ``stages`` of loads that are under way."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+
+# By bytes of a row in its power of two, twice for float32, whose products take three: forward, backward. Half-precision
+# programs spill few registers on an H100, and all fit into smaller GPUs (tests/compiled/test_triton_compiles.py).
+TILES = {
+    128: (Tile(128, 64, 4, 3), Tile(64, 64, 4, 2)),
+    256: (Tile(128, 64, 8, 2), Tile(64, 64, 8, 2)),
+    512: (Tile(64, 32, 8, 2), Tile(32, 32, 8, 2)),
+    1024: (Tile(32, 32, 4, 2), Tile(32, 32, 8, 1)),
+    2048: (Tile(16, 32, 4, 1), Tile(16, 16, 4, 1)),
+}
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def _can_run(call: WindowCall) -> bool:
+    """On a GPU; by Triton's interpreter, which takes bfloat16 for integers in products, in other dtypes."""
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1" and call.query.dtype != torch.bfloat16
+    return call.query.is_cuda or interpreted
+
+
+def _runs(call: WindowCall) -> bool:
+    return call.eager and not is_seen() and (call.query.dtype, call.query.shape[-1]) not in _refused
+
+
+RUNS = Condition("no graph, transform or dispatch mode, and no earlier failure of Triton", _runs, of_values=True)
+DEVICE = Condition("tensors on a CUDA device, or Triton's interpreter and no bfloat16", _can_run)
+SOME_TOKENS = Condition("at least one token", lambda call: call.query.numel() > 0)
+HAS_TRITON = Condition("Triton", lambda call: _has_triton())
+NEEDS = (NO_DROPOUT, TAKEN, SOME_TOKENS, RUNS, DEVICE, HAS_TRITON)
+
+
+def attend(call: WindowCall) -> Tensor:
+    """Attention to near tokens and far slots: (B, h, n, d), zeros on padding; NotImplemented where Triton fails."""
+    memory, far = call.memory, call.far_parts
+    dtype = call.query.dtype  # under autocast keys may have another
+    others = (x.to(dtype) for x in (call.key, call.value, memory.key, memory.value))
+    marks = None if call.mask is None else once_a_pass(_marks, call.mask, far.logit)
+    valid, ends = marks or (None, None)
+    biases = (None if x is None else x.to(call.wide) for x in (call.memory_bias, call.distance_bias))
+    given = call.query, *others, *biases, valid, ends, far.home, far.logit, far.less
+    try:
+        return WalkedAttention.apply(*given, call.window, call.sinks, call.first_block)
+    except _failures() as error:
+        _refused.add((dtype, call.query.shape[-1]))
+        reason = str(error).strip().split("\n", 1)[0]
+        warnings.warn(f"Triton fails here, a slower path serves instead: {reason}", stacklevel=4)
+        return NotImplemented
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    from triton import CompilationError, OutOfResources
+
+    return CompilationError, OutOfResources
+
+
+def _marks(mask: Tensor, logit: Tensor) -> tuple[Tensor, Tensor]:
+    """``mask`` (B, n) as bytes, and one past the last token and the last slot of each text, int32 (B, 2)."""
+    ends = (_past_the_last(mask), _past_the_last(logit > formula.HIDDEN))
+    return mask.contiguous().view(torch.uint8), torch.stack(ends, dim=1)
+
+
+def _past_the_last(held: Tensor) -> Tensor:
+    places = torch.arange(1, held.shape[1] + 1, device=held.device, dtype=torch.int32)
+    return torch.where(held, places, 0).amax(dim=1)
+
+
+def _exact(
+    query: Tensor, key: Tensor, value: Tensor, memory_key: Tensor, memory_value: Tensor, bias: Tensor | None,
+    distance: Tensor | None, valid: Tensor | None, ends: Tensor | None, home: Tensor, logit: Tensor,
+    less: Tensor | None, window: int, sinks: int, first: int | None,
+) -> Tensor:  # fmt: skip
+    """Attention by formula.py: (B, h, n, d), zeros on padding."""
+    batch, heads, length, _ = query.shape
+    blocks = torch.arange(formula.block_count(length, window), device=query.device) + (first or 0)
+    counted = torch.arange(home.shape[1], device=query.device) >= sinks
+    seen = torch.ones(batch, length, dtype=torch.bool, device=query.device) if valid is None else valid.bool()
+    far = formula.far_bias(formula.FarParts(home, logit, blocks, less, counted))
+    distances = None
+    if distance is not None:
+        behind = home[:, None] < blocks[:, None]
+        distances = formula.near_distances(distance, window), beyond(distance, behind).transpose(0, 1)
+    of_blocks = formula.block_weights(
+        query, key, memory_key, formula.near_bias(seen, window=window, dtype=logit.dtype), far,
+        logit.new_zeros(heads) if bias is None else bias, window, distances,
+    )  # fmt: skip
+    return torch.where(seen[:, None, :, None], formula.attended(of_blocks, value, memory_value, window), 0.0)
+
+
+class WalkedAttention(torch.autograd.Function):
+    """query, key, value (B, h, n, d), memory (B, h, S, d), biases of the memory (h) and by distance (h, 2 r + 1) or
+    None, and what FarParts and ``_marks`` have.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        """Returns out (B, h, n, d)."""
+        *tensors, window, sinks, first = given
+        ctx.options = window, sinks, first
+        out, lse = _forward(tensors, *ctx.options)
+        ctx.save_for_backward(*tensors, out, lse)
+        return out
+
+    @staticmethod
+    @differentiable_by(_exact)
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+        """Gradients of the first seven."""
+        *tensors, out, lse = ctx.saved_tensors
+        return *_backward(tensors, out, lse, gradient, *ctx.options), *(None,) * 8
+
+
+def _rows(x: Tensor) -> Tensor:
+    """``x`` (B, h, n, d) with features side by side."""
+    return x if x.stride(3) == 1 else x.contiguous()
+
+
+def _common(tensors: Any, tile: Tile, window: int, sinks: int, first: int | None) -> dict[str, Any]:
+    """Arguments that all programs take."""
+    _, heads, length, dim = tensors[0].shape
+    _, _, _, memory_key, _, bias, distance, valid, ends, home, logit, less = tensors
+    blocks = formula.block_count(length, window)
+    precise = tensors[0].dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+    return {
+        "valid": valid, "ends": ends, "home": home, "logit": logit, "less": less, "head_bias": bias,
+        "distance": distance, "scale": dim**-0.5, "heads": heads, "length": length, "slots": memory_key.shape[2],
+        "blocks": blocks, "sinks": sinks, "first": first or 0, "FAR": first is not None or blocks > 2,
+        "WINDOW": window, "REACH": 0 if distance is None else distance.shape[1] // 2, "D": dim, "WIDE": _wide(dim),
+        "QUERIES": tile.queries, "KEYS": tile.keys, "ROWS": 1 if window % tile.queries == 0 else tile.queries,
+        "PRECISION": "tf32x3" if precise else "tf32", "num_warps": tile.warps, "num_stages": tile.stages,
+        "enable_fp_fusion": True,
+    }  # fmt: skip
+
+
+def _wide(dim: int) -> int:
+    """The next power of two."""
+    return 1 << (dim - 1).bit_length()
+
+
+def _tiles(query: Tensor) -> tuple[Tile, Tile]:
+    width = _wide(query.shape[-1]) * (8 if query.dtype == torch.float32 else 2)
+    return TILES[next(size for size in TILES if width <= size)]
+
+
+def _heads(tensors: Any) -> dict[str, Any]:
+    """Heads and memory, and their strides."""
+    names = "query", "key", "value", "memory_key", "memory_value"
+    found: dict[str, Any] = {name: _rows(x) for name, x in zip(names, tensors, strict=False)}
+    short = "q", "k", "v", "mk", "mv"
+    return found | {f"{name}_strides": found[given].stride() for name, given in zip(short, names, strict=True)}
+
+
+def _by_token(query: Tensor) -> Tensor:
+    """A tensor (B, h, n, d) whose heads lie side by side in memory, as the layer behind reads them."""
+    batch, heads, length, dim = query.shape
+    return query.new_empty(batch, length, heads, dim).transpose(1, 2)
+
+
+def _forward(tensors: Any, *options: Any) -> tuple[Tensor, Tensor]:
+    from longform.functional.window import triton_programs as programs
+
+    query = tensors[0]
+    batch, heads, length, _ = query.shape
+    tile = _tiles(query)[0]
+    out, lse = _by_token(query), query.new_empty(batch, heads, length, dtype=torch.float32)
+    with torch.cuda.device_of(query):
+        programs.forward[(batch * heads, -(-length // tile.queries))](
+            **_heads(tensors), out=out, out_strides=out.stride(), lse=lse, **_common(tensors, tile, *options)
+        )
+    return out, lse
+
+
+def _backward(tensors: Any, out: Tensor, lse: Tensor, gradient: Tensor, *options: Any) -> list[Tensor | None]:
+    from longform.functional.window import triton_programs as programs
+
+    query, memory_key, bias, distance = (tensors[place] for place in (0, 3, 5, 6))
+    batch, heads, length, _ = query.shape
+    tile, d_out = _tiles(query)[1], _rows(gradient)
+    common, of_heads = _common(tensors, tile, *options), _heads(tensors)
+    tiles, pairs, slots = -(-length // tile.queries), batch * heads, memory_key.shape[2]
+    d_query, d_key, d_value = (_by_token(query) for _ in range(3))
+    delta = torch.empty_like(lse)
+    d_bias = None if bias is None else lse.new_empty(pairs, tiles)
+    d_distance = None if distance is None else lse.new_zeros(pairs, distance.shape[1])
+    chunks = -(-length // CHUNK)
+    parts = [x.new_empty(chunks, *x.shape, dtype=torch.float32 if chunks > 1 else x.dtype) for x in tensors[3:5]]
+    with torch.cuda.device_of(query):
+        programs.backward_queries[(pairs, tiles)](
+            **of_heads, out=out, out_strides=out.stride(), lse=lse, d_out=d_out, d_out_strides=d_out.stride(),
+            d_query=d_query, d_query_strides=d_query.stride(), delta=delta, d_bias=d_bias, d_distance=d_distance,
+            **common,
+        )  # fmt: skip
+        queries: dict[str, Any] = {
+            "query": of_heads["query"],
+            "q_strides": of_heads["q_strides"],
+            "lse": lse,
+            "delta": delta,
+        }
+        queries |= {"d_out": d_out, "d_out_strides": d_out.stride(), "chunk": CHUNK if common["FAR"] else 0}
+        for far, prefix in ((False, ""), (True, "memory_")):
+            d_k, d_v = (x[0] for x in parts) if far else (d_key, d_value)
+            short = "m" if far else ""
+            programs.backward_keys[(pairs, -(-(slots if far else length) // tile.keys), chunks if far else 1)](
+                **queries, key=of_heads[f"{prefix}key"], value=of_heads[f"{prefix}value"],
+                k_strides=of_heads[f"{short}k_strides"], v_strides=of_heads[f"{short}v_strides"],
+                d_key=d_k, d_key_strides=d_k.stride(), d_value=d_v, d_value_strides=d_v.stride(),
+                part=parts[0].stride(0), **common | {"FAR": far},
+            )  # fmt: skip
+    memory = (x[0] if chunks == 1 else x.sum(dim=0).to(memory_key.dtype) for x in parts)
+    of_bias = None if d_bias is None else d_bias.view(batch, heads, -1).sum(dim=(0, 2))
+    of_distance = None if d_distance is None else d_distance.view(batch, heads, -1).sum(dim=0)
+    return [d_query, d_key, d_value, *memory, of_bias, of_distance]

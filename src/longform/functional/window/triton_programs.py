@@ -1,0 +1,289 @@
+"""Triton's programs for attention with a window: queries walk their near keys, then all slots, with one softmax.
+
+Near and far are two rounds of one loop, which differ in where keys stand and in what is added to their logits. Logits
+are in units of log 2, as exp2 is what a GPU computes. A row of a tensor is one token or slot of one head, of ``D``
+features in ``WIDE``, the next power of two. A tile of queries that lies in one block (``ROWS`` 1, else as many as it
+has queries) needs one number a key for what is seen, and no table of pairs.
+
+Imported late, by triton_kernel.py: whether ``triton.jit`` compiles or interprets is decided when this file is read.
+
+Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b blocks.
+"""
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+VARYING = ["length", "slots", "blocks", "sinks", "first", "part", "chunk"]  # numbers that compile nothing anew
+
+
+@triton.jit
+def load_rows(x, strides, b, h, at, count, D: tl.constexpr, WIDE: tl.constexpr):
+    """Rows ``at`` (m, 1) of x (B, h, count, d): (m, WIDE), zeros past the end."""
+    features = tl.arange(0, WIDE)[None, :]
+    start = x + b.to(tl.int64) * strides[0] + h.to(tl.int64) * strides[1]
+    inside = (at < count) & (features < D)
+    return tl.load(start + at.to(tl.int64) * strides[2] + features, mask=inside, other=0.0)
+
+
+@triton.jit
+def store_rows(x, strides, b, h, at, count, rows, D: tl.constexpr, WIDE: tl.constexpr):
+    """Write ``rows`` (m, WIDE) where ``load_rows`` reads."""
+    features = tl.arange(0, WIDE)[None, :]
+    start = x + b.to(tl.int64) * strides[0] + h.to(tl.int64) * strides[1]
+    inside = (at < count) & (features < D)
+    tl.store(start + at.to(tl.int64) * strides[2] + features, rows.to(x.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def text_end(ends, b, which: tl.constexpr, count):
+    """One past the last token (``which`` 0) or slot (1) of text ``b`` that holds any."""
+    return count if ends is None else tl.load(ends + 2 * b + which)
+
+
+@triton.jit
+def near_seen(valid, b, query_block, key_at, length, WINDOW: tl.constexpr):
+    """Whether queries see tokens exactly: bool, as ``query_block`` and ``key_at`` broadcast."""
+    seen = (key_at < length) & (tl.abs(query_block - key_at // WINDOW) <= 1)
+    if valid is not None:
+        seen = seen & (tl.load(valid + b * length + key_at, mask=key_at < length, other=0) != 0)
+    return seen
+
+
+@triton.jit
+def near_added(
+    valid, distance, b, h, query_at, query_block, key_at, length, WINDOW: tl.constexpr, REACH: tl.constexpr
+):  # fmt: skip
+    """Bias on the logits of tokens; see formula.near_bias and formula.near_distances."""
+    added = tl.where(near_seen(valid, b, query_block, key_at, length, WINDOW), 0.0, float("-inf"))
+    if distance is not None:
+        apart = tl.minimum(tl.maximum(key_at - query_at, -REACH), REACH) + REACH
+        added = added + tl.load(distance + h * (2 * REACH + 1) + apart)
+    return added
+
+
+@triton.jit
+def far_added(
+    home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, sinks, first,
+    REACH: tl.constexpr,
+):  # fmt: skip
+    """Bias on the logits of slots; see formula.far_bias and formula.far_distances."""
+    own = tl.load(home + b * slots + key_at, mask=key_at < slots, other=0)
+    added = tl.load(logit + b * slots + key_at, mask=key_at < slots, other=float("-inf"))
+    if head_bias is not None:
+        added = added + tl.load(head_bias + h)
+    if less is not None:
+        beyond = tl.load(less + b * blocks + query_block, mask=query_block < blocks, other=0.0)
+        added = added + tl.where(key_at >= sinks, beyond, 0.0)
+    if distance is not None:
+        ends = distance + h * (2 * REACH + 1)
+        added = added + tl.where(own < query_block + first, tl.load(ends), tl.load(ends + 2 * REACH))
+    return tl.where(tl.abs(own - query_block - first) > 1, added, float("-inf"))
+
+
+@triton.jit
+def near_span(start, end, SIZE: tl.constexpr, WINDOW: tl.constexpr):
+    """The first token of the blocks around ``SIZE`` tokens from ``start`` on, and one past the last before ``end``."""
+    low, high = tl.maximum(start // WINDOW - 1, 0) * WINDOW, ((start + SIZE - 1) // WINDOW + 2) * WINDOW
+    return low, tl.minimum(high, end)
+
+
+@triton.jit
+def walked(
+    far: tl.constexpr, ends, b, start, length, slots, SIZE: tl.constexpr, FAR: tl.constexpr, WINDOW: tl.constexpr
+):
+    """The first key that a tile of queries meets in this round, and one past the last: none where it has no text."""
+    end = text_end(ends, b, 0, length)
+    if far:
+        low, high = 0, (text_end(ends, b, 1, slots) if FAR else 0)
+    else:
+        low, high = near_span(start, end, SIZE, WINDOW)
+    return low, tl.where(start < end, high, low)
+
+
+@triton.jit
+def met(
+    far: tl.constexpr, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
+    valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
+    length, slots, blocks, sinks, first,
+    WINDOW: tl.constexpr, REACH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """The keys at ``key_at`` (m), their values, and what is added to their logits."""
+    rows, columns = key_at[:, None], key_at[None, :]
+    if far:
+        k = load_rows(memory_key, mk_strides, b, h, rows, slots, D, WIDE)
+        v = load_rows(memory_value, mv_strides, b, h, rows, slots, D, WIDE)
+        added = far_added(
+            home, logit, less, head_bias, distance, b, h, query_block, columns, slots, blocks, sinks, first, REACH
+        )
+    else:
+        k = load_rows(key, k_strides, b, h, rows, length, D, WIDE)
+        v = load_rows(value, v_strides, b, h, rows, length, D, WIDE)
+        added = near_added(valid, distance, b, h, query_at, query_block, columns, length, WINDOW, REACH)
+    return k, v, added
+
+
+@triton.jit
+def add_by_distance(
+    far: tl.constexpr, d_logits, d_distance, home, b, pair, query_at, query_block, key_at, slots, first,
+    REACH: tl.constexpr,
+):  # fmt: skip
+    """Add the gradients of logits to those of the bias by distance; each side's ends are summed before."""
+    ends = d_distance + pair * (2 * REACH + 1)
+    columns = key_at[None, :]
+    if far:
+        own = tl.load(home + b * slots + columns, mask=columns < slots, other=0)
+        left = own < query_block + first
+        right = own >= query_block + first
+    else:
+        apart = columns - query_at
+        left, right = apart < -REACH, apart > REACH
+        inside = (tl.abs(apart) <= REACH) & (d_logits != 0.0)
+        tl.atomic_add(ends + REACH + apart, d_logits, mask=inside, sem="relaxed")
+    tl.atomic_add(ends, tl.sum(tl.where(left, d_logits, 0.0)), sem="relaxed")
+    tl.atomic_add(ends + 2 * REACH, tl.sum(tl.where(right, d_logits, 0.0)), sem="relaxed")
+
+
+@triton.jit(do_not_specialize=VARYING)
+def forward(
+    query, key, value, memory_key, memory_value, valid, ends, home, logit, less, head_bias, distance,
+    out, lse, q_strides, k_strides, v_strides, mk_strides, mv_strides, out_strides,
+    scale, heads, length, slots, blocks, sinks, first,
+    FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """A tile of queries: ``out`` (B, h, n, d), zeros on padding, and ``lse`` (B, h, n), infinite there."""
+    start, b, h = tl.program_id(1) * QUERIES, tl.program_id(0) // heads, tl.program_id(0) % heads
+    query_at = start + tl.arange(0, QUERIES)[:, None]
+    query_block = (start + tl.arange(0, ROWS)[:, None]) // WINDOW
+    q = load_rows(query, q_strides, b, h, query_at, length, D, WIDE)
+    peak = tl.full([QUERIES], float("-inf"), tl.float32)
+    total = tl.zeros([QUERIES], tl.float32)
+    acc = tl.zeros([QUERIES, WIDE], tl.float32)
+    for far in tl.static_range(2):
+        low, high = walked(far, ends, b, start, length, slots, QUERIES, FAR, WINDOW)
+        for begin in range(low, high, KEYS):
+            key_at = begin + tl.arange(0, KEYS)
+            k, v, added = met(
+                far, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
+                valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
+                length, slots, blocks, sinks, first, WINDOW, REACH, D, WIDE,
+            )  # fmt: skip
+            logits = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E
+            higher = tl.maximum(peak, tl.max(logits, 1))
+            level = tl.where(higher == float("-inf"), 0.0, higher)
+            weights = tl.exp2(logits - level[:, None])
+            kept = tl.exp2(peak - level)
+            total = total * kept + tl.sum(weights, 1)
+            acc = tl.dot(weights.to(v.dtype), v, acc * kept[:, None], input_precision=PRECISION)
+            peak = higher
+    rows = start + tl.arange(0, QUERIES)
+    seen = total > 0
+    if valid is not None:
+        seen = seen & (tl.load(valid + b * length + rows, mask=rows < length, other=0) != 0)
+    acc = acc * tl.where(seen, 1.0 / tl.where(seen, total, 1.0), 0.0)[:, None]
+    level = tl.where(seen, peak + tl.log2(tl.where(seen, total, 1.0)), float("inf"))
+    store_rows(out, out_strides, b, h, query_at, length, acc, D, WIDE)
+    tl.store(lse + tl.program_id(0).to(tl.int64) * length + rows, level, mask=rows < length)
+
+
+@triton.jit(do_not_specialize=VARYING)
+def backward_queries(
+    query, key, value, memory_key, memory_value, valid, ends, home, logit, less, head_bias, distance,
+    out, lse, q_strides, k_strides, v_strides, mk_strides, mv_strides, out_strides,
+    d_out, d_out_strides, d_query, d_query_strides, delta, d_bias, d_distance,
+    scale, heads, length, slots, blocks, sinks, first,
+    FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """A tile of queries: ``d_query``, ``delta`` (B, h, n) = <d_out, out> for backward_keys, parts of other gradients.
+
+    ``d_bias`` (B h, tiles): of the head's bias by the tile; ``d_distance`` (B h, 2 r + 1) is added to.
+    """
+    start, b, h = tl.program_id(1) * QUERIES, tl.program_id(0) // heads, tl.program_id(0) % heads
+    query_at = start + tl.arange(0, QUERIES)[:, None]
+    query_block = (start + tl.arange(0, ROWS)[:, None]) // WINDOW
+    rows, of_head = start + tl.arange(0, QUERIES), tl.program_id(0).to(tl.int64)
+    level = tl.load(lse + of_head * length + rows, mask=rows < length, other=float("inf"))
+    text = tl.where(level < float("inf"), rows, length)[:, None]  # what is not text has no gradient, whatever it is
+    q = load_rows(query, q_strides, b, h, query_at, length, D, WIDE)
+    d_o = load_rows(d_out, d_out_strides, b, h, text, length, D, WIDE)
+    o = load_rows(out, out_strides, b, h, text, length, D, WIDE)
+    slope = tl.sum(d_o.to(tl.float32) * o.to(tl.float32), 1)
+    tl.store(delta + of_head * length + rows, slope, mask=rows < length)
+    acc = tl.zeros([QUERIES, WIDE], tl.float32)
+    of_bias = tl.zeros([QUERIES], tl.float32)
+    for far in tl.static_range(2):
+        low, high = walked(far, ends, b, start, length, slots, QUERIES, FAR, WINDOW)
+        for begin in range(low, high, KEYS):
+            key_at = begin + tl.arange(0, KEYS)
+            k, v, added = met(
+                far, key, value, memory_key, memory_value, k_strides, v_strides, mk_strides, mv_strides,
+                valid, home, logit, less, head_bias, distance, b, h, query_at, query_block, key_at,
+                length, slots, blocks, sinks, first, WINDOW, REACH, D, WIDE,
+            )  # fmt: skip
+            logits = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E
+            weights = tl.exp2(logits - level[:, None])
+            d_logits = weights * (tl.dot(d_o, tl.trans(v), input_precision=PRECISION) - slope[:, None])
+            acc = tl.dot(d_logits.to(k.dtype), k, acc, input_precision=PRECISION)
+            if far:
+                of_bias += tl.sum(d_logits, 1)
+            if distance is not None:
+                add_by_distance(
+                    far, d_logits, d_distance, home, b, of_head, query_at, query_block, key_at, slots, first, REACH
+                )
+    store_rows(d_query, d_query_strides, b, h, query_at, length, acc * scale, D, WIDE)
+    if head_bias is not None:
+        tl.store(d_bias + of_head * tl.num_programs(1) + tl.program_id(1), tl.sum(of_bias, 0))
+
+
+@triton.jit(do_not_specialize=VARYING)
+def backward_keys(
+    query, key, value, valid, ends, home, logit, less, head_bias, distance,
+    lse, delta, q_strides, k_strides, v_strides, d_out, d_out_strides,
+    d_key, d_key_strides, d_value, d_value_strides, part, chunk,
+    scale, heads, length, slots, blocks, sinks, first,
+    FAR: tl.constexpr, WINDOW: tl.constexpr, REACH: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """A tile of tokens, or with ``FAR`` of slots and the queries of one ``chunk``: ``d_key`` and ``d_value``.
+
+    ``part``: the distance from one chunk's gradients to the next one's.
+    """
+    start, b, h = tl.program_id(1) * KEYS, tl.program_id(0) // heads, tl.program_id(0) % heads
+    key_at = start + tl.arange(0, KEYS)[:, None]
+    count = slots if FAR else length
+    of_head = tl.program_id(0).to(tl.int64)
+    k = load_rows(key, k_strides, b, h, key_at, count, D, WIDE)
+    v = load_rows(value, v_strides, b, h, key_at, count, D, WIDE)
+    d_k = tl.zeros([KEYS, WIDE], tl.float32)
+    d_v = tl.zeros([KEYS, WIDE], tl.float32)
+    end = text_end(ends, b, 0, length)
+    if FAR:
+        low = tl.program_id(2) * chunk
+        high = low + chunk
+    else:
+        low, high = near_span(start, end, KEYS, WINDOW)
+    high = tl.where(start < text_end(ends, b, 1 if FAR else 0, count), tl.minimum(high, end), low)
+    for begin in range(low, high, QUERIES):
+        rows = begin + tl.arange(0, QUERIES)
+        query_block = (begin + tl.arange(0, ROWS)[None, :]) // WINDOW
+        level = tl.load(lse + of_head * length + rows, mask=rows < length, other=float("inf"))
+        slope = tl.load(delta + of_head * length + rows, mask=rows < length, other=0.0)
+        text = tl.where(level < float("inf"), rows, length)[:, None]
+        q = load_rows(query, q_strides, b, h, rows[:, None], length, D, WIDE)
+        d_o = load_rows(d_out, d_out_strides, b, h, text, length, D, WIDE)
+        if FAR:
+            added = far_added(
+                home, logit, less, head_bias, distance, b, h, query_block, key_at, slots, blocks, sinks, first, REACH
+            )  # fmt: skip
+        else:
+            added = near_added(valid, distance, b, h, rows[None, :], query_block, key_at, length, WINDOW, REACH)
+        logits = tl.dot(k, tl.trans(q), input_precision=PRECISION) * (scale * LOG2E) + added * LOG2E
+        weights = tl.exp2(logits - level[None, :])
+        d_v = tl.dot(weights.to(d_o.dtype), d_o, d_v, input_precision=PRECISION)
+        d_logits = weights * (tl.dot(v, tl.trans(d_o), input_precision=PRECISION) - slope[None, :])
+        d_k = tl.dot(d_logits.to(q.dtype), q, d_k, input_precision=PRECISION)
+    offset = tl.program_id(2).to(tl.int64) * part
+    store_rows(d_key + offset, d_key_strides, b, h, key_at, count, d_k * scale, D, WIDE)
+    store_rows(d_value + offset, d_value_strides, b, h, key_at, count, d_v, D, WIDE)

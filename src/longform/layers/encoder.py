@@ -1,0 +1,290 @@
+"""An encoder stack over vectors, and the part of it that every stack of blocks has.
+
+Axes: B batch, n tokens, D hidden, h heads, L layers.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from longform.errors import ConfigurationError, InputError
+from longform.functional.masks import blank_padding, checked_mask, mask_of_text
+from longform.functional.one_pass import one_pass
+from longform.functional.positions.rotary import plain_frequencies
+from longform.functional.positions.tables import sinusoidal_positions
+from longform.layers.attention import LinformerAttention
+from longform.layers.block import Block
+from longform.layers.causal_cache import CausalCache
+from longform.layers.embeddings import PositionEmbedding
+from longform.layers.feed_forward import FeedForward
+from longform.layers.geometry import Projection, check_choice
+from longform.layers.norm import make_norm
+from longform.layers.relative_bias import RelativeAttentionBias
+from longform.layers.rotary import RotaryPositions
+from longform.layers.self_attention import Shared
+from longform.layers.sequence_projection import SequenceProjection
+from longform.layers.streaming import can_run_in_parts
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU}
+POSITIONS = ("learned", "sine", "rotary")
+RUN, WINDOW = 4, 64  # tokens a slot, and of a causal window, where nothing is said
+
+
+class EncoderOutput(NamedTuple):
+    """``last_hidden_state`` (B, n, D); ``hidden_states``: the input of each layer, then that; ``attentions``: weights
+    of each layer, see LinformerAttention; None where they were not asked for.
+    """
+
+    last_hidden_state: Tensor
+    hidden_states: tuple[Tensor, ...] | None
+    attentions: tuple[Tensor | None, ...] | None
+
+
+class Stack(nn.Module):
+    """Blocks one after the other, and what they share: relative or rotary positions, and the projection where it is
+    shared layerwise, which is made here.
+
+    ``rotary``: positions of layers by their ``layer_type``. ``final_norm``: after the last layer. ``recompute``:
+    gradients are formed by computing each layer again.
+    """
+
+    def __init__(
+        self,
+        layers: Iterable[nn.Module],
+        *,
+        relative_attention_bias: RelativeAttentionBias | None = None,
+        rotary: Mapping[str, RotaryPositions] | None = None,
+        final_norm: nn.Module | None = None,
+        recompute: bool = False,
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.shared_projection = _shared_projection(self.layers)
+        self.relative_attention_bias = relative_attention_bias
+        self.rotary = nn.ModuleDict(rotary)
+        self.final_norm = final_norm
+        self.recompute = recompute
+
+    def run(
+        self,
+        hidden: Tensor,
+        mask: Tensor | None,
+        *,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+        positions: Tensor | None = None,
+        overwrite: bool = False,
+        cache: CausalCache | None = None,
+        **shared: Any,
+    ) -> EncoderOutput:
+        """hidden (B, n, D) with padding blanked, checked bool mask (B, n) or None.
+
+        ``positions`` (n), (1, n) or (B, n), where they do not count from 0; ``overwrite``: nobody needs ``hidden``
+        afterwards; ``cache``: earlier tokens, of causal layers; ``shared``: more of what all layers are given.
+        """
+        given, states, attentions = self._shared(hidden, positions, shared), [], []
+        in_parts = not output_attentions and shared.get("readers") is None and can_run_in_parts(self, hidden)
+        with one_pass():
+            for index, layer in enumerate(self.layers):
+                if output_hidden_states:  # otherwise one layer's states at a time are alive
+                    states.append(hidden)
+                own = given[getattr(layer, "layer_type", "full_attention")]
+                if cache is not None:
+                    own = own._replace(cache=cache.layers[index])
+                if in_parts and isinstance(layer, Block):
+                    hidden = layer.in_parts(hidden, mask, own, in_place=overwrite and not output_hidden_states)
+                else:
+                    call: Any = layer
+                    if self.recompute and self.training:
+                        call = partial(checkpoint, layer, use_reentrant=False)
+                    hidden, weights = call(hidden, mask, own, output_attentions)
+                    attentions.append(weights)
+                overwrite = True
+        if self.final_norm is not None:
+            hidden = self.final_norm(hidden)
+        return EncoderOutput(
+            hidden,
+            (*states, hidden) if output_hidden_states else None,
+            tuple(attentions) if output_attentions else None,
+        )
+
+    def _shared(self, hidden: Tensor, positions: Tensor | None, more: dict[str, Any]) -> dict[str, Shared]:
+        """Tensors that the layers of each type are given for hidden (B, n, D)."""
+        if positions is None and self.rotary:
+            positions = torch.arange(hidden.shape[1], device=hidden.device)
+        distances = None if self.relative_attention_bias is None else self.relative_attention_bias()
+        turned = {kind: rotary(positions) for kind, rotary in self.rotary.items()}
+        return {
+            "full_attention": Shared(self.shared_projection, turned.get("full_attention"), distances, **more),
+            "sliding_attention": Shared(None, turned.get("sliding_attention"), distances, **more),
+        }
+
+
+def _activation(given: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    if not isinstance(given, str):
+        return given
+    check_choice("activation", given, tuple(ACTIVATIONS))
+    return ACTIVATIONS[given]()
+
+
+def _check_positions(positions: str | None, max_length: int | None) -> None:
+    if positions is not None:
+        check_choice("positions", positions, POSITIONS)
+    if positions == "learned" and max_length is None:
+        raise ConfigurationError("positions='learned' needs max_length, the rows of their table; or use 'sine'")
+
+
+def _shared_projection(layers: nn.ModuleList) -> SequenceProjection | None:
+    """E = F of all ``layers``, where they share it."""
+    for layer in layers:
+        attention = getattr(layer, "attention", None)
+        shares = isinstance(attention, LinformerAttention) and attention.projection_sharing == "layerwise"
+        if shares and not attention.covers_all:
+            return attention.new_projection(attention.head_groups[0])
+    return None
+
+
+class LinformerEncoder(Stack):
+    """A Transformer encoder over vectors (B, n, D) -> (B, n, D), in time and memory O(n): an image's patches, a signal,
+    genes, or the embeddings of tokens.
+
+    ``hidden_size`` D, ``num_layers`` L, ``num_heads`` h; ``intermediate_size``: of feed-forward parts, None for 4 D;
+    ``activation``: "gelu", "relu", "silu" or a function, ``gated`` (GeGLU, SwiGLU); ``pre_norm``: norms before
+    attention and feed-forward, or after the sums; ``final_norm``: None for one where norms come before; ``norm``:
+    "layer_norm" or "rms_norm". ``dropout``: of both branches; ``attention_dropout``: of attention weights, None for
+    ``dropout``.
+    ``positions``: None, "learned" (needs ``max_length``), "sine" or "rotary"; a grid counts along its rows.
+    ``gradient_checkpointing``: layers are computed again for their gradients.
+    ``max_length`` N, or None for any length; without ``projected_length`` or ``tokens_per_slot`` a slot has 4 tokens.
+    The default ``projection``, weighted means of runs after a convolution over 5 tokens, learns where a learned E
+    ("linear") stays at chance: docs/guides/your-own-network.md. ``causal`` without ``attention_window``: 64 tokens.
+    ``attention``: all else that LinformerAttention takes (attention_window, causal, tile, num_prefix_tokens, head_dim,
+    num_key_value_heads, bias, ...). ``Projection(..., sharing="layerwise")`` is one E for all layers.
+
+    Raises ConfigurationError for options that do not go together.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_layers: int,
+        num_heads: int,
+        max_length: int | None = None,
+        *,
+        projected_length: int | str | None = None,
+        tokens_per_slot: int | None = None,
+        projection: str | Projection = "weighted_mean",
+        short_convolution: int = 5,
+        attention_window: int | tuple[int, ...] | None = None,
+        causal: bool = False,
+        intermediate_size: int | None = None,
+        activation: str | Callable[[Tensor], Tensor] = "gelu",
+        gated: bool = False,
+        pre_norm: bool = True,
+        final_norm: bool | None = None,
+        norm: str = "layer_norm",
+        norm_epsilon: float = 1e-5,
+        dropout: float = 0.0,
+        attention_dropout: float | None = None,
+        positions: str | None = None,
+        gradient_checkpointing: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **attention: Any,
+    ) -> None:
+        _check_positions(positions, max_length)
+        inside = _activation(activation)
+        if projected_length is None and tokens_per_slot is None:
+            tokens_per_slot = RUN
+        if causal and attention_window is None:
+            attention_window = WINDOW
+        make_attention = partial(
+            LinformerAttention, hidden_size, num_heads, max_length=max_length, tokens_per_slot=tokens_per_slot,
+            projected_length=projected_length or 1, projection=projection, short_convolution=short_convolution,
+            attention_window=attention_window, causal=causal,
+            dropout=dropout if attention_dropout is None else attention_dropout, **attention,
+        )  # fmt: skip
+        make = partial(make_norm, norm, hidden_size, epsilon=norm_epsilon)
+        make_feed_forward = partial(FeedForward, hidden_size, intermediate_size or 4 * hidden_size, inside, gated=gated)
+        layers = [
+            Block(make_attention(), make_feed_forward(), make(), make(), pre_norm=pre_norm, dropout=dropout)
+            for _ in range(num_layers)
+        ]
+        features = attention.get("head_dim") or hidden_size // num_heads
+        rotary = {"full_attention": RotaryPositions(plain_frequencies(features))} if positions == "rotary" else None
+        last = make() if (pre_norm if final_norm is None else final_norm) else None
+        super().__init__(layers, rotary=rotary, final_norm=last, recompute=gradient_checkpointing)
+        self.hidden_size, self.causal, self.sine = hidden_size, causal, positions == "sine"
+        self.positions = None
+        if positions == "learned":
+            self.positions = PositionEmbedding(max_length or 0, hidden_size)
+            nn.init.normal_(self.positions.weight, std=0.02)
+        if device is not None or dtype is not None:
+            self.to(device=device, dtype=dtype)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+        grid: tuple[int, ...] | None = None,
+        cache: CausalCache | None = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> Any:
+        """Encode hidden_states (B, n, D), or a grid, (B, H, W, D) or (B, prefix + H W, D) with ``grid`` (H, W).
+
+        ``attention_mask`` (B, n): 1 for tokens, 0 for padding and what is missing, anywhere: places stay what they are;
+        or ``key_padding_mask``, True for padding; of a grid in its shape. ``cache``: what a causal encoder has read
+        before, see ``new_cache``; n may be 1.
+        Returns a tensor of the input's shape, or an EncoderOutput of such where more is asked for. Raises InputError on
+        other shapes.
+        """
+        attention: Any = next((layer.attention for layer in self.layers), None)
+        shape = hidden_states.shape
+        mask = mask_of_text(attention_mask, key_padding_mask)
+        tiles = getattr(attention, "grid", None)
+        more = {} if tiles is None else {"grid": tiles.extents(shape, grid)}
+        if tiles is not None and len(shape) > 3:
+            hidden_states, mask = hidden_states.flatten(1, -2), None if mask is None else mask.flatten(1)
+        if attention is not None:
+            attention.check_shape(hidden_states, "hidden_states")
+        if cache is not None and not self.causal:
+            raise InputError("a cache is of an encoder with causal=True")
+        batch, length, _ = hidden_states.shape
+        read = None if cache is None else cache.length
+        mask = checked_mask(mask, batch=batch, length=length) if read is None else None
+        hidden = blank_padding(hidden_states, mask)
+        places = torch.arange(length, device=hidden.device) + (0 if read is None else read[:, None])
+        out = self.run(
+            self._with_positions(hidden, places), mask, positions=places, cache=cache,
+            output_hidden_states=output_hidden_states, output_attentions=output_attentions, **more,
+        )  # fmt: skip
+
+        last = out.last_hidden_state.view(shape)
+        if not output_hidden_states and not output_attentions:
+            return last
+        states = None if out.hidden_states is None else tuple(x.view(shape) for x in out.hidden_states)
+        return EncoderOutput(last, states, out.attentions)
+
+    def new_cache(self) -> CausalCache:
+        """An empty cache for ``forward``, of an encoder with causal=True."""
+        return CausalCache(len(self.layers))
+
+    def _with_positions(self, hidden: Tensor, places: Tensor) -> Tensor:
+        """hidden (B, n, D) and the positions at ``places`` long (n) or (B, n)."""
+        if self.positions is not None:
+            if hidden.shape[1] > self.positions.num_embeddings:
+                raise InputError(
+                    f"the input has n={hidden.shape[1]} tokens, this encoder takes at most "
+                    f"max_length={self.positions.num_embeddings}"
+                )
+            return hidden + self.positions(places)
+        if not self.sine:
+            return hidden
+        return hidden + sinusoidal_positions(places, hidden.shape[2], deviation=0.5**0.5).to(hidden.dtype)

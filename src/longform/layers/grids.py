@@ -1,0 +1,142 @@
+"""Grids of tokens, such as pixels, patches or frames, in an order in which runs are tiles and blocks neighbourhoods.
+
+Tokens of a tile come one after the other, tiles of a block too, so that what is made for a text (slots of runs, a
+window in blocks) serves a grid of any rank; a block sees the blocks around it, also across corners. A grid that does
+not divide is filled up with padding. Prefix tokens (class tokens) stand in blocks of their own in front: every query
+sees them, and they see every tile.
+
+Axes: B batch, n tokens, m places in that order, b blocks, D hidden.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from longform.errors import ConfigurationError, InputError
+from longform.functional.conditions import is_eager, is_seen
+from longform.functional.window.formula import block_count
+
+
+class Arrangement(NamedTuple):
+    """Where tokens stand: the token of each place, long (m,), and whether there is one, bool (m,); the place of each
+    token, long (n,); the blocks that each block sees, long (b, 3^r), or None without a window.
+    """
+
+    there: Tensor
+    holds: Tensor
+    back: Tensor
+    neighbours: Tensor | None
+
+    def arranged(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """hidden (B, n, D) and bool mask (B, n) in places, (B, m, D) and (B, m); zeros where there is no token."""
+        hidden = torch.where(self.holds[:, None], hidden[:, self.there], 0.0)
+        holds = self.holds.expand(len(hidden), -1)
+        return hidden, holds if mask is None else holds & mask[:, self.there]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """``tile``: tokens of a slot along each axis of a grid; ``block``: those of a block of the window, or None for no
+    window; ``prefix``: tokens before the grid; ``size``: tokens along each axis, where an input does not say them.
+
+    Raises ConfigurationError for tiles that do not fill a block.
+    """
+
+    tile: tuple[int, ...]
+    block: tuple[int, ...] | None = None
+    prefix: int = 0
+    size: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name, given in (("tile", self.tile), ("attention_window", self.block), ("grid", self.size)):
+            axes = 0 if isinstance(given, int) else len(self.tile)
+            if given is not None and (not axes or len(given) != axes or min(given) < 1):
+                raise ConfigurationError(
+                    f"{name}={given} must have a number from 1 on for each axis, as many as tile={self.tile}"
+                )
+        if self.block is not None and any(whole % part for whole, part in zip(self.block, self.tile, strict=True)):
+            raise ConfigurationError(
+                f"attention_window={self.block} must be a multiple of tile={self.tile} along each axis: tiles fill it"
+            )
+
+    @property
+    def window(self) -> int | None:
+        """Tokens of a block."""
+        return None if self.block is None else math.prod(self.block)
+
+    @property
+    def run(self) -> int:
+        """Tokens of a tile."""
+        return math.prod(self.tile)
+
+    def extents(self, shape: tuple[int, ...], given: tuple[int, ...] | None) -> tuple[int, ...]:
+        """Tokens along each axis, of an input of ``shape`` (B, n, D) or (B, ..., D); ``given``: what the caller says.
+
+        Raises InputError where they are not known or do not match.
+        """
+        if len(shape) == 2 + len(self.tile) and (len(shape) > 3 or not (given or self.size)):
+            if self.prefix and len(shape) > 3:
+                raise InputError(
+                    f"an input of shape {tuple(shape)} has no place for num_prefix_tokens={self.prefix}: give (batch, "
+                    "prefix + tokens of the grid, hidden_size) and grid="
+                )
+            return tuple(shape[1:-1]) if len(shape) > 3 else (shape[1] - self.prefix,)
+        found = given or self.size
+        if len(shape) != 3 or found is None:
+            axes = ", ".join(f"n{axis}" for axis in range(len(self.tile)))
+            raise InputError(
+                f"the input has shape {tuple(shape)}, expected (batch, {axes}, hidden_size) for tile={self.tile}, or "
+                f"(batch, {self.prefix} + tokens of the grid, hidden_size) with grid=({axes}) in this call or the "
+                "constructor"
+            )
+        if len(found) != len(self.tile) or shape[1] != self.prefix + math.prod(found):
+            raise InputError(
+                f"the input has n={shape[1]} tokens, grid={tuple(found)} with num_prefix_tokens={self.prefix} has "
+                f"{self.prefix + math.prod(found)}, in tiles of {self.tile}"
+            )
+        return tuple(found)
+
+    def arrangement(self, extents: tuple[int, ...], device: torch.device) -> Arrangement:
+        """How a grid of ``extents`` is arranged."""
+        known = is_eager() and not is_seen()
+        return (_kept if known else _arrangement)(self, extents, device)
+
+
+def _arrangement(grid: Grid, extents: tuple[int, ...], device: torch.device) -> Arrangement:
+    block, rank, tokens = grid.block or grid.tile, len(grid.tile), math.prod(extents)
+    size = math.prod(block)
+    front = -(-grid.prefix // size)  # blocks of prefix tokens
+    padding = [amount for whole, part in zip(extents, block, strict=True) for amount in (-whole % part, 0)][::-1]
+    number = torch.arange(tokens, device=device).view(extents) + grid.prefix
+    number = torch.nn.functional.pad(number, padding, value=-1)
+    blocks = [whole // part for whole, part in zip(number.shape, block, strict=True)]
+    parts = zip(blocks, (b // t for b, t in zip(block, grid.tile, strict=True)), grid.tile, strict=True)
+    order = [axis * 3 + level for level in range(3) for axis in range(rank)]
+    places = number.reshape([extent for axis in parts for extent in axis]).permute(order).flatten()
+    first = torch.arange(front * size, device=device)
+    places = torch.cat([torch.where(first < grid.prefix, first, -1), places])
+    holds = places >= 0
+    back = torch.empty(grid.prefix + tokens, dtype=torch.long, device=device)
+    back[places[holds]] = holds.nonzero()[:, 0]
+    around = None if grid.block is None else _neighbours(blocks, front, block_count(len(places), size)).to(device)
+    return Arrangement(places.clamp(min=0), holds, back, around)
+
+
+_kept = cache(_arrangement)
+
+
+def _neighbours(blocks: list[int], front: int, rows: int) -> Tensor:
+    """The blocks around each of a grid of ``blocks``, after ``front`` ones that see each other: (``rows``, 3^r)."""
+    table = torch.full((rows, max(3 ** len(blocks), front)), -1)
+    table[:front, :front] = torch.arange(front)
+    numbers = torch.arange(math.prod(blocks)).view(blocks) + front
+    padded = torch.nn.functional.pad(numbers, (1, 1) * len(blocks), value=-1)
+    for column, offset in enumerate(product(range(3), repeat=len(blocks))):
+        seen = padded[tuple(slice(start, start + extent) for start, extent in zip(offset, blocks, strict=True))]
+        table[front : front + numbers.numel(), column] = seen.flatten()
+    return table

@@ -1,0 +1,226 @@
+"""Stand-ins for torch's nn.MultiheadAttention and nn.TransformerEncoderLayer: their calls, names and conventions.
+
+Axes: B batch, n queries, m keys, D width, h heads, k slots.
+"""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from longform.errors import ConfigurationError, InputError
+from longform.functional.dispatch import is_eager
+from longform.functional.masks import mask_of_text
+from longform.layers.attention import LinformerAttention
+from longform.layers.geometry import Projection
+from longform.layers.self_attention import NOTHING_SHARED
+from longform.layers.sequence_projection import Weights
+
+RUN = 4  # tokens a slot where nothing is said
+
+
+class LinformerMultiheadAttention(LinformerAttention):
+    """LinformerAttention with the call, the weights' names and the conventions of nn.MultiheadAttention.
+
+    ``embed_dim`` to ``dtype`` are torch's; a state_dict of an nn.MultiheadAttention loads, and what shortens keys and
+    values keeps its weights then. ``max_length``, ``projected_length``, ``tokens_per_slot`` (4 where none of these is
+    said), ``projection``, ``short_convolution`` and all else (attention_window, causal, ...): see LinformerAttention.
+
+    Raises ConfigurationError for add_bias_kv and add_zero_attn, and for options that do not go together.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        max_length: int | None = None,
+        projected_length: int | str | None = None,
+        tokens_per_slot: int | None = None,
+        projection: str | Projection = "weighted_mean",
+        **attention: Any,
+    ) -> None:
+        if add_bias_kv or add_zero_attn:
+            raise ConfigurationError("add_bias_kv and add_zero_attn add keys that are no tokens: leave them at False")
+        if projected_length is None and tokens_per_slot is None:
+            tokens_per_slot = RUN
+        super().__init__(
+            embed_dim, num_heads, dropout=dropout, bias=bias, context_size=kdim, max_length=max_length,
+            projected_length=projected_length or 1, tokens_per_slot=tokens_per_slot, projection=projection, **attention,
+        )  # fmt: skip
+        self.embed_dim, self.batch_first = embed_dim, batch_first
+        self.kdim, self.vdim = self.context_size, vdim or embed_dim
+        self.bias_k = self.bias_v = None
+        self.add_zero_attn = False
+        self._qkv_same_embed_dim = self.kdim == self.vdim == embed_dim
+        if self._qkv_same_embed_dim:
+            self.in_proj_weight = nn.Parameter(torch.empty(3 * embed_dim, embed_dim))
+            widths: tuple[int, ...] = ()
+        else:
+            self.register_parameter("in_proj_weight", None)
+            widths = (embed_dim, self.kdim, self.vdim)
+        for name, width in zip("qkv", widths or (0, 0, 0), strict=True):
+            self.register_parameter(
+                f"{name}_proj_weight", nn.Parameter(torch.empty(embed_dim, width)) if widths else None
+            )
+        self.register_parameter("in_proj_bias", nn.Parameter(torch.zeros(3 * embed_dim)) if bias else None)
+        self._reset_parameters()
+        self.to(device=device, dtype=dtype)
+
+    def make_features(self, *, bias: bool) -> None:
+        """Make the output; the other three are parts of the parameters that torch has."""
+        if self.head_dim * self.num_heads != self.hidden_size or self.num_key_value_heads != self.num_heads:
+            raise ConfigurationError(
+                "head_dim and num_key_value_heads change the shapes of torch's weights: use LinformerAttention"
+            )
+        self.out_proj = nn.Linear(self.hidden_size, self.hidden_size, bias=bias)
+
+    @torch.no_grad()
+    def _reset_parameters(self) -> None:
+        for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
+            if getattr(self, name) is not None:
+                nn.init.xavier_uniform_(getattr(self, name))
+        if self.out_proj.bias is not None:
+            nn.init.zeros_(self.out_proj.bias)
+
+    def _part(self, index: int) -> Weights:
+        weight, size, bias = self.in_proj_weight, self.hidden_size, cast("Tensor | None", self.in_proj_bias)
+        rows = slice(index * size, (index + 1) * size)
+        own = getattr(self, f"{'qkv'[index]}_proj_weight") if weight is None else weight[rows]
+        return Weights(own, None if bias is None else bias[rows])
+
+    @property
+    def query(self) -> Weights:
+        """Part for queries: weight (D, D) and bias."""
+        return self._part(0)
+
+    @property
+    def key(self) -> Weights:
+        """Part for keys."""
+        return self._part(1)
+
+    @property
+    def value(self) -> Weights:
+        """Part for values."""
+        return self._part(2)
+
+    @property
+    def output(self) -> nn.Module:
+        """The output projection."""
+        return self.out_proj
+
+    def _is_affine(self) -> bool:
+        return True
+
+    def memory_is_affine(self) -> bool:
+        """They always are."""
+        return True
+
+    def forward(  # ty: ignore[incompatible-method-override]  torch's call
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend, in torch's shapes: query (n, B, D), or (B, n, D) with ``batch_first``, or (n, D); key and value
+        likewise, of m tokens and kdim and vdim features; ``key_padding_mask`` (B, m), True for padding.
+
+        ``attn_mask``: None, or where the module was made with causal=True a causal mask, which changes nothing.
+        Returns the output in the query's shape, and with ``need_weights`` the weights on slots (B, n, k), or
+        (B, h, n, k) without ``average_attn_weights``; see LinformerAttention for those of a window.
+        Raises InputError on other masks and shapes. A window and ``causal`` are of self-attention: query, key and value
+        are one tensor then.
+        """
+        self._check_mask(attn_mask, is_causal)
+        if not query.dim() == key.dim() == value.dim() or query.dim() not in (2, 3):
+            raise InputError(
+                f"query, key and value have shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}, "
+                "expected three axes each (a batch) or two"
+            )
+        one_text, one_input, one_memory = query.dim() == 2, query is key is value, key is value
+        batch_axis = 0 if one_text or self.batch_first else 1
+        if one_text:
+            query, key, value = (x[None] for x in (query, key, value))
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
+        query, key, value = (x.transpose(0, batch_axis) for x in (query, key, value))
+        mask = mask_of_text(None, key_padding_mask)
+        if one_input and (self.window is not None or self.convolution is not None):
+            context, weights = self.context(query, mask, NOTHING_SHARED, output_attentions=need_weights)
+        else:
+            own = None if one_memory and self.kdim == self.vdim else value
+            context, weights = self.across(query, key, mask, own, output_attentions=need_weights)
+        out = self.output(context).transpose(0, batch_axis)
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(dim=1)
+        return (out[0], None if weights is None else weights[0]) if one_text else (out, weights)
+
+    def _check_mask(self, mask: Tensor | None, is_causal: bool) -> None:
+        """Raise InputError on a mask of pairs of tokens that is not honoured."""
+        if mask is None and not is_causal:
+            return
+        if not self.causal:
+            raise InputError(
+                "attn_mask hides single keys from single queries, and a slot stands for several keys: make the module "
+                "with causal=True and attention_window= for a causal mask, and use key_padding_mask for padding"
+            )
+        if mask is None or not is_eager():
+            return
+        hidden = mask if mask.dtype == torch.bool else mask == float("-inf")
+        if mask.dim() != 2 or not torch.equal(hidden, torch.ones_like(hidden).triu(1)):
+            raise InputError(
+                f"attn_mask of shape {tuple(mask.shape)} is not the causal one, (n, n) with True or -inf above the "
+                "diagonal, which is all that a module with causal=True honours"
+            )
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        """Torch's own; a state_dict of an nn.MultiheadAttention leaves what it knows nothing of as it is."""
+        kept = {name: x for name, x in self.state_dict(prefix=prefix).items() if "_proj" not in name}
+        if not kept.keys() & state_dict.keys():
+            state_dict.update(kept)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+class LinformerEncoderLayer(nn.TransformerEncoderLayer):
+    """nn.TransformerEncoderLayer, with its names and its call, whose ``self_attn`` is a LinformerMultiheadAttention.
+
+    ``nn.TransformerEncoder(LinformerEncoderLayer(...), num_layers, enable_nested_tensor=False)`` is a stack of it.
+    ``attention``: what LinformerMultiheadAttention takes besides (max_length, projected_length, causal, ...).
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Any = relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        **attention: Any,
+    ) -> None:
+        shape: Any = {"bias": bias, "batch_first": batch_first, "device": device, "dtype": dtype, "dropout": dropout}
+        super().__init__(
+            d_model, nhead, dim_feedforward, activation=activation, layer_norm_eps=layer_norm_eps,
+            norm_first=norm_first, **shape,
+        )  # fmt: skip
+        self.self_attn = LinformerMultiheadAttention(d_model, nhead, **shape, **attention)
+        self.activation_relu_or_gelu = 0  # torch's fused layer, which reads the weights itself, would be full attention

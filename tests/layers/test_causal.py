@@ -1,0 +1,144 @@
+"""Causal layers: no token of the future, what the words say, and step by step the whole."""
+
+import pytest
+import torch
+from reference.orders import causal as twin
+
+from longform import LinformerAttention, LinformerEncoder
+from longform.errors import ConfigurationError, InputError
+from longform.layers.geometry import Projection
+from strategies import generator, normal, randomised
+from tolerances import assert_close
+
+SIZES = [(1, 2, 19), (2, 4, 37), (4, 4, 50), (4, 8, 9), (3, 6, 31)]  # tokens a slot, window, n
+KINDS = [
+    {"projection": "weighted_mean", "short_convolution": 5},
+    {"projection": "mean"},
+    {"projection": "max"},
+    {"projection": "convolution"},
+    {"projection": "weighted_mean", "num_prefix_tokens": 2, "num_key_value_heads": 2},
+    {"projection": Projection("mean", memory_budget=3.0)},
+]
+
+
+def attention(run, window, **kind):
+    made = LinformerAttention(16, 4, tokens_per_slot=run, attention_window=window, causal=True, **kind)
+    return randomised(made.double())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize(("run", "window", "length"), SIZES)
+def test_changing_a_token_changes_nothing_before_it(kind, run, window, length):
+    layer, hidden = attention(run, window, **kind), normal(generator(1), 2, length, 16)
+    with torch.no_grad():
+        whole = layer(hidden)
+        for token in range(length):
+            other = hidden.clone()
+            other[:, token] += 1.0
+            change = (layer(other) - whole).abs().amax(dim=(0, 2))
+            assert (change[:token] == 0).all()
+            assert change[token] > 0
+
+
+@pytest.mark.parametrize(("run", "window", "length"), SIZES)
+def test_near_tokens_exactly_and_complete_runs_far(run, window, length):
+    layer, hidden = attention(run, window, projection="weighted_mean"), normal(generator(1), 2, length, 16)
+    with torch.no_grad():
+        for row, out in zip(hidden, layer(hidden), strict=True):
+            assert_close(out, twin(layer, row, run))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize(("run", "window", "length"), SIZES)
+@pytest.mark.parametrize("first", [1, 3, -2])
+def test_step_by_step_is_the_whole(kind, run, window, length, first):
+    encoder = LinformerEncoder(
+        16, 2, 4, tokens_per_slot=run, attention_window=window, causal=True, positions="rotary",
+        **{"short_convolution": 0} | kind,
+    )  # fmt: skip
+    randomised(encoder.double())
+    hidden = normal(generator(1), 2, length, 16)
+    cache, first = encoder.new_cache(), first % length
+    with torch.no_grad():
+        parts = [encoder(hidden[:, :first], cache=cache)]
+        parts += [encoder(hidden[:, t : t + 1], cache=cache) for t in range(first, length - 1)]
+        parts.append(encoder(hidden[:, length - 1 :], cache=cache))
+        assert_close(torch.cat(parts, dim=1), encoder(hidden), scope="model")
+
+
+@torch.no_grad()
+def test_several_tokens_at_once_and_rows_with_holes():
+    encoder = randomised(
+        LinformerEncoder(16, 2, 4, tokens_per_slot=2, attention_window=4, causal=True, positions="sine")
+    )
+    hidden, mask = normal(generator(1), 3, 30, 16).float(), torch.ones(3, 30)
+    mask[1, :7], mask[2, 5:9] = 0, 0
+    cache = encoder.new_cache()
+    parts = [encoder(hidden[:, :12], mask[:, :12], cache=cache), encoder(hidden[:, 12:20], cache=cache)]
+    cache.reorder_cache(torch.tensor([2, 0, 1]))
+    parts = [torch.cat(parts, dim=1)[[2, 0, 1]], encoder(hidden[[2, 0, 1], 20:], cache=cache)]
+    whole = encoder(hidden, mask)[[2, 0, 1]]
+    valid = mask[[2, 0, 1]].bool()
+    assert_close(torch.cat(parts, dim=1)[valid], whole[valid], scope="model")
+
+
+@torch.no_grad()
+def test_memory_is_two_windows_and_the_slots():
+    """Of a layer with a longest text nothing grows; without one, slots do."""
+    bounded = LinformerEncoder(8, 2, 2, 4096, tokens_per_slot=8, attention_window=8, causal=True).eval()
+    cache, x, seen = bounded.new_cache(), torch.randn(1, 1, 8), set()
+    for _ in range(300):
+        bounded(x, cache=cache)
+        seen.add(cache.numbers())
+    assert len(seen) == 1
+    slots, ring = 4096 // 8, 2 * 8
+    assert seen.pop() == 2 * (2 * slots * 8 + slots + 2 * ring * 8 + ring + 8 * 8 + 4 * 8 + 1)
+    endless = LinformerEncoder(8, 1, 2, tokens_per_slot=8, attention_window=8, causal=True).eval()
+    cache = endless.new_cache()
+    for _ in range(1100):
+        endless(x, cache=cache)
+    assert cache.numbers() < 4 * (1100 / 8 + 64) * 8
+
+
+@torch.no_grad()
+def test_in_bfloat16_the_same_choice():
+    encoder = randomised(LinformerEncoder(32, 2, 4, tokens_per_slot=2, attention_window=8, causal=True)).bfloat16()
+    head, hidden, cache = torch.nn.Linear(32, 11).bfloat16(), torch.randn(2, 40, 32).bfloat16(), encoder.new_cache()
+    steps = torch.cat([encoder(hidden[:, t : t + 1], cache=cache) for t in range(40)], dim=1)
+    agree = (head(steps).argmax(-1) == head(encoder(hidden)).argmax(-1)).float().mean()
+    assert agree >= 0.97  # roundings of bfloat16 turn near ties
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_length": 16, "projection": "linear"}, "each slot of projection='linear' is made of the whole text"),
+        ({"tokens_per_slot": 4}, "causal=True needs attention_window, a multiple of the 4 tokens of a slot, not None"),
+        ({"max_length": 16, "projected_length": 4, "attention_window": 9}, "use attention_window=12"),
+        ({"max_length": 16, "projected_length": [4, 2, 4, 4], "attention_window": 8}, "one k for all heads"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_causal_says_why(options, said):
+    chosen = Projection("mean", "none" if "projected_length" in options else "headwise")
+    with pytest.raises(ConfigurationError, match=said):
+        LinformerAttention(16, 4, causal=True, **{"projection": chosen} | options)
+
+
+def test_a_cache_that_does_not_fit_is_refused():
+    encoder = LinformerEncoder(8, 1, 2, 12, tokens_per_slot=2, attention_window=4, causal=True)
+    cache = encoder.new_cache()
+    encoder(torch.zeros(2, 10, 8), cache=cache)
+    with pytest.raises(InputError, match="the cache one of 2"):
+        encoder(torch.zeros(3, 1, 8), cache=cache)
+    with pytest.raises(InputError, match="has read 10 tokens and gets 3 more"):
+        encoder(torch.zeros(2, 3, 8), cache=cache)
+    with pytest.raises(InputError, match="a cache is of an encoder with causal=True"):
+        LinformerEncoder(8, 1, 2)(torch.zeros(2, 3, 8), cache=cache)
+    with pytest.raises(ConfigurationError, match="a context is attended to through its slots alone"):
+        encoder.layers[0].attention(torch.zeros(2, 3, 8), context=torch.zeros(2, 3, 8))
+
+
+def test_gradients_pass():
+    layer, hidden = attention(2, 4, projection="weighted_mean", short_convolution=3), normal(generator(1), 1, 11, 16)
+    assert torch.autograd.gradcheck(lambda x: layer(x), hidden.requires_grad_(), fast_mode=True)

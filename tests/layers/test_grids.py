@@ -1,0 +1,117 @@
+"""Grids: runs are tiles, the window is the neighbourhood; odd sizes, prefix tokens, masks."""
+
+import pytest
+import torch
+from reference.orders import grid as twin
+
+from longform import LinformerAttention, LinformerEncoder
+from longform.errors import ConfigurationError, InputError
+from strategies import generator, normal, randomised
+from tolerances import assert_close
+
+CASES = [
+    ((7, 10), (2, 2), (2, 4), 0),
+    ((7, 10), (2, 2), (2, 4), 2),
+    ((8, 9), (1, 3), (2, 3), 7),
+    ((3, 12), (2, 2), (4, 4), 1),
+]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("extents", "tile", "block", "prefix"), CASES)
+def test_tiles_and_neighbourhoods(extents, tile, block, prefix, masked):
+    layer = LinformerAttention(
+        8, 2, tile=tile, attention_window=block, num_prefix_tokens=prefix, projection="weighted_mean"
+    )
+    randomised(layer.double())
+    length = prefix + extents[0] * extents[1]
+    hidden = normal(generator(1), 2, length, 8)
+    mask = torch.rand(2, length, generator=generator(2)) > (0.3 if masked else -1.0)
+    out = layer(hidden, mask, grid=extents)
+    for row, valid, found in zip(hidden, mask, out, strict=True):
+        expected = twin(layer, row * valid[:, None], extents, tile, block, prefix, valid)
+        assert_close(found[valid], expected[valid])
+    if not prefix:
+        whole = layer(hidden.view(2, *extents, 8), mask.view(2, *extents))
+        assert torch.equal(whole.flatten(1, 2), out)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("prefix", [0, 3])
+def test_a_line_of_tokens_is_the_special_case(prefix):
+    """Prefix tokens apart, which stand in the first runs of a text and before those of a grid."""
+    options = {"projection": "weighted_mean", "short_convolution": 3, "attention_window": 4}
+    line = randomised(LinformerAttention(8, 2, tokens_per_slot=2, **options).double())
+    tiles = LinformerAttention(
+        8, 2, tile=(2,), num_prefix_tokens=prefix, **options | {"attention_window": (4,)}
+    ).double()
+    tiles.load_state_dict(line.state_dict())
+    hidden = normal(generator(1), 2, 31, 8)
+    if not prefix:
+        assert_close(tiles(hidden), line(hidden))
+    else:
+        assert tiles(hidden).shape == hidden.shape
+
+
+@torch.no_grad()
+def test_without_a_window_slots_are_means_of_tiles():
+    layer = randomised(LinformerAttention(8, 2, tile=(2, 3), projection="mean").double())
+    hidden = normal(generator(1), 1, 4, 6, 8)
+    means = hidden.view(1, 2, 2, 2, 3, 8).mean(dim=(2, 4)).flatten(1, 2)
+    alike = LinformerAttention(8, 2, max_length=4, projected_length=4, projection="mean").double()
+    alike.load_state_dict(layer.state_dict())
+    assert_close(layer(hidden).flatten(1, 2), alike(hidden.flatten(1, 2), context=means))
+
+
+def test_volumes_gradients_and_odd_sizes():
+    encoder = LinformerEncoder(8, 2, 2, tile=(1, 2, 2), attention_window=(2, 4, 4))
+    hidden = torch.randn(2, 3, 5, 7, 8, requires_grad=True)
+    out = encoder(hidden, torch.ones(2, 3, 5, 7))
+    out.square().sum().backward()
+    assert out.shape == hidden.shape
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+@torch.no_grad()
+def test_what_stands_in_masked_places_counts_for_nothing():
+    encoder = randomised(LinformerEncoder(8, 2, 2, tile=(2, 2), attention_window=(4, 4), num_prefix_tokens=1))
+    hidden, mask = torch.randn(2, 1 + 9 * 6, 8), torch.rand(2, 1 + 9 * 6) > 0.4
+    other = torch.where(mask[..., None], hidden, torch.nan)
+    assert_close(*(encoder(x, mask, grid=(9, 6))[mask] for x in (hidden, other)), scope="model")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: LinformerAttention(8, 2, tile=(2, 2), attention_window=(2, 3), projection="mean"), "multiple of tile"),
+        (lambda: LinformerAttention(8, 2, tile=(2, 2), attention_window=4, projection="mean"), "for each axis"),
+        (lambda: LinformerAttention(8, 2, tile=(2, 0), projection="mean"), "from 1 on for each axis"),
+        (
+            lambda: LinformerEncoder(8, 1, 2, tile=(2, 2), positions="rotary")(torch.zeros(1, 4, 4, 8)),
+            "takes grids alone",
+        ),
+        (lambda: LinformerAttention(8, 2, tile=(2, 2)), "max_length=None needs tokens_per_slot"),
+    ],
+    ids=str,
+)
+def test_tiles_that_do_not_go(make, said):
+    with pytest.raises(ConfigurationError, match=said):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("prefix", "shape", "given", "said"),
+    [
+        (0, (2, 9, 8), None, r"expected \(batch, n0, n1, hidden_size\) for tile=\(2, 2\)"),
+        (1, (2, 3, 4, 8), None, "no place for num_prefix_tokens=1"),
+        (1, (2, 12, 8), (3, 4), "the input has n=12 tokens, .* has 13"),
+        (0, (2, 12, 8), (3, 2, 2), "has 12, in tiles of"),
+        (0, (2, 3, 4, 7), None, "hidden_states has shape"),
+    ],
+    ids=str,
+)
+def test_grids_that_do_not_match(prefix, shape, given, said):
+    layer = LinformerAttention(8, 2, tile=(2, 2), projection="mean", num_prefix_tokens=prefix)
+    with pytest.raises(InputError, match=said):
+        layer(torch.zeros(shape), grid=given)

@@ -1,0 +1,146 @@
+"""LinformerMultiheadAttention and LinformerEncoderLayer beside torch's own: shapes, masks, names, state_dicts.
+
+With as many slots as tokens both compute full attention, so that all conventions of torch's are compared in numbers.
+"""
+
+import copy
+import itertools
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from longform import LinformerEncoderLayer, LinformerMultiheadAttention
+from longform.errors import ConfigurationError, InputError
+from strategies import randomised
+from tolerances import assert_close
+
+EXACT = {"max_length": 32, "projected_length": 32}
+
+
+def pair(**options):
+    theirs = nn.MultiheadAttention(16, 4, **options).eval()
+    ours = LinformerMultiheadAttention(16, 4, **options, **EXACT).eval()
+    ours.load_state_dict(theirs.state_dict())
+    return theirs, ours
+
+
+CALLS = {
+    "sequence first": ({}, {}),
+    "batch first": ({"batch_first": True}, {}),
+    "no bias": ({"bias": False}, {}),
+    "keys of another width": ({"kdim": 12, "vdim": 12}, {}),
+    "keys and values of other widths": ({"kdim": 12, "vdim": 10, "batch_first": True}, {}),
+    "values of another width": ({"vdim": 10}, {}),
+    "weights of each head": ({}, {"average_attn_weights": False}),
+    "no weights": ({"batch_first": True}, {"need_weights": False}),
+}
+
+
+@pytest.mark.parametrize(("options", "call"), CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("shape", ["batch", "one text", "self-attention", "values alone"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_conventions_of_torch(options, call, shape, masked):
+    theirs, ours = pair(**options)
+    widths = {"kdim": options.get("kdim", 16), "vdim": options.get("vdim", 16)}
+    query, key, value = torch.randn(2, 9, 16), torch.randn(2, 7, widths["kdim"]), torch.randn(2, 7, widths["vdim"])
+    if shape == "self-attention" and set(widths.values()) == {16}:
+        query = key = value = torch.randn(2, 7, 16)
+    if shape == "values alone" and widths["kdim"] == 16:
+        query = key = torch.randn(2, 7, 16)
+    mask = torch.zeros(2, 7, dtype=torch.bool)
+    mask[1, 4:] = masked
+    distinct = {id(x): x if options.get("batch_first") else x.transpose(0, 1) for x in (query, key, value)}
+    given = [distinct[id(x)] for x in (query, key, value)]
+    if shape == "one text":
+        at = 0 if options.get("batch_first") else 1
+        given, mask = [x.select(at, 1) for x in given], mask[1]
+    results = [module(*given, key_padding_mask=mask if masked else None, **call) for module in (theirs, ours)]
+    for one, other in zip(*results, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert_close(other, one)
+
+
+@pytest.mark.parametrize("options", [{}, {"bias": False}, {"kdim": 12}, {"kdim": 5, "vdim": 7}], ids=str)
+def test_state_dicts(options):
+    theirs, ours = pair(**options)
+    own = ours.state_dict()
+    assert set(theirs.state_dict()) <= set(own)
+    assert {name for name, _ in ours.named_parameters()} == set(own)
+    again = LinformerMultiheadAttention(16, 4, **options, **EXACT)
+    again.load_state_dict(own)
+    theirs.load_state_dict({name: own[name] for name in theirs.state_dict()})
+    short = dict(list(theirs.state_dict().items())[1:])
+    with pytest.raises(RuntimeError, match="Missing key"):
+        again.load_state_dict(short)
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        again.load_state_dict(theirs.state_dict() | {"other": torch.zeros(1)})
+    assert pickle.loads(pickle.dumps(copy.deepcopy(again))).state_dict().keys() == own.keys()
+
+
+LAYERS = list(itertools.product([True, False], [True, False], ["relu", "gelu"]))
+
+
+@pytest.mark.parametrize(("batch_first", "norm_first", "activation"), LAYERS)
+@pytest.mark.parametrize("gradient", [True, False])
+def test_a_stack_of_torchs_encoder(batch_first, norm_first, activation, gradient):
+    """In eval mode without gradients too, where torch would fuse the layer to full attention."""
+    options = {"dropout": 0.0, "activation": activation, "batch_first": batch_first, "norm_first": norm_first}
+    theirs, ours = (
+        nn.TransformerEncoderLayer(16, 4, 32, **options),
+        LinformerEncoderLayer(16, 4, 32, **options, **EXACT),
+    )
+    ours.load_state_dict(theirs.state_dict())
+    stacks = [nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).train(gradient) for layer in (theirs, ours)]
+    hidden = torch.randn(2, 9, 16) if batch_first else torch.randn(9, 2, 16)
+    mask = torch.zeros(2, 9, dtype=torch.bool)
+    mask[1, 5:] = True
+    valid = ~mask if batch_first else ~mask.T
+    with torch.set_grad_enabled(gradient):
+        one, other = (stack(hidden, src_key_padding_mask=mask) for stack in stacks)
+        assert_close(other[valid], one[valid], scope="model")
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_layer_is_never_full_attention_by_torchs_fused_path(fused):
+    layer = randomised(LinformerEncoderLayer(16, 4, 32, batch_first=True, tokens_per_slot=4))
+    hidden = torch.randn(2, 20, 16)
+    torch.backends.mha.set_fastpath_enabled(fused)
+    try:
+        with torch.no_grad():
+            assert_close(layer(hidden), layer(hidden.requires_grad_()).detach())
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+
+
+def test_a_causal_mask_is_honoured_by_causal_layers():
+    options = {"dropout": 0.0, "batch_first": True}
+    theirs = nn.TransformerEncoderLayer(16, 4, 32, **options)
+    ours = LinformerEncoderLayer(16, 4, 32, **options, tokens_per_slot=2, attention_window=8, causal=True)
+    ours.load_state_dict(theirs.state_dict())
+    hidden, mask = torch.randn(2, 9, 16), nn.Transformer.generate_square_subsequent_mask(9)
+    for given in ({"src_mask": mask, "is_causal": True}, {"src_mask": mask}, {"src_mask": mask == float("-inf")}):
+        assert_close(ours(hidden, **given), theirs(hidden, src_mask=mask, is_causal=True), scope="model")
+    assert_close(ours(hidden), ours(hidden, src_mask=mask))  # which it is without being told
+    with pytest.raises(InputError, match="is not the causal one"):
+        ours(hidden, src_mask=mask.flip(0))
+
+
+def test_what_is_refused():
+    with pytest.raises(ConfigurationError, match="add keys that are no tokens"):
+        LinformerMultiheadAttention(16, 4, add_zero_attn=True)
+    with pytest.raises(ConfigurationError, match="use LinformerAttention"):
+        LinformerMultiheadAttention(16, 4, head_dim=3)
+    module, x = LinformerMultiheadAttention(16, 4), torch.zeros(9, 2, 16)
+    with pytest.raises(InputError, match="a slot stands for several keys"):
+        module(x, x, x, attn_mask=torch.zeros(9, 9))
+    with pytest.raises(InputError, match="expected three axes each"):
+        module(x, x[0], x)
+    with pytest.raises(InputError, match="other batches or tokens"):
+        module(x, x, x[:5])
+    windowed = LinformerMultiheadAttention(16, 4, attention_window=4)
+    windowed(x, x, x)
+    with pytest.raises(ConfigurationError, match="a context is attended to through its slots alone"):
+        windowed(x, x[:4], x[:4])
