@@ -216,6 +216,14 @@ def _lucidrains(layer: Part, heads: int | None) -> Attention:
     )  # fmt: skip
 
 
+def _stacked(names: Mapping[str, Tensor], side: str, heads: int) -> Linear:
+    """E or F of all heads, of the first alone where they are equal, with biases."""
+    matrices = [names[f"heads.{head}.{side}.weight"] for head in range(heads)]
+    biases = [names[f"heads.{head}.{side}.bias"] for head in range(heads)]
+    used = slice(None) if any(not torch.equal(x, matrices[0]) for x in matrices) else slice(1)
+    return torch.stack(matrices[used]), torch.stack(biases[used])
+
+
 def _tatp22(layer: Part, heads: int | None) -> Attention:
     names = {name.removeprefix("0.fn."): x for name, x in layer.items()}
     count = len([name for name in names if re.fullmatch(r"to_q\.\d+\.weight", name)])
@@ -225,12 +233,7 @@ def _tatp22(layer: Part, heads: int | None) -> Attention:
         raise CheckpointError(
             "a dense convolution (method='convolution') is none of ours; only 'learnable' E is loaded"
         )
-    sides: list[Linear] = []
-    for side in ("E", "F"):
-        matrices = [names[f"heads.{head}.{side}.weight"] for head in each]
-        biases = [names[f"heads.{head}.{side}.bias"] for head in each]
-        used = slice(None) if any(not torch.equal(x, matrices[0]) for x in matrices) else slice(1)
-        sides.append((torch.stack(matrices[used]), torch.stack(biases[used])))
+    sides = [_stacked(names, side, len(each)) for side in ("E", "F")]
     same = len(sides[0][0]) == 1 and all(torch.equal(names[f"heads.0.E.{x}"], names[f"heads.0.F.{x}"]) for x in PARTS)
     kept = sides[:1] if same else sides
     return Attention((q, None), (k, None), (v, None), (names["w_o.weight"], names["w_o.bias"]), kept, count)

@@ -104,6 +104,12 @@ def padded_texts(texts: int) -> int:
     return rounded(texts, least=1, steps=4)
 
 
+def _are_plain(inputs: Outputs, ids: Tensor) -> bool:
+    """Whether all inputs are known tensors of the shape of ``ids``, (B, n) of a size that is captured."""
+    known = all(name in NAMES and isinstance(x, Tensor) and x.shape == ids.shape for name, x in inputs.items())
+    return known and ids.dim() == 2 and 0 < ids.numel() <= MOST_TOKENS
+
+
 class CapturedForward:
     """A model's forward pass, which replays graphs where it can; ``model.forward`` of a captured model."""
 
@@ -129,11 +135,9 @@ class CapturedForward:
     def _can_replay(self, inputs: Outputs) -> bool:
         """Whether nothing but these tensors decides what comes of them."""
         ids = inputs.get("input_ids")
-        if not self.works or ids is None or not is_on_gpu(ids) or torch.is_grad_enabled():
+        if not self.works or ids is None or not _are_plain(inputs, ids):
             return False
-        if any(name not in NAMES or not isinstance(x, Tensor) or x.shape != ids.shape for name, x in inputs.items()):
-            return False
-        if ids.dim() != 2 or not 0 < ids.numel() <= MOST_TOKENS or torch.is_autocast_enabled(ids.device.type):
+        if not is_on_gpu(ids) or torch.is_grad_enabled() or torch.is_autocast_enabled(ids.device.type):
             return False
         return is_eager() and not is_seen() and not is_watched() and not any(map(is_seen_inside, self.model.children()))
 

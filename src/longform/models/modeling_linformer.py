@@ -195,6 +195,11 @@ class LinformerPreTrainedModel(PreTrainedModel):
         resize_sequence_length(self, length, projected_length=projected_length, positions=positions)
 
 
+def _all_moved(there: Tensor, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Each tensor with its tokens in the places ``there``."""
+    return tuple(None if x is None else moved(x, there) for x in tensors)
+
+
 class LinformerModel(LinformerPreTrainedModel):
     """The bare encoder: last_hidden_state (B, n, D), and with ``config.use_pooler`` pooler_output.
 
@@ -265,9 +270,8 @@ class LinformerModel(LinformerPreTrainedModel):
             inputs_embeds = blank_padding(inputs_embeds, mask if readers is None else readers)
         order = text_first(mask)
         if order is not None:
-            mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids = (
-                None if x is None else moved(x, order.there)
-                for x in (mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids)
+            mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids = _all_moved(
+                order.there, mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids
             )
         hidden = self.embeddings(
             input_ids, inputs_embeds=inputs_embeds, token_type_ids=token_type_ids, position_ids=position_ids
