@@ -121,15 +121,26 @@ class LinformerAttention(SelfAttention):
         )
         lengths = sizes.slots
         check_attention(
-            hidden_size=hidden_size, num_heads=num_heads, head_dim=head_dim, max_length=sizes.tokens,
-            head_slots=lengths, options=options, attention_window=window, short_convolution=short_convolution,
-        )  # fmt: skip
+            hidden_size=hidden_size,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            max_length=sizes.tokens,
+            head_slots=lengths,
+            options=options,
+            attention_window=window,
+            short_convolution=short_convolution,
+        )
         if causal:
             check_causal(options.kind, window, sizes)
         super().__init__(
-            hidden_size, num_heads, head_dim=head_dim, num_key_value_heads=num_key_value_heads, max_length=max_length,
-            bias=bias, context_size=context_size,
-        )  # fmt: skip
+            hidden_size,
+            num_heads,
+            head_dim=head_dim,
+            num_key_value_heads=num_key_value_heads,
+            max_length=max_length,
+            bias=bias,
+            context_size=context_size,
+        )
         self.sinks = options.sink_tokens if options.kind in POOLED else 0
         self.window, self.memory_budget, self.dropout = window, options.memory_budget, dropout
         self.projection_sharing, self.causal, self.grid = options.sharing, causal, tiles
@@ -138,9 +149,13 @@ class LinformerAttention(SelfAttention):
         self._all_heads = list(range(num_heads))
         self.head_groups = _equal(lengths)
         self._make_projection = partial(
-            make_projection, options, hidden_size=self.context_size, head_dim=self.head_dim, max_length=sizes.tokens,
+            make_projection,
+            options,
+            hidden_size=self.context_size,
+            head_dim=self.head_dim,
+            max_length=sizes.tokens,
             fixed_runs=sizes.fixed,
-        )  # fmt: skip
+        )
         self._slots = lengths
         owns = options.sharing != "layerwise" and not self.covers_all
         self.groups = nn.ModuleList(self.new_projection(heads) for heads in (self.head_groups if owns else ()))
@@ -190,9 +205,14 @@ class LinformerAttention(SelfAttention):
         return self._make_projection(heads=len(heads), slots=self._slots[heads[0]])
 
     def across(
-        self, hidden_states: Tensor, context: Tensor, mask: Tensor | None, value: Tensor | None = None, *,
+        self,
+        hidden_states: Tensor,
+        context: Tensor,
+        mask: Tensor | None,
+        value: Tensor | None = None,
+        *,
         output_attentions: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor | None]:
         """The input of the output projection, (B, n, h d), of queries (B, n, D) that attend to ``context`` (B, m, .),
         and weights (B, h, n, k) or None; ``value`` (B, m, .): what values are made of, None for the context.
 
@@ -355,11 +375,15 @@ class LinformerAttention(SelfAttention):
         attend = weighted_slots if output_attentions else slot_attention
         parts = [
             attend(
-                of_heads(query, heads, 1), memory.key, memory.value, slot_mask=memory.usable,
-                dropout=rate, distance_bias=_of_heads(distance_bias, heads),
+                of_heads(query, heads, 1),
+                memory.key,
+                memory.value,
+                slot_mask=memory.usable,
+                dropout=rate,
+                distance_bias=_of_heads(distance_bias, heads),
             )
             for heads, memory in memories
-        ]  # fmt: skip
+        ]
         return _joined(parts, [heads for heads, _ in memories], output_attentions)
 
     def _windowed(

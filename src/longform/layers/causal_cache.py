@@ -166,9 +166,11 @@ def _form_slot(attention: Attention, cache: LayerCache, projection: RunProjectio
     key, value, holds = (_at(x, ring) for x in (cache.key, cache.value, cache.holds))
     counts = counts & holds
     memory = projection.from_heads(
-        blank_padding(key.flatten(2), counts).view_as(key), blank_padding(value.flatten(2), counts).view_as(value),
-        counts, blank_padding(cache.hidden, counts),
-    )  # fmt: skip
+        blank_padding(key.flatten(2), counts).view_as(key),
+        blank_padding(value.flatten(2), counts).view_as(value),
+        counts,
+        blank_padding(cache.hidden, counts),
+    )
     assert memory.slots is not None
     if cache.longest // run + sinks >= cache.count.shape[1]:
         room = cache.count.shape[1] + ROOM

@@ -101,16 +101,17 @@ def _value_rows(
 
 
 def _rows_of_means(
-    projection: MeanProjection | WeightedMeanProjection, mask: Tensor | None, weights: Tensor, hidden: Tensor,
+    projection: MeanProjection | WeightedMeanProjection,
+    mask: Tensor | None,
+    weights: Tensor,
+    hidden: Tensor,
     sinks: int,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A row for each of the ``sinks`` first tokens, then those of the means of the rest: (B, g, s + S, n)."""
     batch, _, length, _ = weights.shape
     device, dtype = weights.device, weights.dtype
     rest = rest_mask(mask, batch=batch, length=length, sinks=sinks, device=device) if sinks else mask
-    slots = make_slots(
-        rest, batch=batch, length=length, device=device, sizes=projection.sizes, slots=projection.slots
-    )  # fmt: skip
+    slots = make_slots(rest, batch=batch, length=length, device=device, sizes=projection.sizes, slots=projection.slots)
     shares = projection.weights_of(hidden, slots, rest)
     if shares is not None:
         shares = shares.chunk(2, dim=2)[1]

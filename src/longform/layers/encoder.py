@@ -292,9 +292,14 @@ class LinformerEncoder(Stack):
         hidden = blank_padding(hidden_states, mask)
         places = torch.arange(length, device=hidden.device) + (0 if read is None else read[:, None])
         out = self.run(
-            self._with_positions(hidden, places), mask, positions=places, cache=cache,
-            output_hidden_states=output_hidden_states, output_attentions=output_attentions, **more,
-        )  # fmt: skip
+            self._with_positions(hidden, places),
+            mask,
+            positions=places,
+            cache=cache,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+            **more,
+        )
 
         last = out.last_hidden_state.view(shape)
         if not output_hidden_states and not output_attentions:

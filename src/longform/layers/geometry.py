@@ -141,9 +141,11 @@ def check_attention(
 
 
 MODEL_WORDS = {
-    "max_length": "max_position_embeddings", "num_heads": "num_attention_heads", "sharing": "projection_sharing",
+    "max_length": "max_position_embeddings",
+    "num_heads": "num_attention_heads",
+    "sharing": "projection_sharing",
     "init": "projection_init",
-}  # fmt: skip
+}
 
 
 def in_model_words(message: str) -> str:

@@ -231,8 +231,13 @@ class LinformerEncoderLayer(nn.TransformerEncoderLayer):
     ) -> None:
         shape: Any = {"bias": bias, "batch_first": batch_first, "device": device, "dtype": dtype, "dropout": dropout}
         super().__init__(
-            d_model, nhead, dim_feedforward, activation=activation, layer_norm_eps=layer_norm_eps,
-            norm_first=norm_first, **shape,
-        )  # fmt: skip
+            d_model,
+            nhead,
+            dim_feedforward,
+            activation=activation,
+            layer_norm_eps=layer_norm_eps,
+            norm_first=norm_first,
+            **shape,
+        )
         self.self_attn = LinformerMultiheadAttention(d_model, nhead, **shape, **attention)
         self.activation_relu_or_gelu = 0  # torch's fused layer, which reads the weights itself, would be full attention
