@@ -13,8 +13,7 @@ from transformers import AutoModelForSequenceClassification
 from longform import convert
 from longform.errors import DataError
 from longform.evaluation.comparison import Contender, RunSettings, compare_classification
-from longform.inference.classifiers import Classifier
-from longform.inference.fine_tuning import FineTuning, of_config
+from longform.inference.classifiers import Classifier, FineTuning, of_config
 from longform.inference.run import InferenceSettings, predict
 from longform.training.finetuning import finetune
 from longform.training.labels import Examples

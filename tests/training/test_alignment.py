@@ -23,8 +23,7 @@ from transformers import AutoModel
 from longform.errors import CheckpointError, ConfigurationError, DataError
 from longform.inference.encoders import Encoder
 from longform.training.alignment import align
-from longform.training.alignment_loss import AlignmentLoss, Wanted, ranking_loss
-from longform.training.alignment_model import open_sentence_model
+from longform.training.alignment_model import AlignmentLoss, Wanted, open_sentence_model, ranking_loss
 from longform.training.alignment_reading import Reader
 from longform.training.alignment_settings import AlignmentSettings, AlignmentSource
 from longform.training.alignment_sources import Example

@@ -1,4 +1,4 @@
-"""Options that commands share: ``--config FILE.yaml``, how a model is run, what is read and written."""
+"""Options that commands share, settings as options, and what commands print."""
 
 import re
 import shlex

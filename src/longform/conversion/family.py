@@ -1,4 +1,4 @@
-"""A family of source models: the names of its weights, and its configuration in Longform's words."""
+"""A family of source models: rules for the names of its weights, and its configuration in Longform's words."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Attention heads left out in a conversion, with their parts of the weights; each layer keeps as many as every other.
+"""Attention heads left out in a conversion, with their parts of the weights, and the choice of those that stay.
 
 What a head adds to every token alike, the product of its value's bias with the output's weight, is known without any
 text (attention weights sum to 1) and goes to the output's bias.

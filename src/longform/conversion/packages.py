@@ -58,9 +58,12 @@ class Package:
 
 
 def load_linformer(
-    source: nn.Module | Mapping[str, Tensor] | str | Path, *, package: str, num_heads: int | None = None,
+    source: nn.Module | Mapping[str, Tensor] | str | Path,
+    *,
+    package: str,
+    num_heads: int | None = None,
     activation: str = "gelu",
-) -> LinformerEncoder | LinformerAttention:  # fmt: skip
+) -> LinformerEncoder | LinformerAttention:
     """A LinformerEncoder with the outputs of another package's stack, or a LinformerAttention with those of its layer.
 
     ``source``: a module, a state_dict, a file of one (read with ``weights_only``), or a folder of Jargon's form.
@@ -154,9 +157,11 @@ def _stack(kind: Package, found: list[Attention], layers: list[dict[str, Tensor]
         parts: Any = block
         _fill(parts.attention, attention)
         targets = (
-            (norm, parts.attention_norm), (inner, parts.feed_forward.intermediate), (outer, parts.feed_forward.output),
+            (norm, parts.attention_norm),
+            (inner, parts.feed_forward.intermediate),
+            (outer, parts.feed_forward.output),
             (last, parts.feed_forward_norm),
-        )  # fmt: skip
+        )
         for name, target in targets:
             target.load_state_dict({"weight": layer[f"{name}.weight"], "bias": layer[f"{name}.bias"]})
     if layerwise and made.shared_projection is not None:
@@ -175,19 +180,24 @@ def _options(found: Attention, *, layerwise: bool = False) -> dict[str, Any]:
     sharing = "none" if len(matrix) > 1 else "headwise" if len(found.matrices) > 1 else "key_value"
     head_dim = len(found.query[0]) // found.heads
     return {
-        "max_length": matrix.shape[2], "projected_length": matrix.shape[1], "head_dim": head_dim,
+        "max_length": matrix.shape[2],
+        "projected_length": matrix.shape[1],
+        "head_dim": head_dim,
         "num_key_value_heads": len(found.key[0]) // head_dim,
         "projection": Projection(
             "linear", "layerwise" if layerwise else sharing, "normal", rescale=False, bias=bias is not None
         ),
-    }  # fmt: skip
+    }
 
 
 @torch.no_grad()
 def _fill(layer: LinformerAttention, found: Attention) -> None:
     for own, (weight, bias) in (
-        (layer.query, found.query), (layer.key, found.key), (layer.value, found.value), (layer.output, found.output)
-    ):  # fmt: skip
+        (layer.query, found.query),
+        (layer.key, found.key),
+        (layer.value, found.value),
+        (layer.output, found.output),
+    ):
         own.load_state_dict({"weight": weight, "bias": torch.zeros(len(weight)) if bias is None else bias})
     for projection in layer.groups:
         _fill_matrices(projection, found)
@@ -211,9 +221,21 @@ def _lucidrains(layer: Part, heads: int | None) -> Attention:
     value = names.get("to_v.weight", key)  # share_kv: values are keys, and F is E
     matrices = [names["proj_k"], *([names["proj_v"]] if "proj_v" in names else [])]
     return Attention(
-        (query, None), (key, None), (value, None), (names["to_out.weight"], names["to_out.bias"]),
-        [(matrix.T[None], None) for matrix in matrices], _said(heads),
-    )  # fmt: skip
+        (query, None),
+        (key, None),
+        (value, None),
+        (names["to_out.weight"], names["to_out.bias"]),
+        [(matrix.T[None], None) for matrix in matrices],
+        _said(heads),
+    )
+
+
+def _stacked(names: Mapping[str, Tensor], side: str, heads: int) -> Linear:
+    """E or F of all heads, of the first alone where they are equal, with biases."""
+    matrices = [names[f"heads.{head}.{side}.weight"] for head in range(heads)]
+    biases = [names[f"heads.{head}.{side}.bias"] for head in range(heads)]
+    used = slice(None) if any(not torch.equal(x, matrices[0]) for x in matrices) else slice(1)
+    return torch.stack(matrices[used]), torch.stack(biases[used])
 
 
 def _tatp22(layer: Part, heads: int | None) -> Attention:
@@ -225,12 +247,7 @@ def _tatp22(layer: Part, heads: int | None) -> Attention:
         raise CheckpointError(
             "a dense convolution (method='convolution') is none of ours; only 'learnable' E is loaded"
         )
-    sides: list[Linear] = []
-    for side in ("E", "F"):
-        matrices = [names[f"heads.{head}.{side}.weight"] for head in each]
-        biases = [names[f"heads.{head}.{side}.bias"] for head in each]
-        used = slice(None) if any(not torch.equal(x, matrices[0]) for x in matrices) else slice(1)
-        sides.append((torch.stack(matrices[used]), torch.stack(biases[used])))
+    sides = [_stacked(names, side, len(each)) for side in ("E", "F")]
     same = len(sides[0][0]) == 1 and all(torch.equal(names[f"heads.0.E.{x}"], names[f"heads.0.F.{x}"]) for x in PARTS)
     kept = sides[:1] if same else sides
     return Attention((q, None), (k, None), (v, None), (names["w_o.weight"], names["w_o.bias"]), kept, count)
@@ -244,9 +261,13 @@ def _fairseq(layer: Part, heads: int | None) -> Attention:
     matrices = [names["compress_k.weight"], *([names["compress_v.weight"]] if "compress_v.weight" in names else [])]
     # Their biases come after E: a key's adds the same to all logits of a query, a value's goes through the output.
     return Attention(
-        q, (k[0], None), (v[0], None), (o[0], o[1] + o[0] @ v[1]), [(matrix[None], None) for matrix in matrices],
+        q,
+        (k[0], None),
+        (v[0], None),
+        (o[0], o[1] + o[0] @ v[1]),
+        [(matrix[None], None) for matrix in matrices],
         _said(heads),
-    )  # fmt: skip
+    )
 
 
 def _said(heads: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Modules of sentence-transformers that say what a token weighs in a mean, put before a folder's pooling.
+"""Modules of sentence-transformers that weigh tokens in a mean, put before a folder's pooling; idf among them.
 
 Weights of tokens are that package's own WordWeights, so that vectors are the same wherever the folder is loaded; that
 a repeated token weighs less is a module of ours (``longform.conversion.sublinear_tf``).

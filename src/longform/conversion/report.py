@@ -1,4 +1,4 @@
-"""The report of a conversion: what became of every tensor of the source."""
+"""The report of a conversion, what became of every tensor, and the folder that it is written to."""
 
 import contextlib
 import json

@@ -1,12 +1,12 @@
-"""Tasks of models: the Longform class of each, and what the class name of a source says about its task."""
+"""Tasks of models: the Longform class of each, the task of a source's class, and the head of a converted model."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
 
-from longform.conversion.cross_encoder import activation_of, with_activation
 from longform.conversion.family import Family
+from longform.conversion.sentence_transformers_folder import activation_of, with_activation
 from longform.conversion.source import Source
 from longform.errors import ConversionError
 from longform.models.modeling_linformer import LinformerModel, LinformerPreTrainedModel

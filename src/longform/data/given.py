@@ -1,4 +1,4 @@
-"""Texts as they may be given: names of files, or anything in memory that holds texts."""
+"""Texts as they may be given, names of files or anything in memory, and values of other libraries as Python's."""
 
 import json
 import os

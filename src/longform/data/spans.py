@@ -1,4 +1,4 @@
-"""Chunks of a text: runs of its tokens, and the characters that each stands for, exactly.
+"""Chunks and pieces of a text: runs of its tokens, and the characters that each stands for, exactly.
 
 Axes: T tokens of the text, without special ones; m chunks. ``offsets`` (T, 2): characters from-to of each token.
 """

@@ -1,4 +1,4 @@
-"""Special tokens, which a tokenizer puts around a text, and the ids of texts without them."""
+"""Special tokens, which a tokenizer puts around a text, and the fit of a tokenizer to a model."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain

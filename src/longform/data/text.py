@@ -1,4 +1,4 @@
-"""Documents from files, folders, standard input and records, one at a time."""
+"""Documents from files, folders, standard input and records, one at a time; and how many there are."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized

@@ -1,4 +1,4 @@
-"""A corpus as one file of token ids, tokenised once and read through a memory map.
+"""A corpus as one file of token ids, read through a memory map, and blocks of n tokens cut from it.
 
 The file holds the documents' content tokens one after the other, without special tokens, so that one cache serves every
 length. A cache folder appears whole or not at all.

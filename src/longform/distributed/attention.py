@@ -50,9 +50,13 @@ class ParallelAttention(LinformerAttention):
         return context.transpose(1, 2).flatten(2), None
 
     def checked(
-        self, hidden_states: Tensor, mask: Tensor | None, grid: tuple[int, ...] | None = None, *,
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None,
+        grid: tuple[int, ...] | None = None,
+        *,
         name: str = "hidden_states",
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor | None]:
         """See SelfAttention; the mask of a part is known here."""
         part = self.sequence.part
         return super().checked(hidden_states, mask if part is None else part.own_mask, grid, name=name)

@@ -1,4 +1,4 @@
-"""The part of a batch that is a process's, and the loss of the whole: hooks around a model's forward.
+"""The part of a batch that is a process's, checked to be of the same texts, and the loss of the whole.
 
 Axes: B batch, n tokens of the whole texts, m tokens of a part.
 """

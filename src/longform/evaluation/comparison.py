@@ -19,9 +19,8 @@ from longform.errors import ConfigurationError, DataError
 from longform.evaluation.classification import classification_scores, label_ids, multi_label_scores, regression_scores
 from longform.evaluation.embeddings import similarity_spearman
 from longform.evaluation.masked_lm import mask_texts, masked_lm_scores
-from longform.inference.classifiers import MULTI_LABEL, REGRESSION, Classifier
+from longform.inference.classifiers import MULTI_LABEL, REGRESSION, Classifier, FineTuning, of_source
 from longform.inference.encoders import Encoder
-from longform.inference.fine_tuning import FineTuning, of_source
 from longform.inference.loading import load_limited, position_limit, token_limit
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected, TextModel
 

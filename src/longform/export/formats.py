@@ -1,4 +1,4 @@
-"""Graphs as files: ONNX, OpenVINO's intermediate representation, torch's own archive; and their weights in 8 bits."""
+"""Graphs as files (ONNX, OpenVINO's, torch's own archive), how a model is traced, and weights in 8 bits."""
 
 import contextlib
 import io

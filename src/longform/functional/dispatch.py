@@ -41,7 +41,7 @@ class Kernel(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What was taken for one call, and of every other kernel before or after it the first need that did not hold."""
+    """Kernel taken for one call, and of every other one before or after it the first need that did not hold."""
 
     operation: str
     kernel: str
@@ -151,7 +151,7 @@ def choose(name: str, call: Any) -> Kernel:
 
 
 def _candidates(name: str, call: Any) -> tuple[Kernel, ...]:
-    """All kernels, or the one that ``use`` forces, whose needs are checked here but for those of speed."""
+    """Kernels to choose among: all, or that which ``use`` forces, whose needs (but for speed) are checked here."""
     kernels = OPERATIONS[name]
     if name not in _forced:
         return kernels

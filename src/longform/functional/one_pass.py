@@ -1,4 +1,4 @@
-"""What all layers of one pass make of the same mask, made once.
+"""Tensors that all layers of one pass make of the same mask, made once.
 
 A mask's slots, its tiles and the like are small, but on a GPU each takes dozens of operations, and an operation costs
 the same however small it is. Outside of ``one_pass`` everything is made where it is asked for.

@@ -25,7 +25,7 @@ SHORT_RUN = 8
 
 
 class Slots(NamedTuple):
-    """What each slot stands for.
+    """Tokens that each slot stands for.
 
     ``count``: valid tokens in it, float32 (B, S), S <= k; 0 marks an empty slot. ``size``: consecutive positions
     that a slot covers, long (B,): slot j covers positions j size to (j + 1) size - 1. ``uniform``: that size as an
@@ -52,7 +52,7 @@ def base_slot_size(*, max_length: int, slots: int) -> int:
 
 
 def divisors(number: int) -> tuple[int, ...]:
-    """All divisors of ``number``, ascending."""
+    """Divisors of ``number``, ascending."""
     return tuple(size for size in range(1, number + 1) if number % size == 0)
 
 

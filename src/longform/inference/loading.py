@@ -1,4 +1,4 @@
-"""Pretrained models from a folder or hub name, on a device, with the most tokens that they take."""
+"""Pretrained models from a folder or hub name, on a device, compiled if asked, and the tokens that they take."""
 
 import os
 import shutil

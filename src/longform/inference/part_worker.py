@@ -1,8 +1,7 @@
 """Worker that makes one part after another: a loaded model, on any machine that sees inputs and output folder."""
 
-import contextlib
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from longform.inference.prepared import Prepared
 from longform.inference.resumable import count_records, write_parquet
 from longform.runs.digest import file_key
 
-BEING_COMPUTED = ".computing"  # how the name of a file ends that says which document is being computed
 OF_A_DOCUMENT = (LongformError, RuntimeError, IndexError, MemoryError)  # what a document may be the cause of
 
 
@@ -36,17 +34,15 @@ class PartWorker:
         """Facts that all workers of a run have in common, and a run that goes on with it."""
         return self._prepared.identity(self._model)
 
-    def work(self, part: Part, *, alone: bool = False, but: Collection[int] = ()) -> dict[str, Any]:
+    def work(self, part: Part) -> dict[str, Any]:
         """Write ``part`` in its place, and give its line of the manifest.
 
-        ``alone``: one document at a time, whose number in the part is left in a file meanwhile, and without those whose
-        numbers are in ``but``, which killed a worker. Raises, for a row that fails, unless rows are skipped.
+        Raises, for a row that fails, unless rows are skipped.
         """
-        computing(self._place, part).unlink(missing_ok=True)
         report, failed = ReadReport(), _Failed(self._skip)
         reader = Reader(**self._prepared.reading, report=report)
         documents = list(part_documents(part, reader, failed.add))
-        records = list(self._one_by_one(documents, failed, part, but)) if alone else self._together(documents, failed)
+        records = self._together(documents, failed)
         path = self._place / (part.name + PART)
         if records:
             with atomic_write(path, "wb") as file:
@@ -77,18 +73,6 @@ class PartWorker:
                 f"one of the {len(documents)} documents from {documents[0].id} to {documents[-1].id} failed: "
                 f"{_said(error)}; on_error=skip (--on-error skip) leaves it out"
             ) from error
-
-    def _one_by_one(
-        self, documents: list[Document], failed: "_Failed", part: Part, but: Collection[int]
-    ) -> Iterator[dict[str, Any]]:
-        mark = computing(self._place, part)
-        for number, document in enumerate(documents):
-            if number in but:
-                failed.add(document.id, InputError("computing it ended the worker, several times"))
-                continue
-            mark.write_text(str(number))
-            yield from self._of_one(document, failed)
-        mark.unlink(missing_ok=True)
 
     def _of_one(self, document: Document, failed: "_Failed") -> Iterator[dict[str, Any]]:
         try:
@@ -121,18 +105,6 @@ class _Failed:
         if not self._skip:
             raise error
         self.listed.append({"row": place, "reason": _said(error)})
-
-
-def computing(place: Path, part: Part) -> Path:
-    """The file that says which document of a part is being computed alone."""
-    return place / f".{part.name}{BEING_COMPUTED}"
-
-
-def computed_last(place: Path, part: Part) -> int | None:
-    """The number of the document that a worker was computing when it ended, None where it says none."""
-    with contextlib.suppress(OSError, ValueError):
-        return int(computing(place, part).read_text())
-    return None
 
 
 def _said(error: Exception) -> str:

@@ -9,7 +9,7 @@ import logging
 import os
 import pickle
 import socket
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from itertools import islice
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 from longform.data.part_plans import FilePlan, Part, plan_file
 from longform.data.places import InputFile
 from longform.errors import ConfigurationError, InputError, require
-from longform.inference.part_worker import PartWorker, computed_last
+from longform.inference.part_worker import PartWorker
 from longform.inference.prepared import Prepared
 from longform.inference.settings import InferenceSettings
 from longform.runs.folder import differences
@@ -103,7 +103,6 @@ def room_for(settings: InferenceSettings) -> int:
 
 AHEAD = 4  # files that are being planned
 ATTEMPTS = 3  # at one part, or at a first model, that end with the death of the actor
-SURE = 2  # deaths while one document was computed alone, before it is left out
 PATIENCE = 300.0  # seconds in which some actor has to start, where none has work
 
 
@@ -131,9 +130,9 @@ class PartActor:
         self._worker = PartWorker(**arguments)
         return self._worker.identity()
 
-    def work(self, part: Part, alone: bool, but: Sequence[int]) -> dict[str, Any]:
+    def work(self, part: Part) -> dict[str, Any]:
         """Write a part, and give its line of the manifest."""
-        return self._worker.work(part, alone=alone, but=but)
+        return self._worker.work(part)
 
 
 class _Call(NamedTuple):
@@ -151,16 +150,14 @@ class RayEngine:
 
     def __init__(self, prepare: Callable[[], Prepared], model: str, place: Path, settings: InferenceSettings) -> None:
         self._ray = require("ray", extra="ray")
-        self._settings, self._place = settings, place.absolute()
-        self._skip = settings.on_error == "skip"
-        arguments = {"prepare": prepare, "model": model, "place": self._place, "skip": self._skip}
-        self._task = pickle.dumps(arguments)
+        self._settings = settings
+        skip = settings.on_error == "skip"
+        self._task = pickle.dumps({"prepare": prepare, "model": model, "place": place.absolute(), "skip": skip})
         self._identity: dict[str, Any] | None = None
         self._running: dict[Any, _Call] = {}
         self._idle: list[Any] = []
         self._again: deque[Part] = deque()
         self._deaths: Counter[str | None] = Counter()  # by the name of a part; None: while a model was loaded
-        self._suspects: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def __enter__(self) -> Self:
         self._own = connected(self._settings.ray_address)
@@ -212,10 +209,8 @@ class RayEngine:
         self._running[actor.load.remote(own_version(), self._task)] = _Call(actor, None)
 
     def _give(self, part: Part) -> None:
-        alone = self._deaths[part.name] >= ATTEMPTS
-        but = [number for number, deaths in self._suspects[part.name].items() if deaths >= SURE] if alone else []
         actor = self._idle.pop()
-        self._running[actor.work.remote(part, alone, but)] = _Call(actor, part)
+        self._running[actor.work.remote(part)] = _Call(actor, part)
 
     def _next(self) -> dict[str, Any] | None:
         """Wait until a call has ended: the line of its part, None where it was another or has failed."""
@@ -258,14 +253,12 @@ class RayEngine:
         if call.part is None and self._deaths[None] >= ATTEMPTS:
             raise ConfigurationError(f"{ATTEMPTS} actors ended while they loaded the model; the last one: {said}")
         if call.part is not None:
-            if self._deaths[name] >= ATTEMPTS and not self._skip:
+            if self._deaths[name] >= ATTEMPTS:
                 raise InputError(
                     f"{ATTEMPTS} actors ended while they computed rows {call.part.first:,} to "
                     f"{call.part.first + call.part.rows - 1:,} of {call.part.file.name} ({said}): give an actor more "
-                    "memory, or on_error=skip (--on-error skip) to leave out the documents that do it"
+                    "memory, or take the document that does it out"
                 )
-            if self._deaths[name] > ATTEMPTS and (number := computed_last(self._place, call.part)) is not None:
-                self._suspects[call.part.name][number] += 1
             self._again.append(call.part)
         self._start()
 

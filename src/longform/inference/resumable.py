@@ -1,4 +1,4 @@
-"""Output that survives a kill: records are appended to a partial file, which becomes the output when it is whole."""
+"""Output that survives a kill: a partial file that becomes the output when it is whole; and output elsewhere."""
 
 import contextlib
 import json

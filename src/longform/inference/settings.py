@@ -1,4 +1,4 @@
-"""How documents are read and a model is run over them: the settings of prediction and embedding."""
+"""Settings of prediction and embedding: how documents are read and a model is run; and the result of a run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

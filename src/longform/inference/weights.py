@@ -1,4 +1,4 @@
-"""A pretrained model with all its weights: which tensors a checkpoint may lack or have left over, in one place.
+"""A pretrained model with all its weights and adapters: which tensors a checkpoint may lack or have left over.
 
 transformers gives what a checkpoint lacks random weights, and says so in a log that nobody reads.
 """

@@ -3,6 +3,7 @@
 Axes: B batch, n tokens, D hidden, h heads, d head dimension.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -31,6 +32,27 @@ from longform.layers.memory import (
 from longform.layers.self_attention import NOTHING_SHARED, SelfAttention, Shared
 from longform.layers.sequence_projection import SequenceProjection, Weights, in_process_group, make_projection
 from longform.layers.short_convolution import ShortConvolution
+
+
+def _options(projection: str | Projection, prefix: int) -> Projection:
+    """A projection with its options; ``prefix``: leading tokens that every query sees exactly."""
+    options = Projection(projection) if isinstance(projection, str) else projection
+    return replace(options, sink_tokens=prefix) if prefix else options
+
+
+def _reaches(window: int | None, tokens: int) -> bool:
+    """Whether blocks of the window with both neighbours reach across so many tokens."""
+    return window is not None and 2 * window >= tokens
+
+
+def _equal(lengths: Sequence[int]) -> list[list[int]]:
+    """Heads of one k together, in the order of their first ones."""
+    return [[head for head, slots in enumerate(lengths) if slots == each] for each in dict.fromkeys(lengths)]
+
+
+def _move(module: nn.Module, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+    if device is not None or dtype is not None:
+        module.to(device=device, dtype=dtype)
 
 
 class LinformerAttention(SelfAttention):
@@ -83,12 +105,10 @@ class LinformerAttention(SelfAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        options = Projection(projection) if isinstance(projection, str) else projection
-        if num_prefix_tokens:
-            options = replace(options, sink_tokens=num_prefix_tokens)
-        tiles, window = None, cast(Any, attention_window)
+        options = _options(projection, num_prefix_tokens)
+        tiles, axes, window = None, 1, cast(Any, attention_window)
         if tile is not None:
-            tiles = Grid(tile, window, num_prefix_tokens, grid)
+            tiles, axes = Grid(tile, window, num_prefix_tokens, grid), len(tile)
             tokens_per_slot, window = tiles.run, tiles.window
         sizes = Lengths.of(
             max_length,
@@ -101,38 +121,49 @@ class LinformerAttention(SelfAttention):
         )
         lengths = sizes.slots
         check_attention(
-            hidden_size=hidden_size, num_heads=num_heads, head_dim=head_dim, max_length=sizes.tokens,
-            head_slots=lengths, options=options, attention_window=window, short_convolution=short_convolution,
-        )  # fmt: skip
+            hidden_size=hidden_size,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            max_length=sizes.tokens,
+            head_slots=lengths,
+            options=options,
+            attention_window=window,
+            short_convolution=short_convolution,
+        )
         if causal:
             check_causal(options.kind, window, sizes)
         super().__init__(
-            hidden_size, num_heads, head_dim=head_dim, num_key_value_heads=num_key_value_heads, max_length=max_length,
-            bias=bias, context_size=context_size,
-        )  # fmt: skip
+            hidden_size,
+            num_heads,
+            head_dim=head_dim,
+            num_key_value_heads=num_key_value_heads,
+            max_length=max_length,
+            bias=bias,
+            context_size=context_size,
+        )
         self.sinks = options.sink_tokens if options.kind in POOLED else 0
         self.window, self.memory_budget, self.dropout = window, options.memory_budget, dropout
         self.projection_sharing, self.causal, self.grid = options.sharing, causal, tiles
         # Blocks of w with both neighbours reach across the whole text: full attention, and no memory to own.
-        self.covers_all = window is not None and 2 * window >= sizes.tokens and not causal and tile is None
+        self.covers_all = _reaches(window, sizes.tokens) and not causal and tile is None
         self._all_heads = list(range(num_heads))
-        self.head_groups = [
-            [head for head, slots in enumerate(lengths) if slots == distinct] for distinct in dict.fromkeys(lengths)
-        ]
+        self.head_groups = _equal(lengths)
         self._make_projection = partial(
-            make_projection, options, hidden_size=self.context_size, head_dim=self.head_dim, max_length=sizes.tokens,
+            make_projection,
+            options,
+            hidden_size=self.context_size,
+            head_dim=self.head_dim,
+            max_length=sizes.tokens,
             fixed_runs=sizes.fixed,
-        )  # fmt: skip
+        )
         self._slots = lengths
         owns = options.sharing != "layerwise" and not self.covers_all
         self.groups = nn.ModuleList(self.new_projection(heads) for heads in (self.head_groups if owns else ()))
         if short_convolution:
-            axes = 1 if tile is None else len(tile)
             self.convolution = ShortConvolution(self.context_size, short_convolution, causal=causal, axes=axes)
         windowed = window is not None and not self.covers_all
         self.memory_bias = nn.Parameter(torch.zeros(num_heads)) if windowed else None
-        if device is not None or dtype is not None:
-            self.to(device=device, dtype=dtype)
+        _move(self, device, dtype)
 
     def forward(
         self,
@@ -174,9 +205,14 @@ class LinformerAttention(SelfAttention):
         return self._make_projection(heads=len(heads), slots=self._slots[heads[0]])
 
     def across(
-        self, hidden_states: Tensor, context: Tensor, mask: Tensor | None, value: Tensor | None = None, *,
+        self,
+        hidden_states: Tensor,
+        context: Tensor,
+        mask: Tensor | None,
+        value: Tensor | None = None,
+        *,
         output_attentions: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor | None]:
         """The input of the output projection, (B, n, h d), of queries (B, n, D) that attend to ``context`` (B, m, .),
         and weights (B, h, n, k) or None; ``value`` (B, m, .): what values are made of, None for the context.
 
@@ -339,11 +375,15 @@ class LinformerAttention(SelfAttention):
         attend = weighted_slots if output_attentions else slot_attention
         parts = [
             attend(
-                of_heads(query, heads, 1), memory.key, memory.value, slot_mask=memory.usable,
-                dropout=rate, distance_bias=_of_heads(distance_bias, heads),
+                of_heads(query, heads, 1),
+                memory.key,
+                memory.value,
+                slot_mask=memory.usable,
+                dropout=rate,
+                distance_bias=_of_heads(distance_bias, heads),
             )
             for heads, memory in memories
-        ]  # fmt: skip
+        ]
         return _joined(parts, [heads for heads, _ in memories], output_attentions)
 
     def _windowed(

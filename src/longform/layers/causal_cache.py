@@ -1,4 +1,4 @@
-"""What causal attention keeps of the tokens that it has read: the next one costs the same however many they are.
+"""Cache of causal attention over the tokens that it has read: the next one costs the same however many they are.
 
 A layer keeps the keys and values of two blocks, the hidden states of one run and one slot for each run before them. The
 slot of the run that is being read is formed anew with each token; it is seen only when two more blocks have begun.
@@ -57,7 +57,7 @@ class LayerCache:
 
 
 class CausalCache:
-    """What all ``layers`` of a causal encoder have read; new and empty, it is filled by the first call that has it."""
+    """Cache of all ``layers`` of a causal encoder; new and empty, it is filled by the first call that has it."""
 
     is_compileable = False
 
@@ -173,9 +173,11 @@ def _form_slot(attention: Attention, cache: LayerCache, projection: RunProjectio
     key, value, holds = (_at(x, ring) for x in (cache.key, cache.value, cache.holds))
     counts = counts & holds
     memory = projection.from_heads(
-        blank_padding(key.flatten(2), counts).view_as(key), blank_padding(value.flatten(2), counts).view_as(value),
-        counts, blank_padding(cache.hidden, counts),
-    )  # fmt: skip
+        blank_padding(key.flatten(2), counts).view_as(key),
+        blank_padding(value.flatten(2), counts).view_as(value),
+        counts,
+        blank_padding(cache.hidden, counts),
+    )
     assert memory.slots is not None
     if cache.longest // run + sinks >= cache.count.shape[1]:
         room = cache.count.shape[1] + ROOM

@@ -41,7 +41,7 @@ def effective_attention(
     *,
     shared: Shared = NOTHING_SHARED,
 ) -> EffectiveAttention:
-    """What ``layer`` does to hidden_states (B, n, D) under ``attention_mask`` (B, n): map @ V is its context.
+    """Map of ``layer`` on hidden_states (B, n, D) under ``attention_mask`` (B, n): map @ V is its context.
 
     V (B, h, n, d): the layer's values before they are shortened. For linear and random projections and means, with or
     without a window. ``shared_projection``, ``distance_bias``, ``rotation``: what ``layer`` takes. Memory O(n²): for
@@ -101,16 +101,17 @@ def _value_rows(
 
 
 def _rows_of_means(
-    projection: MeanProjection | WeightedMeanProjection, mask: Tensor | None, weights: Tensor, hidden: Tensor,
+    projection: MeanProjection | WeightedMeanProjection,
+    mask: Tensor | None,
+    weights: Tensor,
+    hidden: Tensor,
     sinks: int,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A row for each of the ``sinks`` first tokens, then those of the means of the rest: (B, g, s + S, n)."""
     batch, _, length, _ = weights.shape
     device, dtype = weights.device, weights.dtype
     rest = rest_mask(mask, batch=batch, length=length, sinks=sinks, device=device) if sinks else mask
-    slots = make_slots(
-        rest, batch=batch, length=length, device=device, sizes=projection.sizes, slots=projection.slots
-    )  # fmt: skip
+    slots = make_slots(rest, batch=batch, length=length, device=device, sizes=projection.sizes, slots=projection.slots)
     shares = projection.weights_of(hidden, slots, rest)
     if shares is not None:
         shares = shares.chunk(2, dim=2)[1]

@@ -82,7 +82,7 @@ class Embeddings(nn.Module):
             yield (slice(None), tokens), self._embed(given[:, tokens], position_ids[..., tokens], kinds)
 
     def _embed(self, given: Tensor, position_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """Of token numbers (B, c) or word vectors (B, c, D), with their positions (B or none, c): (B, c, D)."""
+        """Embeddings (B, c, D) of token numbers (B, c) or word vectors (B, c, D) at positions (B or none, c)."""
         words = given if given.dim() == 3 else self.word_embeddings(given)
         total = words
         if self.position_embeddings is not None:

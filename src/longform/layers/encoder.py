@@ -98,10 +98,7 @@ class Stack(nn.Module):
                 if in_parts and isinstance(layer, Block):
                     hidden = layer.in_parts(hidden, mask, own, in_place=overwrite and not output_hidden_states)
                 else:
-                    call: Any = layer
-                    if self.recompute and self.training:
-                        call = partial(checkpoint, layer, use_reentrant=False)
-                    hidden, weights = call(hidden, mask, own, output_attentions)
+                    hidden, weights = self._called(layer)(hidden, mask, own, output_attentions)
                     attentions.append(weights)
                 overwrite = True
         if self.final_norm is not None:
@@ -112,8 +109,12 @@ class Stack(nn.Module):
             tuple(attentions) if output_attentions else None,
         )
 
+    def _called(self, layer: Any) -> Any:
+        """A layer as it is called: with its activations computed again in the backward pass where that is asked for."""
+        return partial(checkpoint, layer, use_reentrant=False) if self.recompute and self.training else layer
+
     def _shared(self, hidden: Tensor, positions: Tensor | None, more: dict[str, Any]) -> dict[str, Shared]:
-        """What the layers of each type are given for hidden (B, n, D)."""
+        """Tensors that the layers of each type are given for hidden (B, n, D)."""
         if positions is None and self.rotary:
             positions = torch.arange(hidden.shape[1], device=hidden.device)
         distances = None if self.relative_attention_bias is None else self.relative_attention_bias()
@@ -136,6 +137,37 @@ def _check_positions(positions: str | None, max_length: int | None) -> None:
         check_choice("positions", positions, POSITIONS)
     if positions == "learned" and max_length is None:
         raise ConfigurationError("positions='learned' needs max_length, the rows of their table; or use 'sine'")
+
+
+def _window_of(window: Any, *, causal: bool) -> Any:
+    """The window of an encoder; causal ones have one by default."""
+    return WINDOW if causal and window is None else window
+
+
+def _run_of(tokens_per_slot: int | None, projected_length: Any) -> int | None:
+    """Tokens of a slot; some by default where k is not given either."""
+    return RUN if projected_length is None and tokens_per_slot is None else tokens_per_slot
+
+
+def _learned(length: int, features: int) -> PositionEmbedding:
+    table = PositionEmbedding(length, features)
+    nn.init.normal_(table.weight, std=0.02)
+    return table
+
+
+def _rotary(positions: str | None, features: int) -> dict[str, RotaryPositions] | None:
+    if positions != "rotary":
+        return None
+    return {"full_attention": RotaryPositions(plain_frequencies(features))}
+
+
+def _flat(mask: Tensor | None) -> Tensor | None:
+    """A mask of a grid, (B, n)."""
+    return None if mask is None else mask.flatten(1)
+
+
+def _views(states: Iterable[Tensor] | None, shape: torch.Size) -> tuple[Tensor, ...] | None:
+    return None if states is None else tuple(x.view(shape) for x in states)
 
 
 def _shared_projection(layers: nn.ModuleList) -> SequenceProjection | None:
@@ -198,10 +230,8 @@ class LinformerEncoder(Stack):
     ) -> None:
         _check_positions(positions, max_length)
         inside = _activation(activation)
-        if projected_length is None and tokens_per_slot is None:
-            tokens_per_slot = RUN
-        if causal and attention_window is None:
-            attention_window = WINDOW
+        tokens_per_slot = _run_of(tokens_per_slot, projected_length)
+        attention_window = _window_of(attention_window, causal=causal)
         make_attention = partial(
             LinformerAttention, hidden_size, num_heads, max_length=max_length, tokens_per_slot=tokens_per_slot,
             projected_length=projected_length or 1, projection=projection, short_convolution=short_convolution,
@@ -214,17 +244,18 @@ class LinformerEncoder(Stack):
             Block(make_attention(), make_feed_forward(), make(), make(), pre_norm=pre_norm, dropout=dropout)
             for _ in range(num_layers)
         ]
-        features = attention.get("head_dim") or hidden_size // num_heads
-        rotary = {"full_attention": RotaryPositions(plain_frequencies(features))} if positions == "rotary" else None
-        last = make() if (pre_norm if final_norm is None else final_norm) else None
+        rotary = _rotary(positions, attention.get("head_dim") or hidden_size // num_heads)
+        final_norm = pre_norm if final_norm is None else final_norm
+        last = make() if final_norm else None
         super().__init__(layers, rotary=rotary, final_norm=last, recompute=gradient_checkpointing)
         self.hidden_size, self.causal, self.sine = hidden_size, causal, positions == "sine"
-        self.positions = None
-        if positions == "learned":
-            self.positions = PositionEmbedding(max_length or 0, hidden_size)
-            nn.init.normal_(self.positions.weight, std=0.02)
+        self.positions = _learned(max_length or 0, hidden_size) if positions == "learned" else None
         if device is not None or dtype is not None:
             self.to(device=device, dtype=dtype)
+
+    def _check_cache(self, cache: CausalCache | None) -> None:
+        if cache is not None and not self.causal:
+            raise InputError("a cache is of an encoder with causal=True")
 
     def forward(
         self,
@@ -251,26 +282,29 @@ class LinformerEncoder(Stack):
         tiles = getattr(attention, "grid", None)
         more = {} if tiles is None else {"grid": tiles.extents(shape, grid)}
         if tiles is not None and len(shape) > 3:
-            hidden_states, mask = hidden_states.flatten(1, -2), None if mask is None else mask.flatten(1)
+            hidden_states, mask = hidden_states.flatten(1, -2), _flat(mask)
         if attention is not None:
             attention.check_shape(hidden_states, "hidden_states")
-        if cache is not None and not self.causal:
-            raise InputError("a cache is of an encoder with causal=True")
+        self._check_cache(cache)
         batch, length, _ = hidden_states.shape
         read = None if cache is None else cache.length
         mask = checked_mask(mask, batch=batch, length=length) if read is None else None
         hidden = blank_padding(hidden_states, mask)
         places = torch.arange(length, device=hidden.device) + (0 if read is None else read[:, None])
         out = self.run(
-            self._with_positions(hidden, places), mask, positions=places, cache=cache,
-            output_hidden_states=output_hidden_states, output_attentions=output_attentions, **more,
-        )  # fmt: skip
+            self._with_positions(hidden, places),
+            mask,
+            positions=places,
+            cache=cache,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+            **more,
+        )
 
         last = out.last_hidden_state.view(shape)
         if not output_hidden_states and not output_attentions:
             return last
-        states = None if out.hidden_states is None else tuple(x.view(shape) for x in out.hidden_states)
-        return EncoderOutput(last, states, out.attentions)
+        return EncoderOutput(last, _views(out.hidden_states, shape), out.attentions)
 
     def new_cache(self) -> CausalCache:
         """An empty cache for ``forward``, of an encoder with causal=True."""

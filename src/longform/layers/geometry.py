@@ -55,7 +55,7 @@ class Lengths:
         cls, max_length: int | None, projected_length: Any, tokens_per_slot: int | None, *, kind: str, heads: int,
         fixed: bool, window: int | None = None,
     ) -> "Lengths":  # fmt: skip
-        """What a layer's options say: k, a list of them, "auto" (see LinformerAttention), or the tokens of a slot.
+        """Lengths of a layer's options: k, a list of them, "auto" (see LinformerAttention), or the tokens of a slot.
 
         k is at most N. Raises ConfigurationError where a length is missing or senseless.
         """
@@ -67,21 +67,12 @@ class Lengths:
         if max_length is not None and max_length < 1:
             raise ConfigurationError(f"max_length={max_length} must be at least 1")
         if tokens_per_slot is not None:
-            if tokens_per_slot < 1 or (window or 0) % tokens_per_slot:
-                raise ConfigurationError(
-                    f"tokens_per_slot={tokens_per_slot} must be at least 1 and divide attention_window={window}"
-                )
+            _check_run(tokens_per_slot, window)
             slots = ENDLESS if max_length is None else -(-max_length // tokens_per_slot)
             runs = kind in POOLED
             return cls(slots * tokens_per_slot if runs else max_length or 0, (slots,) * heads, runs)
         assert max_length is not None
-        if projected_length == "auto":
-            projected_length = max(64, min(256, -(-max_length // 4)))
-        if isinstance(projected_length, str):
-            raise ConfigurationError(f"projected_length={projected_length!r} must be a number of slots, or 'auto'")
-        listed = (projected_length,) * heads if isinstance(projected_length, int) else tuple(projected_length)
-        slots = tuple(min(k, max_length) if isinstance(k, int) else k for k in listed)
-        return cls(max_length, slots, fixed)
+        return cls(max_length, _listed_slots(projected_length, max_length, heads), fixed)
 
 
 def check_causal(kind: str, window: int | None, lengths: Lengths) -> None:
@@ -150,9 +141,11 @@ def check_attention(
 
 
 MODEL_WORDS = {
-    "max_length": "max_position_embeddings", "num_heads": "num_attention_heads", "sharing": "projection_sharing",
+    "max_length": "max_position_embeddings",
+    "num_heads": "num_attention_heads",
+    "sharing": "projection_sharing",
     "init": "projection_init",
-}  # fmt: skip
+}
 
 
 def in_model_words(message: str) -> str:
@@ -279,6 +272,23 @@ def _check_slots(head_slots: tuple[int, ...], num_heads: int, max_length: int, s
         )
 
 
+def _check_run(tokens_per_slot: int, window: int | None) -> None:
+    if tokens_per_slot < 1 or (window or 0) % tokens_per_slot:
+        raise ConfigurationError(
+            f"tokens_per_slot={tokens_per_slot} must be at least 1 and divide attention_window={window}"
+        )
+
+
+def _listed_slots(projected_length: Any, max_length: int, heads: int) -> tuple[int, ...]:
+    """The k of each head, at most ``max_length``."""
+    if projected_length == "auto":
+        projected_length = max(64, min(256, -(-max_length // 4)))
+    if isinstance(projected_length, str):
+        raise ConfigurationError(f"projected_length={projected_length!r} must be a number of slots, or 'auto'")
+    listed = (projected_length,) * heads if isinstance(projected_length, int) else tuple(projected_length)
+    return tuple(min(k, max_length) if isinstance(k, int) else k for k in listed)
+
+
 def _check_window(
     window: int | None, budget: float | None, projection: str, head_slots: tuple[int, ...], max_length: int
 ) -> None:
@@ -293,6 +303,11 @@ def _check_window(
             f"attention_window={window} needs slots that cover a run of tokens each, which projection={projection!r} "
             f"does not give; use projection in {POOLED}, or attention_window=None"
         )
+    _check_blocks(window, head_slots, max_length)
+
+
+def _check_blocks(window: int, head_slots: tuple[int, ...], max_length: int) -> None:
+    """Raise ConfigurationError where slots do not divide the window, unless it sees everything."""
     sizes = {slots: base_slot_size(max_length=max_length, slots=slots) for slots in sorted(set(head_slots))}
     unfit = [slots for slots, size in sizes.items() if window % size]
     if unfit and 2 * window < max_length:  # else the window sees everything, and there is no memory

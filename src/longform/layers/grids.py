@@ -80,12 +80,7 @@ class Grid:
         Raises InputError where they are not known or do not match.
         """
         if len(shape) == 2 + len(self.tile) and (len(shape) > 3 or not (given or self.size)):
-            if self.prefix and len(shape) > 3:
-                raise InputError(
-                    f"an input of shape {tuple(shape)} has no place for num_prefix_tokens={self.prefix}: give (batch, "
-                    "prefix + tokens of the grid, hidden_size) and grid="
-                )
-            return tuple(shape[1:-1]) if len(shape) > 3 else (shape[1] - self.prefix,)
+            return self._of_axes(shape)
         found = given or self.size
         if len(shape) != 3 or found is None:
             axes = ", ".join(f"n{axis}" for axis in range(len(self.tile)))
@@ -100,6 +95,17 @@ class Grid:
                 f"{self.prefix + math.prod(found)}, in tiles of {self.tile}"
             )
         return tuple(found)
+
+    def _of_axes(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Tokens along each axis of an input that has them as axes."""
+        if len(shape) == 3:
+            return (shape[1] - self.prefix,)
+        if self.prefix:
+            raise InputError(
+                f"an input of shape {tuple(shape)} has no place for num_prefix_tokens={self.prefix}: give (batch, "
+                "prefix + tokens of the grid, hidden_size) and grid="
+            )
+        return tuple(shape[1:-1])
 
     def arrangement(self, extents: tuple[int, ...], device: torch.device) -> Arrangement:
         """How a grid of ``extents`` is arranged."""

@@ -37,9 +37,13 @@ class LocalAttention(SelfAttention):
     ) -> None:
         check_reach_of_local(reach)
         super().__init__(
-            hidden_size, num_heads, head_dim=head_dim, num_key_value_heads=num_key_value_heads, max_length=max_length,
+            hidden_size,
+            num_heads,
+            head_dim=head_dim,
+            num_key_value_heads=num_key_value_heads,
+            max_length=max_length,
             bias=bias,
-        )  # fmt: skip
+        )
         self.reach, self.dropout = reach, dropout
 
     def forward(

@@ -25,7 +25,7 @@ def of_heads(x: Tensor, heads: list[int], axis: int) -> Tensor:
 
 
 def join_heads(parts: list[Tensor], groups: list[list[int]]) -> Tensor:
-    """What is (B, h, n, ...) of all heads in their order, from the parts of ``groups`` of heads."""
+    """Tensor (B, h, n, ...) of all heads in their order, from the parts of ``groups`` of heads."""
     if len(parts) == 1:
         return parts[0]
     order = constant(tuple(head for group in groups for head in group), parts[0].device).argsort()

@@ -20,6 +20,23 @@ from longform.layers.sequence_projection import Weights
 RUN = 4  # tokens a slot where nothing is said
 
 
+def _check_axes(query: Tensor, key: Tensor, value: Tensor) -> None:
+    if not query.dim() == key.dim() == value.dim() or query.dim() not in (2, 3):
+        raise InputError(
+            f"query, key and value have shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}, "
+            "expected three axes each (a batch) or two"
+        )
+
+
+def _averaged(weights: Tensor | None) -> Tensor | None:
+    """The mean over heads."""
+    return None if weights is None else weights.mean(dim=1)
+
+
+def _of_one_text(out: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    return out[0], None if weights is None else weights[0]
+
+
 class LinformerMultiheadAttention(LinformerAttention):
     """LinformerAttention with the call, the weights' names and the conventions of nn.MultiheadAttention.
 
@@ -101,17 +118,17 @@ class LinformerMultiheadAttention(LinformerAttention):
 
     @property
     def query(self) -> Weights:
-        """Of queries: weight (D, D) and bias."""
+        """Part for queries: weight (D, D) and bias."""
         return self._part(0)
 
     @property
     def key(self) -> Weights:
-        """Of keys."""
+        """Part for keys."""
         return self._part(1)
 
     @property
     def value(self) -> Weights:
-        """Of values."""
+        """Part for values."""
         return self._part(2)
 
     @property
@@ -147,17 +164,13 @@ class LinformerMultiheadAttention(LinformerAttention):
         are one tensor then.
         """
         self._check_mask(attn_mask, is_causal)
-        if not query.dim() == key.dim() == value.dim() or query.dim() not in (2, 3):
-            raise InputError(
-                f"query, key and value have shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}, "
-                "expected three axes each (a batch) or two"
-            )
+        _check_axes(query, key, value)
         one_text, one_input, one_memory = query.dim() == 2, query is key is value, key is value
         batch_axis = 0 if one_text or self.batch_first else 1
         if one_text:
-            query, key, value = (x[None] for x in (query, key, value))
+            query, key, value = query[None], key[None], value[None]
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
-        query, key, value = (x.transpose(0, batch_axis) for x in (query, key, value))
+        query, key, value = query.transpose(0, batch_axis), key.transpose(0, batch_axis), value.transpose(0, batch_axis)
         mask = mask_of_text(None, key_padding_mask)
         if one_input and (self.window is not None or self.convolution is not None):
             context, weights = self.context(query, mask, NOTHING_SHARED, output_attentions=need_weights)
@@ -165,9 +178,8 @@ class LinformerMultiheadAttention(LinformerAttention):
             own = None if one_memory and self.kdim == self.vdim else value
             context, weights = self.across(query, key, mask, own, output_attentions=need_weights)
         out = self.output(context).transpose(0, batch_axis)
-        if weights is not None and average_attn_weights:
-            weights = weights.mean(dim=1)
-        return (out[0], None if weights is None else weights[0]) if one_text else (out, weights)
+        weights = _averaged(weights) if average_attn_weights else weights
+        return _of_one_text(out, weights) if one_text else (out, weights)
 
     def _check_mask(self, mask: Tensor | None, is_causal: bool) -> None:
         """Raise InputError on a mask of pairs of tokens that is not honoured."""
@@ -219,8 +231,13 @@ class LinformerEncoderLayer(nn.TransformerEncoderLayer):
     ) -> None:
         shape: Any = {"bias": bias, "batch_first": batch_first, "device": device, "dtype": dtype, "dropout": dropout}
         super().__init__(
-            d_model, nhead, dim_feedforward, activation=activation, layer_norm_eps=layer_norm_eps,
-            norm_first=norm_first, **shape,
-        )  # fmt: skip
+            d_model,
+            nhead,
+            dim_feedforward,
+            activation=activation,
+            layer_norm_eps=layer_norm_eps,
+            norm_first=norm_first,
+            **shape,
+        )
         self.self_attn = LinformerMultiheadAttention(d_model, nhead, **shape, **attention)
         self.activation_relu_or_gelu = 0  # torch's fused layer, which reads the weights itself, would be full attention

@@ -25,7 +25,7 @@ class _Packed(NamedTuple):
 
 
 class PackedLinear(nn.Module):
-    """What ``layer`` computes, its weight (F, D) laid out once; the plain weight is not kept. CPU, no gradient.
+    """Linear ``layer`` whose weight (F, D) is laid out once; the plain weight is not kept. CPU, no gradient.
 
     It is not saved: ``state_dict`` raises ConfigurationError. ``kernel``: whose layout, "amx" (our own) or "onednn";
     None for our own where it fits.

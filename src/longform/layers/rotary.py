@@ -17,5 +17,5 @@ class RotaryPositions(nn.Module):
         self.frequencies, self.scaling = frequencies, scaling
 
     def forward(self, positions: Tensor) -> Rotation:
-        """Of ``positions`` long (n), (1, n) or (B, n), counted from 0."""
+        """Angles of ``positions`` long (n), (1, n) or (B, n), counted from 0."""
         return rotation_at(positions, self.frequencies, self.scaling)

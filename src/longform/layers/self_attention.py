@@ -1,4 +1,4 @@
-"""What every attention layer has: queries, keys and values by head, from four projections, and checks of its input.
+"""Base of every attention layer: queries, keys and values by head, from four projections, and checks of its input.
 
 Axes: B batch, n tokens, D hidden, h heads, g heads of keys and values, d head dimension.
 """

@@ -23,16 +23,7 @@ from longform.functional.linear import linear
 from longform.functional.masks import blank_padding, without_first
 from longform.functional.one_pass import once_a_pass
 from longform.functional.slot_means import mean_pool
-from longform.functional.slots import (
-    Memory,
-    Slots,
-    base_slot_size,
-    convolve,
-    divisors,
-    make_slots,
-    max_pool,
-    rest_mask,
-)
+from longform.functional.slots import Memory, Slots, base_slot_size, convolve, divisors, make_slots, max_pool, rest_mask
 from longform.functional.weighted_means import heads_of_pooled, pool_heads, pool_hidden, run_weights
 from longform.layers.geometry import Projection
 
@@ -189,9 +180,13 @@ class DenseProjection(SequenceProjection):
         rows, usable = self.rows(mask, hidden.shape[1])
         groups, slots, length = rows[0].matrix.shape
         last = project_first_is_cheaper(
-            n=rows[0].columns if torch.compiler.is_compiling() else length, k=slots, hidden=hidden.shape[2],
-            heads=heads, per_head=groups > 1, shared=len(rows) == 1,
-        )  # fmt: skip
+            n=rows[0].columns if torch.compiler.is_compiling() else length,
+            k=slots,
+            hidden=hidden.shape[2],
+            heads=heads,
+            per_head=groups > 1,
+            shared=len(rows) == 1,
+        )
         if last:
             short = dense_project(hidden, rows[0])
             keys = project_shortened(short, key.weight, key.bias, rows[0], heads=heads)
@@ -414,9 +409,15 @@ def usable_slots(slots: Slots, mask: Tensor | None) -> Tensor | None:
 
 
 def make_projection(
-    options: Projection | str, *, hidden_size: int, heads: int, head_dim: int, max_length: int, slots: int,
+    options: Projection | str,
+    *,
+    hidden_size: int,
+    heads: int,
+    head_dim: int,
+    max_length: int,
+    slots: int,
     fixed_runs: bool = False,
-) -> SequenceProjection:  # fmt: skip
+) -> SequenceProjection:
     """The module that ``options``, or a kind of Projection, name for ``heads`` heads; ``slots`` k, ``max_length`` N.
 
     ``fixed_runs``: each slot stands for ceil(N / k) tokens, whatever the length of a text.
@@ -436,6 +437,13 @@ def make_projection(
             heads=heads, head_dim=head_dim, sharing=chosen.sharing, frozen=chosen.frozen, **sizes
         )
     return DenseProjection(
-        heads=heads, sharing=chosen.sharing, initialisation=chosen.init, random=chosen.kind == "random",
-        frozen=chosen.frozen, sinks=chosen.sink_tokens, rescale=chosen.rescale, bias=chosen.bias, **sizes,
-    )  # fmt: skip
+        heads=heads,
+        sharing=chosen.sharing,
+        initialisation=chosen.init,
+        random=chosen.kind == "random",
+        frozen=chosen.frozen,
+        sinks=chosen.sink_tokens,
+        rescale=chosen.rescale,
+        bias=chosen.bias,
+        **sizes,
+    )

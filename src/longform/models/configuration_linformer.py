@@ -33,9 +33,10 @@ LEAST = {
 }  # fmt: skip
 INSTEAD = {"embedding_size": "hidden_size", "head_dim": "hidden_size / num_attention_heads"}  # of None
 ROPE_NUMBERS = {  # that a kind of rotary positions needs
-    "linear": ["factor"], "yarn": ["factor"],
+    "linear": ["factor"],
+    "yarn": ["factor"],
     "llama3": ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"],
-}  # fmt: skip
+}
 PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 
 
@@ -172,18 +173,25 @@ class LinformerConfig(PreTrainedConfig):
         check_choice("prediction_head", self.prediction_head, PREDICTION_HEADS)
         check_choice("classifier_activation", self.classifier_activation, ("tanh", "relu", "gelu"))
         check_relative_positions(
-            self.relative_attention_num_buckets, self.relative_attention_max_distance,
-            attention_window=self.attention_window, max_length=self.max_position_embeddings,
-        )  # fmt: skip
+            self.relative_attention_num_buckets,
+            self.relative_attention_max_distance,
+            attention_window=self.attention_window,
+            max_length=self.max_position_embeddings,
+        )
         self._check_layers()
         every = self.head_slots()
         for head_slots in dict.fromkeys(every):
             check_attention(
-                hidden_size=self.hidden_size, num_heads=self.num_attention_heads, head_dim=self.head_dim,
-                max_length=self.max_position_embeddings, head_slots=head_slots, options=self.projection_options(),
-                attention_window=self.attention_window, short_convolution=self.short_convolution,
+                hidden_size=self.hidden_size,
+                num_heads=self.num_attention_heads,
+                head_dim=self.head_dim,
+                max_length=self.max_position_embeddings,
+                head_slots=head_slots,
+                options=self.projection_options(),
+                attention_window=self.attention_window,
+                short_convolution=self.short_convolution,
                 model_slots=tuple(slots for layer in every for slots in layer),
-            )  # fmt: skip
+            )
             if self.causal:
                 check_causal(
                     self.projection, self.attention_window, Lengths(self.max_position_embeddings, head_slots, True)
@@ -197,9 +205,13 @@ class LinformerConfig(PreTrainedConfig):
     def projection_options(self) -> Projection:
         """How the attention of every layer shortens keys and values."""
         return Projection(
-            self.projection, self.projection_sharing, self.projection_init, self.freeze_projection, self.sink_tokens,
+            self.projection,
+            self.projection_sharing,
+            self.projection_init,
+            self.freeze_projection,
+            self.sink_tokens,
             self.memory_budget,
-        )  # fmt: skip
+        )
 
     def _check_numbers(self) -> None:
         """Sizes, probabilities and the padding token; None is left to the type."""
@@ -233,10 +245,7 @@ class LinformerConfig(PreTrainedConfig):
         rope: dict[str, Any] | None = self.rope_parameters
         for kind in dict.fromkeys(kinds if rope is not None else ()):
             _check_rope_numbers(kind, (rope or {}).get(kind, rope))
-        check_rotary(
-            rope, kinds, head_dim=self.head_size,
-            distances=self.relative_attention_num_buckets is not None,
-        )  # fmt: skip
+        check_rotary(rope, kinds, head_dim=self.head_size, distances=self.relative_attention_num_buckets is not None)
 
     def kinds_of_layers(self) -> tuple[str, ...]:
         """``layer_types`` of every layer."""
@@ -260,9 +269,11 @@ class LinformerConfig(PreTrainedConfig):
     def head_slots(self) -> tuple[tuple[int, ...], ...]:
         """k of every head of every layer."""
         return layer_slots(
-            self.projected_length, num_layers=self.num_hidden_layers, num_heads=self.num_attention_heads,
+            self.projected_length,
+            num_layers=self.num_hidden_layers,
+            num_heads=self.num_attention_heads,
             sharing=self.projection_sharing,
-        )  # fmt: skip
+        )
 
     @property
     def head_size(self) -> int:

@@ -29,10 +29,7 @@ from longform.layers.local_attention import LocalAttention
 from longform.layers.norm import make_norm
 from longform.layers.pooling import Pooling
 from longform.layers.relative_bias import RelativeAttentionBias
-from longform.layers.sequence_projection import (
-    Learned,
-    SequenceProjection,
-)
+from longform.layers.sequence_projection import Learned, SequenceProjection
 from longform.layers.short_convolution import ShortConvolution
 from longform.layers.streaming import can_run_in_parts
 from longform.models.configuration_linformer import LinformerConfig
@@ -46,18 +43,25 @@ def make_attention(
 ) -> LinformerAttention | LocalAttention:
     """The attention of one layer, with k of each of its heads; "sliding_attention" has a window and no slots."""
     shared: Any = {
-        "max_length": config.max_position_embeddings, "head_dim": config.head_dim,
-        "num_key_value_heads": config.num_key_value_heads, "dropout": config.attention_probs_dropout_prob,
+        "max_length": config.max_position_embeddings,
+        "head_dim": config.head_dim,
+        "num_key_value_heads": config.num_key_value_heads,
+        "dropout": config.attention_probs_dropout_prob,
         "bias": config.attention_bias,
-    }  # fmt: skip
+    }
     if layer_type == "sliding_attention":
         assert config.sliding_window is not None
         return LocalAttention(config.hidden_size, config.num_attention_heads, reach=config.sliding_window, **shared)
     return LinformerAttention(
-        config.hidden_size, config.num_attention_heads, projected_length=head_slots,
-        projection=config.projection_options(), attention_window=config.attention_window,
-        short_convolution=config.short_convolution, causal=config.causal, **shared,
-    )  # fmt: skip
+        config.hidden_size,
+        config.num_attention_heads,
+        projected_length=head_slots,
+        projection=config.projection_options(),
+        attention_window=config.attention_window,
+        short_convolution=config.short_convolution,
+        causal=config.causal,
+        **shared,
+    )
 
 
 def norm_of(config: LinformerConfig, size: int | None = None) -> nn.Module:
@@ -75,13 +79,21 @@ class LinformerLayer(GradientCheckpointingLayer, Block):
         skips = config.skip_first_prenorm and index == 0
         activation = nn.GELU() if config.hidden_act == "gelu" else ACT2FN[config.hidden_act]
         feed_forward = FeedForward(
-            config.hidden_size, config.intermediate_size, activation, config.chunk_size_feed_forward,
-            gated=config.is_gated_act, bias=config.mlp_bias,
-        )  # fmt: skip
+            config.hidden_size,
+            config.intermediate_size,
+            activation,
+            config.chunk_size_feed_forward,
+            gated=config.is_gated_act,
+            bias=config.mlp_bias,
+        )
         super().__init__(
-            attention, feed_forward, nn.Identity() if skips else norm_of(config), norm_of(config),
-            pre_norm=config.normalization == "pre", dropout=config.hidden_dropout_prob,
-        )  # fmt: skip
+            attention,
+            feed_forward,
+            nn.Identity() if skips else norm_of(config),
+            norm_of(config),
+            pre_norm=config.normalization == "pre",
+            dropout=config.hidden_dropout_prob,
+        )
         self.layer_type = kind
 
 
@@ -97,9 +109,10 @@ class ModelEncoder(Stack):
         turned = () if config.rope_parameters is None else dict.fromkeys(config.kinds_of_layers())
         super().__init__(
             (LinformerLayer(config, index) for index in range(config.num_hidden_layers)),
-            relative_attention_bias=relative, rotary={kind: rotary_positions(config, kind) for kind in turned},
+            relative_attention_bias=relative,
+            rotary={kind: rotary_positions(config, kind) for kind in turned},
             final_norm=norm_of(config) if config.normalization == "pre" else None,
-        )  # fmt: skip
+        )
 
     def forward(self, hidden: Tensor, mask: Tensor | None, **options: Any) -> BaseModelOutput:
         """See Stack.run."""
@@ -120,7 +133,7 @@ class Pooler(nn.Module):
 
 
 class LinformerPreTrainedModel(PreTrainedModel):
-    """What all Linformer models share: configuration class, initial weights, resizing."""
+    """Base of all Linformer models: configuration class, initial weights, resizing."""
 
     config_class = LinformerConfig
     config: LinformerConfig
@@ -195,6 +208,11 @@ class LinformerPreTrainedModel(PreTrainedModel):
         resize_sequence_length(self, length, projected_length=projected_length, positions=positions)
 
 
+def _all_moved(there: Tensor, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Each tensor with its tokens in the places ``there``."""
+    return tuple(None if x is None else moved(x, there) for x in tensors)
+
+
 class LinformerModel(LinformerPreTrainedModel):
     """The bare encoder: last_hidden_state (B, n, D), and with ``config.use_pooler`` pooler_output.
 
@@ -208,13 +226,16 @@ class LinformerModel(LinformerPreTrainedModel):
     def __init__(self, config: LinformerConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
         self.embeddings = Embeddings(
-            vocab_size=config.vocab_size, embedding_size=config.word_embedding_size,
-            max_length=config.max_position_embeddings, position_offset=config.position_offset,
-            type_vocab_size=config.type_vocab_size, pad_token_id=config.pad_token_id,
+            vocab_size=config.vocab_size,
+            embedding_size=config.word_embedding_size,
+            max_length=config.max_position_embeddings,
+            position_offset=config.position_offset,
+            type_vocab_size=config.type_vocab_size,
+            pad_token_id=config.pad_token_id,
             norm=norm_of(config, config.word_embedding_size) if config.embed_norm else None,
             dropout=config.hidden_dropout_prob,
             has_positions=config.rope_parameters is None and config.position_init != "none",
-        )  # fmt: skip
+        )
         narrow = config.word_embedding_size != config.hidden_size
         self.embeddings_project = nn.Linear(config.word_embedding_size, config.hidden_size) if narrow else None
         self.encoder = ModelEncoder(config)
@@ -266,9 +287,8 @@ class LinformerModel(LinformerPreTrainedModel):
             inputs_embeds = blank_padding(inputs_embeds, mask if readers is None else readers)
         order = text_first(mask)
         if order is not None:
-            mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids = (
-                None if x is None else moved(x, order.there)
-                for x in (mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids)
+            mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids = _all_moved(
+                order.there, mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids
             )
         hidden = self.embeddings(
             input_ids, inputs_embeds=inputs_embeds, token_type_ids=token_type_ids, position_ids=position_ids
@@ -280,9 +300,15 @@ class LinformerModel(LinformerPreTrainedModel):
         own = type(self.embeddings) is Embeddings and can_run_in_parts(self.embeddings, hidden)
         hidden = blank_padding(hidden, mask if readers is None else readers)
         out = self.encoder(
-            hidden, mask, output_hidden_states=bool(keeps), output_attentions=bool(wants), readers=readers,
-            positions=position_ids, overwrite=own, cache=past_key_values,
-        )  # fmt: skip
+            hidden,
+            mask,
+            output_hidden_states=bool(keeps),
+            output_attentions=bool(wants),
+            readers=readers,
+            positions=position_ids,
+            overwrite=own,
+            cache=past_key_values,
+        )
         pooler_output = self._pooled(out.last_hidden_state, mask)
         out = out if order is None else self._in_places(out, order)
         return BaseModelOutputWithPooling(
@@ -299,11 +325,13 @@ class LinformerModel(LinformerPreTrainedModel):
         return BaseModelOutput(
             last_hidden_state=moved(last, order.back),
             hidden_states=None if states is None else tuple(moved(x, order.back) for x in states),
-            attentions=None if weights is None else tuple(
+            attentions=None
+            if weights is None
+            else tuple(
                 self._weights_in_places(x, order, layer.attention)
                 for x, layer in zip(weights, self.encoder.layers, strict=True)
             ),
-        )  # fmt: skip
+        )
 
     def _weights_in_places(self, weights: Tensor, order: TextFirst, attention: Any) -> Tensor:
         """(B, h, n, S) of an ``attention``: queries, and where each has a column for every token, those too."""

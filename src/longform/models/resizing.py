@@ -95,7 +95,7 @@ def _carry_projections(old: Any, new: Any) -> None:
 
 
 def _carry_head(owner: Owner, heir: Owner) -> None:
-    """What one head has of a projection, for the same head of another."""
+    """Copy what one head has of a projection to the same head of another."""
     (projection, place), (its_projection, its_place) = owner, heir
     sinks = projection.sinks if isinstance(projection, DenseProjection) else 0
     for before, after in zip(_tensors(projection), _tensors(its_projection), strict=True):
@@ -114,7 +114,7 @@ def _owners(attention: LinformerAttention) -> dict[int, Owner]:
 
 
 def _tensors(projection: nn.Module) -> list[Tensor]:
-    """What it owns for keys, and for values where that is another, a row a head or one for all."""
+    """Tensors that it owns for keys, and for values where that is another, a row a head or one for all."""
     if isinstance(projection, DenseProjection):
         return projection.matrices()
     if isinstance(projection, WeightedMeanProjection):

@@ -12,7 +12,7 @@ from longform.layers.rotary import RotaryPositions
 
 
 def rotary_positions(config: PreTrainedConfig, layer_type: str) -> RotaryPositions:
-    """Those of layers of ``layer_type``, which may have rope_parameters of their own.
+    """Rotary positions of layers of ``layer_type``, which may have rope_parameters of their own.
 
     "default" turns the pair i of r by rope_theta^(-i / r) radians a token; the other kinds are Hugging Face's.
     """

@@ -55,7 +55,7 @@ class PredictionHead(nn.Module):
 
 
 def _before_last(config: LinformerConfig) -> nn.Module:
-    """What stands before the one linear layer of a task: nothing, but in ModernBERT."""
+    """Modules before the one linear layer of a task: none, but in ModernBERT."""
     return PredictionHead(config) if config.prediction_head == "modernbert" else nn.Identity()
 
 
@@ -182,9 +182,14 @@ class LinformerForCausalLM(LinformerForMaskedLM, GenerationMixin):
         if use_cache and not isinstance(past_key_values, CausalCache):
             past_key_values = CausalCache(self.config.num_hidden_layers)  # generate has an empty one of another kind
         out = self.linformer(
-            input_ids, attention_mask, token_type_ids, inputs_embeds=inputs_embeds, return_dict=True,
-            past_key_values=past_key_values, **kwargs,
-        )  # fmt: skip
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            inputs_embeds=inputs_embeds,
+            return_dict=True,
+            past_key_values=past_key_values,
+            **kwargs,
+        )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits, loss = self.lm_head(out.last_hidden_state[:, kept]), None
         if labels is not None:

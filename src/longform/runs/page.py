@@ -1,4 +1,4 @@
-"""Blocks of a written page, as Markdown: headings, paragraphs, tables and code."""
+"""Blocks of a written page, as Markdown, and the model card of a saved folder."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The application: all routes, behind the gate."""
+"""The application: all routes, behind the gate, and the page ``/ui``."""
 
 import base64
 import contextlib

@@ -16,9 +16,8 @@ from longform.data.batching import TokenizedText, enough
 from longform.data.text import clean_text
 from longform.models.effective_maps import effective_maps
 from longform.models.modeling_linformer import LinformerPreTrainedModel
-from longform.serving.bodies import Body, NonEmpty, StrictRoute, Whole, answer
 from longform.serving.engine import Engine
-from longform.serving.errors import Refusal, refusals
+from longform.serving.errors import Body, NonEmpty, Refusal, StrictRoute, Whole, answer, refusals
 from longform.serving.reading import Rows
 from longform.serving.service import Service
 

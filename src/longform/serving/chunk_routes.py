@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
-from longform.serving.bodies import Body, Inputs, StrictRoute, Whole, answer, as_list
-from longform.serving.errors import refusals
+from longform.serving.errors import Body, Inputs, StrictRoute, Whole, answer, as_list, refusals
 from longform.serving.reading import chunk_rows
 from longform.serving.service import Service
 from longform.serving.vectors import changed, check_count

@@ -10,9 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
-from longform.serving.bodies import Body, NonEmpty, StrictRoute, Whole, answer
 from longform.serving.engine import Engine
-from longform.serving.errors import refusals
+from longform.serving.errors import Body, NonEmpty, StrictRoute, Whole, answer, refusals
 from longform.serving.reading import Rows, id_rows, pooled_by, text_rows
 from longform.serving.service import Service
 from longform.serving.vectors import changed, check_count, vectors_of

@@ -10,8 +10,7 @@ from starlette.responses import Response
 
 from longform.data.text import Text
 from longform.inference.classifiers import Classifier
-from longform.serving.bodies import Body, NonEmpty, StrictRoute, answer
-from longform.serving.errors import refusals
+from longform.serving.errors import Body, NonEmpty, StrictRoute, answer, refusals
 from longform.serving.reading import Rows, check_pairs, logits_of, text_rows
 from longform.serving.service import Service
 from longform.serving.tei_routes import cuts

@@ -1,4 +1,4 @@
-"""The server's process: uvicorn with a deadline for headers, and a stop that answers what was accepted."""
+"""The server's process: its socket, uvicorn with a deadline for headers, a stop that answers what was accepted."""
 
 import asyncio
 import errno

@@ -11,9 +11,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from longform import __version__
 from longform.data.text import clean_text
 from longform.inference.sentence_modules import PLAIN
-from longform.serving.bodies import Body, Inputs, StrictRoute, answer, as_list
 from longform.serving.engine import Engine
-from longform.serving.errors import refusals
+from longform.serving.errors import Body, Inputs, StrictRoute, answer, as_list, refusals
 from longform.serving.service import Service
 from longform.serving.vectors import changed, check_count
 

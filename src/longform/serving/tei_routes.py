@@ -8,8 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from longform.inference.encoders import Encoder
-from longform.serving.bodies import Body, Inputs, NonEmpty, StrictRoute, Whole, answer, as_list
-from longform.serving.errors import refusals
+from longform.serving.errors import Body, Inputs, NonEmpty, StrictRoute, Whole, answer, as_list, refusals
 from longform.serving.reading import Rows, pooled_by, text_rows, token_states
 from longform.serving.service import STATES, Service
 from longform.serving.vectors import changed, check_count, vectors_of

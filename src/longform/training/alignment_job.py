@@ -1,4 +1,4 @@
-"""An alignment: a model, its pairs as numbered steps, the loss, and what is measured."""
+"""An alignment: a model, its pairs as numbered steps, the loss, what is measured, and a low-rank adapter."""
 
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -21,8 +21,7 @@ from longform.inference.sentence_modules import load_sentence_transformer
 from longform.inference.weights import quiet_transformers, reading
 from longform.runs.digest import content_key
 from longform.runs.subject import model_key
-from longform.training.alignment_loss import AlignmentLoss, Wanted
-from longform.training.alignment_model import OpenedModel
+from longform.training.alignment_model import AlignmentLoss, OpenedModel, Wanted
 from longform.training.alignment_reading import PLAIN, Reader
 from longform.training.alignment_settings import DEFAULT_STEPS, AlignmentSettings
 from longform.training.alignment_sources import PairSource

@@ -1,4 +1,4 @@
-"""Sources of pairs: documents with queries that ask for them, given or made, some of them held out."""
+"""Sources of pairs: documents with queries that ask for them, given or made of a text, some of them held out."""
 
 import random
 from abc import ABC, abstractmethod

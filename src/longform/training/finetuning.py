@@ -8,10 +8,11 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from longform.conversion.cross_encoder import IDENTITY, OLDER, with_activation
+from longform.conversion.sentence_transformers_folder import IDENTITY, OLDER, with_activation
 from longform.errors import ConfigurationError
-from longform.inference import classifiers, fine_tuning
-from longform.inference.fine_tuning import FineTuning
+from longform.inference import classifiers
+from longform.inference import classifiers as fine_tuning
+from longform.inference.classifiers import FineTuning
 from longform.training.finetuning_job import FinetuningJob
 from longform.training.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme, examples_of, learn_scheme, split
 from longform.training.processes import processes_of

@@ -1,4 +1,4 @@
-"""Pre-training of a masked-language model from scratch."""
+"""Pre-training of a masked-language model from scratch, and its model card."""
 
 import math
 import shutil

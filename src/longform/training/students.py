@@ -12,7 +12,7 @@ import transformers
 from torch import nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from longform.conversion.cross_encoder import activation_of
+from longform.conversion.sentence_transformers_folder import activation_of
 from longform.data.special_tokens import fit_tokenizer
 from longform.data.storage import copy_anew
 from longform.errors import ConfigurationError

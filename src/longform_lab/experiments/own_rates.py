@@ -1,4 +1,4 @@
-"""What a learning rate of its own is worth to a learned projection, on a small task of vectors.
+"""Worth of a learning rate of its own to a learned projection, on a small task of vectors.
 
 Which of two peaks in 256 vectors is higher? The answer is read off the first vector, after two layers of attention that
 shorten 256 to 32. ``--rates``: the projection's, over the network's; none: that of longform.parameter_groups.
@@ -58,7 +58,7 @@ def signals(count: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def accuracy(projection: str | None, start: str, rate: float | None, seed: int) -> float:
-    """Of a model of this seed on signals that it has not seen. ``rate``: of the projection over the network's."""
+    """Accuracy of a model of this seed on unseen signals. ``rate``: of the projection over the network's."""
     torch.manual_seed(seed)
     model, source = PeakFinder(projection, start), torch.Generator().manual_seed(seed)
     for module in model.modules():

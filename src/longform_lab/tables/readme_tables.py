@@ -34,8 +34,9 @@ def quality(rows: Rows) -> tuple[list[str], list[list[str]]]:
     for data, task in SEARCHES.items():
         found = {
             row["settings"]["contender"]: row["metrics"]["ndcg_at_10"]
-            for row in rows if row["name"] == "long_retrieval" and row["settings"]["data"] == data
-        }  # fmt: skip
+            for row in rows
+            if row["name"] == "long_retrieval" and row["settings"]["data"] == data
+        }
         shown = (f"{found[name]:.1f}" if name in found else MISSING for name in READERS)
         body.append([task, "nDCG@10 × 100", *shown])
     return HEADS, body
@@ -46,8 +47,9 @@ def beside_full_attention(rows: Rows) -> tuple[list[str], list[list[str]]]:
     found = {(row["settings"]["length"], row["settings"]["competitor"]): row["metrics"] for row in rows}
     body = [
         [f"{n:,}", *(f"{found[n, name]['seconds']:.2f} s" for name in ENCODERS), *_ratios(found, n)]
-        for n in LENGTHS if all((n, name) in found for name in ENCODERS)
-    ]  # fmt: skip
+        for n in LENGTHS
+        if all((n, name) in found for name in ENCODERS)
+    ]
     return ["tokens", *ENCODERS.values(), "times as fast with window", "times as fast with learned E"], body
 
 

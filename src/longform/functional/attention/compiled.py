@@ -56,7 +56,7 @@ def infer(call: AttentionCall) -> Tensor:
 
 
 def train(call: AttentionCall) -> Tensor:
-    """The same through which gradients pass: (B, h, n, d)."""
+    """Attention through which gradients pass: (B, h, n, d)."""
     return CompiledAttention.apply(*call.tensors, call.float_bias())
 
 

@@ -23,7 +23,7 @@ class LinearCall(Call):
 
     @once
     def tensors(self) -> tuple[Tensor, ...]:  # ty: ignore[incompatible-mutable-override]  nobody writes it
-        """Those that kernels read, shapes as above."""
+        """Tensors that kernels read, shapes as above."""
         return tuple(x for x in (self.x, self.weight, self.bias, self.residual) if x is not None)
 
     @property
@@ -44,7 +44,7 @@ class FeedForwardCall(Call):
 
     @once
     def tensors(self) -> tuple[Tensor, ...]:  # ty: ignore[incompatible-mutable-override]  nobody writes it
-        """Those that kernels read, shapes as above."""
+        """Tensors that kernels read, shapes as above."""
         return tuple(x for x in (self.x, *self.layers) if x is not None)
 
     @property

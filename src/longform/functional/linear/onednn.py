@@ -37,7 +37,7 @@ def infer(call: LinearCall) -> Tensor:
 
 @cache
 def supported_dtypes() -> tuple[torch.dtype, ...]:
-    """What this machine's oneDNN multiplies faster than torch alone; nothing where torch was built without it."""
+    """Dtypes that this machine's oneDNN multiplies faster than torch alone; none where torch was built without it."""
     if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
         return ()
     has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -64,7 +64,7 @@ def best_units() -> str | None:
 
 
 def kernels() -> str:
-    """What was compiled and serves by itself: "amx" (all kernels), "avx512" (those of attention, and those that need no
+    """Compiled kernels that serve by themselves: "amx" (all), "avx512" (those of attention, and those that need no
     units), "generic" (the latter) or "none".
     """
     return best_units() or ("none" if native_library() is None else "generic")

@@ -23,11 +23,11 @@ class Rotation(NamedTuple):
     sin: Tensor
 
     def of(self, document: int) -> "Rotation":
-        """That of one document: (n, r)."""
+        """Angles of one document: (n, r)."""
         return Rotation(*(x if x.dim() == 2 else x[document] for x in self))
 
     def at(self, tokens: slice) -> "Rotation":
-        """That of some tokens."""
+        """Angles of some tokens."""
         return Rotation(*(x[..., tokens, :] for x in self))
 
 

@@ -115,7 +115,7 @@ DOCUMENT = dispatch.operation(
 def document_attention(
     query: Tensor, key: Tensor, value: Tensor, distance_bias: Tensor | None
 ) -> type[DocumentAttention]:
-    """What attends documents with such query, key and value (..., ., d), without gradients, on a CPU."""
+    """Kernel for documents with such query, key and value (..., ., d), without gradients, on a CPU."""
     kernel = dispatch.choose(DOCUMENT, AttentionCall(query, key, value, distance_bias=distance_bias))
     return kernel.run  # ty: ignore[invalid-explicit-return]  a class, made with the document's slots
 

@@ -88,12 +88,12 @@ class WindowCall(Call):
 
     @once
     def far(self) -> Tensor:
-        """What is added to the logits of slots, (B, b, S): see formula.far_bias."""
+        """Bias on the logits of slots, (B, b, S): see formula.far_bias."""
         return formula.far_bias(self.far_parts)
 
     @once
     def far_parts(self) -> formula.FarParts:
-        """The same, taken apart."""
+        """Bias on the logits of slots, taken apart."""
         return once_a_pass(
             formula.far_parts, self.memory.slots, length=self.query.shape[2], window=self.window, dtype=self.wide,
             sinks=self.sinks, budget=self.memory_budget, first=self.first_block or 0, neighbours=self.neighbours,
@@ -102,7 +102,7 @@ class WindowCall(Call):
 
     @once
     def near(self) -> Tensor:
-        """What is added to the logits of a block's neighbours, (B, b, 3 w): see formula.near_bias."""
+        """Bias on the logits of a block's neighbours, (B, b, 3 w): see formula.near_bias."""
         batch, _, length, _ = self.query.shape
         valid = self.mask
         if valid is None:
@@ -111,7 +111,7 @@ class WindowCall(Call):
 
     @property
     def distances(self) -> tuple[Tensor, Tensor] | None:
-        """What is added by distance: to the logits of neighbours (h, w, 3 w), of slots (B, h, b, S); see formula.py."""
+        """Biases by distance: on the logits of neighbours (h, w, 3 w), of slots (B, h, b, S); see formula.py."""
         if self.causal:
             near = formula.before_or_at(self.window, dtype=self.wide, device=self.query.device)
             return near, near.new_zeros(1, 1, 1, 1)

@@ -80,7 +80,7 @@ class _EvenSlots(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _even_slots(length: int, size: int, sinks: int, slots: int, budget: float | None, window: int) -> _EvenSlots:
-    """What slots of a document without gaps are counted (S) and weighed (b, S), which all layers share."""
+    """Counts (S) and weights (b, S) of the slots of a document without gaps, which all layers share."""
     starts = torch.arange(slots - sinks) * size
     tokens = (starts + size).clamp(max=length) - starts.clamp(min=sinks)
     count = torch.cat([torch.arange(sinks) < length, tokens.clamp(min=0)]).to(torch.float32)
@@ -167,7 +167,7 @@ class CompiledWindow(torch.autograd.Function):
 
 
 def _of_documents(documents: slice, length: int, given: list[Tensor], **others: Tensor) -> dict[str, Tensor]:
-    """What is of some documents, by the kernel's names: of query, key, value and ``others`` their first tokens."""
+    """Tensors of some documents by the kernel's names: of query, key, value and ``others`` their first tokens."""
     query, key, value, memory_key, memory_value = given
     near = {"query": query, "key": key, "value": value, **others}
     own = {name: x[documents, :, :length] for name, x in near.items()}

@@ -41,11 +41,11 @@ class DocumentPart(NamedTuple):
         return self.query.shape[1] == self.length
 
     def blocks(self) -> range:
-        """Of the queries."""
+        """Blocks of the queries."""
         return range(self.start // self.window, -(-(self.start + self.query.shape[1]) // self.window))
 
     def all_blocks(self) -> int:
-        """Of the document."""
+        """Blocks of the document."""
         return -(-self.length // self.window)
 
     def queries(self, first: int, end: int) -> slice:
@@ -131,7 +131,7 @@ def blank_padding(x: Tensor, lengths: list[int]) -> None:
 
 
 def far_logits(far: FarSlots, shares: list[float], first: int, end: int, window: int) -> Tensor:
-    """What is added to the logits of slots for the queries of blocks ``first`` to ``end``: (c, S).
+    """Bias on the logits of slots for the queries of blocks ``first`` to ``end``: (c, S).
 
     As formula.far_bias: log(count), hidden within reach and where empty, less where the budget is passed. ``shares``:
     ``far_shares`` of all blocks.

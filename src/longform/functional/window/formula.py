@@ -72,7 +72,7 @@ def near_bias(valid: Tensor, *, window: int, dtype: torch.dtype, neighbours: Ten
 
 
 class FarParts(NamedTuple):
-    """What the logits of slots get, taken apart: nothing here is of all pairs of blocks and slots.
+    """Bias on the logits of slots, taken apart: nothing here is of all pairs of blocks and slots.
 
     ``home`` long (B, S): the block in which a slot begins; ``logit`` (B, S): log(count), -inf for an empty one;
     ``blocks`` long (b,): the numbers of the blocks; ``less`` (B, b), at most 0, or None without a budget: what those
@@ -120,7 +120,7 @@ def far_parts(
 
 
 def far_bias(parts: FarParts) -> Tensor:
-    """What is added to the logits of slots: (B, b, S), -inf for those in a block's reach and empty ones."""
+    """Bias on the logits of slots: (B, b, S), -inf for those in a block's reach and empty ones."""
     logits = parts.logit[:, None, :]
     if parts.less is not None:
         logits = logits + torch.where(parts.counted, parts.less[:, :, None], 0.0)
@@ -140,13 +140,13 @@ def before_or_at(window: int, *, dtype: torch.dtype, device: torch.device) -> Te
 
 
 def near_distances(bias: Tensor, window: int) -> Tensor:
-    """What the ``bias`` by distance (h, 2 r + 1) adds for the queries of a block and its neighbours: (h, w, 3 w)."""
+    """Addends by the ``bias`` by distance (h, 2 r + 1) for the queries of a block and its neighbours: (h, w, 3 w)."""
     own = torch.arange(window, device=bias.device)
     return between(bias, own, torch.arange(-window, 2 * window, device=bias.device))
 
 
 def far_distances(bias: Tensor, slots: Slots, *, length: int, window: int, sinks: int, first: int = 0) -> Tensor:
-    """What the ``bias`` by distance (h, 2 r + 1) adds for the queries of each block and the slots: (B, h, b, S).
+    """Addends by the ``bias`` by distance (h, 2 r + 1) for the queries of each block and the slots: (B, h, b, S).
 
     ``first``: as in ``far_parts``.
     """

@@ -62,7 +62,7 @@ def _first(x: Tensor, length: int, *, axis: int) -> Tensor:
 
 
 def _positions(length: int, reach: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Of each block's queries (b, w), those past the end as the last, and of what it looks at (b, 3 w)."""
+    """Positions of each block's queries (b, w), those past the end as the last, and of what it looks at (b, 3 w)."""
     own = block_positions(length, reach, device).clamp(max=length - 1)
     return own, neighbour_positions(length, reach, device)
 

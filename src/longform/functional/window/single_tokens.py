@@ -34,7 +34,7 @@ def _attend(call: WindowCall, texts: slice, length: int) -> Tensor:
 
 
 def token_bias(call: WindowCall, length: int) -> Tensor | None:
-    """What is added to the logit of each token, for the queries of each block: (g, b, n), None for nothing."""
+    """Bias on the logit of each token, for the queries of each block: (g, b, n), None for nothing."""
     blocks = torch.arange(-(-length // call.window))
     nothing = call.key[0, :, :0]
     count = torch.ones(length, dtype=call.wide)
