@@ -35,7 +35,7 @@ def test_usual_heads_on_an_h100(tmp_path):
 def test_all_heads(dim, dtype, capability, tmp_path):
     made = programs(capability, [f"{dim},{dtype},128,1,0", f"{dim},{dtype},100,0,0"], tmp_path)
     assert all(program["shared"] <= SMALLEST for program in made)
-    assert all(program["spilled"] <= (1024 if dtype == "float32" else 128) for program in made), made
+    assert all(program["spilled"] <= (2048 if dtype == "float32" else 128) for program in made), made
 
 
 @pytest.mark.nightly
