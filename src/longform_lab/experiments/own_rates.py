@@ -90,9 +90,15 @@ def main() -> None:
         learns = chosen.projection in ("linear", "convolution")
         own = "own" if rate is None else f"{rate:g}"
         settings = {
-            "projection": chosen.projection, "start": chosen.start if learns else None, "rate": own if learns else None,
-            "seeds": chosen.seeds, "steps": STEPS, "length": LENGTH, "slots": SLOTS, "learning_rate": RATE,
-        }  # fmt: skip
+            "projection": chosen.projection,
+            "start": chosen.start if learns else None,
+            "rate": own if learns else None,
+            "seeds": chosen.seeds,
+            "steps": STEPS,
+            "length": LENGTH,
+            "slots": SLOTS,
+            "learning_rate": RATE,
+        }
         metrics = {"accuracy": statistics.mean(found), "lowest": min(found), "highest": max(found)}
         append_record(RECORDS / "own_rates.jsonl", Record(name="own_rates", settings=settings, metrics=metrics))
         tqdm.write(f"{settings} {metrics}")
