@@ -290,11 +290,9 @@ class LinformerModel(LinformerPreTrainedModel):
             mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids = _all_moved(
                 order.there, mask, readers, input_ids, inputs_embeds, token_type_ids, position_ids
             )
-        hidden = self.embeddings(
+        hidden = self._embedded(
             input_ids, inputs_embeds=inputs_embeds, token_type_ids=token_type_ids, position_ids=position_ids
         )
-        if self.embeddings_project is not None:
-            hidden = self.embeddings_project(hidden)
         wants = self.config.output_attentions if output_attentions is None else output_attentions
         keeps = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         own = type(self.embeddings) is Embeddings and can_run_in_parts(self.embeddings, hidden)
@@ -317,6 +315,11 @@ class LinformerModel(LinformerPreTrainedModel):
             hidden_states=out.hidden_states,
             attentions=out.attentions,
         )
+
+    def _embedded(self, input_ids: Tensor | None, **given: Tensor | None) -> Tensor:
+        """The embeddings of long (B, n) or of what is ``given`` in their place, as wide as the encoder: (B, n, D)."""
+        hidden = self.embeddings(input_ids, **given)
+        return hidden if self.embeddings_project is None else self.embeddings_project(hidden)
 
     def _in_places(self, out: BaseModelOutput, order: TextFirst) -> BaseModelOutput:
         """``out`` with its tokens where the caller has them: states, and rows of attention weights."""
