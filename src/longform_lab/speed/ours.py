@@ -62,7 +62,9 @@ class WeightsFirstAttention(nn.Module):
         super().__init__()
         self.inner = inner
 
-    def forward(self, hidden: Tensor, mask: Tensor | None, *, shared: Shared, output_attentions: bool) -> Tensor:
+    def forward(
+        self, hidden: Tensor, mask: Tensor | None, *, shared: Shared, output_attentions: bool = False
+    ) -> Tensor:
         """hidden (B, n, D) -> (B, n, D); no mask, no weights."""
         assert mask is None
         assert not output_attentions
