@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from longform.inference.settings import InferenceResult, InferenceSettings
     from longform.layers.attention import LinformerAttention
     from longform.layers.encoder import LinformerEncoder
+    from longform.layers.geometry import Projection
     from longform.layers.multihead import LinformerEncoderLayer, LinformerMultiheadAttention
     from longform.layers.parameter_groups import parameter_groups
     from longform.models.configuration_linformer import LinformerConfig
