@@ -13,7 +13,7 @@ from torch import nn
 
 from longform import LinformerEncoder, parameter_groups
 
-WIDTH, LAYERS, HEADS, STEPS, BATCH, TRAINED = 32, 2, 4, 250, 32, 1300
+WIDTH, LAYERS, HEADS, STEPS, BATCH, TRAINED = 32, 2, 4, 500, 64, 1300
 digits = load_digits()
 pixels, labels = torch.tensor(digits.images, dtype=torch.float32) / 8 - 1, torch.tensor(digits.target)
 flat = pixels.flatten(1)[..., None]  # (B, 64, 1)
@@ -21,7 +21,7 @@ large = nn.functional.interpolate(pixels[:, None], size=32, mode="bilinear")[:, 
 patches = large.unfold(1, 2, 2).unfold(2, 2, 2).flatten(3)  # (B, 16, 16, 4)
 
 STACKS = {
-    "full attention": {"max_length": 64, "projected_length": 64, "projection": "mean", "short_convolution": 0},
+    "full attention": {"max_length": 64, "projected_length": 64, "projection": "mean"},
     "default": {"max_length": 64, "projected_length": 16},
     "mean": {"max_length": 64, "projected_length": 16, "projection": "mean", "short_convolution": 0},
     "paper's E": {"max_length": 64, "projected_length": 16, "projection": "linear", "short_convolution": 0},
@@ -35,7 +35,7 @@ class Network(nn.Module):
     def __init__(self, shape: tuple[int, ...], options: dict) -> None:
         super().__init__()
         self.embed = nn.Linear(shape[-1], WIDTH)
-        self.places = nn.Parameter(0.02 * torch.randn(*shape[:-1], WIDTH))
+        self.places = nn.Parameter(0.5 * torch.randn(*shape[:-1], WIDTH))
         self.encoder = LinformerEncoder(WIDTH, LAYERS, HEADS, intermediate_size=2 * WIDTH, **options)
         self.head = nn.Linear(WIDTH, 10)
 
@@ -47,7 +47,7 @@ def accuracy(x: torch.Tensor, options: dict) -> float:
     """On the digits that were not trained on."""
     torch.manual_seed(0)
     network = Network(tuple(x.shape[1:]), options)
-    optimizer = torch.optim.AdamW(parameter_groups(network, lr=3e-3, weight_decay=0.01))
+    optimizer = torch.optim.AdamW(parameter_groups(network, lr=6e-3, weight_decay=0.01))
     rates = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, [group["lr"] for group in optimizer.param_groups], total_steps=STEPS
     )

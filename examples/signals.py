@@ -12,11 +12,11 @@ from torch import nn
 
 from longform import LinformerEncoder, parameter_groups
 
-LENGTH, CHANNELS, PATCH, WIDTH, STEPS, BATCH = 1460, 3, 10, 32, 200, 16
+LENGTH, CHANNELS, PATCH, WIDTH, STEPS, BATCH = 1460, 3, 10, 32, 150, 32
 TOKENS = LENGTH // PATCH  # 146 tokens of 10 steps
 
 STACKS = {
-    "full attention": {"max_length": TOKENS, "projected_length": TOKENS, "projection": "mean", "short_convolution": 0},
+    "full attention": {"max_length": TOKENS, "projected_length": TOKENS, "projection": "mean"},
     "default": {"max_length": TOKENS, "projected_length": 37},
     "mean": {"max_length": TOKENS, "projected_length": 37, "projection": "mean", "short_convolution": 0},
     "paper's E": {"max_length": TOKENS, "projected_length": 37, "projection": "linear", "short_convolution": 0},
@@ -33,7 +33,7 @@ def signals(count: int, source: torch.Generator) -> tuple[torch.Tensor, torch.Te
         first, last = (int(torch.randint(0, 300, (1,), generator=source)) for _ in range(2))
         where = first, int(ends[row]) - 60 - last
         for place, burst in zip(where, (int(label[row]), 1 - int(label[row])), strict=True):
-            x[row, place : place + 60, row % CHANNELS] += bursts[burst]
+            x[row, place : place + 60, row % CHANNELS] += 2 * bursts[burst]
     mask = torch.arange(TOKENS) < (ends // PATCH)[:, None]
     return x.unflatten(1, (TOKENS, PATCH)).flatten(2) * mask[..., None], mask, label
 
@@ -64,6 +64,6 @@ def trained(network: nn.Module, *, lr: float) -> nn.Module:
 x, mask, label = signals(500, torch.Generator().manual_seed(2))
 for name, options in STACKS.items():
     torch.manual_seed(0)
-    network = trained(Network(options), lr=2e-3)
+    network = trained(Network(options), lr=4e-3)
     with torch.no_grad():
         print(f"{name}: {(network(x, mask).argmax(dim=1) == label).float().mean():.3f}")

@@ -9,7 +9,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples"
 PROMISES = {
-    "images.py": r"pixels: 0\.9\d+\n(8 x 8 .*: 0\.\d+\n){5}32 x 32 .*: 0\.\d+",
+    "images.py": r"pixels: 0\.9\d+\n(8 x 8 .*: 0\.\d+\n){4}32 x 32 .*: 0\.\d+",
     "signals.py": r"full attention: .*\ndefault: .*\nmean: .*\npaper's E: .*",
     "byte_language_model.py": r"bits a byte\nfull .* bits a byte\nmean: .*\ndefault: .*\nThe people ",
     "attention_layer_in_your_network.py": (
