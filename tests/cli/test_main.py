@@ -81,7 +81,7 @@ def test_a_misspelled_command_says_what_is_near(given: str, near: str, capsys: p
 
 def test_a_name_near_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["xyz"]) == 2
-    assert capsys.readouterr().err.endswith(", benchmark, demo\n")
+    assert capsys.readouterr().err.endswith(", spectrum\n")
 
 
 @pytest.mark.parametrize("given", ["--some-nmae=3", "--some_nmae", "--somename"])

@@ -57,9 +57,9 @@ assert set(longform.__all__) <= set(dir(longform))
 
 
 def test_a_name_that_is_not_there() -> None:
-    assert not hasattr(longform, "LinformerForCausalLM")
-    with pytest.raises(AttributeError, match="module 'longform' has no attribute 'LinformerForCausalLM'"):
-        _ = longform.LinformerForCausalLM
+    assert not hasattr(longform, "LinformerForObjectDetection")
+    with pytest.raises(AttributeError, match="module 'longform' has no attribute 'LinformerForObjectDetection'"):
+        _ = longform.LinformerForObjectDetection
 
 
 def test_the_choices_are_those_of_the_code_that_makes_them() -> None:

@@ -135,7 +135,7 @@ def test_finetune_on_a_table_and_its_report(longform_folder: Path, tmp_path: Pat
     assert lines[0].endswith("of 2)")
     assert lines[1:] == [
         "texts cut   0 of the training part",
-        f"saved       {tmp_path / 'out'} (metrics.json, records.jsonl)",
+        f"saved       {tmp_path / 'out'} (metrics.json, records.jsonl, learning_curve.png)",
     ]
     found = longform.Classifier.from_pretrained(tmp_path / "out").predict(TABLE)  # the config remembers the fields
     assert {each["label"] for each in found} <= {"good", "bad"}
