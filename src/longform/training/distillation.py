@@ -52,7 +52,7 @@ class DistillationResult:
         trained = f"{self.steps:,} steps, {self.tokens:,} tokens in crops of up to {self.length:,}"
         said.append(f"trained  {trained}; measured on {self.after.documents} documents")
         if self.output is not None:
-            said.append(f"saved    {self.output} (measurements: records.jsonl)")
+            said.append(f"saved    {self.output} (measurements: records.jsonl, learning_curve.png)")
         if self.worse:
             what = " and ".join(
                 {"cosine": "the cosine", "layer_error": "the error of the layers"}[x] for x in self.worse
