@@ -129,7 +129,7 @@ TEXTS = [f"text {number}" for number in range(len(HOT))]
 def test_vectors_of_0_and_1_are_labels_by_place(labels: Any) -> None:
     examples = examples_of((TEXTS, labels))
     scheme = learn_scheme(examples.labels, "multi-label" if isinstance(labels[0], str) else "auto")
-    assert scheme == LabelScheme("multi-label", ["0", "1", "2"], "int")  # the last one too, which no text has
+    assert scheme == LabelScheme("multi-label", ["0", "1", "2"])  # the last one too, which no text has
     assert scheme.encode(examples.labels, where="here") == HOT
     assert scheme.encode([HOT[2]], where="here") == [HOT[2]]
     with pytest.raises(DataError, match="validation: vectors of 4, those in training of 3"):
