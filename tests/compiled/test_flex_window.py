@@ -59,7 +59,7 @@ def test_a_graph_of_the_caller_takes_it_in(padded):
 
 @pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # inductor's own imports
 @torch.no_grad()
-@pytest.mark.parametrize(("length", "size"), [(80, 16), (75, 12)])
+@pytest.mark.parametrize(("length", "size"), [(75, 12), pytest.param(80, 16, marks=pytest.mark.nightly)])
 def test_a_kernel_that_skips_tiles_sees_all_of_the_window(length, size):
     """torch's CPU kernel goes by the block lists, as the one for GPUs does."""
     source = generator(3)

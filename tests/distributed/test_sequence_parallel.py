@@ -239,10 +239,8 @@ def _compiled(kind: str) -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["mean-window", pytest.param("linear", marks=pytest.mark.nightly), pytest.param("max", marks=pytest.mark.nightly)],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["mean-window", "linear", "max"])
 def test_a_part_is_compiled(kind: str, tmp_path: Path) -> None:
     """torch.compile of a model whose texts are shared out: forward and gradients, collectives in the graph."""
     in_processes(2, _compiled, tmp_path, kind)

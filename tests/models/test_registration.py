@@ -120,6 +120,7 @@ def test_auto_classes_know_the_models(program: str, longform_folder: Path) -> No
     assert done.stdout.splitlines()[-1] == "longform.models.modeling_linformer LinformerModel"
 
 
+@pytest.mark.nightly
 def test_the_table_looks_as_ever_and_loads_no_model_before_one_is_asked_for() -> None:
     program = """
 import inspect, sys, longform

@@ -135,6 +135,7 @@ LOADS = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("load", LOADS)
 def test_where_the_package_is_missing_the_message_names_it(
     folders: tuple[Path, Path], tmp_path: Path, load: str
