@@ -31,7 +31,7 @@ hypothesis.settings.register_profile(
     "ci",
     deadline=None,
     derandomize=True,
-    max_examples=50,
+    max_examples=20,
     print_blob=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )

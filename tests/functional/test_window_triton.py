@@ -138,7 +138,11 @@ def assert_equal(found: list[torch.Tensor], expected: list[torch.Tensor], bound:
         assert error <= bound * max(float(other.detach().norm()), 0.1 * largest)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(map(str, shape[:-1])))
+@pytest.mark.parametrize(  # the interpreter takes a second or two each: every third by day
+    "shape",
+    [pytest.param(shape, marks=[pytest.mark.nightly] if at % 3 else []) for at, shape in enumerate(SHAPES)],
+    ids=lambda shape: "-".join(map(str, shape[:-1])),
+)
 def test_values_and_gradients(shape):
     *sizes, budget, padding, tiles = shape
     inputs = inputs_of(*sizes, padding)

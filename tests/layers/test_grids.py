@@ -18,7 +18,7 @@ CASES = [
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.nightly), True])
 @pytest.mark.parametrize(("extents", "tile", "block", "prefix"), CASES)
 def test_tiles_and_neighbourhoods(extents, tile, block, prefix, masked):
     layer = LinformerAttention(
