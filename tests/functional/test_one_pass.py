@@ -58,7 +58,7 @@ def test_layers_share_the_logits_of_far_slots(monkeypatch):
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("kind", ["mean", "mean-window"])
+@pytest.mark.parametrize("kind", ["mean", pytest.param("mean-window", marks=pytest.mark.nightly)])
 def test_a_traced_graph_shares_nothing_and_may_have_a_length_of_its_own(kind):
     made, hidden = model(kind), torch.randn(2, LONGEST - 3, 8)
     trace = make_fx(

@@ -105,12 +105,9 @@ def show(model): print(type(model).__module__, type(model).__name__)
 """
 
 
-ALWAYS = ("transformers, then longform",)
-
-
+@pytest.mark.nightly  # processes that import everything anew
 @pytest.mark.parametrize("program", [
-    pytest.param(program, id=name, marks=[] if name in ALWAYS else pytest.mark.nightly)
-    for name, program in ORDERS.items()
+    pytest.param(program, id=name) for name, program in ORDERS.items()
 ])  # fmt: skip
 def test_auto_classes_know_the_models(program: str, longform_folder: Path) -> None:
     config = pickle.dumps(LinformerConfig.from_pretrained(longform_folder)).hex()

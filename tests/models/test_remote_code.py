@@ -95,6 +95,7 @@ def others(tmp_path: Path, tiny_tokenizer: Any) -> tuple[Path, Path]:
     return sparse, late
 
 
+@pytest.mark.nightly  # programs that import everything anew
 def test_a_program_without_our_import_gives_the_same_numbers(
     folders: tuple[Path, Path], others: tuple[Path, Path], tmp_path: Path
 ) -> None:
