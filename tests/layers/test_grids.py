@@ -113,3 +113,12 @@ def test_grids_that_do_not_match(prefix, shape, given, said):
     layer = LinformerAttention(8, 2, tile=(2, 2), projection="mean", num_prefix_tokens=prefix)
     with pytest.raises(InputError, match=said):
         layer(torch.zeros(shape), grid=given)
+
+
+def test_what_inference_kept_of_a_grid_serves_in_training():
+    layer = LinformerAttention(8, 2, tile=(2, 2), attention_window=(4, 4), projection="mean")
+    grids = torch.randn(1, 11, 13, 8)  # a size of no other test
+    with torch.inference_mode():
+        layer(grids)
+    layer(grids.requires_grad_()).sum().backward()
+    assert grids.grad.isfinite().all()

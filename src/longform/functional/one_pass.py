@@ -7,7 +7,7 @@ the same however small it is. Outside of ``one_pass`` everything is made where i
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache
+from functools import lru_cache, wraps
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from longform.functional.conditions import is_eager, is_seen
 
+MOST_KEPT = 64
 _made: ContextVar[dict[Any, Any] | None] = ContextVar("made", default=None)
 
 
@@ -35,15 +36,28 @@ def _remembering() -> Generator[None]:
         _made.reset(token)
 
 
+def kept(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator of what makes tensors of arguments that can be hashed: the last ``MOST_KEPT`` are made once.
+
+    Not where operations are traced, transformed or counted. What inference made may be used in training.
+    """
+
+    @lru_cache(MOST_KEPT)
+    def once(*given: Any) -> Any:
+        with torch.inference_mode(False):
+            return make(*given)
+
+    @wraps(make)
+    def either(*given: Any) -> Any:
+        return once(*given) if is_eager() and not is_seen() else make(*given)
+
+    return either
+
+
+@kept
 def constant(values: tuple[int, ...], device: torch.device) -> Tensor:
     """``values`` as a tensor (m,) on ``device``, copied there once: nothing may be sent there in a capture."""
-    return _kept_constant(values, device) if is_eager() and not is_seen() else torch.tensor(values, device=device)
-
-
-@cache
-def _kept_constant(values: tuple[int, ...], device: torch.device) -> Tensor:
-    with torch.inference_mode(False):
-        return torch.tensor(values, device=device)
+    return torch.tensor(values, device=device)
 
 
 def once_a_pass(make: Callable[..., Any], *objects: Any, **options: Any) -> Any:

@@ -110,7 +110,7 @@ def _uniform_size(size: Tensor, *, length: int, sizes: tuple[int, ...], slots: i
     if (lengths := unseen_lengths()) is not None:
         first, last = (_size_for(end, sizes=sizes, slots=slots) for end in (lengths[0], lengths[-1]))
         return first if first == last and length <= first * slots else None
-    first = int(size[0])
+    first = int(size[0]) if len(size) else sizes[-1]  # of an empty batch any
     return first if length <= first * slots and bool((size == first).all()) else None
 
 

@@ -53,14 +53,16 @@ def pool_hidden(hidden: Tensor, weights: Tensor, size: int) -> Tensor:
     return torch.bmm(shares.transpose(1, 2), runs).transpose(0, 1)
 
 
-def heads_of_pooled(pooled: Tensor, weight: Tensor, bias: Tensor | None, *, batch: int) -> Tensor:
-    """W x + b of each head's own pooled rows (h, B S, D): ``weight`` (h d, D), ``bias`` (h d) -> (B, h, S, d)."""
+def heads_of_pooled(pooled: Tensor, weight: Tensor, bias: Tensor | None, *, slots: int) -> Tensor:
+    """W x + b of each head's own pooled rows (h, B S, D), S ``slots``: ``weight`` (h d, D), ``bias`` (h d) -> (B, h, S,
+    d).
+    """
     by_head = weight.unflatten(0, (pooled.shape[0], -1)).transpose(1, 2)
     if bias is None:
         out = torch.bmm(pooled, by_head)
     else:
         out = torch.baddbmm(bias.unflatten(0, (pooled.shape[0], 1, -1)), pooled, by_head)
-    return out.unflatten(1, (batch, -1)).transpose(0, 1)
+    return out.unflatten(1, (-1, slots)).transpose(0, 1)  # not the batch, which may be empty
 
 
 def pool_heads(x: Tensor, weights: Tensor, slots: Slots, *, limit: int) -> Tensor:

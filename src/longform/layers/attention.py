@@ -20,7 +20,7 @@ from longform.functional.slots import Memory
 from longform.functional.window import weighted_window, windowed_attention
 from longform.layers.causal_cache import attend_next, remember
 from longform.layers.geometry import Lengths, Projection, check_attention, check_causal, check_reach
-from longform.layers.grids import Grid
+from longform.layers.grids import Grid, arrangement
 from longform.layers.memory import (
     join_heads,
     join_weighted,
@@ -61,7 +61,8 @@ class LinformerAttention(SelfAttention):
     ``hidden_size`` D and ``num_heads`` h of ``head_dim`` d (None: D / h); ``max_length`` N, the most tokens.
     ``projected_length``: k, the most slots (a shorter text has fewer), one k a head (a list of h; sharing "none"), or
     "auto": a slot for 4 tokens, at least 64 slots and at most 256. ``tokens_per_slot`` instead of k: a slot for so many
-    tokens, whatever the length; without a ``max_length`` any length, where ``projection`` is one of runs of tokens.
+    tokens, 4 where k is None, whatever the length; without a ``max_length`` any length, where ``projection`` is one of
+    runs of tokens.
     ``projection``: how keys and values are shortened, a name ("linear", the paper's, "weighted_mean", "mean", ...) or a
     Projection with its options. ``attention_window``: None for the paper's attention, or tokens seen exactly on each
     side, in blocks of that size, beside the slots of the rest. ``short_convolution``: taps, an odd number, of a
@@ -88,7 +89,7 @@ class LinformerAttention(SelfAttention):
         num_heads: int,
         *,
         max_length: int | None = None,
-        projected_length: int | str | list[int] | tuple[int, ...] = 128,
+        projected_length: int | str | list[int] | tuple[int, ...] | None = 128,
         tokens_per_slot: int | None = None,
         projection: str | Projection = "linear",
         attention_window: int | tuple[int, ...] | None = None,
@@ -269,7 +270,7 @@ class LinformerAttention(SelfAttention):
             raise ConfigurationError(
                 "a layer with tile= takes grids alone, without rotary or relative positions, which count along a text"
             )
-        order = grid.arrangement(shared.grid, hidden.device)
+        order = arrangement(grid, shared.grid, hidden.device)
         hidden, mask = order.arranged(hidden, mask)
         query = self.queries(hidden).transpose(1, 2)
         if self.window is None:

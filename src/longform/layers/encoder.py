@@ -31,7 +31,7 @@ from longform.layers.streaming import can_run_in_parts
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU}
 POSITIONS = ("learned", "sine", "rotary")
-RUN, WINDOW = 4, 64  # tokens a slot, and of a causal window, where nothing is said
+WINDOW = 64  # tokens of a causal window where nothing is said
 
 
 class EncoderOutput(NamedTuple):
@@ -144,11 +144,6 @@ def _window_of(window: Any, *, causal: bool) -> Any:
     return WINDOW if causal and window is None else window
 
 
-def _run_of(tokens_per_slot: int | None, projected_length: Any) -> int | None:
-    """Tokens of a slot; some by default where k is not given either."""
-    return RUN if projected_length is None and tokens_per_slot is None else tokens_per_slot
-
-
 def _learned(length: int, features: int) -> PositionEmbedding:
     table = PositionEmbedding(length, features)
     nn.init.normal_(table.weight, std=0.02)
@@ -192,8 +187,8 @@ class LinformerEncoder(Stack):
     ``positions``: None, "learned" (needs ``max_length``), "sine" or "rotary"; a grid counts along its rows.
     ``gradient_checkpointing``: layers are computed again for their gradients.
     ``max_length`` N, or None for any length; without ``projected_length`` or ``tokens_per_slot`` a slot has 4 tokens.
-    The default ``projection``, weighted means of runs after a convolution over 5 tokens, learns where a learned E
-    ("linear") stays at chance: docs/guides/your-own-network.md. ``causal`` without ``attention_window``: 64 tokens.
+    The default ``projection``, weighted means of runs after a convolution over 5 tokens, learned more than a learned E
+    ("linear") where both were measured: docs/concepts/projections.md. ``causal`` alone has a window of 64 tokens.
     ``attention``: all else that LinformerAttention takes (attention_window, causal, tile, num_prefix_tokens, head_dim,
     num_key_value_heads, bias, ...). ``Projection(..., sharing="layerwise")`` is one E for all layers.
 
@@ -230,11 +225,10 @@ class LinformerEncoder(Stack):
     ) -> None:
         _check_positions(positions, max_length)
         inside = _activation(activation)
-        tokens_per_slot = _run_of(tokens_per_slot, projected_length)
         attention_window = _window_of(attention_window, causal=causal)
         make_attention = partial(
             LinformerAttention, hidden_size, num_heads, max_length=max_length, tokens_per_slot=tokens_per_slot,
-            projected_length=projected_length or 1, projection=projection, short_convolution=short_convolution,
+            projected_length=projected_length, projection=projection, short_convolution=short_convolution,
             attention_window=attention_window, causal=causal,
             dropout=dropout if attention_dropout is None else attention_dropout, **attention,
         )  # fmt: skip

@@ -40,6 +40,7 @@ class Projection:
 
 
 ENDLESS = 2**32  # slots where texts have no longest length
+RUN = 4  # tokens of a slot where nothing is said
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,14 @@ class Lengths:
         cls, max_length: int | None, projected_length: Any, tokens_per_slot: int | None, *, kind: str, heads: int,
         fixed: bool, window: int | None = None,
     ) -> "Lengths":  # fmt: skip
-        """Lengths of a layer's options: k, a list of them, "auto" (see LinformerAttention), or the tokens of a slot.
+        """Lengths of a layer's options: k, a list of them, "auto" (see LinformerAttention), or the tokens of a slot, of
+        which there are 4 where neither is said.
 
         k is at most N. Raises ConfigurationError where a length is missing or senseless.
         """
-        if max_length is None and (tokens_per_slot is None or kind not in POOLED):
-            raise ConfigurationError(
-                "max_length=None needs tokens_per_slot=, so that slots are runs of so many tokens, and a projection in "
-                f"{POOLED}, not {kind!r}; or say max_length, the most tokens of an input"
-            )
-        if max_length is not None and max_length < 1:
-            raise ConfigurationError(f"max_length={max_length} must be at least 1")
+        if projected_length is None and tokens_per_slot is None:
+            tokens_per_slot = RUN
+        _check_longest(max_length, tokens_per_slot, kind)
         if tokens_per_slot is not None:
             _check_run(tokens_per_slot, window)
             slots = ENDLESS if max_length is None else -(-max_length // tokens_per_slot)
@@ -73,6 +71,16 @@ class Lengths:
             return cls(slots * tokens_per_slot if runs else max_length or 0, (slots,) * heads, runs)
         assert max_length is not None
         return cls(max_length, _listed_slots(projected_length, max_length, heads), fixed)
+
+
+def _check_longest(max_length: int | None, tokens_per_slot: int | None, kind: str) -> None:
+    if max_length is None and (tokens_per_slot is None or kind not in POOLED):
+        raise ConfigurationError(
+            "max_length=None needs tokens_per_slot=, so that slots are runs of so many tokens, and a projection in "
+            f"{POOLED}, not {kind!r}; or say max_length, the most tokens of an input"
+        )
+    if max_length is not None and max_length < 1:
+        raise ConfigurationError(f"max_length={max_length} must be at least 1")
 
 
 def check_causal(kind: str, window: int | None, lengths: Lengths) -> None:
@@ -282,7 +290,7 @@ def _check_run(tokens_per_slot: int, window: int | None) -> None:
 def _listed_slots(projected_length: Any, max_length: int, heads: int) -> tuple[int, ...]:
     """The k of each head, at most ``max_length``."""
     if projected_length == "auto":
-        projected_length = max(64, min(256, -(-max_length // 4)))
+        projected_length = max(64, min(256, -(-max_length // RUN)))
     if isinstance(projected_length, str):
         raise ConfigurationError(f"projected_length={projected_length!r} must be a number of slots, or 'auto'")
     listed = (projected_length,) * heads if isinstance(projected_length, int) else tuple(projected_length)

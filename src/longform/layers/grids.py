@@ -10,7 +10,6 @@ Axes: B batch, n tokens, m places in that order, b blocks, D hidden.
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from longform.errors import ConfigurationError, InputError
-from longform.functional.conditions import is_eager, is_seen
+from longform.functional.one_pass import kept
 from longform.functional.window.formula import block_count
 
 
@@ -107,13 +106,10 @@ class Grid:
             )
         return tuple(shape[1:-1])
 
-    def arrangement(self, extents: tuple[int, ...], device: torch.device) -> Arrangement:
-        """How a grid of ``extents`` is arranged."""
-        known = is_eager() and not is_seen()
-        return (_kept if known else _arrangement)(self, extents, device)
 
-
-def _arrangement(grid: Grid, extents: tuple[int, ...], device: torch.device) -> Arrangement:
+@kept
+def arrangement(grid: Grid, extents: tuple[int, ...], device: torch.device) -> Arrangement:
+    """How a ``grid`` of ``extents`` is arranged on ``device``."""
     block, rank, tokens = grid.block or grid.tile, len(grid.tile), math.prod(extents)
     size = math.prod(block)
     front = -(-grid.prefix // size)  # blocks of prefix tokens
@@ -131,9 +127,6 @@ def _arrangement(grid: Grid, extents: tuple[int, ...], device: torch.device) -> 
     back[places[holds]] = holds.nonzero()[:, 0]
     around = None if grid.block is None else _neighbours(blocks, front, block_count(len(places), size)).to(device)
     return Arrangement(places.clamp(min=0), holds, back, around)
-
-
-_kept = cache(_arrangement)
 
 
 def _neighbours(blocks: list[int], front: int, rows: int) -> Tensor:

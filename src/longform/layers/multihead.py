@@ -17,8 +17,6 @@ from longform.layers.geometry import Projection
 from longform.layers.self_attention import NOTHING_SHARED
 from longform.layers.sequence_projection import Weights
 
-RUN = 4  # tokens a slot where nothing is said
-
 
 def _check_axes(query: Tensor, key: Tensor, value: Tensor) -> None:
     if not query.dim() == key.dim() == value.dim() or query.dim() not in (2, 3):
@@ -69,11 +67,9 @@ class LinformerMultiheadAttention(LinformerAttention):
     ) -> None:
         if add_bias_kv or add_zero_attn:
             raise ConfigurationError("add_bias_kv and add_zero_attn add keys that are no tokens: leave them at False")
-        if projected_length is None and tokens_per_slot is None:
-            tokens_per_slot = RUN
         super().__init__(
             embed_dim, num_heads, dropout=dropout, bias=bias, context_size=kdim, max_length=max_length,
-            projected_length=projected_length or 1, tokens_per_slot=tokens_per_slot, projection=projection, **attention,
+            projected_length=projected_length, tokens_per_slot=tokens_per_slot, projection=projection, **attention,
         )  # fmt: skip
         self.embed_dim, self.batch_first = embed_dim, batch_first
         self.kdim, self.vdim = self.context_size, vdim or embed_dim

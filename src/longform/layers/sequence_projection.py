@@ -322,8 +322,9 @@ class WeightedMeanProjection(RunProjection):
             return super().from_hidden(hidden, mask, key, value, heads, sinks=sinks)
         weights = run_weights(self.scores(hidden), slots, rest, limit=self.slots)
         own, other = pool_hidden(hidden, weights, slots.uniform).split(heads)
-        keys = heads_of_pooled(own, key.weight, key.bias, batch=len(hidden))
-        values = heads_of_pooled(other, value.weight, value.bias, batch=len(hidden))
+        runs = -(-hidden.shape[1] // slots.uniform)
+        keys = heads_of_pooled(own, key.weight, key.bias, slots=runs)
+        values = heads_of_pooled(other, value.weight, value.bias, slots=runs)
         return Memory(keys, values, usable_slots(slots, rest), slots)
 
     def weights_of(self, hidden: Tensor, slots: Slots, mask: Tensor | None) -> Tensor | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from longform.data.batching import tokenize
 from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError
-from longform.spectrum.capture import captured_layers
+from longform_lab.spectrum.capture import captured_layers
 
 ALIGNED = 64  # rows of the sample of that name
 

@@ -21,7 +21,6 @@ from longform.runs.facts import environment
 from longform.runs.folder import open_run_folder
 from longform.runs.output import sole_output
 from longform.runs.subject import subject_identity
-from longform.spectrum.capture import attention_modules
 from longform_lab.bounds.attention_samples import (
     AttentionSample,
     aligned_sample,
@@ -37,6 +36,7 @@ from longform_lab.bounds.report import write_bound_report
 from longform_lab.bounds.results import BoundResult, read_part, write_part, write_records
 from longform_lab.bounds.settings import BoundSettings
 from longform_lab.bounds.theorems import Guarantee, guarantees, theorem_1, theorem_2
+from longform_lab.spectrum.capture import attention_modules
 from longform_lab.spectrum.settings import OpenedModel
 
 IDENTITY, PARTS = "bound.json", "parts"

@@ -27,13 +27,13 @@ STEPS, BATCH, RATE, TESTED = 250, 16, 3e-3, 1000
 
 
 class PeakFinder(nn.Module):
-    """Signals (B, n, 3) -> logits (B, 2). ``projection``, ``start``: of LinformerAttention; None: full attention."""
+    """Signals (B, n, 3) -> logits (B, 2). ``projection``: its kind, None: full attention; ``start``: how it begins."""
 
     def __init__(self, projection: str | None, start: str) -> None:
         super().__init__()
-        options: dict[str, Any] = {"projection": projection, "projection_init": start}
-        if projection is None:
-            options = {"projection": "mean", "attention_window": LENGTH}
+        options: dict[str, Any] = {"projection": "mean", "attention_window": LENGTH}
+        if projection is not None:
+            options = {"projection": longform.Projection(projection, init=start)}
         self.inward, self.outward = nn.Linear(CHANNELS, WIDTH), nn.Linear(WIDTH, 2)
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(LAYERS))
         self.attentions = nn.ModuleList(

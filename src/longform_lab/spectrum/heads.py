@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from longform.errors import InputError
-from longform.spectrum.capture import captured_layers
-from longform.spectrum.singular_values import map_directions
+from longform_lab.spectrum.capture import captured_layers
+from longform_lab.spectrum.singular_values import map_directions
 
 
 def head_similarity(model: Any, texts: Iterable[Tensor]) -> Tensor:

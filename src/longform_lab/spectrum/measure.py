@@ -15,10 +15,10 @@ from tqdm import tqdm
 from longform.data.batching import Batch, tokenize, tokenized_batches
 from longform.data.text import Document
 from longform.errors import ConfigurationError, DataError
-from longform.spectrum.capture import captured_layers
-from longform.spectrum.singular_values import singular_values, valid_part
+from longform_lab.spectrum.capture import captured_layers
 from longform_lab.spectrum.running_sums import RunningSums, SumsFile
 from longform_lab.spectrum.settings import OpenedModel, SpectrumSettings
+from longform_lab.spectrum.singular_values import singular_values, valid_part
 
 COUNTS = ("texts", "tokens", "longest", "shortest", "passed_over", "cut")
 

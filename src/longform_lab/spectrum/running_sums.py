@@ -18,7 +18,7 @@ from torch import Tensor
 from longform.data.storage import atomic_write
 from longform.runs.files import DAMAGED, reading
 from longform.runs.folder import check_same
-from longform.spectrum.singular_values import cumulative_spectrum, effective_rank
+from longform_lab.spectrum.singular_values import cumulative_spectrum, effective_rank
 
 EVERY = 120.0  # seconds between two savings
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
 from longform.errors import ConfigurationError
-from longform.spectrum.capture import attention_modules
+from longform_lab.spectrum.capture import attention_modules
 
 TOLERANCE = 2e-2  # of a context made anew, relative: more than rounding in bfloat16
 

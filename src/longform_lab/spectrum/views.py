@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.files import write_json, write_lines
-from longform.spectrum.choose import allowed_slots, head_k_at_total, k_at_total, kept_share, smallest_slots
+from longform_lab.spectrum.choose import allowed_slots, head_k_at_total, k_at_total, kept_share, smallest_slots
 from longform_lab.spectrum.plots import plot_curves, plot_heat_map, plot_k, plot_sharing, plot_similarity
 from longform_lab.spectrum.results import RunResult
 from longform_lab.spectrum.settings import SpectrumView

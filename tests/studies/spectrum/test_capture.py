@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from longform import LinformerConfig
 from longform.errors import ConfigurationError, InputError
 from longform.models.effective_maps import effective_maps
-from longform.spectrum.capture import captured_layers
+from longform_lab.spectrum.capture import captured_layers
 
 
 def tiny(model_type, auto=AutoModel, *, attention="eager", **more):

@@ -8,7 +8,7 @@ import torch
 from longform import LinformerConfig
 from longform.errors import ConfigurationError
 from longform.functional.slots import divisors, make_slots
-from longform.spectrum.choose import (
+from longform_lab.spectrum.choose import (
     allowed_slots,
     head_k_at_total,
     k_at_total,

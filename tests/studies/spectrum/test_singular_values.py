@@ -13,7 +13,7 @@ from reference.spectrum import (
 )
 
 from longform.errors import InputError
-from longform.spectrum.singular_values import (
+from longform_lab.spectrum.singular_values import (
     cumulative_spectrum,
     effective_rank,
     map_directions,

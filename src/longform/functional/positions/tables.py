@@ -48,5 +48,5 @@ def sinusoidal_positions(places: Tensor, features: int, *, deviation: float) -> 
     ``deviation``.
     """
     feature = torch.arange(features, device=places.device)
-    angle = places.float()[..., None] * 10_000.0 ** (-2.0 * (feature // 2) / features)
+    angle = places.float()[..., None] * 10_000.0 ** (-2.0 * (feature // 2).float() / features)
     return deviation * 2**0.5 * torch.where(feature % 2 == 0, angle.sin(), angle.cos())

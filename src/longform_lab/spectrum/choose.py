@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from longform.errors import ConfigurationError
-from longform.spectrum.singular_values import smallest_index
+from longform_lab.spectrum.singular_values import smallest_index
 
 
 def allowed_slots(length: int, *, pooled: bool) -> list[int]:
