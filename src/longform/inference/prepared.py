@@ -1,6 +1,4 @@
-"""Models that are loaded, and what is made of documents by them: what ``longform predict`` and ``longform embed`` run,
-whichever the engine, in this process or on other machines.
-"""
+"""Models that are loaded, and what ``longform predict`` and ``longform embed`` make of documents by them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -24,10 +22,8 @@ from longform.runs.subject import model_identity
 CHUNKS = "chunks"  # the strategy of a run with a vector a chunk
 READ_AT_LEAST, CHARACTERS_A_TOKEN = 2**20, 16  # of a document, however few tokens are taken of it
 LOADING = ("max_length", "dtype", "device", "compile", "backend", "graphs")  # settings that load a model
-MAY_CHANGE = (
-    "batch_tokens", "device", "compile", "graphs", "restart", "progress", "max_length", "engine", "ray_address",
-    "actors", "num_cpus", "num_gpus", "on_error", "part_rows",
-)  # fmt: skip  # between an interrupted run and the one that goes on
+# Between an interrupted run and the one that goes on.
+MAY_CHANGE = ("batch_tokens", "device", "compile", "graphs", "restart", "progress", "max_length")
 
 
 class Made(NamedTuple):

@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,6 @@ from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.classifiers import check_threshold
 from longform.inference.encoders import Encoder
 from longform.inference.kept_fields import kept_fields
-from longform.inference.parts_run import in_parts, run_parts
 from longform.inference.prepared import LOADING, Made, Prepared, Results, prepare_embedding, prepare_prediction
 from longform.inference.resumable import MemoryOutput, ResumableOutput, StandardOutput, place_of_output
 from longform.inference.settings import InferenceResult, InferenceSettings, chosen
@@ -53,8 +51,7 @@ def predict(
     """Label the documents of ``sources`` with a fine-tuned model.
 
     ``sources``: names of files (see ``read_documents``), or texts in memory: a list, an iterator, a column, rows or a
-    table with ``text_field``. ``output``: jsonl, parquet, "-" (standard output), None to keep the records, or a folder
-    (a name without suffix) of parquet parts, which is made of files alone (``longform.inference.parts_run``).
+    table with ``text_field``. ``output``: jsonl, parquet, "-" (standard output), or None to keep the records.
     ``options``: fields of the settings by name, such as ``text_field`` and ``pair_field``.
 
     A record has ``id``, ``label``, ``score`` and ``scores`` (a probability for each label); a multi-label model's has
@@ -63,10 +60,6 @@ def predict(
     """
     settings, source = replace(settings or InferenceSettings(), **options), source_of(sources)
     check_threshold(threshold)
-    if output is not None and in_parts(output):
-        return run_parts(
-            partial(prepare_prediction, settings=settings, threshold=threshold), model, source, output, settings
-        )
     with _place(output, model, source, settings) as place:
         prepared = prepare_prediction(model, settings, threshold, in_memory=output is None)
         return _run(prepared, model, source, place)
@@ -88,8 +81,7 @@ def embed(
     sequence_parallel: int | None = None,
     **options: Any,
 ) -> InferenceResult:
-    """Embed the documents of ``sources``; ``output``: jsonl, parquet, a folder, "-" (standard output), None to keep the
-    vectors.
+    """Embed the documents of ``sources``; ``output``: jsonl, parquet, "-" (standard output), None to keep the vectors.
 
     ``sources``, ``output`` and ``options`` are those of ``predict``. A record has ``id``, ``embedding`` (D values
     of ``vector_dtype``), ``tokens`` and ``truncated`` (tokens cut off).
@@ -144,9 +136,6 @@ def _embed(
     chunked: dict[str, Any],
     team: Team | None,
 ) -> InferenceResult:
-    if output is not None and team is None and in_parts(output):
-        prepare = partial(prepare_embedding, settings=settings, how=how, chunked=chunked)
-        return run_parts(prepare, model, source, output, settings)
     with _place(output, model, source, settings) as place:
         return _run(prepare_embedding(model, settings, how, chunked, team), model, source, place)
 
@@ -156,11 +145,6 @@ def _place(
     output: str | Path | None, model: str | Path, source: Source, settings: InferenceSettings
 ) -> Generator[Path | None]:
     """Place that this run alone writes, None where the results stay in memory."""
-    if settings.engine != "local" or settings.on_error != "fail":
-        raise ConfigurationError(
-            f"engine={settings.engine} and on_error={settings.on_error} are of an output in parts: give a folder, "
-            f"a name without suffix, as output, not {str(output)!r}"
-        )
     if output is None:
         yield None
         return
