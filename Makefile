@@ -8,7 +8,7 @@ STAMP := $(VENV)/.longform-installed
 TEST_PROCESSES ?= 2
 PYTEST_OPTIONS ?=
 # The extras that MAIN_TESTS need.
-TESTED := demo,dev,mteb,bm25,serve,onnx,openvino
+TESTED := demo,dev,bm25,serve,onnx,openvino
 BENCH_OPTIONS ?=
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(PYTHON) -m pytest $(PYTEST_OPTIONS)
 

@@ -148,8 +148,8 @@ def test_one_word_begins_anew() -> None:
 
 
 def test_options_of_subcommands_are_near_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", "mlm", "--data", "x", "--probabilty", "0.2"]) == 2
-    assert 'did you mean "--probability"?' in capsys.readouterr().err
+    assert main(["evaluate", "sts", "--data", "x", "--overlop", "2"]) == 2
+    assert 'did you mean "--overlap"?' in capsys.readouterr().err
 
 
 def test_no_command_and_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:

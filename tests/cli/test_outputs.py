@@ -10,7 +10,7 @@ from longform.data.storage import only_writer
 
 FILES = {
     "embed": "embed M T --output", "predict": "predict M T --output",
-    "mlm": "evaluate mlm --longform M --data T --output", "sts": "evaluate sts --longform M --data T --output",
+    "sts": "evaluate sts --longform M --data T --output",
     "classification": "evaluate classification --original M --data T --output",
     "retrieval": "evaluate retrieval --longform M --queries T --documents T --output",
 }  # fmt: skip

@@ -10,7 +10,6 @@ from longform.errors import ConfigurationError, DataError
 from longform.evaluation.comparison import (
     RunSettings,
     compare_classification,
-    compare_masked_lm,
     compare_similarity,
     contenders,
 )
@@ -119,13 +118,6 @@ def test_classification(classifier_folder: Path, bert_classifier_folder: Path, t
     write(data, [{"text": "the", "label": "new"}])
     with pytest.raises(DataError, match="no label 'new'"):
         compare_classification(models, data, SETTINGS)
-
-
-def test_masked_lm(masked_lm_folder: Path, tmp_path: Path) -> None:
-    data = write(tmp_path / "a.jsonl", [{"text": "the near text is far " * 12}])
-    cut, chunked = compare_masked_lm(contenders(longform=None, original=str(masked_lm_folder)), data, SETTINGS)
-    assert 0 < cut["masked_tokens"] < chunked["masked_tokens"]
-    assert cut["perplexity"] > 1
 
 
 def test_an_id_is_one_documents(models: list[Any], tmp_path: Path) -> None:

@@ -56,11 +56,6 @@ def test_queries_and_documents_in_memory(longform_folder: Path, bert_folder: Pat
         longform.evaluate("retrieval", QUERIES, documents=[*DOCUMENTS, DOCUMENTS[0]], **options)
 
 
-def test_texts_in_memory_for_masked_tokens(masked_lm_folder: Path) -> None:
-    one, other = (longform.evaluate("mlm", made(TEXTS), original=masked_lm_folder, **OPTIONS) for made in (list, iter))
-    assert scores(one) == scores(other)
-
-
 def test_the_report_is_what_the_command_prints(
     classifier_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

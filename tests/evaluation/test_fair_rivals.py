@@ -60,14 +60,6 @@ def test_what_is_said_is_what_is_read(folders: dict[str, Path]) -> None:
     assert (cut()["tokens"], cut(original_length=9)["tokens"]) == (3 * 32, 3 * 9)
 
 
-@pytest.mark.filterwarnings("ignore")  # mteb's own deprecations
-def test_in_the_field_s_harness_too(folders: dict[str, Path]) -> None:
-    found = longform.evaluate("mteb", QUERIES, documents=ROWS, **folders, progress=False).records
-    whole = longform.evaluate("mteb", QUERIES, documents=ROWS, **folders, progress=False, original_length=32).records
-    assert [each["reads"] for each in found] == ["first 64 tokens", "first 32 tokens"]
-    assert [each["score"] for each in found] == [each["score"] for each in whole]
-
-
 def test_the_best_chunk_of_a_rival_is_cut_to_what_the_rival_takes(folders: dict[str, Path]) -> None:
     assert measured("retrieval", folders, score="best-chunk", chunk_tokens=32) == {
         "longform": "chunks of 32 tokens, 64 tokens read together",

@@ -19,7 +19,7 @@ from longform.inference import exported
 from longform.layers.geometry import Projection
 from longform.layers.sequence_projection import RunProjection, make_projection
 
-EVALUATIONS = ("classification", "sts", "retrieval", "mlm")
+EVALUATIONS = ("classification", "sts", "retrieval")
 HELPS = [[name] for name in all_commands()] + [["evaluate", task] for task in EVALUATIONS]
 LOADED = "heavy = sys.modules.keys() & {'torch', 'transformers'}; assert not heavy, heavy"
 

@@ -147,20 +147,6 @@ def _add_attention(made: Any) -> None:
         f"projections {', '.join(POOLED)}, else null",
     )
     made.add_argument(
-        "--heads",
-        type=int | list[list[int]] | None,
-        default=None,
-        help="attention heads of each layer that stay: how many, those that matter most to --head-texts, or lists per "
-        "layer of their numbers from 0; null: all",
-    )
-    made.add_argument(
-        "--head-texts",
-        nargs="+",
-        default=[],
-        metavar="TEXTS",
-        help="files or folders of sample texts, of which the first 16 are read to find which heads matter",
-    )
-    made.add_argument(
         "--memory-budget",
         type=float | Literal["auto"] | None,
         default="auto",
@@ -263,8 +249,6 @@ def run(settings: Any) -> None:
         idf=Files(tuple(settings.idf)) if settings.idf else None,
         sublinear_tf=settings.sublinear_tf,
         adapter=settings.adapter,
-        heads=settings.heads,
-        head_texts=Files(tuple(settings.head_texts)) if settings.head_texts else None,
     )
     result.save_pretrained(output, overwrite=settings.restart)
     print(result.report.summary())

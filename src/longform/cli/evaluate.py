@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 from longform.choices import RETRIEVAL_SCORES
-from longform.cli import evaluate_mteb
 from longform.cli.arguments import (
     REMEMBERED,
     RETRIEVAL_FIELDS,
@@ -21,7 +20,6 @@ from longform.cli.arguments import (
 
 SHARED = ("longform", "original", "max_length", "original_length", "batch_tokens", "overlap", "dtype", "device")
 LABELLED = ("text_field", "label_field", "pair_field")
-MASKED_LM = ("text_field", "probability", "seed", "max_tokens")
 RETRIEVAL = (*RETRIEVAL_FIELDS, "depth", "score", "chunk_tokens", "bm25")
 
 
@@ -34,8 +32,6 @@ def parser() -> Any:
     tasks.add_subcommand("classification", _classification(), help="accuracy, macro-F1, confusion (or regression)")
     tasks.add_subcommand("sts", _similarity(), help="similarity of pairs: Spearman x 100")
     tasks.add_subcommand("retrieval", _retrieval(), help="nDCG and recall x 100")
-    tasks.add_subcommand("mteb", evaluate_mteb.task_parser(), help="mteb's tasks, or local data as one of them")
-    tasks.add_subcommand("mlm", _masked_lm(), help="perplexity of masked tokens")
     return made
 
 
@@ -46,10 +42,7 @@ def run(settings: Any) -> None:
     from longform.runs.output import check_output
 
     task = settings[settings.task]
-    if settings.task == "mteb":
-        evaluate_mteb.run_task(task)
-        return
-    names = {"sts": ("fields",), "retrieval": ("documents", *RETRIEVAL), "mlm": MASKED_LM, "classification": LABELLED}
+    names = {"sts": ("fields",), "retrieval": ("documents", *RETRIEVAL), "classification": LABELLED}
     data = task.queries if settings.task == "retrieval" else task.data
     inputs = (task.longform, task.original, data, task.get("documents"))
     output = None if task.output is None else check_output(task.output, inputs=inputs)
@@ -64,8 +57,6 @@ def run(settings: Any) -> None:
 def _next(task: str, model: str) -> str:
     if task == "classification":
         return command("predict", model, "texts.jsonl", "--output", "labels.jsonl")
-    if task == "mlm":
-        return command("finetune", model, "labelled.jsonl", "--output", "classifier")
     return command("embed", model, "texts.jsonl", "--output", "vectors.jsonl")
 
 
@@ -135,14 +126,4 @@ def _classification() -> Any:
     made.add_argument(
         "--pair-field", type=str | None, default=None, help=f"the second text of a pair (no chunks then); {REMEMBERED}"
     )
-    return made
-
-
-def _masked_lm() -> Any:
-    made = _task_parser("mlm", "Perplexity on a fixed set of masked tokens.")
-    made.add_argument("--data", required=True, help="text, .jsonl, .parquet, a folder, or hf:NAME[:CONFIG]:SPLIT")
-    made.add_argument("--text-field", default="text", help="a document's text")
-    made.add_argument("--probability", type=float, default=0.15, help="share of tokens that are masked")
-    made.add_argument("--seed", type=int, default=0, help="of the choice of masked tokens")
-    made.add_argument("--max-tokens", type=int | None, default=None, help="tokens taken of a text; null: all")
     return made

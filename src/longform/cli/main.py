@@ -174,7 +174,7 @@ def _run(name: str, module: ModuleType, arguments: list[str]) -> int:
 
 def _going_on(name: str, settings: Any) -> str:
     """Note on what the same command does after Ctrl-C; ``settings``: None before they are read."""
-    at_once = name in AT_ONCE and getattr(settings, "task", None) != "mteb"  # which keeps the result of each task
+    at_once = name in AT_ONCE
     if settings is None or at_once or getattr(settings, "output", None) == STANDARD_OUTPUT:
         return "nothing is kept, the same command begins anew"
     without = " without --restart" if getattr(settings, "restart", False) else ""

@@ -15,7 +15,6 @@ from longform.conversion import defaults
 from longform.conversion.adapter import adapter_folder, read_adapter
 from longform.conversion.families import family_of
 from longform.conversion.family import Family
-from longform.conversion.heads import choose_heads, kept_heads, leave_out_heads
 from longform.conversion.lengthening import lengthen, lengthened_tokenizer
 from longform.conversion.pooling_modules import idf_pooled, with_sublinear_tf
 from longform.conversion.report import OWN_FILE, ConversionReport, NewTensor, TensorRecord, conversion_folder
@@ -113,8 +112,6 @@ def convert(
     idf: Any = None,
     sublinear_tf: bool = False,
     adapter: str | Path | None = None,
-    heads: int | list[list[int]] | None = None,
-    head_texts: Any = None,
 ) -> ConversionResult:
     """Convert a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, MPNet, ModernBERT, EuroBERT, NomicBERT, GTE
     or Jina embeddings v3 into a Longform.
@@ -140,18 +137,13 @@ def convert(
     once is not drowned by what it says all the time. Texts without repetition keep their vectors.
     ``adapter``: the folder that ``longform align --lora-rank`` wrote, or a name of ``longform.conversion.shipped``: the
     encoder that it was trained on is converted as it was then, and the adapter becomes part of its weights.
-    ``heads``: how many attention heads of each layer stay, those that ``head_texts`` (names of files, or texts in
-    memory; the first 16 are read) need most, or a list per layer of their numbers from 0; None for all. The result is
-    smaller and faster, and has to be healed.
 
     A text that the window reaches across, or without more tokens than there are slots of means or maxima, gives the
-    source's own result, where all heads stay. Weights keep the source's dtype.
+    source's own result. Weights keep the source's dtype.
     Raises ConversionError on a source that cannot be converted and ConfigurationError on options that do not go
     together.
     """
     if adapter is not None:
-        if heads is not None:
-            raise ConfigurationError("an adapter is for all heads of the encoder: leave heads out, or the adapter")
         return _adapted(source, adapter, dict(locals()))
     _check_options(max_length, positions, task)
     opened = open_source(made_source(source) if isinstance(source, str) else source, tokenizer=tokenizer)
@@ -168,18 +160,9 @@ def convert(
     chosen = {"task": task, "num_labels": num_labels, "id2label": id2label, "classifier_pooling": classifier_pooling}
     how: Any = {"max_length": max_length, "positions": positions}
     if opened.config.model_type == "linformer":
-        if heads is not None:
-            raise ConfigurationError(
-                "heads are left out where the original is converted, not of a Longform: convert that"
-            )
         made = _lengthened(opened, attention | chosen, **how)
     else:
-        how["attention"] = attention
-        if isinstance(heads, int):
-            whole = _converted(opened, chosen, heads=None, **how)
-            length = min(max_length, whole.report.source_length)
-            heads = choose_heads(whole.model, whole.tokenizer, head_texts, keep=heads, max_length=length)
-        made = _converted(opened, chosen, heads=heads, **how)
+        made = _converted(opened, chosen, attention=attention, **how)
     made = made if idf is None else _with_idf(made, idf)
     return _with_sublinear_tf(made) if sublinear_tf else made
 
@@ -261,12 +244,8 @@ def _build(
     max_length: int,
     positions: str,
     attention: dict[str, Any],
-    heads: list[list[int]] | None,
 ) -> ConversionResult:
     options = family.options(source.config)
-    kept = None if heads is None else kept_heads(heads, options)
-    if kept is not None:
-        leave_out_heads(placement, options, kept)
     _check_head_activation(family, head.task, options["hidden_act"])
     known, dtype = _known_length(source, options, placement)
     options |= head.options | _attention_options(attention, options, max_length=max_length, known=known)
@@ -283,7 +262,6 @@ def _build(
     model.tie_weights()
     result = _result(source, model, family.name, head, known, positions, records, new)
     result.report.notes += dropped
-    result.report.heads_left_out = None if kept is None else kept.left_out()
     return result
 
 

@@ -45,7 +45,6 @@ class NewTensor:
 class ConversionReport:
     """The account of a conversion. Lengths are in tokens; ``parameters`` counts each shared tensor once.
 
-    ``heads_left_out``: of each layer the source's heads, from 0, that the result lacks; None where it has all.
     ``adapter``: the name of the one that is part of the weights.
     """
 
@@ -62,7 +61,6 @@ class ConversionReport:
     tensors: list[TensorRecord] = field(default_factory=list)
     new: list[NewTensor] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    heads_left_out: list[list[int]] | None = None
     adapter: str | None = None
 
     def __str__(self) -> str:
@@ -83,9 +81,6 @@ class ConversionReport:
             f"  tensors     {counts} of {len(self.tensors)}",
             f"  parameters  {self.parameters:,} ({self.dtype})",
         ]
-        if self.heads_left_out is not None:
-            some = "; ".join(", ".join(map(str, heads)) for heads in self.heads_left_out)
-            lines.append(f"  heads       {len(self.heads_left_out[0])} a layer left out (from 0): {some}")
         dropped = ((record.note, record.source) for record in self.tensors if record.action == DROPPED)
         lines += [f"  dropped     {said}" for said in _by_reason(dropped)]
         lines += [f"  new         {said}" for said in _by_reason((tensor.reason, tensor.name) for tensor in self.new)]
@@ -123,8 +118,6 @@ class ConversionReport:
         )
         if self.adapter is not None:
             own = f"The adapter `{self.adapter}`, which was trained for long texts, is part of the weights."
-        elif self.heads_left_out is not None:
-            own = f"{len(self.heads_left_out[0])} attention heads of each layer were left out. {healing}"
         else:
             exact = 0 if self.family == "Longform" else exact_tokens(self.options)
             own = f"Texts of up to {exact:,} tokens get the source's own hidden states. {healing}" if exact else healing

@@ -1,7 +1,7 @@
 """The weights of a conversion: each tensor of the source gets a place or a reason, each place a tensor or a reason."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -27,15 +27,11 @@ HEAD_PARTS = ("lm_head.", "classifier.", "qa_outputs.", "head.")
 
 @dataclass
 class Placement:
-    """Tensors by their Longform name, each with its source name; and what has been decided about the others.
-
-    ``cut``: of those of which a part is left, or that were changed, the source's shape and what was done.
-    """
+    """Tensors by their Longform name, each with its source name; and what has been decided about the others."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     records: list[TensorRecord] = field(default_factory=list)
-    cut: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
 
     def leave(self, target: str, action: str, note: str) -> None:
         """Take a tensor out again, with the reason."""
@@ -129,9 +125,6 @@ def fill_model(
     for name, tensor in placement.tensors.items():
         if name in own and tensor.is_floating_point():
             filled[name], record = _fitted(model, placement.sources[name], name, tensor, positions)
-            if name in placement.cut:
-                shape, note = placement.cut[name]
-                record = replace(record, action=CUT, shape=shape, note=note)
             records.append(record)
     _check_left_over(placement, filled)
     _check_shapes(placement, filled, own)

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from transformers import AutoModelForMaskedLM
 
 from longform.data.given import as_rows, source_of
 from longform.data.labels import lists_of_names, plain_labels
@@ -18,10 +17,9 @@ from longform.data.text import read_documents
 from longform.errors import ConfigurationError, DataError
 from longform.evaluation.classification import classification_scores, label_ids, multi_label_scores, regression_scores
 from longform.evaluation.embeddings import similarity_spearman
-from longform.evaluation.masked_lm import mask_texts, masked_lm_scores
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, Classifier, FineTuning, of_source
 from longform.inference.encoders import Encoder
-from longform.inference.loading import load_limited, position_limit, token_limit
+from longform.inference.loading import position_limit, token_limit
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected, TextModel
 
 
@@ -115,38 +113,6 @@ def compare_classification(
     return side_by_side(kept, "classification", len(documents), measure)
 
 
-def compare_masked_lm(
-    models: Sequence[Contender],
-    data: Any,
-    settings: RunSettings,
-    *,
-    text_field: str = "text",
-    probability: float = 0.15,
-    seed: int = 0,
-    max_tokens: int | None = None,
-) -> list[dict[str, Any]]:
-    """Perplexity on one set of masked tokens: the same for all tokenizers alike; ``max_tokens`` taken of a text."""
-    texts = [document.text for document in read_documents(source_of(data), text_field=text_field)]
-
-    def measure(model: Contender) -> dict[str, Any]:
-        network, tokenizer, limit = load_limited(AutoModelForMaskedLM, model.model, **loading(model, settings))
-        masked = mask_texts(texts, tokenizer, max_tokens=max_tokens, probability=probability, seed=seed)
-        batch_tokens = min(settings.batch_tokens, 2048)  # logits over the vocabulary are large
-        scores = masked_lm_scores(
-            network,
-            tokenizer,
-            masked,
-            limit=limit,
-            strategy=model.strategy,
-            batch_tokens=batch_tokens,
-            progress=settings.progress,
-        )
-        counted = {"perplexity": scores.perplexity, "loss": scores.loss, "masked_tokens": scores.masked_tokens}
-        return counted | how_read(model, limit, network.config)
-
-    return side_by_side(models, "mlm", len(texts), measure)
-
-
 def side_by_side(
     models: Sequence[Contender], task: str, texts: int, measure: Callable[[Contender], dict[str, Any]]
 ) -> list[dict[str, Any]]:
@@ -187,18 +153,15 @@ def run_options(model: Contender, settings: RunSettings) -> dict[str, Any]:
 
 
 def seen(model: Contender, run: TextModel, result: Collected) -> dict[str, Any]:
-    """How the contender read the texts, the tokens that it saw, and the texts of which it did not see all."""
-    return how_read(model, run.limit, run.model.config) | {"tokens": result.tokens, "truncated": result.truncated}
+    """The part of a text that a contender ``reads``, in words, the tokens that it reads at once and saw in all, and the
+    texts of which it did not see all.
 
-
-def how_read(model: Contender, limit: int, config: Any) -> dict[str, Any]:
-    """The part of a text that a contender ``reads``, in words, and the tokens that it reads at once, ``limit``.
-
-    Where the model has positions for more than that, the words say so.
+    Where the model has positions for more tokens than it reads, the words say so.
     """
-    most = position_limit(config)
+    limit, most = run.limit, position_limit(run.model.config)
     part = f"chunks of {limit:,} tokens" if model.strategy == "chunk-average" else f"first {limit:,} tokens"
-    return {"reads": part if limit >= most else f"{part} (it takes {most:,})", "max_length": limit}
+    reads = part if limit >= most else f"{part} (it takes {most:,})"
+    return {"reads": reads, "max_length": limit, "tokens": result.tokens, "truncated": result.truncated}
 
 
 def _label_scores(classifier: Classifier, logits: np.ndarray, labels: Sequence[Any]) -> dict[str, Any]:

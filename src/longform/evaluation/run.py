@@ -11,7 +11,6 @@ from typing import Any
 from longform.errors import ConfigurationError
 from longform.evaluation import comparison, retrieval_comparison
 from longform.evaluation.comparison import Interval
-from longform.evaluation.mteb_tasks import compare_mteb
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS
 from longform.runs.summary import table
 
@@ -19,8 +18,6 @@ MEASURES: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "classification": comparison.compare_classification,
     "sts": comparison.compare_similarity,
     "retrieval": retrieval_comparison.compare_retrieval,
-    "mlm": comparison.compare_masked_lm,
-    "mteb": compare_mteb,
 }
 NOT_IN_TABLE = (  # fields of the records alone, or of other tables
     "task",
@@ -71,21 +68,20 @@ def evaluate(
 ) -> EvaluationResult:
     """Score a Longform on whole texts, and its original (folder or hub name) cut where it ends and in chunks.
 
-    ``task``: "classification", "sts", "retrieval", "mlm", or "mteb": the field's own harness runs sentence-transformers
-    folders, on its tasks (``data``: their names) or on queries and ``documents``, as of "retrieval".
+    ``task``: "classification", "sts" or "retrieval".
     ``data``: a file, rows or a table (DataFrame, ``datasets``) with the fields of the task, or columns in a tuple:
-    (texts, labels), (texts, labels, second texts), (texts, others, scores), (queries, ids of their documents); for
-    "mlm" anything that holds texts. ``documents``, of retrieval: the same, as columns (ids, texts). ``max_length``,
+    (texts, labels), (texts, labels, second texts), (texts, others, scores), (queries, ids of their documents).
+    ``documents``, of retrieval: the same, as columns (ids, texts). ``max_length``,
     ``original_length``: tokens of the Longform and of the original, None for all that they have positions for, of a
     classifier what it was fine-tuned on; each record says what it ``reads``. ``overlap``: tokens that neighbouring
     chunks share. ``options``: those of the task's function in ``longform.evaluation.comparison``,
-    ``retrieval_comparison`` and ``mteb_tasks.compare_mteb``, such as ``text_field``, ``label_field``, ``bm25``.
+    ``retrieval_comparison``, such as ``text_field``, ``label_field``, ``bm25``.
 
     Raises ConfigurationError for another task, and without a model or documents; DataError for the data.
     """
     if task not in MEASURES:
         raise ConfigurationError(f'task is "{task}"; it is one of {", ".join(MEASURES)}')
-    if task != "mteb" and (task == "retrieval") != (documents is not None):
+    if (task == "retrieval") != (documents is not None):
         raise ConfigurationError(f'documents are for task="retrieval", which needs them; here task="{task}"')
     names = [None if each is None else str(each) for each in (longform, original)]
     models = comparison.contenders(
@@ -94,7 +90,7 @@ def evaluate(
     how = comparison.RunSettings(
         batch_tokens=batch_tokens, overlap=overlap, dtype=dtype, device=device, progress=progress
     )
-    given = (data, documents) if task in ("retrieval", "mteb") else (data,)
+    given = (data, documents) if task == "retrieval" else (data,)
     return EvaluationResult(task, MEASURES[task](models, *given, how, **options))
 
 
