@@ -4,15 +4,9 @@ from collections import Counter
 
 import pytest
 
-from longform.data.bundled import (
-    FRACTIONS,
-    LicenceTexts,
-    bundled_encoder_folder,
-    licence_texts,
-    near_duplicate_groups,
-    split_groups,
-)
+from longform.data.bundled import bundled_encoder_folder
 from longform.errors import MissingDependencyError
+from longform_lab.demo.licences import FRACTIONS, LicenceTexts, licence_texts, near_duplicate_groups, split_groups
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from transformers import AutoTokenizer
 from longform.cli.main import main
 from longform.data import bundled
 from longform.data.text import Document
+from longform_lab.demo import licences as licence_parts
 
 TUTORIAL = Path(__file__).parents[2] / "docs/tutorial.md"
 BLOCK = re.compile(r"^```(python|sh|text|json)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -51,12 +52,12 @@ def _small_material(tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.Mon
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     pooling = {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True}
     make_sentence_transformer(folder, pooling=pooling, normalise=True)
-    texts = bundled.LicenceTexts(
+    texts = licence_parts.LicenceTexts(
         train=licences(40), validation=[], test=licences(12), unlabelled=licences(20), labels=list(WORDS), groups=72,
         largest_group=1,
     )  # fmt: skip
     monkeypatch.setattr(bundled, "bundled_encoder_folder", lambda: folder)
-    monkeypatch.setattr(bundled, "licence_texts", lambda: texts)
+    monkeypatch.setattr(licence_parts, "licence_texts", lambda: texts)
 
 
 def form(printed: str) -> list[str]:

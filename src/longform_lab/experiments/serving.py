@@ -31,7 +31,8 @@ import numpy as np
 import orjson
 
 import longform
-from longform.data.bundled import bundled_encoder_folder, licence_documents
+from longform.data.bundled import bundled_encoder_folder
+from longform_lab.demo.licences import licence_documents
 from longform_lab.records import RECORDS, Record, append_record
 
 LENGTH, DOCUMENT, SHORT = 16_384, 8_192, (20, 200)
