@@ -42,7 +42,7 @@ def test_a_recipe() -> None:
         (["a", "--config", str(EXAMPLE)], "give PAIRS, or a recipe"),
         (["a", "--documents", "d", "--make", "[title]"], "--documents goes with queries, --make with texts alone"),
         (["a", "--make", "[titel]"], 'make="titel"; .*did you mean "title"'),
-        (["a", "--strategy", "chunks"], r"chunk-average"),
+        (["a", "--schedule", "linaer"], r"linear"),
         (["a", "--documents-per-step", "1"], "documents_per_step=1 must be at least 2"),
     ],
 )

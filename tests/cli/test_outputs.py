@@ -92,6 +92,6 @@ def test_one_process_at_a_time(command: str, place: Path, capsys: pytest.Capture
     if command in SHARED or "evaluate" in FILES.get(command, ""):
         return
     with only_writer(place / "out.jsonl"):
-        assert "is being written by process" in refused(
+        assert "is being written by another process" in refused(
             {**FILES, **FOLDERS, **WITHOUT_INPUTS}[command], "out.jsonl", capsys, place
         )

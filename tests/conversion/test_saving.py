@@ -132,7 +132,7 @@ def test_a_link_stays_and_its_target_is_written(bert_folder, tmp_path):
 
 def test_what_another_process_writes_is_not_written_too(bert_folder, tmp_path):
     result = longform.convert(bert_folder, max_length=96)
-    refused = pytest.raises(ConfigurationError, match=f"is being written by process {os.getpid()}")
+    refused = pytest.raises(ConfigurationError, match="is being written by another process")
     with sole_output(tmp_path / "out", folder=True), refused:
         result.save_pretrained(tmp_path / "out")
 

@@ -58,12 +58,6 @@ def parser() -> Any:
         default=None,
         help="texts that keep their vectors, as many as --keep-texts a step; null: sentences of the documents",
     )
-    made.add_argument(
-        "--before",
-        type=str | None,
-        default=None,
-        help="folder or hub name of the encoder whose vectors they keep; null: MODEL",
-    )
     add_restart(made)
     add_settings(made, AlignmentSettings)
     return made
@@ -79,7 +73,6 @@ def run(settings: Any) -> None:
         _sources(settings),
         chosen_settings(AlignmentSettings, settings),
         keep=settings.keep,
-        before=settings.before,
         output=settings.output,
         restart=settings.restart,
     )

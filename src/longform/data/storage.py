@@ -2,26 +2,22 @@
 
 import contextlib
 import ctypes
-import datetime
-import errno
 import glob
-import json
 import os
 import re
 import secrets
 import shutil
-import sys
 from collections.abc import Callable, Generator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
+
+from filelock import FileLock, Timeout
 
 from longform.errors import ConfigurationError
 
 UNFINISHED, OLDER = ".unfinished", ".older"  # how names end of what is being written, of what it replaces
 LOCK = ".lock"  # of what one process alone may write
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of renameat2: paths are as the process sees them; both stay
-WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 _LEFTOVER = re.compile(rf"\.(.+)\.(\d+)\.[0-9a-f]+({UNFINISHED}|{OLDER})")
 _being_written: set[str] = set()  # by this process
 
@@ -212,57 +208,20 @@ def _flush(path: Path) -> None:
 def locked(path: Path, *, wait: bool = False) -> Generator[bool]:
     """True while no other process holds ``path``, which the system releases when this process ends, even if killed.
 
-    ``wait``: until the other has let go. The file says who holds it (``holder``), and goes when it is let go. Where the
-    system or the disk has no such locks (Windows, some network file systems), always True.
+    ``wait``: until the other has let go. The file goes when it is let go.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if find_spec("fcntl") is None:
-        yield True
+    try:
+        held = FileLock(path, timeout=-1 if wait else 0).acquire()
+    except Timeout:
+        yield False
         return
-    handle = _acquire(path, wait=wait)
-    try:
-        if handle is not None:
-            os.ftruncate(handle, 0)
-            os.write(handle, json.dumps(_this_process()).encode())
-        yield handle is not None
-    finally:
-        if handle is not None:
-            path.unlink(missing_ok=True)  # before it is let go: no other process can hold it yet
-            os.close(handle)
-
-
-def _acquire(path: Path, *, wait: bool) -> int | None:
-    """The locked file's descriptor, None where another process has it."""
-    import fcntl
-
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    with held:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BaseException as error:
-            if getattr(error, "errno", None) not in WITHOUT_LOCKS:
-                os.close(handle)
-                if isinstance(error, BlockingIOError):
-                    return None
-                raise
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), path.stat()):
-                return handle
-        os.close(handle)  # the one who had it deleted it meanwhile: the next file of this name is another
-
-
-def _this_process() -> dict[str, Any]:
-    since = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    return {"process": os.getpid(), "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[:200], "since": since}
-
-
-def holder(path: Path) -> str:
-    """Who holds the lock ``path``, for a message."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return f"process {found['process']} ({found['command']}), since {found['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
+            yield True
+        finally:
+            with contextlib.suppress(OSError):  # of Windows, where an open file stays
+                path.unlink()
 
 
 def made_once(folder: Path, make: Callable[[Path], None]) -> None:
@@ -279,8 +238,7 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> None:
 def only_writer(place: Path) -> Generator[None]:
     """Keep other processes from writing ``place``, a file or folder, meanwhile; the lock is ".NAME.lock" beside it.
 
-    In a folder itself where nothing can be written beside it. Raises ConfigurationError, which says who writes there,
-    where another process does.
+    In a folder itself where nothing can be written beside it. Raises ConfigurationError where another process does.
     """
     place = Path(os.path.realpath(place))
     beside = not place.is_dir() or os.access(place.parent, os.W_OK)
@@ -288,6 +246,6 @@ def only_writer(place: Path) -> Generator[None]:
     with locked(lock) as mine:
         if not mine:
             raise ConfigurationError(
-                f'"{place}" is being written by {holder(lock)}: wait until it has ended, or give another output'
+                f'"{place}" is being written by another process: wait until it has ended, or give another output'
             )
         yield

@@ -97,18 +97,12 @@ def model_card(
     blocks: Sequence[Block],
     *,
     base: str | None = None,
-    task: str | None = None,
     tags: Sequence[str] = (),
     library: str = "transformers",
 ) -> str:
-    """The text of ``README.md``; ``base``: the model that it was made from, named to the hub where it is a hub's name.
-
-    ``task``: the hub's ``pipeline_tag``.
-    """
+    """The text of ``README.md``; ``base``: the model that it was made from, named to the hub if it is a hub's name."""
     named = base if base and is_hub_name(base) else None
-    facts = ModelCardData(
-        base_model=named, library_name=library, pipeline_tag=task, tags=["longform", "linformer", *tags]
-    )
+    facts = ModelCardData(base_model=named, library_name=library, tags=["longform", "linformer", *tags])
     return f"---\n{facts.to_yaml()}\n---\n\n{markdown([Heading(title, 1), *blocks])}"
 
 

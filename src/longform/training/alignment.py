@@ -70,7 +70,6 @@ def align(
     settings: AlignmentSettings | None = None,
     *,
     keep: Any = None,
-    before: str | Path | None = None,
     text_field: str = "text",
     output: str | Path | None = None,
     restart: bool = False,
@@ -83,7 +82,7 @@ def align(
     SentenceTransformer, of which a copy is trained. ``sources``: an AlignmentSource or several; or pairs: a file, rows
     or a table with the fields "query" and "document", or columns in a tuple (queries, documents). ``keep``: short texts
     that are to keep their vectors, in a file or in memory (field ``text_field``); default: sentences of the documents.
-    ``before``: folder or hub name of the encoder whose vectors they keep; default: ``model``'s own. ``output``: folder
+    ``output``: folder
     for checkpoints, records and the finished model; called again with it, an interrupted run goes on from its newest
     checkpoint, to the same weights (``restart``: anew). ``options``: fields of the settings by name.
 
@@ -99,11 +98,10 @@ def align(
 
     chosen = _sources(sources)
     named = [getattr(each, name) for each in chosen for name in ("pairs", "queries", "documents", "texts")]
-    with place_of_run(output, (model, before, keep, *named), process) as folder:
-        opened = open_sentence_model(model, before, process.device)
-        limit = document_limit(opened, settings)
+    with place_of_run(output, (model, keep, *named), process) as folder:
+        opened = open_sentence_model(model, process.device)
         how: Any = {"heldout": settings.heldout_documents, "seed": settings.seed}
-        characters = None if limit is None else CHARACTERS_A_TOKEN * limit
+        characters = CHARACTERS_A_TOKEN * document_limit(opened, settings)
         pairs = [open_source(each, characters=characters, **how) for each in chosen]
         short = None if keep is None else list(map(text_of, corpus_of(keep, text_field)))
         job = AlignmentJob(opened, pairs, [each.weight for each in chosen], short, settings, process)

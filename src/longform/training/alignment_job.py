@@ -20,8 +20,9 @@ from longform.inference.loading import checked_limit
 from longform.inference.sentence_modules import load_sentence_transformer
 from longform.inference.weights import quiet_transformers, reading
 from longform.runs.digest import content_key
+from longform.runs.page import Block, Heading
 from longform.runs.subject import model_key
-from longform.training.alignment_model import AlignmentLoss, OpenedModel, Wanted
+from longform.training.alignment_model import AlignmentLoss, OpenedModel
 from longform.training.alignment_reading import PLAIN, Reader
 from longform.training.alignment_settings import DEFAULT_STEPS, AlignmentSettings
 from longform.training.alignment_sources import PairSource
@@ -29,7 +30,7 @@ from longform.training.alignment_steps import AlignmentSteps, Found, Heldout, St
 from longform.training.measured_job import MeasuredJob
 from longform.training.run_folder import RunFolder
 from longform.training.students import Student
-from longform.training.trained_card import write_aligned_card
+from longform.training.trained_card import scores_table, write_card
 
 FOLDER = "adapter"
 
@@ -82,16 +83,14 @@ class LowRankAdapter:
             write_account(place, report=report, key=self.changes, **pooling)
 
 
-def document_limit(opened: OpenedModel, settings: AlignmentSettings) -> int | None:
-    """Tokens that are read of a document, None: all. Raises ConfigurationError for more than the model takes."""
+def document_limit(opened: OpenedModel, settings: AlignmentSettings) -> int:
+    """Tokens that are read of a document. Raises ConfigurationError for more than the model takes."""
     encoder = opened.trained.sides[PLAIN]
     room = encoder.limit - special_tokens(encoder.tokenizer).total
     if settings.passage_tokens is not None and settings.passage_tokens > room:
         raise ConfigurationError(
             f"passage_tokens={settings.passage_tokens} is more than the model takes beside special tokens: {room}"
         )
-    if settings.strategy != "whole":
-        return settings.max_length
     return checked_limit(encoder.limit, settings.max_length, name="the model")
 
 
@@ -119,7 +118,7 @@ class AlignmentJob(MeasuredJob):
         self.opened = Student(model.encoder, encoder.tokenizer, model.origin)
         self.trained, self.before, self.sentences = model.trained, model.before, model.origin.sentences
         self.data = content_key([source.key for source in sources], weights, keep)
-        self.start, self.kept = model_key(self.trained), model.before_key
+        self.start = model_key(self.trained)
         reader = Reader(model.trained.sides, settings, document_limit(model, settings))
         self.heldout = Heldout(sources, reader, keep, settings.seed, self._vectors_before)
         self.source = AlignmentSteps(
@@ -129,7 +128,6 @@ class AlignmentJob(MeasuredJob):
             self.trained,
             temperature=settings.temperature,
             keep_weight=settings.keep_weight,
-            cached=settings.gradient_cache,
             autocast=self.autocast,
         )
         self.adapter: LowRankAdapter | None = None
@@ -141,8 +139,8 @@ class AlignmentJob(MeasuredJob):
             return self.before.collect(texts).values
 
     def subject(self) -> dict[str, Any]:
-        """The model, what short texts keep, and the pairs."""
-        return {"model": self.start, "before": self.kept, "data": self.data}
+        """The model, and the pairs."""
+        return {"model": self.start, "data": self.data}
 
     def steps(self, start: int = 0) -> Iterator[list[Step]]:
         """See Job."""
@@ -152,7 +150,7 @@ class AlignmentJob(MeasuredJob):
         """The loss of a step, which is one part."""
         self.loss.model = model
         kept = torch.from_numpy(self._vectors_before(step.short)).to(self.device)
-        loss = self.loss(Wanted(step, kept))
+        loss = self.loss(step, kept)
         for name, value in {**self.loss.last, "tokens": step.reading.tokens}.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
         self.summed += 1
@@ -204,11 +202,20 @@ class AlignmentJob(MeasuredJob):
             self.adapter.save(folder, report=origin.conversion, **origin.pooling())
         measured = [Found(*(row[name] for name in Found._fields)) for row in run.records.of("evaluation")]
         end = run.records.last("end") or {}
-        heldout = (measured[-1].queries, measured[-1].documents) if measured else (0, 0)
-        scores = {"before": measured[0].summary(), "after": measured[-1].summary()} if measured else {}
-        write_aligned_card(
-            folder, self.opened, steps=end["step"], documents=end["documents"], scores=scores, heldout=heldout
-        )
+        blocks: list[Block] = [
+            "An encoder that has learned to find long documents by queries (longform align: contrastive, "
+            f"{end['step']:,} steps of {end['documents']:,} documents in all)."
+        ]
+        if measured:
+            scores = {"before": measured[0].summary(), "after": measured[-1].summary()}
+            blocks += [
+                Heading("Evaluation"),
+                f"On {measured[-1].documents:,} documents that were held out, with {measured[-1].queries:,} queries: "
+                "nDCG@10 among the documents of the same source, and the cosine between the vectors that short texts "
+                "have and had.",
+                scores_table(["nDCG@10", "short texts"], scores),
+            ]
+        write_card(folder, self.opened, "aligned", blocks)
 
     def load(self, folder: Path) -> None:
         """See Job."""

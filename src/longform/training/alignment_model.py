@@ -23,7 +23,6 @@ from longform.inference.sentence_modules import load_sentence_transformer
 from longform.inference.weights import join_adapters, local_source, quiet_transformers, reading
 from longform.models.configuration_linformer import LinformerConfig
 from longform.runs.files import read_json
-from longform.runs.subject import model_identity
 from longform.training.alignment_reading import DOCUMENT, PARTS, PLAIN, QUERY
 from longform.training.alignment_steps import Step
 from longform.training.checkpoints import WEIGHTS
@@ -111,26 +110,22 @@ class SentenceOrigin:
 
 
 class OpenedModel(NamedTuple):
-    """``trained``: what learns; ``before``: the encoder as it was, which says what short texts keep.
-
-    ``before_key``: a short name for its weights, None: those of ``trained`` before the training.
-    """
+    """``trained``: what learns; ``before``: the encoder as it was, which says what short texts keep."""
 
     trained: SentenceModel
     before: Encoder
-    before_key: str | None
     encoder: PreTrainedModel
     origin: SentenceOrigin
 
 
-def open_sentence_model(model: Any, before: str | Path | None, device: torch.device) -> OpenedModel:
+def open_sentence_model(model: Any, device: torch.device) -> OpenedModel:
     """A folder or hub name, or what has ``save_pretrained`` (a ConversionResult, a SentenceTransformer), copied.
 
-    ``before``: folder or hub name of the encoder whose vectors short texts keep, None: those of ``model``. Raises
-    CheckpointError for what cannot be read, ConfigurationError for what is no such model, MissingDependencyError.
+    Raises CheckpointError for what cannot be read, ConfigurationError for what is no such model,
+    MissingDependencyError.
     """
     if isinstance(model, str | Path):
-        return _opened(str(model), before, device)
+        return _opened(str(model), device)
     if isinstance(model, PreTrainedModel) or not hasattr(model, "save_pretrained"):
         raise ConfigurationError(
             f"a model to align is a folder, a hub name, a ConversionResult or a SentenceTransformer, not "
@@ -139,10 +134,10 @@ def open_sentence_model(model: Any, before: str | Path | None, device: torch.dev
     with tempfile.TemporaryDirectory(prefix="longform-") as folder:
         with quiet_transformers():
             model.save_pretrained(folder)
-        return _opened(folder, before, device)
+        return _opened(folder, device)
 
 
-def _opened(source: str, before: str | Path | None, device: torch.device) -> OpenedModel:
+def _opened(source: str, device: torch.device) -> OpenedModel:
     source = local_source(source)
     encoder = Encoder.from_pretrained(source, device=device.type)
     with quiet_transformers(), reading(f'the model "{source}"', source):
@@ -152,13 +147,9 @@ def _opened(source: str, before: str | Path | None, device: torch.device) -> Ope
     ends_unit = type(sentences[-1]).__name__ == "Normalize"
     modules = tuple(sentences)[1 : -1 if ends_unit else None]
     own = replace(encoder, model=sentences[0].auto_model, folder=encoder.folder._replace(modules=modules))
-    kept, key = encoder, None
-    if before is not None:
-        kept = Encoder.from_pretrained(before, device=device.type)
-        key = model_identity(str(before))["weights_key"] or str(before)
     report = Path(source, OWN_FILE)
     origin = SentenceOrigin(sentences, source, report.read_bytes() if report.is_file() else None)
-    return OpenedModel(SentenceModel(sentences, own), kept, key, sentences[0].auto_model, origin)
+    return OpenedModel(SentenceModel(sentences, own), encoder, sentences[0].auto_model, origin)
 
 
 def ranking_loss(queries: Tensor, given: Tensor, answers: Tensor, excluded: Tensor, temperature: float) -> Tensor:
@@ -174,44 +165,27 @@ def ranking_loss(queries: Tensor, given: Tensor, answers: Tensor, excluded: Tens
     return cross_entropy(scores.masked_fill(left_out, -torch.inf), target)
 
 
-class Wanted(NamedTuple):
-    """A step, and the vectors (S, F) that its short texts are to keep."""
-
-    step: Step
-    kept: Tensor
-
-
 class AlignmentLoss(CachedLossMixin, nn.Module):
     """Ranking loss of the queries, and 1 - cosine of the short texts to the vectors that they had, by its weight.
 
-    ``model``: what maps a batch to vectors; ``autocast``: in which dtype. ``cached``: each batch is read twice, so that
-    the activations of one alone are kept; numbers that dropout draws are the same both times. ``last``: the parts.
+    ``model``: what maps a batch to vectors; ``autocast``: in which dtype. Each batch is read twice (gradient cache), so
+    that the activations of one alone are kept; numbers that dropout draws are the same both times. ``last``: the parts.
     """
 
     mini_batch_size = 2**40  # a batch is one already: it is not parted again
 
     def __init__(
-        self,
-        model: nn.Module,
-        *,
-        temperature: float,
-        keep_weight: float,
-        cached: bool,
-        autocast: Callable[[], torch.autocast],
+        self, model: nn.Module, *, temperature: float, keep_weight: float, autocast: Callable[[], torch.autocast]
     ) -> None:
         super().__init__()
-        self.model, self.autocast, self.cached = model, autocast, cached
+        self.model, self.autocast = model, autocast
         self.temperature, self.keep_weight = temperature, keep_weight
         self.last: dict[str, float] = {}
 
-    def forward(self, wanted: Wanted) -> Tensor:
-        """The loss, a scalar; of a cached one backward() reads all again."""
-        batches: Any = wanted.step.reading.batches
-        if self.cached:
-            return self.forward_cached(batches, wanted)  # ty: ignore[invalid-argument-type]
-        with self.autocast():
-            vectors = [[self.model(dict(batch))["sentence_embedding"]] for batch in batches]
-        return self.calculate_loss(vectors, wanted)
+    def forward(self, step: Step, kept: Tensor) -> Tensor:
+        """The loss of a step, a scalar, whose backward() reads all again; ``kept`` (S, F): what short texts keep."""
+        batches: Any = step.reading.batches
+        return self.forward_cached(batches, (step, kept))  # ty: ignore[invalid-argument-type]
 
     def embed_minibatch(self, *args: Any, **options: Any) -> tuple[Tensor, Any]:
         """As the mixin does, in the dtype of ``autocast``: the second time it is called from backward()."""
@@ -219,7 +193,7 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
             return super().embed_minibatch(*args, **options)
 
     def calculate_loss(self, reps: list[list[Tensor]], labels: Any = None, *, with_backward: bool = False) -> Tensor:
-        """The loss of all vectors of a step, ``reps`` of its batches; ``labels``: what is Wanted."""
+        """The loss of all vectors of a step, ``reps`` of its batches; ``labels``: the step and ``kept``."""
         step, kept = labels
         vectors = [batch for column in reps for batch in column]
         device = vectors[0].device

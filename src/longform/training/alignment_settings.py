@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from longform.choices import DTYPES, PAIR_KINDS, SCHEDULES, STRATEGIES, did_you_mean
+from longform.choices import DTYPES, PAIR_KINDS, SCHEDULES, did_you_mean
 from longform.errors import ConfigurationError
 from longform.runs.settings import Settings
 from longform.training.settings import check_between, check_choices, check_least, check_positive, check_training, one_of
@@ -71,20 +71,15 @@ class AlignmentSettings(Settings):
     """How an encoder learns that a query's vector is near its document's, and far from other documents'.
 
     Args:
-        max_length: tokens that are read of a document, special ones included; default: all that the model takes, or
-            the whole document in chunks.
-        strategy: how a document is read: "whole" (in one pass), or "chunk-average" (windows of what the model takes,
-            their vectors averaged, as ``longform embed --strategy chunk-average`` does).
-        passage_tokens: tokens of a passage, where a query is to find the passages of its document in place of the one
-            vector of the whole: pooled from the whole reading ("whole"), or each read alone ("chunk-average"). The
-            answer is the passage that a made query was taken from, else the nearest one of the document. Default: one
-            vector a document.
+        max_length: tokens that are read of a document, special ones included; default: all that the model takes.
+        passage_tokens: tokens of a passage, where a query is to find the passages of its document, pooled from the
+            reading of the whole, in place of the one vector of the whole. The answer is the passage that a made query
+            was taken from, else the nearest one of the document. Default: one vector a document.
         documents_per_step: documents of one optimiser step, of each process: a query's other documents are what it must
             tell its own from.
         queries_per_document: queries of a document in one step at most.
-        tokens_per_forward: tokens, padding included, that pass through the model at once.
-        gradient_cache: read each step twice, first without gradients, so that only ``tokens_per_forward`` tokens keep
-            their activations at a time; else all of a step do: a quarter faster, many times the memory.
+        tokens_per_forward: tokens, padding included, that pass through the model at once; a step is read twice, first
+            without gradients, so that only so many keep their activations at a time.
         max_steps: optimiser steps. Of several budgets the smallest holds; without any, 200 steps.
         max_minutes: wall-clock minutes; the first steps are timed, and the number of steps that fit is then fixed.
         temperature: cosines are divided by it.
@@ -112,12 +107,10 @@ class AlignmentSettings(Settings):
     """
 
     max_length: int | None = None
-    strategy: str = one_of(STRATEGIES, "whole")
     passage_tokens: int | None = None
     documents_per_step: int = 8
     queries_per_document: int = 4
     tokens_per_forward: int = 8192
-    gradient_cache: bool = True
     max_steps: int | None = None
     max_minutes: float | None = None
     temperature: float = 0.05

@@ -25,6 +25,7 @@ from longform.errors import ConfigurationError, DataError
 from longform.inference.loading import position_limit
 from longform.layers.attention import LinformerAttention
 from longform.runs.digest import content_key
+from longform.runs.page import Heading
 from longform.runs.subject import corpus_key, model_key
 from longform.training.crops import Crops, CropSource, stack, text_of
 from longform.training.measured_job import MeasuredJob
@@ -33,7 +34,7 @@ from longform.training.run_folder import RunFolder
 from longform.training.settings import BUDGETS, DEFAULT_TOKENS, DistillationSettings, fitted
 from longform.training.students import Student
 from longform.training.teacher import Encoded, EncoderTap, Teacher
-from longform.training.trained_card import write_healed_card
+from longform.training.trained_card import scores_table, short_name, write_card
 from longform.training.trainer import check_start
 
 STREAMED = 1_000  # documents that tell one stream from another
@@ -236,14 +237,17 @@ class DistillationJob(MeasuredJob):
         """The model and its card."""
         super().save(run, folder)
         end, found = run.records.last("end") or {}, [Agreement.of(row) for row in run.records.of("agreement")]
-        write_healed_card(
-            folder,
-            self.opened,
-            self.original_name,
-            trained_tokens=end["tokens"],
-            heldout=(found[-1].documents, found[-1].tokens),
-            agreement={"before": found[0].summary(), f"after {end['step']:,} steps": found[-1].summary()},
-        )
+        taught = f"`{short_name(self.original_name)}`" if self.original_name else "its original"
+        agreement = {"before": found[0].summary(), f"after {end['step']:,} steps": found[-1].summary()}
+        blocks = [
+            f"A Longform that {taught} has taught on {end['tokens']:,} tokens of text without labels (longform "
+            "distill): long texts get nearly the states that the original has for their windows.",
+            Heading("Agreement with the original"),
+            f"On {found[-1].documents:,} documents ({found[-1].tokens:,} tokens) that were held out: cosine of "
+            "mean-pooled states, and squared error of hidden states over their squared size, mean over layers.",
+            scores_table(["cosine", "error"], agreement),
+        ]
+        write_card(folder, self.opened, "healed", blocks)
 
     def budgets(self) -> tuple[float, ...]:
         """Steps for the tokens that were chosen, or for a number of them where nothing was."""

@@ -28,6 +28,7 @@ from longform.errors import ConfigurationError, InputError
 from longform.evaluation import classification
 from longform.inference.loading import checked_limit, token_limit
 from longform.runs.digest import content_key
+from longform.runs.page import Block, Heading, facts_table
 from longform.runs.subject import model_key
 from longform.training.job import Job, smallest_budget
 from longform.training.labels import MULTI, REGRESSION, SINGLE, Examples, LabelScheme
@@ -37,7 +38,7 @@ from longform.training.records import RecordingCallback
 from longform.training.run_folder import RunFolder
 from longform.training.settings import FinetuningSettings
 from longform.training.students import Student, learning
-from longform.training.trained_card import write_classifier_card
+from longform.training.trained_card import write_card
 from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, training_arguments
 
 METRICS = {
@@ -287,10 +288,27 @@ class FinetuningJob(Job):
         end = run.records.last("end") or {}
         with atomic_write(folder / "metrics.json") as file:
             json.dump({name: value for name, value in end.items() if name != "event"}, file, indent=1)
-        write_classifier_card(folder, self.opened, self.scheme.task, end, len(self.validation.targets))
+        write_card(folder, self.opened, "fine-tuned", self._told(end))
         if "confusion" in end:
             confusion_table(end["confusion"], end["labels"], folder / "confusion.csv")
             confusion_matrix(end["confusion"], end["labels"], folder / "confusion_matrix.png")
+
+    def _told(self, end: dict[str, Any]) -> list[Block]:
+        """What the model card says of it; ``end``: its last scores."""
+        scores = {name: value for name, value in end.items() if isinstance(value, int | float)}
+        shown = {name.replace("_", " "): f"{scores[name]:.4f}" for name in scores if name not in LEFT_OUT_OF_CARD}
+        names = self.scheme.names
+        labels = ", ".join(names[:20]) + (f" and {len(names) - 20:,} more" if len(names) > 20 else "")
+        what = "It gives a number." if self.scheme.task == REGRESSION else f"Labels: {labels}."
+        return [
+            f"An encoder fine-tuned on labelled texts ({self.scheme.task}, longform finetune). {what}",
+            Heading("Evaluation"),
+            f"On {len(self.validation.targets):,} texts that were not trained on, but chose the best step:",
+            facts_table(shown),
+        ]
+
+
+LEFT_OUT_OF_CARD = ("step", "best_step", "texts_truncated")
 
 
 def confusion_table(counts: Sequence[Sequence[int]], labels: Sequence[str], path: Path) -> None:

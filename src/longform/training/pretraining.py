@@ -3,7 +3,7 @@
 import math
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,7 @@ from longform.errors import ConfigurationError
 from longform.models.configuration_linformer import LinformerConfig
 from longform.models.task_heads import LinformerForMaskedLM
 from longform.runs.facts import environment
-from longform.runs.files import write_text
-from longform.runs.page import Block, Code, Heading, Table, architecture, facts_table, model_card
+from longform.runs.page import Block, Heading, Table, facts_table
 from longform.runs.subject import corpus_key
 from longform.training.job import Job, smallest_budget
 from longform.training.masking import MaskedBlocks, counted_losses
@@ -30,6 +29,7 @@ from longform.training.processes import processes_of
 from longform.training.records import RecordingCallback
 from longform.training.run_folder import CACHE, RunFolder, place_of_run
 from longform.training.students import Student, learning
+from longform.training.trained_card import write_card
 from longform.training.trainer import (
     NumberedStepsTrainer,
     carry_out,
@@ -37,89 +37,6 @@ from longform.training.trainer import (
     evaluations_apart,
     training_arguments,
 )
-
-USE = """from transformers import pipeline
-
-fill = pipeline("fill-mask", "this folder", trust_remote_code=True)  # needs longform installed, from its clone"""
-
-
-def write_card(
-    folder: Path, records: Sequence[Mapping[str, Any]], identity: Mapping[str, Any], *, parameters: int
-) -> None:
-    """Write ``README.md`` into ``folder`` from a run's records."""
-    run, end = (next(row for row in records if row["event"] == event) for event in ("run", "end"))
-    last = [row for row in records if row["event"] == "validation"][-1]
-    blocks = described_model(run, identity, end, last)
-    write_text(
-        folder / "README.md", model_card(title_of(identity, parameters), blocks, task="fill-mask", tags=["masked-lm"])
-    )
-
-
-def title_of(identity: Mapping[str, Any], parameters: int) -> str:
-    """The model in a line."""
-    length = identity["model"]["max_position_embeddings"]
-    return f"Linformer encoder, {parameters:,} parameters, {length:,} tokens"
-
-
-def described_model(
-    run: Mapping[str, Any], identity: Mapping[str, Any], end: Mapping[str, Any], last: Mapping[str, Any]
-) -> list[Block]:
-    """Everything below the title, from a run's records (``run``: its first, ``last``: its last validation)."""
-    ours = f"this model, after {last['step']:,} steps ({last['tokens']:,} tokens)"
-    losses = {ours: last["loss"], **counted_losses(run)}
-    rows = [[name, f"{loss:.4f}", f"{math.exp(loss):.2f}"] for name, loss in losses.items()]
-    return [
-        f"A masked-language model trained from scratch with Longform {longform.__version__}. It fills in hidden "
-        "tokens; for another task it has to be fine-tuned.",
-        Heading("Architecture"),
-        facts_table(architecture(identity["model"])),
-        Heading("Data"),
-        facts_table(data_facts(run)),
-        "Which texts these were, their licence and their language, the run does not know: say it here before you "
-        "publish.",
-        Heading("Training"),
-        facts_table(training_facts(identity["settings"], end, identity)),
-        Heading("Evaluation"),
-        f"{run['validation_hidden_tokens']:,} tokens of held-out text were hidden once and for all (15 % of the "
-        "tokens; 80 % of them behind the mask token, 10 % behind another token, 10 % left as they were). The model was "
-        f"asked for them, with blocks of {run['length']:,} tokens.",
-        Table(["", "loss (nats a token)", "perplexity"], rows),
-        "Perplexities compare between models with the same tokenizer and the same held-out text only. records.jsonl "
-        "has every measurement, learning_curve.png shows them.",
-        Heading("Use"),
-        Code(USE, "python"),
-        Heading("Environment"),
-        facts_table(run["environment"]),
-    ]
-
-
-def data_facts(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Sizes of the corpus."""
-    return {
-        "documents": run["corpus_documents"],
-        "tokens": run["corpus_tokens"],
-        "tokens held out": run["validation_tokens"],
-        "block (tokens)": run["length"],
-    }
-
-
-def training_facts(recipe: Mapping[str, Any], end: Mapping[str, Any], identity: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe and what it took."""
-    schedule = f"{recipe['schedule']}, warm-up {recipe['warmup']:.0%} of the steps"
-    return {
-        "optimiser": f"Adam ({recipe['beta1']}, {recipe['beta2']}), epsilon {recipe['epsilon']}, "
-        f"weight decay {recipe['weight_decay']}",
-        "learning rate": f"{recipe['learning_rate']}; {schedule}",
-        "steps": end["step"],
-        "tokens seen": end["tokens"],
-        "masking": f"{recipe['mask_fraction']:.0%} of the tokens, anew each time: mask {recipe['mask_share']:.0%}, "
-        f"other token {recipe['random_share']:.0%}",
-        "packing": recipe["packing"],
-        "seed": recipe["seed"],
-        "processes": identity["processes"],
-        "wall-clock seconds": end["seconds"],
-    }
-
 
 QUARTERS = 4
 
@@ -376,4 +293,28 @@ class PretrainingJob(Job):
     def save(self, run: RunFolder, folder: Path) -> None:
         """The model and its card."""
         super().save(run, folder)
-        write_card(folder, run.records.rows, run.identity, parameters=self.model.num_parameters())
+        first, last, end = (run.records.last(event) or {} for event in ("run", "validation", "end"))
+        ours = f"this model, after {last['step']:,} steps ({last['tokens']:,} tokens)"
+        losses = {ours: last["loss"], **counted_losses(first)}
+        data = ("corpus_documents", "corpus_tokens", "validation_tokens", "length")
+        trained = {name: end[name] for name in ("step", "tokens", "seconds")}
+        recipe = {"parameters": self.model.num_parameters(), **trained, **vars(self.settings)}
+        blocks: list[Block] = [
+            f"A masked-language model trained from scratch with Longform {longform.__version__}. It fills in hidden "
+            "tokens; for another task it has to be fine-tuned.",
+            Heading("Data"),
+            facts_table({name.replace("_", " "): first[name] for name in data}),
+            Heading("Training"),
+            facts_table({name.replace("_", " "): value for name, value in recipe.items() if value is not None}),
+            Heading("Evaluation"),
+            f"{first['validation_hidden_tokens']:,} tokens of held-out text were hidden once and for all (15 % of the "
+            "tokens; 80 % of them behind the mask token, 10 % behind another token, 10 % left as they were). The model "
+            f"was asked for them, with blocks of {first['length']:,} tokens.",
+            Table(
+                ["", "loss (nats a token)", "perplexity"],
+                [[name, f"{loss:.4f}", f"{math.exp(loss):.2f}"] for name, loss in losses.items()],
+            ),
+            "Perplexities compare between models with the same tokenizer and the same held-out text only. "
+            "records.jsonl has every measurement, learning_curve.png shows them.",
+        ]
+        write_card(folder, self.opened, "pre-trained", blocks)
