@@ -1,6 +1,5 @@
 """``longform embed``: turn documents into vectors."""
 
-import os
 from typing import Any
 
 from longform.choices import BOUNDARIES, POOLINGS, STANDARD_OUTPUT, VECTOR_DTYPES
@@ -20,9 +19,7 @@ def parser() -> Any:
     """Options of the command."""
     made = command_parser(
         "embed",
-        "One vector a document, or one a chunk, in order. Interrupted, it goes on when it is called again. "
-        "Documents that are too long for one machine: torchrun --nproc-per-node N -m longform embed ... "
-        "--sequence-parallel N",
+        "One vector a document, or one a chunk, in order. Interrupted, it goes on when it is called again.",
     )
     made.add_argument("model", help="folder or hub name of an encoder, or a sentence-transformers folder")
     add_input_options(made)
@@ -50,12 +47,6 @@ def parser() -> Any:
         help="tokens of a chunk: one record a chunk, each of which knows its whole document",
     )
     made.add_argument("--boundaries", **one_of(BOUNDARIES), default="tokens", help="where a chunk may begin")
-    made.add_argument(
-        "--sequence-parallel",
-        type=int | None,
-        default=None,
-        help="processes of torchrun that compute each document together, a part each",
-    )
     add_model_options(made, compiling=True)
     return made
 
@@ -75,14 +66,11 @@ def run(settings: Any) -> None:
         "truncate_dim",
         "chunk_tokens",
         "boundaries",
-        "sequence_parallel",
     )
     how = {name: settings[name] for name in names}
     shown = output_stream(settings.output)
     sources = Files(tuple(settings.sources))
     result = embed(settings.model, sources, settings.output, chosen, **how)
-    if os.environ.get("RANK", "0") != "0":  # of several processes the first one reports
-        return
     print_summary(result, shown)
     print_next(_next(settings.output), shown)
 

@@ -21,15 +21,12 @@ from longform.choices import POOLINGS
 from longform.data.batching import Batch
 from longform.data.spans import Spans
 from longform.data.text import Document, Text, is_one, usable_texts
-from longform.distributed import sequence_parallel
-from longform.distributed.pooling import pooled_texts
 from longform.errors import ConfigurationError
-from longform.functional.pooling import pooled_width
+from longform.functional.pooling import pooled, pooled_width
 from longform.inference.chunks import ChunkVectors, encode_chunks
 from longform.inference.loading import load_limited, position_limit
 from longform.inference.sentence_modules import PLAIN, SentenceModules, sentence_modules
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
-from longform.inference.together import Said, Team
 from longform.inference.weights import local_source
 
 KINDS = (*POOLINGS, "max")
@@ -43,7 +40,7 @@ class Encoder(TextModel):
 
     ``pooling``: one of KINDS; None: ``folder``'s modules, which are sentence-transformers' own, make the vector.
     ``normalise``: to length 1. ``dimensions``: the first ones alone are kept, None: all; ``renormalise``: these have
-    length 1. ``prompt`` comes before each text (of a pair, before the first). ``team``: see ``shared_out``.
+    length 1. ``prompt`` comes before each text (of a pair, before the first).
     """
 
     pooling: str | None
@@ -52,7 +49,6 @@ class Encoder(TextModel):
     prompt: str = ""
     dimensions: int | None = None
     renormalise: bool = False
-    team: Team | None = None
     verb = "embed"
 
     @classmethod
@@ -144,13 +140,6 @@ class Encoder(TextModel):
     def forward(self, batch: Batch) -> Tensor:
         """Vectors (B, D) of hidden states, not normalised."""
         inputs = batch.model_inputs(self.model.device)
-        if self.team is not None:
-            self.team.tell(Said(inputs={name: x.cpu() for name, x in inputs.items()}))
-        return self.vectors_of(inputs)
-
-    def vectors_of(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Vectors of a batch's tensors, (B, n) each."""
-        inputs = {name: x.to(self.model.device) for name, x in inputs.items()}
         found = self.model(**inputs)
         return self.pool(found.last_hidden_state, inputs, found.get("hidden_states"))
 
@@ -171,7 +160,7 @@ class Encoder(TextModel):
             length = self._prompt_length() if prompted else None
             return self.folder.vectors(hidden, inputs, layers, prompt_length=length)
         if self.pooling in POOLINGS:
-            return pooled_texts(self.model, hidden, mask, kind=self.pooling)
+            return pooled(hidden, mask, kind=self.pooling)
         peaks = hidden.masked_fill(~mask[..., None], -torch.inf).amax(dim=1)
         return torch.where(mask.any(dim=1, keepdim=True), peaks, 0.0)
 
@@ -186,20 +175,6 @@ class Encoder(TextModel):
             vectors = _unit(vectors)
         shortened = vectors[..., : self.dimensions]
         return _unit(shortened) if self.renormalise else shortened
-
-    def shared_out(self, team: Team) -> Self:
-        """This encoder, run by the processes of ``team`` together: each computes a part of every text.
-
-        Its model is changed in place. Raises ConfigurationError where that cannot be (``sequence_parallel``), and for a
-        pooling that looks at all states at once.
-        """
-        if self.pooling not in POOLINGS:
-            own = "the folder's own modules" if self.pooling is None else f'"{self.pooling}"'
-            raise ConfigurationError(
-                f"sequence_parallel: no process has all states of a text, which pooling by {own} looks at; give one of "
-                f"{', '.join(POOLINGS)} (--pooling mean, and --normalise true where vectors have length 1)"
-            )
-        return replace(self, model=sequence_parallel(self.model), team=team)
 
     def for_queries(self) -> Self:
         """This encoder with the folder's prompt for queries, where it has one."""

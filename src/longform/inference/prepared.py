@@ -16,7 +16,6 @@ from longform.inference.encoders import Encoder
 from longform.inference.kept_fields import kept_names
 from longform.inference.settings import InferenceSettings, chosen
 from longform.inference.strategies import Computed, TextModel
-from longform.inference.together import Team
 from longform.runs.subject import model_identity
 
 CHUNKS = "chunks"  # the strategy of a run with a vector a chunk
@@ -99,15 +98,10 @@ def prepare_prediction(
 
 
 def prepare_embedding(
-    model: str | Path,
-    settings: InferenceSettings,
-    how: dict[str, Any],
-    chunked: dict[str, Any],
-    team: Team | None = None,
+    model: str | Path, settings: InferenceSettings, how: dict[str, Any], chunked: dict[str, Any]
 ) -> Prepared:
     """An encoder, loaded; ``how``: options of ``Encoder.from_pretrained``, ``chunked``: those of its chunks."""
     encoder = Encoder.from_pretrained(model, **how, **chosen(settings, *LOADING))
-    encoder = encoder if team is None else encoder.shared_out(team)
     settings = replace(settings, text_field=settings.text_field or "text")
     about = {
         "command": "embed",

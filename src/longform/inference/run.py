@@ -18,12 +18,10 @@ from longform.data.given import InMemory, Source, source_of
 from longform.data.text import Document, ReadReport, count_documents, read_documents
 from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.classifiers import check_threshold
-from longform.inference.encoders import Encoder
 from longform.inference.kept_fields import kept_fields
-from longform.inference.prepared import LOADING, Made, Prepared, Results, prepare_embedding, prepare_prediction
+from longform.inference.prepared import Made, Prepared, Results, prepare_embedding, prepare_prediction
 from longform.inference.resumable import MemoryOutput, ResumableOutput, StandardOutput, place_of_output
-from longform.inference.settings import InferenceResult, InferenceSettings, chosen
-from longform.inference.together import Said, Team, own_device, together
+from longform.inference.settings import InferenceResult, InferenceSettings
 from longform.inference.weights import local_source
 from longform.runs.digest import content_key
 
@@ -78,7 +76,6 @@ def embed(
     truncate_dim: int | None = None,
     chunk_tokens: int | None = None,
     boundaries: str = "tokens",
-    sequence_parallel: int | None = None,
     **options: Any,
 ) -> InferenceResult:
     """Embed the documents of ``sources``; ``output``: jsonl, parquet, "-" (standard output), None to keep the vectors.
@@ -89,11 +86,7 @@ def embed(
 
     With ``chunk_tokens`` there is a record for every chunk of a document, which is read as a whole whatever its length:
     ``id``, ``chunk`` (0, 1, ...), ``start`` and ``end`` (characters), ``embedding`` and ``tokens``; ``boundaries`` and
-    ``settings.overlap`` as in ``encode_chunks``.
-
-    ``sequence_parallel``: processes, started by torchrun, that compute each text together (a Longform, with one of
-    longform.choices.POOLINGS); all of them call this function, the first one reads and writes, and all get its result.
-    Raises the errors of ``longform.errors``.
+    ``settings.overlap`` as in ``encode_chunks``. Raises the errors of ``longform.errors``.
     """
     settings, source = replace(settings or InferenceSettings(), **options), source_of(sources)
     model = local_source(model)
@@ -110,34 +103,8 @@ def embed(
         "truncate_dim": truncate_dim,
     }
     chunked = {"chunk_tokens": chunk_tokens, "boundaries": boundaries}
-    if sequence_parallel is None:
-        return _embed(model, source, output, settings, how, chunked, None)
-    if chunk_tokens is not None or settings.compile:
-        raise ConfigurationError(
-            f"sequence_parallel={sequence_parallel} gives vectors of whole documents, by a model that is not compiled: "
-            "leave chunk_tokens and compile out"
-        )
-    with together(sequence_parallel) as team:
-        settings = replace(settings, device=own_device(settings.device), graphs=False)
-        if not team.leads:
-            loading = chosen(settings, *LOADING)
-            return team.follow(lambda: Encoder.from_pretrained(model, **how, **loading).shared_out(team).vectors_of)
-        result = _embed(model, source, output, settings, how, chunked, team)
-        team.tell(Said(result=replace(result, results=None)))
-        return result
-
-
-def _embed(
-    model: str | Path,
-    source: Source,
-    output: str | Path | None,
-    settings: InferenceSettings,
-    how: dict[str, Any],
-    chunked: dict[str, Any],
-    team: Team | None,
-) -> InferenceResult:
     with _place(output, model, source, settings) as place:
-        return _run(prepare_embedding(model, settings, how, chunked, team), model, source, place)
+        return _run(prepare_embedding(model, settings, how, chunked), model, source, place)
 
 
 @contextlib.contextmanager

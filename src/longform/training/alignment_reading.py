@@ -4,7 +4,7 @@ A document that is searched by its passages gives a vector for each of them, poo
 Axes: T texts, U of their vectors (one each, or one a passage), F features.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -58,16 +58,21 @@ class Reader:
         firsts = [0, *accumulate(counts)]
         batches: list[dict[str, Any]] = []
         owners: list[int] = []
-        for side, encoder in self.sides.items():
+        for side in self.sides:
             of_side = [place for place, (its, _) in enumerate(texts) if its == side]
-            tokens = [every[place].text for place in of_side]
-            for batch in batches_of(tokens, encoder.tokenizer, self.settings.tokens_per_forward):
-                places = [of_side[index] for index in batch.indices]
-                parts = [(row, *part) for row, place in enumerate(places) for part in every[place].parts or []]
-                inputs = {**batch.model_inputs(encoder.model.device), "side": side}
-                batches.append(inputs | {PARTS: parts} if parts else inputs)
-                owners += [number for place in places for number in range(firsts[place], firsts[place + 1])]
+            for batch, indices in self._batches(side, [every[place] for place in of_side]):
+                batches.append(batch)
+                for place in (of_side[index] for index in indices):
+                    owners += range(firsts[place], firsts[place + 1])
         return Reading(batches, torch.tensor(owners).argsort(), counts, sum(len(each.text.input_ids) for each in every))
+
+    def _batches(self, side: str, texts: Sequence[TextTokens]) -> Iterator[tuple[dict[str, Any], list[int]]]:
+        """Batches of one side, and which of its texts each has."""
+        encoder, tokens = self.sides[side], [each.text for each in texts]
+        for batch in batches_of(tokens, encoder.tokenizer, self.settings.tokens_per_forward):
+            parts = [(row, *part) for row, index in enumerate(batch.indices) for part in texts[index].parts or []]
+            inputs = {**batch.model_inputs(encoder.model.device), "side": side}
+            yield inputs | {PARTS: parts} if parts else inputs, batch.indices
 
     def passage_of(self, text: str, character: int) -> int:
         """The number of the passage of a document that a character stands in."""

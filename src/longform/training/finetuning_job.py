@@ -294,7 +294,7 @@ class FinetuningJob(Job):
             confusion_matrix(end["confusion"], end["labels"], folder / "confusion_matrix.png")
 
     def _told(self, end: dict[str, Any]) -> list[Block]:
-        """What the model card says of it; ``end``: its last scores."""
+        """Paragraphs of the model card; ``end``: the last scores."""
         scores = {name: value for name, value in end.items() if isinstance(value, int | float)}
         shown = {name.replace("_", " "): f"{scores[name]:.4f}" for name in scores if name not in LEFT_OUT_OF_CARD}
         names = self.scheme.names
