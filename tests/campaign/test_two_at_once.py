@@ -20,9 +20,9 @@ def objections(name: str, both: list[Ended]) -> list[str]:
     losers = [ended for ended in both if ended.status != 0]
     if len(losers) > 1:
         return [f"both failed: {[ended.error for ended in both]}"]
-    told = ("written by process", "is not empty" if name == "convert" else "is finished already")
+    told = ("written by another process", "is not empty" if name == "convert" else "is finished already")
     wrong = [ended for ended in losers if complaint(ended) or not any(part in ended.error for part in told)]
-    return [f"the loser is not told who writes: {ended.said[-1000:]}" for ended in wrong]
+    return [f"the loser is not told that another writes: {ended.said[-1000:]}" for ended in wrong]
 
 
 @pytest.mark.parametrize("name", NAMES)

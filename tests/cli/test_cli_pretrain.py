@@ -49,7 +49,7 @@ def test_pretrain_in_both_kinds_of_attention(texts: Path, tmp_path: Path, capsys
     [
         (["--preset", "huge"], 'there is no preset "huge"; there are tiny, small, base'),
         (["--attention", "sparse"], '--attention is "sparse"; it is one of linformer, full'),
-        (["--schedule", "steps"], '--schedule is "steps"; it is one of linear,'),
+        (["--schedule", "steps"], '--schedule is "steps"; it is one of cosine, linear,'),
         (["--text-field", "text"], 'no field "text"; the fields there are: body'),
         (["--seed", "-1"], "seed=-1 must be between 0 and"),
         (["--validation", "[nowhere.jsonl,neither.txt]"], "nowhere.jsonl"),

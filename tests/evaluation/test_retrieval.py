@@ -10,8 +10,8 @@ import pytest
 import longform
 from longform.errors import DataError
 from longform.evaluation.comparison import bootstrap
-from longform.evaluation.lexical import bm25_ranker
 from longform.evaluation.retrieval import QUERIES_AT_A_TIME, fused_ranker, ranking_scores
+from longform.evaluation.retrieval_comparison import bm25_ranker
 
 DOCUMENTS = ["the far bridge is far", "a near bridge over the long river", "good", "bad river"]
 EVERY = slice(None)

@@ -1,7 +1,7 @@
 """Retrieval by brute force: how well each document answers each query, several rankings made one, and nDCG and recall.
 
 What ranks documents is a function from a slice of the queries to scores (q, N), larger for better documents and -inf
-for those that are not found at all: cosines of vectors, BM25 (``longform.evaluation.lexical``), or several fused.
+for those that are not found at all: cosines of vectors, BM25, or several fused.
 
 Axes: N documents, Q queries, D embedding size.
 """

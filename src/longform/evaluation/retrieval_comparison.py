@@ -10,7 +10,7 @@ from tqdm import tqdm
 from longform.choices import RETRIEVAL_SCORES
 from longform.data.special_tokens import content_ids, special_tokens
 from longform.data.text import Document
-from longform.errors import ConfigurationError
+from longform.errors import ConfigurationError, DataError, require
 from longform.evaluation.comparison import (
     Contender,
     RunSettings,
@@ -20,7 +20,6 @@ from longform.evaluation.comparison import (
     seen,
     side_by_side,
 )
-from longform.evaluation.lexical import bm25_ranker
 from longform.evaluation.retrieval import Ranker, RetrievalScores, cosine_ranker, fused_ranker, ranking_scores
 from longform.evaluation.retrieval_data import RetrievalData, read_retrieval
 from longform.inference.chunks import beginning, encode_chunks
@@ -145,3 +144,31 @@ def _chunked(
     shorter = sum(len(text) < len(each.text) for text, each in zip(texts, corpus, strict=True))
     tokens = sum(map(len, content_ids(encoder.tokenizer, texts)))
     return Collected(np.concatenate(vectors), tokens, shorter), np.cumsum([0, *map(len, vectors)])[:-1]
+
+
+STOP_WORDS = "en"
+
+
+def bm25_ranker(questions: Sequence[str], documents: Sequence[str]) -> Ranker:
+    """BM25 of whole ``documents``, as package bm25s has it (k1 1.5, b 0.75, no stemming), without English stop words.
+
+    A document that shares no word with a query is not found by it. Raises DataError where no document has a word.
+    """
+    package = require("bm25s", extra="bm25")
+    words = package.tokenize(list(documents), stopwords=STOP_WORDS, show_progress=False)
+    if not words.vocab:
+        raise DataError(f"no word to search for in the {len(documents)} documents: BM25 leaves out English stop words")
+    index = package.BM25()
+    index.index(words, show_progress=False)
+    asked = package.tokenize(list(questions), stopwords=STOP_WORDS, return_ids=False, show_progress=False)
+
+    def scores(some: slice) -> np.ndarray:
+        return np.stack([_word_scores(index, each, len(documents)) for each in asked[some]])
+
+    return scores
+
+
+def _word_scores(index: Any, words: list[str], documents: int) -> np.ndarray:
+    """Scores of one query: float32 (N,), -inf for a document that has none of its ``words``."""
+    found = index.get_scores(words) if words else np.zeros(documents, np.float32)
+    return np.where(found > 0, found, -np.inf)

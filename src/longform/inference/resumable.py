@@ -231,46 +231,18 @@ def _is_whole(line: bytes) -> bool:
         return False
 
 
-class MemoryOutput:
-    """Keeps each record, in order, in ``kept``."""
+class DirectOutput:
+    """Hands the records of each document on as soon as they are made, in order; ``write`` takes them."""
 
     done = 0  # documents that an earlier start left
 
-    def __init__(self) -> None:
-        self.kept: list[dict[str, Any]] = []
-
-    def append(self, records: Sequence[Mapping[str, Any]], document: str) -> None:
-        """Keep the records of a document."""
-        self.kept += map(dict, records)
-
-    def documents(self) -> Iterator[str]:
-        """No keys of documents: none are there from an earlier start."""
-        return iter(())
-
-    def totals(self) -> dict[str, int]:
-        """Records, tokens, and what was cut, so far."""
-        return dict(count_records(self.kept))
-
-    def finish(self) -> None:
-        """Nothing is left to do."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class StandardOutput:
-    """Writes each record as a line as soon as it is made."""
-
-    done = 0  # documents that an earlier start left
-
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[Sequence[dict[str, Any]]], None]) -> None:
+        self._write = write
         self._totals: Counter[str] = count_records([])
 
-    def append(self, records: Sequence[Mapping[str, Any]], document: str) -> None:
-        """Write the records of a document. Raises OSError where nobody reads them any more."""
-        for record in records:
-            sys.stdout.buffer.write(record_line(record))
-        sys.stdout.buffer.flush()
+    def append(self, records: Sequence[dict[str, Any]], document: str) -> None:
+        """Hand on the records of a document."""
+        self._write(records)
         self._totals.update(count_records(records))
 
     def documents(self) -> Iterator[str]:
@@ -286,3 +258,9 @@ class StandardOutput:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def print_records(records: Sequence[dict[str, Any]]) -> None:
+    """Write records to standard output, a line each. Raises OSError where nobody reads them any more."""
+    sys.stdout.buffer.writelines(map(record_line, records))
+    sys.stdout.buffer.flush()

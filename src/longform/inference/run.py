@@ -20,7 +20,7 @@ from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.classifiers import check_threshold
 from longform.inference.kept_fields import kept_fields
 from longform.inference.prepared import Made, Prepared, Results, prepare_embedding, prepare_prediction
-from longform.inference.resumable import MemoryOutput, ResumableOutput, StandardOutput, place_of_output
+from longform.inference.resumable import DirectOutput, ResumableOutput, place_of_output, print_records
 from longform.inference.settings import InferenceResult, InferenceSettings
 from longform.inference.weights import local_source
 from longform.runs.digest import content_key
@@ -34,7 +34,7 @@ class Waiting(NamedTuple):
     kept: dict[str, Any]
 
 
-Output = ResumableOutput | StandardOutput | MemoryOutput
+Output = ResumableOutput | DirectOutput
 
 
 def predict(
@@ -120,11 +120,9 @@ def _place(
         yield place
 
 
-def _opened(place: Path | None, identity: Callable[[], dict[str, Any]], settings: InferenceSettings) -> Output:
-    if place is None:
-        return MemoryOutput()
+def _opened(place: Path, identity: Callable[[], dict[str, Any]], settings: InferenceSettings) -> Output:
     if str(place) == STANDARD_OUTPUT:
-        return StandardOutput()
+        return DirectOutput(print_records)
     return ResumableOutput(place, identity(), vector_dtype=settings.vector_dtype, restart=settings.restart)
 
 
@@ -133,7 +131,11 @@ def _run(prepared: Prepared, model: str | Path, source: Source, output: Path | N
     settings, report = prepared.settings, ReadReport()
     documents = read_documents(source, **prepared.reading, report=report)
     named = [str(source)] if isinstance(source, InMemory) else list(map(str, source))
-    result = _opened(output, lambda: prepared.identity(model) | {"sources": named}, settings)
+    kept: list[dict[str, Any]] = []
+    if output is None:
+        result: Output = DirectOutput(kept.extend)
+    else:
+        result = _opened(output, lambda: prepared.identity(model) | {"sources": named}, settings)
     started, resumed, tokens_now = time.perf_counter(), result.done, 0
     total = count_documents(source) if settings.progress else None
     waiting = _waiting(documents, prepared.keep, settings.text_field)
@@ -156,7 +158,7 @@ def _run(prepared: Prepared, model: str | Path, source: Source, output: Path | N
         resumed=resumed,
         seconds=seconds,
         tokens_per_second=tokens_now / max(seconds, 1e-9),
-        results=result.kept if isinstance(result, MemoryOutput) else None,
+        results=kept if output is None else None,
     )
 
 

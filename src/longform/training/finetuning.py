@@ -113,7 +113,7 @@ def finetune(
         _remember(opened.model.config, how, activation)
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
     end = run.records.last("end") or {}
-    metrics = {name: value for name, value in end.items() if name not in ("event", "step")}
+    metrics = {name: value for name, value in end.items() if name not in ("event", "step", "seconds")}
     return FinetuningResult(
         opened.model,
         opened.tokenizer,

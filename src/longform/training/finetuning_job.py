@@ -287,7 +287,7 @@ class FinetuningJob(Job):
         super().save(run, folder)
         end = run.records.last("end") or {}
         with atomic_write(folder / "metrics.json") as file:
-            json.dump({name: value for name, value in end.items() if name != "event"}, file, indent=1)
+            json.dump({name: value for name, value in end.items() if name not in ("event", "seconds")}, file, indent=1)
         write_card(folder, self.opened, "fine-tuned", self._told(end))
         if "confusion" in end:
             confusion_table(end["confusion"], end["labels"], folder / "confusion.csv")
@@ -308,7 +308,7 @@ class FinetuningJob(Job):
         ]
 
 
-LEFT_OUT_OF_CARD = ("step", "best_step", "texts_truncated")
+LEFT_OUT_OF_CARD = ("step", "best_step", "texts_truncated", "seconds")
 
 
 def confusion_table(counts: Sequence[Sequence[int]], labels: Sequence[str], path: Path) -> None:

@@ -1,8 +1,9 @@
-"""Trainings of an encoder that are measured before, meanwhile and after: base of distillation and alignment.
+"""Trainings that are measured before, meanwhile and after: base of distillation, alignment and pre-training.
 
 A record of ``event`` is added at each measurement, and one of the end.
 """
 
+import math
 import time
 from abc import abstractmethod
 from collections.abc import Generator
@@ -15,7 +16,7 @@ from longform.training.job import Job, smallest_budget
 from longform.training.records import RecordingCallback, show_measures
 from longform.training.run_folder import RunFolder
 from longform.training.students import learning
-from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, evaluations_apart, training_arguments
+from longform.training.trainer import NumberedStepsTrainer, checkpoints_apart, training_arguments
 
 
 class Measured(Protocol):
@@ -35,6 +36,10 @@ class MeasuredJob(Job):
     def is_measured(self) -> bool:
         """Whether there is something to measure on."""
         return True
+
+    def facts(self) -> dict[str, Any]:
+        """Facts for the first record; none: there is no such record."""
+        return {}
 
     @abstractmethod
     def measure(self) -> Measured:
@@ -69,14 +74,17 @@ class MeasuredJob(Job):
 
         with self.prepared():
             if run.steps is None:
-                began = time.perf_counter()
                 records.begin()  # of a run that was killed before this had an end
+                if facts := self.facts():
+                    records.add("run", 0, **facts)
+                began = time.perf_counter()
                 if self.is_measured:
                     measured(0)
                 run.fix_steps(self._steps(time.perf_counter() - began, shown=shown), self.process)
             steps = run.steps
             assert steps is not None
-            evaluate_every = evaluations_apart(self.settings, steps) if self.is_measured else None
+            parts = self.settings.evaluations + 1  # of the run, between which the model is measured
+            evaluate_every = math.ceil(steps / parts) if self.is_measured and parts > 1 else None
             arguments = training_arguments(self, run, steps, evaluate_every, checkpoints_apart(self, run, steps))
             callback = RecordingCallback(records, self.doing, self.means, shown=shown)
             trainer = NumberedStepsTrainer(self, arguments, measure=measured, callbacks=[callback])

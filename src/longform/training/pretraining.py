@@ -3,13 +3,14 @@
 import math
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from transformers import PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedTokenizerBase
 
 import longform
 from longform.data.token_store import Corpus, CorpusFiles, corpus_of
@@ -19,24 +20,17 @@ from longform.models.task_heads import LinformerForMaskedLM
 from longform.runs.facts import environment
 from longform.runs.page import Block, Heading, Table, facts_table
 from longform.runs.subject import corpus_key
-from longform.training.job import Job, smallest_budget
 from longform.training.masking import MaskedBlocks, counted_losses
+from longform.training.measured_job import MeasuredJob
 from longform.training.pretraining_data import PretrainingData
 from longform.training.pretraining_model import HiddenTokensLoss, Start, config_for, described, new_model
 from longform.training.pretraining_settings import PretrainingSettings
 from longform.training.pretraining_sources import CorpusReader, Tokenizers
 from longform.training.processes import processes_of
-from longform.training.records import RecordingCallback
 from longform.training.run_folder import CACHE, RunFolder, place_of_run
 from longform.training.students import Student, learning
 from longform.training.trained_card import write_card
-from longform.training.trainer import (
-    NumberedStepsTrainer,
-    carry_out,
-    checkpoints_apart,
-    evaluations_apart,
-    training_arguments,
-)
+from longform.training.trainer import carry_out
 
 QUARTERS = 4
 
@@ -46,8 +40,8 @@ class PretrainingResult:
     """Result: the model after its last step, and how well it fills in the fixed masked validation set.
 
     ``validation_loss``: nats a hidden token, ``perplexity`` its exponential; ``unigram_loss``: what predicting
-    frequencies alone would lose on the same tokens, ``bigram_loss``: predicting each from the token before it (None
-    where the corpus is streamed). ``curve``: rows with step, tokens, loss, perplexity, quarters (the loss in each
+    frequencies alone would lose on the same tokens, ``bigram_loss``: predicting each from the token before it.
+    ``curve``: rows with step, tokens, loss, perplexity, quarters (the loss in each
     quarter of a block) and seconds.
     ``steps``: optimiser steps, ``tokens``: of text over all processes, ``seconds``: wall-clock time of this call.
     """
@@ -57,7 +51,7 @@ class PretrainingResult:
     validation_loss: float
     perplexity: float
     unigram_loss: float
-    bigram_loss: float | None
+    bigram_loss: float
     curve: list[dict[str, Any]]
     steps: int
     tokens: int
@@ -132,15 +126,15 @@ def pretrain(
         run = carry_out(job, folder, kept=output is not None, restart=restart, shown=progress)
         if cache is None and process.is_main_process:
             _remove_tokens(folder / CACHE)
-    curve, end = run.records.of("validation"), run.records.last("end") or {}
-    first = run.records.last("run") or {}
+    first, end = run.records.last("run") or {}, run.records.last("end") or {}
+    curve = _curve(run.records.of("validation"), first["tokens_per_step"])
     return PretrainingResult(
         job.model,
         reader.tokenizer,
         curve[-1]["loss"],
         curve[-1]["perplexity"],
         first["unigram_loss"],
-        first.get("bigram_loss"),
+        first["bigram_loss"],
         curve,
         steps=end["step"],
         tokens=end["tokens"],
@@ -150,10 +144,27 @@ def pretrain(
     )
 
 
-class PretrainingJob(Job):
+def _curve(rows: Iterable[dict[str, Any]], tokens_per_step: int) -> list[dict[str, Any]]:
+    """The measurements, each with the tokens that were trained on before."""
+    return [{**row, "tokens": row["step"] * tokens_per_step} for row in rows]
+
+
+class Validation(NamedTuple):
+    """``loss``: nats a hidden token, ``perplexity`` its exponential; ``quarters``: in each quarter of a block."""
+
+    loss: float
+    perplexity: float
+    quarters: list[float]
+
+    def summary(self) -> dict[str, float]:
+        """Loss and perplexity."""
+        return {"loss": self.loss, "perplexity": self.perplexity}
+
+
+class PretrainingJob(MeasuredJob):
     """Model, data and loss of one run."""
 
-    kind, event, metric = "pretraining", "validation", "loss"
+    kind, event, metric, doing = "pretraining", "validation", "loss", "pre-training"
 
     def __init__(
         self,
@@ -208,8 +219,8 @@ class PretrainingJob(Job):
         return [group | moments for group in super().groups(model)]
 
     @torch.no_grad()
-    def measure(self) -> dict[str, Any]:
-        """Loss in nats and perplexity on the validation set; ``quarters``: the loss in each quarter of a block."""
+    def measure(self) -> Validation:
+        """Loss on the validation set."""
         self.model.eval()
         totals, counts = (torch.zeros(QUARTERS, dtype=torch.float64) for _ in range(2))
         for part in self.data.validation:
@@ -220,10 +231,11 @@ class PretrainingJob(Job):
             counts += quarter.bincount(minlength=QUARTERS)
         loss = float(totals.sum() / counts.sum())
         quarters = [round(value, 4) for value in (totals / counts.clamp(min=1)).tolist()]
-        return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "quarters": quarters}
+        return Validation(loss, math.exp(min(loss, 700.0)), quarters)
 
-    def train(self, run: RunFolder, *, shown: bool) -> None:
-        """See Job; the corpus is tokenised once before, or as it comes."""
+    @contextmanager
+    def prepared(self) -> Generator[None]:
+        """See MeasuredJob; the corpus is tokenised once before."""
         self.data = PretrainingData(
             self.reader.tokens(),
             self.reader.tokenizer,
@@ -236,65 +248,34 @@ class PretrainingJob(Job):
         with learning(self.model, recompute=self.settings.gradient_checkpointing):
             self.loss = HiddenTokensLoss(self.model)
             try:
-                self._train(run, shown=shown)
+                yield
             finally:
                 self.loss.remove()
 
-    def _train(self, run: RunFolder, *, shown: bool) -> None:
-        settings, records, data = self.settings, run.records, self.data
-        if run.steps is None:
-            began = time.perf_counter()
-            first = self.measure()
-            seconds = time.perf_counter() - began
-            records.begin()  # of a run that was killed between these lines
-            records.add("run", 0, **data.facts(), environment=environment(self.device, self.dtype))
-            records.add("validation", 0, **first, tokens=0, seconds=0.0)
-            run.fix_steps(self._steps(seconds, shown=shown), self.process)
-        steps = run.steps
-        assert steps is not None
-        before = max((row.get("seconds", 0.0) for row in records.rows), default=0.0)  # of the run's earlier starts
-        started = time.perf_counter() - before
+    def facts(self) -> dict[str, Any]:
+        """Sizes of the data, what counting alone would lose, and the machine."""
+        return {**self.data.facts(), "environment": environment(self.device, self.dtype)}
 
-        def spent() -> float:
-            return round(time.perf_counter() - started, 2)
+    def budgets(self) -> tuple[float, ...]:
+        """Steps for the tokens that were chosen, or for one pass where nothing was."""
+        chosen = self.settings
+        if chosen.max_tokens is not None:
+            return (chosen.max_tokens / self.data.step_tokens,)
+        return () if chosen.max_steps or chosen.max_minutes else (self.data.steps_of_one_pass(),)
 
-        def measured() -> dict[str, float]:
-            found, step = self.measure(), trainer.state.global_step
-            records.add("validation", step, **found, tokens=step * data.step_tokens, seconds=spent())
-            return {name: value for name, value in found.items() if isinstance(value, float)}
+    def means(self) -> dict[str, float]:
+        """The tokens trained on so far."""
+        return {"tokens": self.data.tokens}
 
-        polynomial = {"lr_scheduler_kwargs": {"power": settings.power, "lr_end": 0.0}}
-        arguments = training_arguments(
-            self,
-            run,
-            steps,
-            evaluations_apart(settings, steps),
-            checkpoints_apart(self, run, steps),
-            **(polynomial if settings.schedule == "polynomial" else {}),
-        )
-        callback = RecordingCallback(
-            records, "pre-training", lambda: {"tokens": data.tokens, "seconds": spent()}, shown=shown
-        )
-        trainer = NumberedStepsTrainer(self, arguments, measure=measured, callbacks=[callback])
-        set_seed(settings.seed)  # of dropout; a checkpoint brings its own
-        trainer.run(run.checkpoint)
-        if (records.last("validation") or {}).get("step") != steps:
-            trainer.state.global_step = steps
-            measured()
-        records.add("end", steps, tokens=steps * data.step_tokens, seconds=spent())
-
-    def _steps(self, seconds_to_measure: float, *, shown: bool) -> int:
-        """Optimiser steps of the smallest budget, or of one pass."""
-        tokens, evaluations = self.settings.max_tokens, self.settings.evaluations + 2
-        budgets = () if tokens is None else (tokens / self.data.step_tokens,)
-        found = smallest_budget(self, *budgets, overhead=lambda: seconds_to_measure * evaluations, shown=shown)
-        return self.data.steps_of_one_pass() if found is None else found
+    def end(self, run: RunFolder, steps: int) -> dict[str, Any]:
+        """Tokens that were read."""
+        return {"tokens": steps * self.data.step_tokens}
 
     def save(self, run: RunFolder, folder: Path) -> None:
         """The model and its card."""
         super().save(run, folder)
         first, last, end = (run.records.last(event) or {} for event in ("run", "validation", "end"))
-        ours = f"this model, after {last['step']:,} steps ({last['tokens']:,} tokens)"
+        ours = f"this model, after {last['step']:,} steps ({end['tokens']:,} tokens)"
         losses = {ours: last["loss"], **counted_losses(first)}
         data = ("corpus_documents", "corpus_tokens", "validation_tokens", "length")
         trained = {name: end[name] for name in ("step", "tokens", "seconds")}

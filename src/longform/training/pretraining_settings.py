@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
-from longform.choices import DTYPES, PACKINGS
+from longform.choices import DTYPES, PACKINGS, SCHEDULES
 from longform.errors import ConfigurationError
 from longform.runs.settings import Settings
 from longform.training.settings import check_between, check_least, check_positive, check_training, one_of
-
-SCHEDULES = ("linear", "polynomial", "cosine", "constant")
 
 
 @dataclass(frozen=True)
@@ -26,8 +24,7 @@ class PretrainingSettings(Settings):
         max_tokens: tokens of training text, over all processes.
         learning_rate: highest learning rate of Adam.
         warmup: part of the steps (0 to 1) in which the learning rate rises from 0.
-        schedule: how the learning rate falls to 0 after that: "linear", "polynomial", "cosine", or "constant".
-        power: of the polynomial schedule; 1 is linear.
+        schedule: how the learning rate falls after that: "cosine" or "linear" to 0, or "constant".
         beta1: Adam's decay of the mean gradient (0 to 1).
         beta2: Adam's decay of the mean squared gradient (0 to 1).
         epsilon: Adam's addend to the root of the mean squared gradient.
@@ -64,7 +61,6 @@ class PretrainingSettings(Settings):
     learning_rate: float = 5e-4
     warmup: float = 0.08
     schedule: str = one_of(SCHEDULES, "linear")
-    power: float = 1.0
     beta1: float = 0.9
     beta2: float = 0.98
     epsilon: float = 1e-6
@@ -92,7 +88,6 @@ class PretrainingSettings(Settings):
             "max_documents",
             "tokens_per_step",
             "max_tokens",
-            "power",
             "epsilon",
             "mask_fraction",
             "validation_tokens",

@@ -28,6 +28,15 @@ class Records:
         self.path = None if folder is None else folder / FILE
         self.writes = writes and folder is not None
         self.rows: list[dict[str, Any]] = []
+        self.before, self.began = (
+            0.0,
+            time.perf_counter(),
+        )  # seconds of the run's earlier starts, and since when it runs
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the run so far, those of its earlier starts included."""
+        return round(self.before + time.perf_counter() - self.began, 2)
 
     def restore(self, step: int, *, ended: bool = False) -> None:
         """Take up the records of a run, without those after ``step`` and, unless it has ``ended``, of its end: they
@@ -42,11 +51,12 @@ class Records:
                     self.rows.append(row)
             except UNREADABLE:
                 continue  # the line that was being written when the run was killed
+        self.before = max((row.get("seconds", 0.0) for row in self.rows), default=0.0)
         self._rewrite()
 
     def begin(self) -> None:
         """Forget what an earlier run in the folder wrote."""
-        self.rows = []
+        self.rows, self.before = [], 0.0
         self._rewrite()
 
     def _rewrite(self) -> None:
@@ -55,11 +65,11 @@ class Records:
                 file.writelines(json.dumps(row) + "\n" for row in self.rows)
 
     def add(self, event: str, step: int, **values: Any) -> dict[str, Any]:
-        """Append one event. Raises InputError for a measured value that is NaN or infinite."""
+        """Append one event, with the seconds so far. Raises InputError for a measured value that is NaN or infinite."""
         for name, value in values.items():
             if isinstance(value, float) and not isfinite(value):
                 raise InputError(f"{event}: {name} is {value} at step {step}: lower learning_rate, or look at the data")
-        line = json.dumps({"event": event, "step": step, **values})
+        line = json.dumps({"event": event, "step": step, **values, "seconds": self.seconds})
         row = json.loads(line)  # as a resumed run will read it
         self.rows.append(row)
         if self.writes and self.path is not None:
@@ -85,18 +95,17 @@ def show_measures(description: str, step: int, values: dict[str, float]) -> None
 class RecordingCallback(TrainerCallback):
     """Shows progress and evaluations, and turns what the Trainer logs into records.
 
-    ``extra``: more values at each log; "seconds" among them stand in place of those since training began here.
+    ``extra``: more values at each log.
     """
 
     def __init__(
         self, records: Records, description: str, extra: Callable[[], dict[str, float]], *, shown: bool
     ) -> None:
         self.records, self.description, self.extra, self.shown = records, description, extra, shown
-        self.bar, self.began = tqdm(disable=True), 0.0
+        self.bar = tqdm(disable=True)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Open the bar."""
-        self.began = time.perf_counter()
         self.bar = tqdm(
             total=state.max_steps, initial=state.global_step, desc=self.description, unit="step", disable=not self.shown
         )
@@ -113,8 +122,7 @@ class RecordingCallback(TrainerCallback):
         if "loss" not in logs:
             return
         values = {name: logs[name] for name in ("loss", "grad_norm", "learning_rate") if name in logs}
-        seconds = round(time.perf_counter() - self.began, 2)
-        self.records.add("train", state.global_step, **values, **{"seconds": seconds, **self.extra()})
+        self.records.add("train", state.global_step, **values, **self.extra())
         self.bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
 
     def on_evaluate(

@@ -14,14 +14,11 @@ from transformers.trainer_callback import ExportableState
 
 from longform.errors import CheckpointError, InputError, require
 from longform.inference.weights import quiet_transformers
-from longform.training.alignment_settings import AlignmentSettings
 from longform.training.checkpoints import checkpoint_step, keep_only, load_weights, publish, reading, remove
 from longform.training.job import Job, Part
 from longform.training.kept_memory import kept_memory
-from longform.training.pretraining_settings import PretrainingSettings
 from longform.training.processes import is_lost, stopping_together
 from longform.training.run_folder import RunFolder
-from longform.training.settings import DistillationSettings
 from longform.training.sharding import is_sharded, is_shared_out, load_optimizer_shards, save_shards
 
 SHOWN = 3  # names of weights in a message
@@ -98,13 +95,6 @@ def training_arguments(
         ddp_find_unused_parameters=True,  # a text within the window does not use the memory's parameters
         **more,
     )
-
-
-def evaluations_apart(
-    settings: DistillationSettings | PretrainingSettings | AlignmentSettings, steps: int
-) -> int | None:
-    """Steps between two evaluations; None where there are none on the way."""
-    return math.ceil(steps / (settings.evaluations + 1)) if settings.evaluations else None
 
 
 def checkpoints_apart(job: Job, run: RunFolder, steps: int) -> int | None:
