@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentError
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
-from inspect import getdoc
+from inspect import cleandoc
 from typing import Any, Literal, TypeVar
 
 from longform.choices import BACKENDS, DTYPES, ON_LONG, STANDARD_OUTPUT, STRATEGIES
@@ -214,11 +214,14 @@ def chosen_settings(settings: type[Settings], parsed: Any, **others: Any) -> Set
 
 
 def field_helps(settings: type) -> dict[str, str]:
-    """Help for each field, from the ``Args:`` part of the docstring."""
-    _, _, described = (getdoc(settings) or "").partition("Args:\n")  # Python 3.13 takes indentation away by itself
-    described = described.split("\n\n")[0]
-    parts = re.split(r"^ {4}(\w+): ", described, flags=re.MULTILINE)[1:]
-    return {name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)}
+    """Help for each field, from the ``Args:`` parts of the docstrings of the class and its bases."""
+    helps: dict[str, str] = {}
+    for kind in reversed(settings.__mro__):
+        _, _, described = cleandoc(kind.__doc__ or "").partition("Args:\n")
+        described = described.split("\n\n")[0]
+        parts = re.split(r"^ {4}(\w+): ", described, flags=re.MULTILINE)[1:]
+        helps |= {name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)}
+    return helps
 
 
 def print_summary(result: Any, file: Any = None) -> None:

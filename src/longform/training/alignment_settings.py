@@ -4,10 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from longform.choices import DTYPES, PAIR_KINDS, SCHEDULES, did_you_mean
+from longform.choices import PAIR_KINDS, did_you_mean
 from longform.errors import ConfigurationError
-from longform.runs.settings import Settings
-from longform.training.settings import check_between, check_choices, check_least, check_positive, check_training, one_of
+from longform.training.settings import TrainingSettings, check_between, check_least, check_positive
 
 DEFAULT_STEPS = 200
 
@@ -67,8 +66,9 @@ class AlignmentSource:
 
 
 @dataclass(frozen=True)
-class AlignmentSettings(Settings):
-    """How an encoder learns that a query's vector is near its document's, and far from other documents'.
+class AlignmentSettings(TrainingSettings):
+    """How an encoder learns that a query's vector is near its document's, and far from other documents';
+    beside the settings of every training.
 
     Args:
         max_length: tokens that are read of a document, special ones included; default: all that the model takes.
@@ -81,27 +81,15 @@ class AlignmentSettings(Settings):
         tokens_per_forward: tokens, padding included, that pass through the model at once; a step is read twice, first
             without gradients, so that only so many keep their activations at a time.
         max_steps: optimiser steps. Of several budgets the smallest holds; without any, 200 steps.
-        max_minutes: wall-clock minutes; the first steps are timed, and the number of steps that fit is then fixed.
         temperature: cosines are divided by it.
         keep_weight: weight of 1 - cosine between the vectors that short texts have and had; 0: they may go anywhere.
         keep_texts: short texts of one step for that: sentences of its documents, or texts that are given.
-        learning_rate: highest learning rate of AdamW.
-        warmup: part of the steps (0 to 1) in which the learning rate rises from 0.
-        schedule: how the learning rate falls after that: "cosine" or "linear" to 0, or "constant".
-        weight_decay: of AdamW, on matrices only.
-        max_grad_norm: gradients are scaled down to this norm.
         train_word_embeddings: whether word vectors move too.
         lora_rank: rank of an adapter (LoRA) on the linear layers that learns in place of the weights; default: they do.
-        gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
         dropout: probability (0 to 1) while training.
         heldout_documents: documents of each source that are kept for measuring with their queries, at most a fifth of
             them; 0: nothing is measured.
         evaluations: how often is measured while training, at even distances (before and after come on top).
-        save_every_steps: steps between two checkpoints; default: a tenth of the run.
-        seed: of the order of documents, the choice of queries, the pairs that are made, and dropout.
-        dtype: of the matrix products: "auto" (bfloat16 where CPU or GPU has it natively), "bfloat16" or "float32".
-        device: where it is trained: "auto" (the first GPU of CUDA, else the CPU), "cpu", "cuda", "mps", "xpu"; an
-            interrupted run may go on elsewhere.
 
     Raises ConfigurationError for a value that cannot be.
     """
@@ -111,30 +99,18 @@ class AlignmentSettings(Settings):
     documents_per_step: int = 8
     queries_per_document: int = 4
     tokens_per_forward: int = 8192
-    max_steps: int | None = None
-    max_minutes: float | None = None
     temperature: float = 0.05
     keep_weight: float = 1.0
     keep_texts: int = 16
     learning_rate: float = 1e-4
-    warmup: float = 0.1
-    schedule: str = one_of(SCHEDULES, "linear")
-    weight_decay: float = 0.01
-    max_grad_norm: float = 1.0
     train_word_embeddings: bool = False
     lora_rank: int | None = None
-    gradient_checkpointing: bool = False
     dropout: float = 0.0
     heldout_documents: int = 16
     evaluations: int = 2
-    save_every_steps: int | None = None
-    seed: int = 0
-    dtype: str = one_of(DTYPES, "auto")
-    device: str = "auto"
 
     def __post_init__(self) -> None:
-        check_training(self)
-        check_choices(self)
+        super().__post_init__()
         check_positive(
             self, "max_length", "passage_tokens", "temperature", "queries_per_document", "keep_texts", "lora_rank"
         )

@@ -60,19 +60,82 @@ def check_choices(settings: Any, **choices: Iterable[str]) -> None:
             raise ConfigurationError(f'{name}="{value}"; it is one of {", ".join(allowed)}{near}')
 
 
-def check_training(settings: Any) -> None:
-    """The checks of every kind of training."""
-    check_positive(
-        settings, "learning_rate", "max_grad_norm", "max_steps", "max_minutes", "tokens_per_forward", "save_every_steps"
-    )
-    check_between(settings, 0, 1, "warmup", "weight_decay")
-    check_between(settings, 0, 2**32 - 1, "seed")
-    check_choices(settings)
+@dataclass(frozen=True)
+class TrainingSettings(Settings):
+    """Settings that every kind of training has; defaults of some kinds are others.
+
+    Args:
+        max_steps: optimiser steps. Of several budgets the smallest holds.
+        max_minutes: wall-clock minutes; the first steps are timed, and the number of steps that fit is then fixed.
+        tokens_per_forward: tokens, padding included, that pass through the model at once; a step of more accumulates
+            gradients.
+        learning_rate: highest learning rate.
+        warmup: part of the steps (0 to 1) in which the learning rate rises from 0.
+        schedule: how the learning rate falls after that: "cosine" or "linear" to 0, or "constant".
+        weight_decay: decoupled, on matrices only.
+        max_grad_norm: gradients are scaled down to this norm.
+        gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
+        save_every_steps: steps between two checkpoints; default: a tenth of the run.
+        seed: of all that is drawn: the order of texts, what is held out or hidden, new weights, dropout.
+        dtype: of the matrix products: "auto" (bfloat16 where CPU or GPU has it natively), "bfloat16" or "float32".
+        device: where it is trained: "auto" (the first GPU of CUDA, else the CPU), "cpu", "cuda", "mps", "xpu"; an
+            interrupted run may go on elsewhere.
+
+    Raises ConfigurationError for a value that cannot be.
+    """
+
+    max_steps: int | None = None
+    max_minutes: float | None = None
+    tokens_per_forward: int = 16_384
+    learning_rate: float | None = None
+    warmup: float = 0.1
+    schedule: str = one_of(SCHEDULES, "linear")
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    gradient_checkpointing: bool = False
+    save_every_steps: int | None = None
+    seed: int = 0
+    dtype: str = one_of(DTYPES, "auto")
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_positive(
+            self,
+            "learning_rate",
+            "max_grad_norm",
+            "max_steps",
+            "max_minutes",
+            "tokens_per_forward",
+            "save_every_steps",
+        )
+        check_between(self, 0, 1, "warmup", "weight_decay")
+        check_between(self, 0, 2**32 - 1, "seed")
+        check_choices(self)
 
 
 @dataclass(frozen=True)
-class DistillationSettings(Settings):
-    """How a student learns from its teacher.
+class ShareableSettings(TrainingSettings):
+    """Settings of a training whose weights or texts several processes may share out.
+
+    Args:
+        fsdp: under torchrun: share weights, gradients and what the optimizer keeps out among the processes (FSDP2); an
+            interrupted run may go on in another number of them.
+        fsdp_dtype: in which a layer's weights are gathered; gradients are summed in float32.
+        sequence_parallel: processes of torchrun that compute each text together, a part of it each; a divisor of all.
+    """
+
+    fsdp: bool = False
+    fsdp_dtype: str = one_of(("float32", "bfloat16"), "float32")
+    sequence_parallel: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_least(self, sequence_parallel=1)
+
+
+@dataclass(frozen=True)
+class DistillationSettings(ShareableSettings):
+    """How a student learns from its teacher; beside the settings of every training.
 
     Args:
         length: longest crop of a document, in tokens, special tokens included; default: half of what the student takes,
@@ -82,40 +145,24 @@ class DistillationSettings(Settings):
             within twice the student's attention window are exact already: they hold the student to what it knows.
         pack: join documents, a separator between them, until they fill ``length`` tokens.
         tokens_per_step: tokens of one optimiser step, of each process.
-        tokens_per_forward: tokens that pass through the model at once, padding included; a step of more accumulates
-            gradients.
         max_steps: optimiser steps. Of several budgets the smallest holds; without any, 2,000,000 tokens.
-        max_minutes: wall-clock minutes; the first steps are timed, and the number of steps that fit is then fixed.
         max_tokens: tokens of training text, over all processes.
         optimizer: "muon" (the layers' matrices by Muon; vectors, tables, E and F by AdamW; a step takes longer, and
             several times fewer are needed) or "adamw".
         learning_rate: highest learning rate; default: 1e-4 for a student with an attention window, which is nearly
             right from the beginning, else 5e-4.
-        warmup: part of the steps (0 to 1) in which the learning rate rises from 0.
-        schedule: how the learning rate falls after that: "cosine" or "linear" to 0, or "constant".
         weight_decay: on matrices only; with "muon" on those that it trains.
-        max_grad_norm: gradients are scaled down to this norm.
         hidden_weight: weight of the relative squared error of the hidden states, mean over layers.
         pooled_weight: weight of 1 - cosine of the mean-pooled last hidden states.
         logits_weight: weight of KL(teacher || student) at masked tokens, where both have a masked-language head.
         mask_fraction: part of the tokens (0 to 1) that are masked for it.
         train_word_embeddings: whether word vectors move too; they begin as the teacher's.
-        gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
         dropout: probability (0 to 1) while distilling.
         teacher_length: tokens of a teacher window, special tokens included; default: all that the teacher takes.
         teacher_stride: tokens between the beginnings of two windows; default: three quarters of a window's text.
         heldout_documents: documents that are kept for measuring agreement with the teacher, not trained on.
         evaluations: how often agreement is measured while training at most, at even distances (before and after come
             on top).
-        save_every_steps: steps between two checkpoints; default: a tenth of the run.
-        seed: of the order of texts, crops, masks and dropout.
-        dtype: of the matrix products: "auto" (bfloat16 where CPU or GPU has it natively), "bfloat16" or "float32".
-        device: where it is trained: "auto" (the first GPU of CUDA, else the CPU), "cpu", "cuda", "mps", "xpu"; an
-            interrupted run may go on elsewhere.
-        fsdp: under torchrun: share weights, gradients and what the optimizer keeps out among the processes (FSDP2); an
-            interrupted run may go on in another number of them.
-        fsdp_dtype: in which a layer's weights are gathered; gradients are summed in float32.
-        sequence_parallel: processes of torchrun that compute each text together, a part of it each; a divisor of all.
 
     Raises ConfigurationError for a value that cannot be.
     """
@@ -124,37 +171,22 @@ class DistillationSettings(Settings):
     min_length: int = 128
     pack: bool = False
     tokens_per_step: int = 4096
-    tokens_per_forward: int = 16_384
-    max_steps: int | None = None
-    max_minutes: float | None = None
     max_tokens: int | None = None
     optimizer: str = one_of(("muon", "adamw"), "muon")
-    learning_rate: float | None = None
-    warmup: float = 0.1
     schedule: str = one_of(SCHEDULES, "cosine")
-    weight_decay: float = 0.01
-    max_grad_norm: float = 1.0
     hidden_weight: float = 1.0
     pooled_weight: float = 1.0
     logits_weight: float = 1.0
     mask_fraction: float = 0.15
     train_word_embeddings: bool = False
-    gradient_checkpointing: bool = False
     dropout: float = 0.0
     teacher_length: int | None = None
     teacher_stride: int | None = None
     heldout_documents: int = 64
     evaluations: int = 4
-    save_every_steps: int | None = None
-    seed: int = 0
-    dtype: str = one_of(DTYPES, "auto")
-    device: str = "auto"
-    fsdp: bool = False
-    fsdp_dtype: str = one_of(("float32", "bfloat16"), "float32")
-    sequence_parallel: int = 1
 
     def __post_init__(self) -> None:
-        check_training(self)
+        super().__post_init__()
         check_positive(
             self,
             "length",
@@ -166,7 +198,7 @@ class DistillationSettings(Settings):
             "heldout_documents",
         )
         check_between(self, 0, 1, "mask_fraction", "dropout")
-        check_least(self, evaluations=0, sequence_parallel=1)
+        check_least(self, evaluations=0)
         if self.length is not None and self.min_length > self.length:
             raise ConfigurationError(f"min_length={self.min_length} is more than length={self.length}")
         weights = {name: getattr(self, name) for name in ("hidden_weight", "pooled_weight", "logits_weight")}
@@ -183,25 +215,18 @@ def fitted(settings: DistillationSettings, limit: int) -> DistillationSettings:
 
 
 @dataclass(frozen=True)
-class FinetuningSettings(Settings):
-    """How an encoder learns a task from labelled texts.
+class FinetuningSettings(ShareableSettings):
+    """How an encoder learns a task from labelled texts; beside the settings of every training.
 
     Args:
         task: "auto" (from the labels: text or whole numbers single-label, lists multi-label, decimals regression; it
             asks where all decimals are whole, as 1.0 is), "single-label", "multi-label" or "regression".
         max_length: tokens that a text is cut to, special tokens included; default: all that the model takes.
         epochs: passes over the training part.
-        max_steps: optimiser steps. Of several budgets the smallest holds.
-        max_minutes: wall-clock minutes; the first steps are timed, and the number of steps that fit is then fixed.
         batch_size: texts of one optimiser step, of each process.
         tokens_per_forward: tokens, padding included, that pass through the model at once; a step's texts are grouped
             by length into such parts, and their gradients accumulated.
-        learning_rate: highest learning rate of AdamW.
         head_learning_rate: of the new classification head; default: ``learning_rate``.
-        warmup: part of the steps (0 to 1) in which the learning rate rises from 0.
-        schedule: how the learning rate falls after that: "cosine" or "linear" to 0, or "constant".
-        weight_decay: of AdamW, on matrices only.
-        max_grad_norm: gradients are scaled down to this norm.
         label_smoothing: 0 to 1, for single labels.
         validation_fraction: part of the texts (0 to 1) held out where no validation part is given; stratified.
         evaluations_per_epoch: how often metrics are measured, a checkpoint saved and the best one remembered.
@@ -213,15 +238,6 @@ class FinetuningSettings(Settings):
             early tokens weigh more), "cls_mean" or "cls_lead" (the first token beside that mean); default: as its
             configuration says, "cls" for a converted encoder. A head that the model has keeps its own.
         early_stopping: evaluations without improvement after which training stops; default: never.
-        gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
-        seed: of the split, the order of texts, the new head and dropout.
-        dtype: of the matrix products: "auto" (bfloat16 where CPU or GPU has it natively), "bfloat16" or "float32".
-        device: where it is trained: "auto" (the first GPU of CUDA, else the CPU), "cpu", "cuda", "mps", "xpu"; an
-            interrupted run may go on elsewhere.
-        fsdp: under torchrun: share weights, gradients and what the optimizer keeps out among the processes (FSDP2); an
-            interrupted run may go on in another number of them.
-        fsdp_dtype: in which a layer's weights are gathered; gradients are summed in float32.
-        sequence_parallel: processes of torchrun that compute each text together, a part of it each; a divisor of all.
 
     Raises ConfigurationError for a value that cannot be.
     """
@@ -229,38 +245,23 @@ class FinetuningSettings(Settings):
     task: str = one_of(("auto", "single-label", "multi-label", "regression"), "auto")
     max_length: int | None = None
     epochs: float = 3.0
-    max_steps: int | None = None
-    max_minutes: float | None = None
     batch_size: int = 16
     tokens_per_forward: int = 8192
     learning_rate: float = 5e-5
     head_learning_rate: float | None = None
-    warmup: float = 0.1
-    schedule: str = one_of(SCHEDULES, "linear")
-    weight_decay: float = 0.01
-    max_grad_norm: float = 1.0
     label_smoothing: float = 0.0
     validation_fraction: float = 0.1
     evaluations_per_epoch: int = 1
-    save_every_steps: int | None = None
     metric: str | None = one_of(("accuracy", "macro_f1", "micro_f1", "spearman", "loss"), None)
     classifier_pooling: str | None = one_of(POOLINGS, None)
     early_stopping: int | None = None
-    gradient_checkpointing: bool = False
-    seed: int = 0
-    dtype: str = one_of(DTYPES, "auto")
-    device: str = "auto"
-    fsdp: bool = False
-    fsdp_dtype: str = one_of(("float32", "bfloat16"), "float32")
-    sequence_parallel: int = 1
 
     def __post_init__(self) -> None:
-        check_training(self)
+        super().__post_init__()
         check_positive(
             self, "max_length", "epochs", "batch_size", "head_learning_rate", "evaluations_per_epoch", "early_stopping"
         )
         check_between(self, 0, 0.9, "validation_fraction", "label_smoothing")
-        check_least(self, sequence_parallel=1)
 
 
 def compute_dtype(name: str, device: "torch.device") -> "torch.dtype":
