@@ -114,7 +114,6 @@ class DistillationJob(MeasuredJob):
             copy.deepcopy(original).requires_grad_(False).eval().to(self.device, self.dtype),
             self.special,
             limit=settings.teacher_length or position_limit(original.config),
-            stride=settings.teacher_stride,
             pad_id=tokenizer.pad_token_id or 0,
             with_logits=self.with_logits,
         )

@@ -6,7 +6,7 @@ The number of processes changes nothing where it divides the blocks of a step.
 """
 
 from collections.abc import Iterator
-from itertools import islice, takewhile
+from itertools import count, islice, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,37 +75,6 @@ def split_documents(store: TokenStore, validation_tokens: int) -> Split:
     return Split(store, np.setdiff1d(order, held), held)
 
 
-class Supply:
-    """Blocks of a tokenised corpus by step, the same ones whether a run begins at step 0 or is resumed.
-
-    Each pass is shuffled anew. ``blocks``: how many one pass over the corpus has.
-    """
-
-    def __init__(self, cached: Blocks, seed: int) -> None:
-        self.cached, self.seed = cached, seed
-        self.blocks = len(cached)
-
-    def steps(self, start: int, size: int) -> Iterator[list[np.ndarray]]:
-        """Endless: for each step from ``start`` on ``size`` blocks, without the special tokens at their ends."""
-        numbers = self._numbers(start * size)
-        while True:
-            yield [self.cached.contents(number) for number in islice(numbers, size)]
-
-    def _numbers(self, start: int) -> Iterator[int]:
-        epoch, skipped = divmod(start, self.blocks)
-        while True:
-            yield from np.random.default_rng((self.seed, epoch)).permutation(self.blocks)[skipped:].tolist()
-            epoch, skipped = epoch + 1, 0
-
-
-def too_small(blocks: int, tokens: int, least: int, length: int) -> str:
-    """The error message for a corpus that does not fill one step."""
-    return (
-        f"the corpus is smaller than one batch: {tokens:,} tokens to train on give {blocks} block(s) of "
-        f"length={length}, a step takes {least}. Lower tokens_per_step or length, or give more text"
-    )
-
-
 class PretrainingData:
     """Batches (``steps``) and the validation set (``validation``) of a run; this is process ``rank`` of ``processes``.
 
@@ -140,14 +109,28 @@ class PretrainingData:
                 f"tokens_per_step={settings.tokens_per_step} holds no block of length={length} for each of {processes} "
                 f"process(es): use {length * processes} or more"
             )
-        held, counts, counted = self._read_store(corpus, validation)
+        self.corpus_tokens, self.corpus_documents = len(corpus.tokens), len(corpus.ends)
+        if validation is None:
+            split = split_documents(corpus, settings.validation_tokens)
+            held = self._blocks(split.store, split.validation, keep_rest=True)
+        else:
+            split = Split(corpus, np.arange(len(corpus.ends)), np.arange(0))
+            held = self._blocks(validation, np.arange(len(validation.ends)), keep_rest=True)
+        self.blocks = self._blocks(split.store, split.train, keep_rest=False)
+        if len(self.blocks) < self.step_blocks:
+            tokens = int(split.store.lengths()[split.train].sum())
+            raise DataError(
+                f"the corpus is smaller than one batch: {tokens:,} tokens to train on give {len(self.blocks)} block(s) "
+                f"of length={length}, a step takes {self.step_blocks}. Lower tokens_per_step or length, or give more "
+                "text"
+            )
         self.validation_tokens = int(held.store.lengths()[held.documents].sum())
         self.validation = fixed_masked_set(held, self._hiding(*STANDARD), blocks_at_once=self.at_once)
         if not self.validation:
             raise DataError("no text to measure on: give more documents, or a validation text of their own")
-        shares = unigram_shares(counts)
+        shares = unigram_shares(np.bincount(corpus.tokens, minlength=len(tokenizer)))
         self.unigram_loss = unigram_loss(shares, self.validation)
-        self.bigram_loss = bigram_loss(shares, *counted, self.validation)
+        self.bigram_loss = bigram_loss(shares, split.store, split.train, self.validation)
 
     def _hiding(self, fraction: float, mask_share: float, random_share: float) -> Hiding:
         return Hiding(
@@ -163,31 +146,12 @@ class PretrainingData:
         packing = self.settings.packing
         return Blocks(store, documents, self.frame, length=self.length, packing=packing, keep_rest=keep_rest)
 
-    def _read_store(
-        self, store: TokenStore, validation: TokenStore | None
-    ) -> tuple[Blocks, np.ndarray, tuple[TokenStore, np.ndarray]]:
-        """Make the supply; the validation blocks, how often each token occurs, and store and documents to train on."""
-        counts = np.bincount(store.tokens, minlength=len(self.tokenizer))
-        if validation is None:
-            split = split_documents(store, self.settings.validation_tokens)
-            held = self._blocks(split.store, split.validation, keep_rest=True)
-        else:
-            split = Split(store, np.arange(len(store.ends)), np.arange(0))
-            held = self._blocks(validation, np.arange(len(validation.ends)), keep_rest=True)
-        blocks = self._blocks(split.store, split.train, keep_rest=False)
-        if len(blocks) < self.step_blocks:
-            tokens = int(split.store.lengths()[split.train].sum())
-            raise DataError(too_small(len(blocks), tokens, self.step_blocks, self.length))
-        self.corpus_tokens, self.corpus_documents = int(counts.sum()), len(store.ends)
-        self.supply = Supply(blocks, self.settings.seed)
-        return held, counts, (split.store, split.train)
-
     def facts(self) -> dict[str, Any]:
         """Facts about the data for the records; tokens without special ones."""
         return {
             "corpus_tokens": self.corpus_tokens,
             "corpus_documents": self.corpus_documents,
-            "blocks": self.supply.blocks,
+            "blocks": len(self.blocks),
             "length": self.length,
             "tokens_per_step": self.step_tokens,
             "validation_tokens": self.validation_tokens,
@@ -198,20 +162,35 @@ class PretrainingData:
 
     def steps_of_one_pass(self) -> int:
         """Optimiser steps of one pass."""
-        return self.supply.blocks // self.step_blocks
+        return len(self.blocks) // self.step_blocks
 
     def steps(self, start: int = 0) -> Iterator[list[MaskedBlocks]]:
         """Endless: for each step from ``start`` on this process's blocks, in parts of one forward pass each."""
         self.tokens = start * self.step_tokens
-        for step, contents in enumerate(self.supply.steps(start, self.step_blocks), start):
+        numbers = self._numbers(start * self.step_blocks)
+        for step in count(start):
             self.tokens += self.step_tokens
-            yield self._parts(contents, step)
+            yield self._parts(list(islice(numbers, self.step_blocks)), step)
 
-    def _parts(self, contents: list[np.ndarray], step: int) -> list[MaskedBlocks]:
+    def _numbers(self, start: int) -> Iterator[int]:
+        """Numbers of blocks from the place ``start`` on, without end; each pass over the corpus is shuffled anew."""
+        epoch, skipped = divmod(start, len(self.blocks))
+        while True:
+            order = np.random.default_rng((self.settings.seed, epoch)).permutation(len(self.blocks))
+            yield from order[skipped:].tolist()
+            epoch, skipped = epoch + 1, 0
+
+    def _parts(self, numbers: list[int], step: int) -> list[MaskedBlocks]:
         chosen = self.settings
         hiding = self._hiding(chosen.mask_fraction, chosen.mask_share, chosen.random_share)
+        rows = range(self.rank * self.share, (self.rank + 1) * self.share)
         masked = [
-            mask_block(contents[row], hiding, self.frame.separator, (chosen.seed, step * self.step_blocks + row))
-            for row in range(self.rank * self.share, (self.rank + 1) * self.share)
+            mask_block(
+                self.blocks.contents(numbers[row]),
+                hiding,
+                self.frame.separator,
+                (chosen.seed, step * self.step_blocks + row),
+            )
+            for row in rows
         ]
         return collated(masked, self.frame, self.length, self.at_once)

@@ -159,7 +159,6 @@ class DistillationSettings(ShareableSettings):
         train_word_embeddings: whether word vectors move too; they begin as the teacher's.
         dropout: probability (0 to 1) while distilling.
         teacher_length: tokens of a teacher window, special tokens included; default: all that the teacher takes.
-        teacher_stride: tokens between the beginnings of two windows; default: three quarters of a window's text.
         heldout_documents: documents that are kept for measuring agreement with the teacher, not trained on.
         evaluations: how often agreement is measured while training at most, at even distances (before and after come
             on top).
@@ -181,7 +180,6 @@ class DistillationSettings(ShareableSettings):
     train_word_embeddings: bool = False
     dropout: float = 0.0
     teacher_length: int | None = None
-    teacher_stride: int | None = None
     heldout_documents: int = 64
     evaluations: int = 4
 
@@ -194,7 +192,6 @@ class DistillationSettings(ShareableSettings):
             "tokens_per_step",
             "max_tokens",
             "teacher_length",
-            "teacher_stride",
             "heldout_documents",
         )
         check_between(self, 0, 1, "mask_fraction", "dropout")

@@ -59,7 +59,7 @@ class EncoderTap:
 class Teacher:
     """A frozen encoder and how it reads texts of any length.
 
-    ``limit``: tokens of one window, special tokens included; ``stride``: tokens between the beginnings of two windows.
+    ``limit``: tokens of one window, special tokens included; two begin three quarters of its text apart.
     ``with_logits``: the model has a masked-language head whose predictions are wanted.
     """
 
@@ -69,21 +69,14 @@ class Teacher:
         special: SpecialTokens,
         *,
         limit: int,
-        stride: int | None,
         pad_id: int,
         with_logits: bool,
     ) -> None:
         content = limit - special.total
-        stride = stride or max(1, content * 3 // 4)
         if content < 1:
             raise ConfigurationError(f"teacher_length={limit} leaves no room beside {special.total} special tokens")
-        if stride > content:
-            raise ConfigurationError(
-                f"teacher_stride={stride} is more than the {content} tokens of text in a window of "
-                f"teacher_length={limit}: tokens in between would be seen by no window"
-            )
         self.model, self.special = model, special
-        self.limit, self.stride, self.pad_id = limit, stride, pad_id
+        self.limit, self.stride, self.pad_id = limit, max(1, content * 3 // 4), pad_id
         self.tap = EncoderTap(model, with_logits=with_logits)
 
     @torch.no_grad()
