@@ -25,8 +25,7 @@ from longform.functional.linear import amx_training as training
 from longform.functional.linear.call import LinearCall
 from longform.functional.native import library
 from longform.functional.norm import layer_norm as compiled_norm
-from longform.functional.slot_means import mean_pool
-from longform.functional.slots import Memory, Slots, divisors, join_slots, make_slots, sink_counts
+from longform.functional.slots import Memory, Slots, divisors, join_slots, make_slots, mean_pool, sink_counts
 from longform.functional.window import windowed_attention
 from longform.functional.window.compiled import CompiledDocument
 from longform.functional.window.document import DocumentPart, FarSlots
@@ -194,7 +193,7 @@ def rows_in_inference(draw: Draw) -> None:
     x, runs = draw.tensor(batch, length, features), -(-length // size)
     count = torch.rand(batch, runs) * 2 * size
     with only(slot_means="compiled"):
-        means = mean_pool(x, Slots(count, torch.full((batch,), size), size), limit=runs, sinks=sinks)
+        [means] = mean_pool(x, slots=Slots(count, torch.full((batch,), size), size), limit=runs, sinks=sinks)
     seen = torch.where(torch.arange(length)[:, None] < sinks, 0.0, x.double())
     total = pad(seen, (0, 0, 0, runs * size - length)).unflatten(1, (runs, size)).sum(dim=2)
     check(means, total / count.clamp(min=1.0)[..., None])

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from kernel_tables import machine, only, taken
 
 from longform.functional.dispatch import listening
-from longform.functional.slot_means import MeanCall, mean_pool
-from longform.functional.slots import Slots, divisors, make_slots
+from longform.functional.slots import MeanCall, Slots, divisors, make_slots, mean_pool
 from strategies import generator, normal, seeds
 from tolerances import assert_close
 
@@ -19,7 +18,8 @@ HALF = torch.bfloat16
 
 def native_mean_of_runs(x, count, *, size, sinks):
     with only(slot_means="compiled"):
-        return mean_pool(x, Slots(count, torch.full((len(x),), size), size), limit=count.shape[1], sinks=sinks)
+        slots = Slots(count, torch.full((len(x),), size), size)
+        return mean_pool(x, slots=slots, limit=count.shape[1], sinks=sinks)[0]
 
 
 @given(
@@ -48,9 +48,9 @@ def test_mean_pool_takes_it_and_equals_torch(length, sinks):
     slots = make_slots(mask, batch=2, length=length, device=x.device, sizes=divisors(4), slots=6, sinks=sinks)
     assert slots.uniform == 4
     with only(slot_means="torch"):
-        expected = mean_pool(x, slots, limit=6, sinks=sinks)
+        [expected] = mean_pool(x, slots=slots, limit=6, sinks=sinks)
     with listening() as heard:
-        assert_close(mean_pool(x, slots, limit=6, sinks=sinks), expected)
+        assert_close(mean_pool(x, slots=slots, limit=6, sinks=sinks)[0], expected)
     assert [choice.kernel for choice in heard] == ["compiled"]
 
 
@@ -73,7 +73,7 @@ def test_who_is_served():
 
     def served(x, uniform=4):
         slots = Slots(torch.ones(1, 16), torch.full((1,), 4), uniform)
-        return taken("slot_means", MeanCall(x, slots, 16, 0)) == "compiled"
+        return taken("slot_means", MeanCall((x,), slots, 16, 0)) == "compiled"
 
     with machine():
         assert served(x)

@@ -13,13 +13,13 @@ from reference.attention import (
 )
 
 from longform.functional.masks import blank_padding
-from longform.functional.slot_means import mean_pool
 from longform.functional.slots import (
     base_slot_size,
     convolve,
     divisors,
     make_slots,
     max_pool,
+    mean_pool,
     rest_mask,
     segment_sum,
     slot_sizes,
@@ -107,7 +107,8 @@ def test_mean_and_max_equal_the_twin(largest, pool, seed, dtype):
         size = reference_slot_size(reference_length(valid), base_size=base, slots=slots)
         expected.append(reference_pool(list(x[b]), valid, slots=slots, size=size, largest=largest))
     assert_same_slots(found, expected)
-    short = max_pool(blank, found, text.checked, limit=slots) if largest else mean_pool(blank, found, limit=slots)
+    [mean], most = mean_pool(blank, slots=found, limit=slots), max_pool(blank, found, text.checked, limit=slots)
+    short = most if largest else mean
     assert_same_pool(short, stacked(expected, short.shape[1], 5), x, [], seed)
 
 
@@ -136,7 +137,7 @@ def test_a_convolution_with_taps_of_one_over_c_is_the_mean():
     slots = make_slots(mask, batch=2, length=8, device=x.device, sizes=(4,), slots=3)
     kernel = torch.full((1, 2, 4), 0.25, dtype=torch.float64)
     convolved = convolve(x.unflatten(2, (3, 2)), kernel, mask).flatten(2)
-    assert_close(convolved, mean_pool(x, slots, limit=3)[:, : convolved.shape[1]])
+    assert_close(convolved, mean_pool(x, slots=slots, limit=3)[0][:, : convolved.shape[1]])
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -175,7 +176,7 @@ def test_gradcheck(kind):
         blank = blank_padding(x, mask)
         if kind == "convolution":
             return convolve(blank.unflatten(2, (2, 2)), kernel, mask)
-        return mean_pool(blank, slots, limit=3) if kind == "mean" else max_pool(blank, slots, mask, limit=3)
+        return mean_pool(blank, slots=slots, limit=3)[0] if kind == "mean" else max_pool(blank, slots, mask, limit=3)
 
     assert torch.autograd.gradcheck(short, (x, kernel))
 
@@ -193,7 +194,7 @@ def test_what_a_document_gets_does_not_depend_on_the_batch(kind):
             kernel = torch.tensor([[[0.5, -1.0, 2.0], [1.0, 1.5, -0.5]]], dtype=torch.float64)
             out = convolve(x.unflatten(2, (2, 2)), kernel, mask).flatten(2)
         else:
-            out = mean_pool(x, slots, limit=4) if kind == "mean" else max_pool(x, slots, mask, limit=4)
+            out = mean_pool(x, slots=slots, limit=4)[0] if kind == "mean" else max_pool(x, slots, mask, limit=4)
         return out, slots.count
 
     both, counts = short(x, mask)

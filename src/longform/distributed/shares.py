@@ -13,8 +13,7 @@ from torch.nn.functional import pad
 from longform.distributed.parts import Part
 from longform.functional.dense import project_heads
 from longform.functional.linear import linear
-from longform.functional.slot_means import mean_pool
-from longform.functional.slots import Memory, Slots, segment_sum
+from longform.functional.slots import Memory, Slots, mean_pool, segment_sum
 from longform.layers.memory import by_head, with_sinks
 from longform.layers.sequence_projection import (
     DenseProjection,
@@ -38,11 +37,8 @@ def share_of_heads(
     assert isinstance(projection, RunProjection)
     first, mask, whole, own = _slots(projection, key, part, sinks)
     own_mask = None if mask is None else part.own(mask)
-    weights, own_sinks = projection.weights_of(hidden, own, own_mask), _own_sinks(part, sinks)
-    sides = (
-        _placed(projection.pool(side, x, own, own_mask, own_sinks, weights), first, whole, own)
-        for side, x in enumerate((key, value))
-    )
+    pooled = projection.pool(key, value, own, own_mask, _own_sinks(part, sinks), hidden)
+    sides = (_placed(x, first, whole, own) for x in pooled)
     memory = Memory(*sides, usable_slots(whole, mask), whole)
     return _with_sinks(memory, key[:, :sinks], value[:, :sinks], part, sinks)
 
@@ -52,7 +48,7 @@ def share_of_hidden(
 ) -> Memory:
     """Share of hidden states (B, m, D), padding blanked, where slots are means: these come before W."""
     first, mask, whole, own = _slots(projection, hidden, part, sinks)
-    short = mean_pool(hidden, own, limit=projection.slots, sinks=_own_sinks(part, sinks))
+    [short] = mean_pool(hidden, slots=own, limit=projection.slots, sinks=_own_sinks(part, sinks))
     sides = (_placed(by_head(linear(short, *side), heads), first, whole, own) for side in (key, value))
     memory = Memory(*sides, usable_slots(whole, mask), whole)
     return _with_sinks(

@@ -4,7 +4,7 @@ Torch's own predicates of the machine (AMX, oneDNN, Triton) cannot be traced by 
 kernel's needs, behind ``EAGER``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -34,20 +34,21 @@ class once:
 
 
 class Call:
-    """The arguments of one call of an operation, and facts about them; ``tensors``: those that kernels read, of any
-    shape.
+    """The arguments of one call of an operation, and facts about them.
+
+    ``tensors``: those that kernels read, of any shape; ``options``, on which the choice of a kernel depends too:
+    numbers, and which arguments are there.
     """
 
     tensors: tuple[Tensor, ...]
+    options: Any = None
 
     def kind(self) -> tuple[Any, ...]:
         """Facts about the tensors and options on which the choice of a kernel depends."""
-        grad, tensors = self.wants_gradient, self.tensors
-        return grad, self.options(), *[(type(x), x.dtype, x.device.type, x.shape) for x in tensors]
-
-    def options(self) -> Any:
-        """Options on which the choice depends: numbers, and which arguments are there."""
-        return None
+        facts = [self.wants_gradient, self.options]
+        for x in self.tensors:  # here and below loops take half of what a generator takes
+            facts += type(x), x.dtype, x.device.type, x.shape
+        return tuple(facts)
 
     @once
     def eager(self) -> bool:
@@ -60,7 +61,7 @@ class Call:
         if is_seen():
             return False
         first = self.tensors[0].dtype
-        for x in self.tensors:  # noqa: SIM110  each call asks: a loop takes half of what all() takes
+        for x in self.tensors:  # noqa: SIM110
             if not is_plain(x, first):
                 return False
         return True
@@ -68,7 +69,16 @@ class Call:
     @once
     def wants_gradient(self) -> bool:
         """Whether autograd will ask for a gradient of any of the tensors."""
-        return torch.is_grad_enabled() and any(x.requires_grad for x in self.tensors)
+        return ask_gradient(self.tensors)
+
+
+def ask_gradient(tensors: Iterable[Tensor | None]) -> bool:
+    """Whether autograd will ask for a gradient of any of ``tensors``."""
+    if torch.is_grad_enabled():
+        for x in tensors:
+            if x is not None and x.requires_grad:
+                return True
+    return False
 
 
 def is_plain(x: Tensor, dtype: torch.dtype) -> bool:

@@ -13,15 +13,21 @@ Axes: B batch, n tokens, N the longest n, k slots, S <= k slots of a text, c tok
 heads, d head dimension, g = 1 or h.
 """
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from longform.functional import dispatch
+from longform.functional.conditions import BFLOAT16, EAGER, LIBRARY, NO_GRADIENT, PLAIN, Call
+from longform.functional.dispatch import Condition, Kernel
 from longform.functional.masks import document_lengths, unseen_lengths, without_first
+from longform.functional.native.jobs import MeanJob, contiguous_rows, pointer, strided
+from longform.functional.native.library import run
 from longform.functional.one_pass import constant, once_a_pass
 
-SHORT_RUN = 8
+SHORT_RUN, FEATURE_MULTIPLE = 8, 64
 
 
 class Slots(NamedTuple):
@@ -141,7 +147,10 @@ def segment_sum(x: Tensor, size: Tensor, uniform: int | None, *, limit: int, sin
     at least float32.
     """
     if uniform is not None and not torch.compiler.is_compiling():
-        return without_first(x, sinks) if uniform == 1 else _sums_of_runs(x, uniform, sinks)
+        if uniform == 1:
+            return without_first(x, sinks)
+        if sinks or x.shape[1] % uniform:
+            return _sums_of_runs(x, uniform, sinks)
     x = without_first(x, sinks)
     if uniform is not None:
         return _totals(runs_of(x, uniform, 0.0))
@@ -154,8 +163,7 @@ def _sums_of_runs(x: Tensor, size: int, sinks: int) -> Tensor:
     """segment_sum of runs of one size, with no copy of ``x``: runs with sinks, whole runs, and what is left."""
     whole, first = x.shape[1] // size * size, -(-sinks // size) * size
     parts = (without_first(x[:, :first], sinks), x[:, first:whole], x[:, max(first, whole) :])
-    sums = [_totals(runs_of(part, size, 0.0)) for part in parts if part.shape[1]]
-    return sums[0] if len(sums) == 1 else torch.cat(sums, dim=1)
+    return torch.cat([_totals(runs_of(part, size, 0.0)) for part in parts if part.shape[1]], dim=1)
 
 
 def _totals(runs: Tensor) -> Tensor:
@@ -169,6 +177,71 @@ def _totals(runs: Tensor) -> Tensor:
     for place in range(1, size):
         total += runs[:, :, place]
     return total.to(runs.dtype)
+
+
+@dataclass(eq=False)
+class MeanCall(Call):
+    """``tensors`` (B, n, F) of the same tokens, padding blanked; ``limit``: the most slots there can be; the first
+    ``sinks`` tokens are left out.
+    """
+
+    tensors: tuple[Tensor, ...]
+    slots: Slots
+    limit: int
+    sinks: int
+
+    def __post_init__(self) -> None:
+        self.options = self.slots.uniform is None
+
+
+def _means_by_torch(call: MeanCall) -> list[Tensor]:
+    slots, means = call.slots, []
+    count = slots.count.clamp(min=1.0)[..., None]
+    for x in call.tensors:
+        total = segment_sum(x, slots.size, slots.uniform, limit=call.limit, sinks=call.sinks)
+        means.append(total / count.to(total.dtype))
+    return means
+
+
+def _compiled_means(call: MeanCall) -> list[Tensor]:
+    # Of csrc/rows.c. torch sums few bfloat16 values slowly, or copies them as float32 first: 2,048 tokens of 768
+    # features, 8 a run, took it 0.53 ms on two cores, and the kernel 0.14.
+    size, count, means = call.slots.uniform, call.slots.count.float().contiguous(), []
+    assert size is not None
+    for given in call.tensors:
+        x = contiguous_rows(given)
+        batch, length, features = x.shape
+        runs = -(-length // size)
+        out = x.new_empty(batch, runs, features)
+        job = MeanJob(
+            out=pointer(out, torch.bfloat16, batch, runs, features), count=pointer(count, torch.float32, batch, runs),
+            count_batch=runs, batch=batch, rows=length, features=features, size=size, sinks=call.sinks,
+        )  # fmt: skip
+        job.x, job.x_batch, job.x_row = strided(x, torch.bfloat16, *x.shape)
+        run(job)
+        means.append(out)
+    return means
+
+
+ONE_SIZE = Condition("slots of one size, known without asking the device", lambda call: call.slots.uniform is not None)
+FITS = Condition(
+    f"tokens, and a multiple of {FEATURE_MULTIPLE} features",
+    lambda call: all(x.numel() > 0 and x.shape[2] % FEATURE_MULTIPLE == 0 for x in call.tensors),
+)
+SLOT_MEANS = dispatch.operation(
+    "slot_means",
+    Kernel("compiled", _compiled_means, (BFLOAT16, EAGER, PLAIN, NO_GRADIENT, ONE_SIZE, FITS, LIBRARY)),
+    Kernel("torch", _means_by_torch),
+)
+
+
+def mean_pool(*tensors: Tensor, slots: Slots, limit: int, sinks: int = 0) -> list[Tensor]:
+    """Mean of each slot's valid tokens, of each of ``tensors`` (B, n, F), padding blanked: (B, S, F) each; an empty
+    slot gives zeros.
+
+    ``limit``: the most slots there can be (k). ``sinks``: leading tokens to leave out, which ``slots`` does not count.
+    """
+    return dispatch.run(SLOT_MEANS, MeanCall(tensors, slots, limit, sinks))
 
 
 def max_pool(x: Tensor, slots: Slots, mask: Tensor | None, *, limit: int) -> Tensor:

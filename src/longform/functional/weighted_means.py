@@ -1,7 +1,7 @@
 """Means of runs of tokens weighted by content: slots that learn which of their tokens to keep.
 
 K_j = sum over the tokens t of run j of p_t K_t, p = softmax over the run of a linear score of each token, and values
-likewise with scores of their own. With scores of zero these are plain means (functional.slot_means). Where every text
+likewise with scores of their own. With scores of zero these are plain means (functional.slots). Where every text
 has runs of one size the hidden states are pooled first, n D 2h multiply-adds, and W_K and W_V multiply k h pooled rows
 instead of n tokens; elsewhere, and for keys that are turned by their positions, keys and values are pooled.
 

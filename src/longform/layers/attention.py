@@ -3,7 +3,7 @@
 Axes: B batch, n tokens, D hidden, h heads, d head dimension.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -15,7 +15,6 @@ from longform.choices import POOLED
 from longform.errors import ConfigurationError, InputError
 from longform.functional.attention import slot_attention, weighted_slots
 from longform.functional.masks import mask_of_text
-from longform.functional.positions.rotary import Rotation
 from longform.functional.slots import Memory
 from longform.functional.window import weighted_window, windowed_attention
 from longform.layers.causal_cache import attend_next, remember
@@ -189,15 +188,17 @@ class LinformerAttention(SelfAttention):
         pair of that and the weights. Raises InputError on an input of another shape or length or a mask of another
         shape, and ConfigurationError where the window is too small for a bias by distance.
         """
-        mask, shape = mask_of_text(attention_mask, key_padding_mask), hidden_states.shape
+        shape = hidden_states.shape
+        mask = attention_mask if key_padding_mask is None else mask_of_text(attention_mask, key_padding_mask)
         if context is not None:
             inside, weights = self.across(hidden_states, context, context_mask, output_attentions=output_attentions)
+        elif self.grid is None:
+            inside, weights = self.context(hidden_states, mask, shared, output_attentions=output_attentions)
         else:
-            if self.grid is not None and shared.grid is None:
-                shared = shared._replace(grid=self.grid.extents(shape, grid))
-            flat = hidden_states if hidden_states.dim() <= 3 or self.grid is None else hidden_states.flatten(1, -2)
-            mask = mask if mask is None or mask.shape != shape[:-1] else mask.flatten(1)
-            inside, weights = self.context(flat, mask, shared, output_attentions=output_attentions)
+            shared = shared if shared.grid is not None else shared._replace(grid=self.grid.extents(shape, grid))
+            hidden = hidden_states.flatten(1, -2) if len(shape) > 3 else hidden_states
+            mask = mask.flatten(1) if mask is not None and mask.shape == shape[:-1] else mask
+            inside, weights = self.context(hidden, mask, shared, output_attentions=output_attentions)
         out = self.output(inside).view(shape)
         return (out, weights) if output_attentions else out
 
@@ -312,12 +313,6 @@ class LinformerAttention(SelfAttention):
         owned = self.groups if shared is None else [shared]
         return list(zip(self.head_groups, owned, strict=True))  # ty: ignore[invalid-explicit-return]  a list of modules
 
-    def keys_and_values(
-        self, hidden: Tensor, mask: Tensor | None, rotation: Rotation | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Keys and values of every token, (B, n, h, d) each, keys turned by ``rotation``, padding blanked."""
-        return self.keys(hidden, mask, rotation), self.values(hidden, mask)
-
     def memories(self, hidden: Tensor, mask: Tensor | None, shared: Shared) -> list[tuple[list[int], Memory]]:
         """Heads and what they attend to for hidden (B, n, D): with a window all tokens, which are in reach then, else
         slots.
@@ -343,7 +338,7 @@ class LinformerAttention(SelfAttention):
                 memory = memory_of_hidden(hidden, mask, projection, *sides, len(heads), self.sinks)
                 found.append((heads, memory))
             return found
-        full = self.keys(hidden, mask, shared.rotation), self.values(hidden if value is None else value, mask)
+        full = self.keys_and_values(hidden, mask, shared.rotation, value)
         return [
             (heads, memory_of_heads(*(of_heads(x, heads, 2) for x in full), mask, projection, self.sinks, hidden))
             for heads, projection in groups
@@ -399,23 +394,52 @@ class LinformerAttention(SelfAttention):
         """The context of query (B, h, n, d) in hidden (B, n, D), near tokens exactly, far ones in slots: (B, h, n, d),
         and weights or None. ``neighbours``: of the blocks of a grid.
         """
-        assert self.window is not None
-        attend = weighted_window if output_attentions else windowed_attention
-        parts, length, groups = [], query.shape[2], self._groups(shared.projection)
-        full = self.keys_and_values(hidden, mask, shared.rotation)
+        groups, dropout = self._groups(shared.projection), self.dropout if self.training else 0.0
+        key, value = self.keys_and_values(hidden, mask, shared.rotation)
+        options = {
+            "mask": mask, "window": self.window, "memory_budget": self.memory_budget, "sinks": self.sinks,
+            "dropout": dropout, "causal": self.causal, "neighbours": neighbours,
+        }  # fmt: skip
+        if len(groups) == 1:
+            biases = self.memory_bias, shared.distance_bias
+            options["output_attentions"] = output_attentions
+            return self._near_and_far(windowed_attention, groups[0][1], query, key, value, hidden, *biases, **options)
+        parts = []
         for heads, projection in groups:
-            key, value = (of_heads(x, heads, 2) for x in full)
-            # A compiler is not asked about the length: that would tie its graph to some lengths.
-            of_tokens = not (self.causal or torch.compiler.is_compiling()) and projection.gives_tokens(length)
-            parts.append(attend(
-                of_heads(query, heads, 1), key.transpose(1, 2), value.transpose(1, 2),
-                partial(memory_of_heads, key, value, mask, projection, self.sinks, hidden), window=self.window,
-                memory_bias=_of_heads(self.memory_bias, heads), distance_bias=_of_heads(shared.distance_bias, heads),
-                memory_budget=self.memory_budget, sinks=self.sinks, mask=mask,
-                dropout=self.dropout if self.training else 0.0, slots_are_tokens=of_tokens,
-                causal=self.causal, neighbours=neighbours,
-            ))  # fmt: skip
+            own = of_heads(query, heads, 1), of_heads(key, heads, 2), of_heads(value, heads, 2)
+            biases = _of_heads(self.memory_bias, heads), _of_heads(shared.distance_bias, heads)
+            attend = weighted_window if output_attentions else windowed_attention
+            parts.append(self._near_and_far(attend, projection, *own, hidden, *biases, **options))
         return _joined(parts, [heads for heads, _ in groups], output_attentions)
+
+    def _near_and_far(
+        self,
+        attend: Callable[..., Any],
+        projection: SequenceProjection,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        hidden: Tensor,
+        memory_bias: Tensor | None,
+        distance_bias: Tensor | None,
+        *,
+        mask: Tensor | None,
+        **options: Any,
+    ) -> Any:
+        """``attend`` for heads of one ``projection``: query (B, h, n, d), key and value (B, n, h, d)."""
+        # A compiler is not asked about the length: that would tie its graph to some lengths.
+        asked = not (self.causal or torch.compiler.is_compiling())
+        return attend(
+            query,
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            partial(memory_of_heads, key, value, mask, projection, self.sinks, hidden),
+            memory_bias=memory_bias,
+            distance_bias=distance_bias,
+            mask=mask,
+            slots_are_tokens=asked and projection.gives_tokens(key.shape[1]),
+            **options,
+        )
 
 
 def _joined(parts: list[Any], groups: list[list[int]], output_attentions: bool) -> tuple[Tensor, Tensor | None]:

@@ -112,7 +112,7 @@ def _rows_of_means(
     device, dtype = weights.device, weights.dtype
     rest = rest_mask(mask, batch=batch, length=length, sinks=sinks, device=device) if sinks else mask
     slots = make_slots(rest, batch=batch, length=length, device=device, sizes=projection.sizes, slots=projection.slots)
-    shares = projection.weights_of(hidden, slots, rest)
+    shares = projection.weights_of(hidden, slots, rest) if isinstance(projection, WeightedMeanProjection) else None
     if shares is not None:
         shares = shares.chunk(2, dim=2)[1]
     means = mean_value_rows(slots, rest, length=length, dtype=dtype, weights=shares)

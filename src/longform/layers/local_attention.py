@@ -58,7 +58,7 @@ class LocalAttention(SelfAttention):
         hidden, mask = self.checked(hidden_states, attention_mask)
         reading = hidden if shared.readers is None else self.checked(hidden_states, shared.readers)[0]
         query = self.queries(reading, shared.rotation)
-        key, value = self.keys(hidden, mask, shared.rotation), self.values(hidden, mask)
+        key, value = self.keys_and_values(hidden, mask, shared.rotation)
         rate, weights = self.dropout if self.training else 0.0, None
         if output_attentions:
             weights = local_weights(query, key, reach=self.reach, mask=mask)

@@ -130,17 +130,22 @@ class SelfAttention(nn.Module, ABC):
         query = self.query(hidden).unflatten(2, (self.num_heads, -1))
         return query if rotation is None else rotated(query, rotation)
 
-    def keys(self, hidden: Tensor, mask: Tensor | None, rotation: Rotation | None = None) -> Tensor:
-        """Keys of every token, (B, n, h, d), turned by ``rotation``, padding blanked."""
-        key = blank_padding(self.key(hidden), mask).unflatten(2, (self.num_key_value_heads, -1))
-        return self._of_all_heads(key if rotation is None else rotated(key, rotation))
+    def keys_and_values(
+        self, hidden: Tensor, mask: Tensor | None, rotation: Rotation | None = None, value: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and values of every token, (B, n, h, d) each, keys turned by ``rotation``, padding blanked.
 
-    def values(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Values of every token, (B, n, h, d), padding blanked."""
-        value = blank_padding(self.value(hidden), mask).unflatten(2, (self.num_key_value_heads, -1))
-        return self._of_all_heads(value)
+        ``value`` (B, n, .): what values are made of, None for ``hidden``.
+        """
+        values = self.value(hidden if value is None else value)
+        return self._by_head(self.key(hidden), mask, rotation), self._by_head(values, mask)
 
-    def _of_all_heads(self, x: Tensor) -> Tensor:
-        """x (B, n, g, d), each for its heads of queries: (B, n, h, d)."""
+    def _by_head(self, x: Tensor, mask: Tensor | None, rotation: Rotation | None = None) -> Tensor:
+        """x (B, n, g d), each of g heads for its heads of queries: (B, n, h, d)."""
+        if mask is not None:
+            x = blank_padding(x, mask)
+        x = x.unflatten(2, (self.num_key_value_heads, -1))
+        if rotation is not None:
+            x = rotated(x, rotation)
         times = self.num_heads // self.num_key_value_heads
         return x if times == 1 else x.repeat_interleave(times, dim=2)

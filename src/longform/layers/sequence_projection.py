@@ -22,8 +22,17 @@ from longform.functional.dense import (
 from longform.functional.linear import linear
 from longform.functional.masks import blank_padding, without_first
 from longform.functional.one_pass import once_a_pass
-from longform.functional.slot_means import mean_pool
-from longform.functional.slots import Memory, Slots, base_slot_size, convolve, divisors, make_slots, max_pool, rest_mask
+from longform.functional.slots import (
+    Memory,
+    Slots,
+    base_slot_size,
+    convolve,
+    divisors,
+    make_slots,
+    max_pool,
+    mean_pool,
+    rest_mask,
+)
 from longform.functional.weighted_means import heads_of_pooled, pool_heads, pool_hidden, run_weights
 from longform.layers.geometry import Projection
 
@@ -230,16 +239,12 @@ class RunProjection(SequenceProjection):
 
     @abstractmethod
     def pool(
-        self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int, weights: Tensor | None
-    ) -> Tensor:
-        """Keys (``side`` 0) or values (1) of every token, (B, n, h, d), padding blanked -> (B, S, h, d).
+        self, key: Tensor, value: Tensor, slots: Slots, mask: Tensor | None, sinks: int, hidden: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and values of every token, (B, n, h, d), padding blanked -> (B, S, h, d) each.
 
-        ``weights``: what ``weights_of`` gave.
+        ``hidden`` (B, n, D): what they are made of.
         """
-
-    def weights_of(self, hidden: Tensor, slots: Slots, mask: Tensor | None) -> Tensor | None:
-        """Weights of tokens in their runs by their hidden states (B, n, D), for ``pool``; None where it needs none."""
-        return None
 
     def gives_tokens(self, length: int) -> bool:
         """Up to k where runs may be of one token."""
@@ -255,10 +260,8 @@ class RunProjection(SequenceProjection):
     def from_heads(self, key: Tensor, value: Tensor, mask: Tensor | None, hidden: Tensor, *, sinks: int = 0) -> Memory:
         """Keys and values of every token, each run to a slot."""
         rest, slots = self.slots_of(mask, sinks, batch=key.shape[0], length=key.shape[1], device=key.device)
-        weights = self.weights_of(hidden, slots, rest)
-        sides = enumerate((key, value))
-        pooled = (self.pool(side, x, slots, rest, sinks, weights).transpose(1, 2) for side, x in sides)
-        return Memory(*pooled, usable_slots(slots, rest), slots)
+        keys, values = self.pool(key, value, slots, rest, sinks, hidden)
+        return Memory(keys.transpose(1, 2), values.transpose(1, 2), usable_slots(slots, rest), slots)
 
     def slots_of(
         self, mask: Tensor | None, sinks: int, *, batch: int, length: int, device: torch.device
@@ -280,7 +283,7 @@ class MeanProjection(RunProjection):
     ) -> Memory:
         """Means of hidden states, then W: the mean commutes with a linear layer."""
         _, slots = self.slots_of(mask, sinks, batch=hidden.shape[0], length=hidden.shape[1], device=hidden.device)
-        short = mean_pool(hidden, slots, limit=self.slots, sinks=sinks)
+        [short] = mean_pool(hidden, slots=slots, limit=self.slots, sinks=sinks)
         keys = key(short).unflatten(2, (heads, -1)).transpose(1, 2)
         values = value(short).unflatten(2, (heads, -1)).transpose(1, 2)
         return Memory(keys, values, usable_slots(slots, mask), slots)
@@ -293,10 +296,12 @@ class MeanProjection(RunProjection):
         return mask, make_slots(mask, sizes=self.sizes, slots=self.slots, sinks=sinks, **where)
 
     def pool(
-        self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int, weights: Tensor | None
-    ) -> Tensor:
+        self, key: Tensor, value: Tensor, slots: Slots, mask: Tensor | None, sinks: int, hidden: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The mean of each run."""
-        return mean_pool(x.flatten(2), slots, limit=self.slots, sinks=sinks).unflatten(2, x.shape[2:])
+        heads = key.shape[2:]
+        keys, values = mean_pool(key.flatten(2), value.flatten(2), slots=slots, limit=self.slots, sinks=sinks)
+        return keys.unflatten(2, heads), values.unflatten(2, heads)
 
 
 class WeightedMeanProjection(RunProjection):
@@ -337,12 +342,14 @@ class WeightedMeanProjection(RunProjection):
         return run_weights(self.scores(hidden), slots, mask, limit=self.slots)
 
     def pool(
-        self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int, weights: Tensor | None
-    ) -> Tensor:
+        self, key: Tensor, value: Tensor, slots: Slots, mask: Tensor | None, sinks: int, hidden: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The weighted mean of each run."""
+        weights = self.weights_of(hidden, slots, mask)
         if weights is None:
-            return x
-        return pool_heads(x, weights.split(self.heads, dim=2)[side], slots, limit=self.slots)
+            return key, value
+        of_keys, of_values = weights.split(self.heads, dim=2)
+        return pool_heads(key, of_keys, slots, limit=self.slots), pool_heads(value, of_values, slots, limit=self.slots)
 
 
 class MaxProjection(RunProjection):
@@ -352,10 +359,12 @@ class MaxProjection(RunProjection):
         """Nothing to draw."""
 
     def pool(
-        self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int, weights: Tensor | None
-    ) -> Tensor:
+        self, key: Tensor, value: Tensor, slots: Slots, mask: Tensor | None, sinks: int, hidden: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The maximum of each run."""
-        return max_pool(x.flatten(2), slots, mask, limit=self.slots).unflatten(2, x.shape[2:])
+        heads = key.shape[2:]
+        keys, values = (max_pool(x.flatten(2), slots, mask, limit=self.slots) for x in (key, value))
+        return keys.unflatten(2, heads), values.unflatten(2, heads)
 
 
 class ConvolutionProjection(RunProjection):
@@ -386,10 +395,12 @@ class ConvolutionProjection(RunProjection):
         return False
 
     def pool(
-        self, side: int, x: Tensor, slots: Slots, mask: Tensor | None, sinks: int, weights: Tensor | None
-    ) -> Tensor:
+        self, key: Tensor, value: Tensor, slots: Slots, mask: Tensor | None, sinks: int, hidden: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Each run's taps."""
-        return convolve(without_first(x, sinks), self.kernels()[-side], mask)
+        kernels = self.kernels()
+        keys = convolve(without_first(key, sinks), kernels[0], mask)
+        return keys, convolve(without_first(value, sinks), kernels[-1], mask)
 
 
 def _reset(projection: nn.Module) -> None:

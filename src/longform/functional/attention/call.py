@@ -4,12 +4,11 @@ Axes: B batch, n queries, S keys, h heads, d head dimension, b blocks of queries
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import TILE_MULTIPLE, Call, once
+from longform.functional.conditions import TILE_MULTIPLE, Call, ask_gradient, once
 from longform.functional.dispatch import Condition
 from longform.functional.positions.distances import between
 
@@ -32,20 +31,14 @@ class AttentionCall(Call):
     dropout: float = 0.0
     distance_bias: Tensor | None = None
 
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:  # ty: ignore[incompatible-property-override]  nobody writes it
-        """Queries, keys and values, shapes as above."""
-        return self.query, self.key, self.value
-
-    def options(self) -> Any:
-        """See Call."""
-        return self.bias is None, self.distance_bias is None, self.dropout > 0.0
+    def __post_init__(self) -> None:
+        self.tensors = (self.query, self.key, self.value)
+        self.options = self.bias is None, self.distance_bias is None, self.dropout > 0.0
 
     @once
     def wants_gradient(self) -> bool:
         """Whether autograd will ask for a gradient of any of the tensors, or of the bias by distance."""
-        tensors = self.tensors if self.distance_bias is None else (*self.tensors, self.distance_bias)
-        return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        return ask_gradient((*self.tensors, self.distance_bias))
 
     @property
     def mask(self) -> Tensor | None:

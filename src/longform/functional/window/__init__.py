@@ -59,12 +59,13 @@ def _by_documents(call: WindowCall) -> Tensor:
     batch, heads, length, dim = call.query.shape
     out = call.query.new_empty(batch, length, heads, dim)
     blank_padding(out.transpose(1, 2), call.lengths)
-    kernel = document_attention(*call.tensors, call.distance_bias)
+    query, key, value = call.tensors
+    kernel = document_attention(query, key, value, call.distance_bias)
     options = {"sinks": call.sinks, "bias": call.memory_bias, "budget": call.memory_budget}
     options["distance_bias"] = call.distance_bias
     for b, n in enumerate(call.lengths):
         if n:
-            part = DocumentPart(*(x[b, :, :n] for x in call.tensors), length=n, window=call.window)
+            part = DocumentPart(query[b, :, :n], key[b, :, :n], value[b, :, :n], length=n, window=call.window)
             kernel(far_slots(call.memory, b, n, **options))(part, out[b, :n])
     return out.transpose(1, 2)
 
@@ -74,14 +75,11 @@ def _formula(call: WindowCall) -> Tensor:
 
 
 def _block_weights(call: WindowCall) -> tuple[Tensor, Tensor]:
-    return formula.block_weights(
-        call.query, call.key, call.memory.key, call.near, call.far, call.head_bias, call.window, call.distances,
-        call.neighbours,
-    )  # fmt: skip
+    return formula.block_weights(call.query, call.key, call.memory.key, call.blocks, call.memory_bias, call.distances)
 
 
 def _attended(call: WindowCall, of_blocks: tuple[Tensor, Tensor]) -> Tensor:
-    context = formula.attended(of_blocks, call.value, call.memory.value, call.window, call.dropout, call.neighbours)
+    context = formula.attended(of_blocks, call.value, call.memory.value, call.blocks.around, call.dropout)
     return call.blanked(context)
 
 
@@ -116,8 +114,8 @@ def document_attention(
     query: Tensor, key: Tensor, value: Tensor, distance_bias: Tensor | None
 ) -> type[DocumentAttention]:
     """Kernel for documents with such query, key and value (..., ., d), without gradients, on a CPU."""
-    kernel = dispatch.choose(DOCUMENT, AttentionCall(query, key, value, distance_bias=distance_bias))
-    return kernel.run  # ty: ignore[invalid-explicit-return]  a class, made with the document's slots
+    call = AttentionCall(query, key, value, distance_bias=distance_bias)
+    return dispatch.find(DOCUMENT, call, call.kind())  # ty: ignore[invalid-explicit-return]  made with a text's slots
 
 
 def windowed_attention(

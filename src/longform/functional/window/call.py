@@ -5,12 +5,11 @@ Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from longform.functional.conditions import Call, once
+from longform.functional.conditions import Call, ask_gradient, once
 from longform.functional.dispatch import Condition
 from longform.functional.masks import text_lengths
 from longform.functional.one_pass import once_a_pass
@@ -49,27 +48,27 @@ class WindowCall(Call):
 
     def __post_init__(self) -> None:
         self.tensors = (self.query, self.key, self.value)
+        self.wide = torch.float64 if self.query.dtype == torch.float64 else torch.float32  # the dtype of biases
+        self.options = (
+            self.window, self.first_block is None, self.distance_bias is None, self.dropout > 0.0,
+            self.slots_are_tokens, self.neighbours is None, self.causal,
+        )  # fmt: skip
+        self._blocks = {
+            "length": self.query.shape[2], "window": self.window, "dtype": self.wide, "sinks": self.sinks,
+            "budget": self.memory_budget, "first": self.first_block or 0, "causal": self.causal,
+        }  # fmt: skip
         if self.causal:
             self.neighbours = once_a_pass(
                 formula.blocks_before, length=self.query.shape[2], window=self.window, device=self.query.device
             )
 
-    def options(self) -> tuple[Any, ...]:
-        """See Call."""
-        return (
-            self.window, self.first_block is None, self.distance_bias is None, self.dropout > 0.0,
-            self.slots_are_tokens, self.neighbours is None, self.causal,
-        )  # fmt: skip
-
     @once
     def wants_gradient(self) -> bool:
         """Whether autograd will ask for a gradient: of the heads, of the memory, of its bias."""
-        if not torch.is_grad_enabled():
-            return False
-        if any(x is not None and x.requires_grad for x in (*self.tensors, self.memory_bias, self.distance_bias)):
+        if ask_gradient((*self.tensors, self.memory_bias, self.distance_bias)):
             return True
         # A projection may have weights of its own; where slots are tokens it has none.
-        return not self.slots_are_tokens and any(x.requires_grad for x in self.memory[:2])
+        return torch.is_grad_enabled() and not self.slots_are_tokens and ask_gradient(self.memory[:2])
 
     @once
     def memory(self) -> Memory:
@@ -81,33 +80,15 @@ class WindowCall(Call):
         """Tokens of each text where all padding is on the right, else None."""
         return text_lengths(self.mask, batch=self.query.shape[0], length=self.query.shape[2])
 
-    @property
-    def wide(self) -> torch.dtype:
-        """The dtype of biases: float64 for float64 heads, else float32."""
-        return torch.float64 if self.query.dtype == torch.float64 else torch.float32
-
-    @once
-    def far(self) -> Tensor:
-        """Bias on the logits of slots, (B, b, S): see formula.far_bias."""
-        return formula.far_bias(self.far_parts)
-
     @once
     def far_parts(self) -> formula.FarParts:
         """Bias on the logits of slots, taken apart."""
-        return once_a_pass(
-            formula.far_parts, self.memory.slots, length=self.query.shape[2], window=self.window, dtype=self.wide,
-            sinks=self.sinks, budget=self.memory_budget, first=self.first_block or 0, neighbours=self.neighbours,
-            causal=self.causal,
-        )  # fmt: skip
+        return once_a_pass(formula.far_parts, self.memory.slots, neighbours=self.neighbours, **self._blocks)
 
     @once
-    def near(self) -> Tensor:
-        """Bias on the logits of a block's neighbours, (B, b, 3 w): see formula.near_bias."""
-        batch, _, length, _ = self.query.shape
-        valid = self.mask
-        if valid is None:
-            valid = torch.ones(batch, length, dtype=torch.bool, device=self.query.device)
-        return formula.near_bias(valid, window=self.window, dtype=self.wide, neighbours=self.neighbours)
+    def blocks(self) -> formula.Blocks:
+        """Tokens and slots that each block sees, with biases."""
+        return once_a_pass(formula.blocks_of, self.mask, self.memory.slots, self.neighbours, **self._blocks)
 
     @property
     def distances(self) -> tuple[Tensor, Tensor] | None:

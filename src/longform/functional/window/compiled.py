@@ -94,14 +94,15 @@ def train(call: WindowCall) -> Tensor:
     """Attention to near tokens and far slots through which gradients pass: (B, h, n, d), zeros on padding."""
     memory = call.memory
     return CompiledWindow.apply(
-        *call.tensors, memory.key, memory.value, call.far, call.head_bias, call.lengths, call.window
+        *call.tensors, memory.key, memory.value, call.blocks.far, call.head_bias, call.lengths, call.window
     )
 
 
 def _formula(query: Tensor, *given: Any) -> Tensor:
     *others, far, bias, lengths, window = given
     text = torch.arange(query.shape[2]) < torch.tensor(lengths)[:, None]
-    near = formula.near_bias(text, window=window, dtype=query.dtype)
+    around = formula.neighbour_positions(query.shape[2], window, query.device)
+    near = formula.near_bias(around, text, length=query.shape[2], dtype=query.dtype)
     return torch.where(text[:, None, :, None], formula.attention(query, *others, near, far, bias, window), 0.0)
 
 

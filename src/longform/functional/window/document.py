@@ -54,8 +54,8 @@ class DocumentPart(NamedTuple):
 
     def keys(self, first: int, end: int) -> slice:
         """Where the keys of blocks ``first`` to ``end`` are, as far as there are such blocks."""
-        stop = min(end * self.window, self.length)
-        return slice(max(0, first) * self.window - self.key_start, stop - self.key_start)
+        start, stop = self.key_start, min(end * self.window, self.length)
+        return slice(max(0, first) * self.window - start, stop - start)
 
 
 class FarSlots(NamedTuple):
@@ -110,7 +110,7 @@ def far_slots(
     count = slots.count[document, used].to(torch.float64 if memory.key.dtype == torch.float64 else torch.float32)
     if distance_bias is not None:
         distance_bias = distance_bias.to(count.dtype)
-    key, value = (x[document, :, used] for x in (memory.key, memory.value))
+    key, value = memory.key[document, :, used], memory.value[document, :, used]
     return FarSlots(key, value, count, size, sinks, bias, budget, distance_bias)
 
 

@@ -15,7 +15,7 @@ more away, and the window is so wide that all these distances have one bias on e
 Axes: B batch, n tokens, S slots, h heads, d head dimension, w block, b = ceil(n / w) blocks.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,13 +62,45 @@ def gather(x: Tensor, positions: Tensor) -> Tensor:
     return x[..., positions.clamp(0, x.shape[-2] - 1), :]
 
 
-def near_bias(valid: Tensor, *, window: int, dtype: torch.dtype, neighbours: Tensor | None = None) -> Tensor:
-    """0 for valid tokens among a block's neighbours, -inf otherwise: ``valid`` bool (B, n) -> (B, b, 3 w)."""
-    length = valid.shape[1]
-    positions = neighbour_positions(length, window, valid.device, neighbours)
-    inside = (positions >= 0) & (positions < length)
-    seen = gather(valid[..., None], positions)[..., 0] & inside
+def near_bias(around: Tensor, mask: Tensor | None, *, length: int, dtype: torch.dtype) -> Tensor:
+    """0 where positions ``around`` blocks, long (b, m), are tokens of text, else -inf: (B, b, m); ``mask`` bool (B, n)
+    or None, then (1, b, m).
+    """
+    seen = ((around >= 0) & (around < length))[None]
+    if mask is not None:
+        seen = seen & gather(mask[..., None], around)[..., 0]
     return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, HIDDEN)
+
+
+class Blocks(NamedTuple):
+    """Tokens and slots that each block sees: positions of its ``own`` tokens, long (b, w), and of those that it sees
+    exactly, ``around``, long (b, m); biases ``near`` (B or 1, b, m) of these and ``far`` (B, b, S) of the slots.
+    """
+
+    own: Tensor
+    around: Tensor
+    near: Tensor
+    far: Tensor
+
+
+def blocks_of(
+    mask: Tensor | None,
+    slots: Slots,
+    neighbours: Tensor | None = None,
+    *,
+    length: int,
+    window: int,
+    dtype: torch.dtype,
+    **memory: Any,
+) -> Blocks:
+    """The blocks of texts of ``length`` tokens; ``mask`` bool (B, n) or None; ``neighbours``: neighbour_positions;
+    ``memory``: as in far_parts.
+    """
+    device = slots.count.device
+    around = neighbour_positions(length, window, device, neighbours)
+    near = near_bias(around, mask, length=length, dtype=dtype)
+    parts = far_parts(slots, length=length, window=window, dtype=dtype, neighbours=neighbours, **memory)
+    return Blocks(block_positions(length, window, device), around, near, far_bias(parts))
 
 
 class FarParts(NamedTuple):
@@ -159,24 +191,20 @@ def block_weights(
     query: Tensor,
     key: Tensor,
     memory_key: Tensor,
-    near: Tensor,
-    far: Tensor,
-    head_bias: Tensor,
-    window: int,
+    blocks: Blocks,
+    head_bias: Tensor | None,
     distances: tuple[Tensor, Tensor] | None = None,
-    neighbours: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The weights of each block: of slots (B, h, b, w, S) and of its neighbours (B, h, b, w, 3 w).
 
-    query, key (B, h, n, d), memory (B, h, S, d), ``near`` (B, b, 3 w), ``far`` (B, b, S), ``head_bias`` (h);
-    ``distances``: near_distances and far_distances, or None.
+    query, key (B, h, n, d), memory (B, h, S, d), ``head_bias`` (h) or None; ``distances``: near_distances and
+    far_distances, or None.
     """
-    length, device = query.shape[2], query.device
-    around = neighbour_positions(length, window, device, neighbours)
-    blocks = gather(query * query.shape[-1] ** -0.5, block_positions(length, window, device))
-    near_logits = blocks @ gather(key, around).transpose(-1, -2) + near[:, None, :, None, :]
-    far_logits = blocks @ memory_key[:, :, None].transpose(-1, -2)
-    far_logits = far_logits + far[:, None, :, None, :] + head_bias[:, None, None, None]
+    own = gather(query * query.shape[-1] ** -0.5, blocks.own)
+    near_logits = own @ gather(key, blocks.around).transpose(-1, -2) + blocks.near[:, None, :, None, :]
+    far_logits = own @ memory_key[:, :, None].transpose(-1, -2) + blocks.far[:, None, :, None, :]
+    if head_bias is not None:
+        far_logits = far_logits + head_bias[:, None, None, None]
     if distances is not None:
         near_logits, far_logits = near_logits + distances[0][:, None], far_logits + distances[1][:, :, :, None]
     near_weights, far_weights = joint_softmax(near_logits, far_logits)
@@ -184,15 +212,16 @@ def block_weights(
 
 
 def attended(
-    of_blocks: tuple[Tensor, Tensor], value: Tensor, memory_value: Tensor, window: int, dropout: float = 0.0,
-    neighbours: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """The context of the weights of each block, as above, some of them dropped: (B, h, n, d), anything on padding."""
+    of_blocks: tuple[Tensor, Tensor], value: Tensor, memory_value: Tensor, around: Tensor, dropout: float = 0.0
+) -> Tensor:
+    """The context of the weights of each block, as above, some of them dropped: (B, h, n, d), anything on padding.
+
+    ``around``: see Blocks.
+    """
     length, dtype = value.shape[2], value.dtype
     far_weights, near_weights = of_blocks
     out = drop(far_weights, dropout).to(dtype) @ memory_value[:, :, None]
-    near_values = gather(value, neighbour_positions(length, window, value.device, neighbours))
-    out = out + drop(near_weights, dropout).to(dtype) @ near_values
+    out = out + drop(near_weights, dropout).to(dtype) @ gather(value, around)
     return out.flatten(2, 3).index_select(2, torch.arange(length, device=value.device))
 
 
@@ -207,9 +236,14 @@ def attention(
     head_bias: Tensor,
     window: int,
 ) -> Tensor:
-    """Both, without dropout or distances: (B, h, n, d), anything on padding."""
-    of_blocks = block_weights(query, key, memory_key, near, far, head_bias, window)
-    return attended(of_blocks, value, memory_value, window)
+    """Both, with biases ``near`` (B, b, 3 w) and ``far`` (B, b, S), no dropout or distances: (B, h, n, d), anything on
+    padding.
+    """
+    length, device = query.shape[2], query.device
+    around = neighbour_positions(length, window, device)
+    blocks = Blocks(block_positions(length, window, device), around, near, far)
+    of_blocks = block_weights(query, key, memory_key, blocks, head_bias)
+    return attended(of_blocks, value, memory_value, around)
 
 
 def weights_of_queries(of_blocks: tuple[Tensor, Tensor], length: int) -> Tensor:

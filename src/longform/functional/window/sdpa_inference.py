@@ -9,8 +9,6 @@ merged by the two log-sum-exps while it is in the cache; the share of the slots 
 Axes: n tokens of one document, S slots, h heads, d head dimension, w block, c blocks at a time, g = 1 or h.
 """
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -62,13 +60,15 @@ class SdpaDocument(DocumentAttention):
             torch.lerp(out[rows], found[0].transpose(0, 1), share, out=out[rows])
 
 
-def _runs(part: DocumentPart, first: int, end: int) -> Iterator[tuple[int, int]]:
+def _runs(part: DocumentPart, first: int, end: int) -> list[tuple[int, int]]:
     """Blocks ``first`` to ``end`` cut into runs, first and past the last: those without both neighbours alone."""
-    begin, stop = max(first, 1), min(end, part.length // part.window - 1)  # before it right neighbours are whole
-    yield from ((block, block + 1) for block in range(first, min(begin, end)))
-    if begin < stop:
-        yield begin, stop
-    yield from ((block, block + 1) for block in range(max(begin, stop), end))
+    found, block = [], first
+    stop = min(end, part.length // part.window - 1)  # before it right neighbours are whole
+    while block < end:
+        past = stop if 0 < block < stop else block + 1
+        found.append((block, past))
+        block = past
+    return found
 
 
 def _near(part: DocumentPart, first: int, end: int, out: Tensor, bias: Tensor | None) -> Tensor:
@@ -85,10 +85,14 @@ def _near(part: DocumentPart, first: int, end: int, out: Tensor, bias: Tensor | 
     else:
         near = None if bias is None else bias.expand(end - first, -1, -1, -1)
         blocks = own.unflatten(1, (-1, window)).transpose(0, 1)
-        around = (x.unfold(1, 3 * window, window).permute(1, 0, 3, 2) for x in (keys, values))
-        found, lse = _attention(blocks, *around, attn_mask=near)
+        found, lse = _attention(blocks, _around(keys, window), _around(values, window), attn_mask=near)
     out[rows] = found.transpose(1, 2).flatten(0, 1)
     return lse.transpose(1, 2).flatten(0, 1)
+
+
+def _around(x: Tensor, window: int) -> Tensor:
+    """Keys or values (h, (c + 2) w, d) of c blocks and their neighbours as each block sees them: (c, h, 3 w, d)."""
+    return x.unfold(1, 3 * window, window).permute(1, 0, 3, 2)
 
 
 def far_rows(logits: Tensor, window: int, rows: int) -> Tensor:

@@ -24,7 +24,8 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 def attend(call: WindowCall) -> Tensor:
     """Attention to near tokens and far slots through which gradients pass: (B, h, n, d), zeros on padding."""
-    given = *call.tensors, call.memory.key, call.memory.value, call.near, call.far, call.head_bias, call.window
+    near, far = call.blocks.near.expand(len(call.query), -1, -1), call.blocks.far
+    given = *call.tensors, call.memory.key, call.memory.value, near, far, call.head_bias, call.window
     return call.blanked(BlockwiseAttention.apply(*given))
 
 

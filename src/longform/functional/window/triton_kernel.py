@@ -133,30 +133,23 @@ def _exact(
     causal: bool,
 ) -> Tensor:
     """Attention by formula.py: (B, h, n, d), zeros on padding."""
-    batch, heads, length, _ = query.shape
+    length = query.shape[2]
     blocks = torch.arange(formula.block_count(length, window), device=query.device) + (first or 0)
     counted = torch.arange(home.shape[1], device=query.device) >= sinks
-    seen = torch.ones(batch, length, dtype=torch.bool, device=query.device) if valid is None else valid.bool()
+    mask = None if valid is None else valid.bool()
     where: Any = {"dtype": logit.dtype, "device": query.device}
     neighbours = formula.blocks_before(length, window, query.device) if causal else None
     far = formula.far_bias(formula.FarParts(home, logit, blocks, less, counted, neighbours, causal))
+    around = formula.neighbour_positions(length, window, query.device, neighbours)
+    near = formula.near_bias(around, mask, length=length, dtype=logit.dtype)
+    seen = formula.Blocks(formula.block_positions(length, window, query.device), around, near, far)
     distances = (formula.before_or_at(window, **where), logit.new_zeros(1, 1, 1, 1)) if causal else None
     if distance is not None:
         behind = home[:, None] < blocks[:, None]
         distances = formula.near_distances(distance, window), beyond(distance, behind).transpose(0, 1)
-    of_blocks = formula.block_weights(
-        query,
-        key,
-        memory_key,
-        formula.near_bias(seen, window=window, dtype=logit.dtype, neighbours=neighbours),
-        far,
-        logit.new_zeros(heads) if bias is None else bias,
-        window,
-        distances,
-        neighbours,
-    )
-    context = formula.attended(of_blocks, value, memory_value, window, neighbours=neighbours)
-    return torch.where(seen[:, None, :, None], context, 0.0)
+    of_blocks = formula.block_weights(query, key, memory_key, seen, bias, distances)
+    context = formula.attended(of_blocks, value, memory_value, around)
+    return context if mask is None else torch.where(mask[:, None, :, None], context, 0.0)
 
 
 class WalkedAttention(torch.autograd.Function):
