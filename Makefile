@@ -12,8 +12,8 @@ TESTED := demo,dev,bm25,serve,onnx,openvino
 BENCH_OPTIONS ?=
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(PYTHON) -m pytest $(PYTEST_OPTIONS)
 
-# torch.compile, the packages that tests/peers compares with have processes of their own.
-APART := compiled peers device campaign
+# torch.compile, the packages that tests/peers compares with, and Ray have processes of their own.
+APART := compiled peers device campaign ray
 MAIN_TESTS = $(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) \
   -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
 
@@ -41,7 +41,7 @@ install: $(STAMP)
 
 # What `make demo` needs, where all the rest is not there yet; `make test` needs all.
 DEMO_STAMP := $(VENV)/.longform-demo
-$(STAMP): EXTRAS := docs,peers,compare,$(TESTED)
+$(STAMP): EXTRAS := docs,peers,compare,ray,$(TESTED)
 $(DEMO_STAMP): EXTRAS := demo
 
 # torch by pip, which knows where a machine has its build; the rest by uv, which takes half the time.
@@ -57,12 +57,13 @@ $(STAMP) $(DEMO_STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/l
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
 	$(VENV)/bin/longform demo
 
+# Peers and Ray take one process each.
 test: $(STAMP)
 	$(MAIN_TESTS)
 ifneq ($(TESTS),main)
 	$(PYTEST) tests/compiled -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
 	$(PYTEST) tests/campaign -m "not nightly" -n $(TEST_PROCESSES) --dist worksteal
-	$(PYTEST) tests/peers
+	$(PYTEST) tests/peers & peers=$$!; $(PYTEST) tests/ray -m "not nightly"; ray=$$?; wait $$peers && exit $$ray
 endif
 
 # What pyproject.toml promises: the lower bounds themselves, or the newest that the registry has, without constraints.txt;
@@ -84,6 +85,7 @@ gpu-check:
 test-nightly: $(STAMP)
 	$(PYTEST) tests $(foreach folder,$(APART),--ignore=tests/$(folder)) -m nightly
 	$(PYTEST) tests/compiled tests/campaign -m nightly
+	$(PYTEST) tests/ray -m nightly
 	HYPOTHESIS_PROFILE=search $(PYTEST) tests/layers/test_layer_invariance.py tests/models/test_padding.py
 
 campaign: $(STAMP)

@@ -25,6 +25,8 @@ PRESET = {
 QUICK = {
     "embed": "embed {given}/longform {given}/texts.jsonl --output {place}/out.jsonl --batch-tokens 256",
     "embed to parquet": "embed {given}/longform {given}/texts.jsonl --output {place}/out.parquet --batch-tokens 256",
+    "embed to parts": "embed {given}/longform {given}/texts.jsonl --output {place}/out --part-rows 16 "
+    "--batch-tokens 256",
     "predict": "predict {given}/classifier {given}/texts.jsonl --output {place}/out.jsonl --batch-tokens 256",
     "convert": "convert {given}/bert {place}/out --max-length 64",
     "finetune": "finetune {given}/longform {given}/texts.jsonl --output {place}/out --max-steps 8 --save-every-steps 2 "

@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from longform.data.files import ENCODING
+from longform.data.places import input_files, opened_place, random_access
 from longform.data.records import read_records
 from longform.data.text import Document, ReadReport, count_documents, read_documents, text_of
 from longform.errors import ConfigurationError, DataError
@@ -187,6 +188,10 @@ def test_links_inside_a_folder_are_read_once_and_loops_never(tmp_path: Path) -> 
     (outside / "back").symlink_to(inside)
     read = [document.id for document in read_documents(inside)]
     assert read == [f"{inside}/2024/a.jsonl:1", f"{inside}/far/a.jsonl:1"]
+    assert [file.name for file in input_files([inside])] == [name.removesuffix(":1") for name in read]
+    assert [file.name for file in input_files([f"{inside}/**.jsonl"])] == [name.removesuffix(":1") for name in read]
+    assert [file.name for file in input_files([f"{inside}/1*/*.jsonl"])] == [f"{inside}/1999/a.jsonl"]
+    assert [file.name for file in input_files([f"{inside}/*.jsonl"])] == [f"{inside}/b.jsonl"]
 
 
 def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
@@ -203,6 +208,9 @@ def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), file)
     assert texts(folder) == ["near"] * 5
     assert count_documents(folder) == 5
+    lines, zipped, zst, table = input_files([folder])
+    assert [opened_place(file).read() for file in (lines, zipped, zst)] == [b'{"text": "near", "n": 1}\n'] * 3
+    assert random_access(table).size() == (folder / "e.parquet").stat().st_size
 
 
 def test_empty_texts_are_kept_and_counted(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from inspect import cleandoc
 from typing import Any, Literal, TypeVar
 
-from longform.choices import BACKENDS, DTYPES, ON_LONG, STANDARD_OUTPUT, STRATEGIES
+from longform.choices import BACKENDS, DTYPES, ENGINES, ON_ERROR, ON_LONG, STANDARD_OUTPUT, STRATEGIES
 from longform.cli.refusals import check_options, option_names, refusal
 from longform.errors import ConfigurationError, require
 from longform.runs.summary import summary, table
@@ -139,7 +139,8 @@ def add_input_options(parser: Any) -> None:
         "--output",
         type=str,
         required=True,
-        help=".jsonl or .parquet file to write; -: standard output",
+        help=".jsonl or .parquet file to write; -: standard output; a name without suffix: a folder of parquet parts, "
+        "for which sources are .jsonl or .parquet files, folders, globs or URIs (s3://...)",
     )
     parser.add_argument(
         "--text-field",
@@ -174,6 +175,32 @@ def add_input_options(parser: Any) -> None:
         "--strategy", **one_of(STRATEGIES), default="whole", help="whole: one pass; chunk-average: mean over windows"
     )
     parser.add_argument("--overlap", type=int, default=0, help="tokens that neighbouring chunks share")
+    parser.add_argument(
+        "--part-rows", type=int, default=4096, help="of a folder: rows of a file that make one part, at most"
+    )
+    parser.add_argument(
+        "--on-error",
+        **one_of(ON_ERROR),
+        default="fail",
+        help="of a folder: stop at a row that fails, or leave it out and list it",
+    )
+    parser.add_argument(
+        "--engine", **one_of(ENGINES), default="local", help="ray: the parts of a folder on a Ray cluster"
+    )
+    parser.add_argument(
+        "--ray-address",
+        type=str | None,
+        default=None,
+        help="auto, HOST:PORT, ray://HOST:PORT; null: a Ray on this machine alone",
+    )
+    parser.add_argument(
+        "--actors",
+        type=int | None,
+        default=None,
+        help="copies of the model on Ray, at most; null: all that there is room for",
+    )
+    parser.add_argument("--num-cpus", type=float, default=1, help="CPU cores of an actor")
+    parser.add_argument("--num-gpus", type=float, default=0, help="GPUs of an actor, 0.5 for two actors on one")
     add_restart(parser, "a finished output, or what an interrupted start left of one")
 
 

@@ -157,16 +157,18 @@ def decoded(content: Iterable[bytes], name: str, line: int = 1) -> Iterator[str]
         yield text
 
 
-def files_below(folder: str | Path) -> list[str]:
+def files_below(folder: str | Path, but: tuple[str, ...] = ()) -> list[str]:
     """Files in a folder, at any depth, and in folders that links lead to, none of which is entered twice, or is
-    above it. Raises OSError for what cannot be read.
+    above it; of a file itself. ``but``: how names begin that are passed over. Raises OSError for what cannot be read.
     """
+    if os.path.isfile(folder):
+        return [str(folder)]
     folders, links, entered, found = [str(folder)], [], {*map(str, Path(os.path.realpath(folder)).parents)}, []
     while place := folders.pop() if folders else links.pop() if links else "":  # what links lead to comes last
         if (real := os.path.realpath(place)) in entered:
             continue
         entered.add(real)
-        for path in (os.path.join(place, name) for name in sorted(os.listdir(place))):
+        for path in (os.path.join(place, name) for name in sorted(os.listdir(place)) if not name.startswith(but)):
             if os.path.isdir(path):
                 (links if os.path.islink(path) else folders).append(path)
             elif os.path.isfile(path):

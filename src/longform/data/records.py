@@ -55,14 +55,21 @@ def clean_text(text: str) -> tuple[str, int]:
 def jsonl_records(file: IO[bytes], *, name: str) -> Iterator[Record]:
     """One JSON object a line; blank lines are passed over. Raises DataError with ``name`` and the line number."""
     for number, line in enumerate(file, start=1):
-        where = f"{name}, line {number}"
-        text = "".join(decoded([line], name, number))
-        if not text or text.isspace():
-            continue
-        values = _parsed(text, where)
-        if not isinstance(values, dict):
-            raise DataError(f"{where}: a JSON object is needed, this is {type(values).__name__}")
-        yield Record(f"{name}:{number}", values)
+        record = jsonl_record(line, name=name, number=number)
+        if record is not None:
+            yield record
+
+
+def jsonl_record(line: bytes, *, name: str, number: int) -> Record | None:
+    """The record of one line; None for a blank one. Raises DataError as ``jsonl_records`` does."""
+    where = f"{name}, line {number}"
+    text = "".join(decoded([line], name, number))
+    if not text or text.isspace():
+        return None
+    values = _parsed(text, where)
+    if not isinstance(values, dict):
+        raise DataError(f"{where}: a JSON object is needed, this is {type(values).__name__}")
+    return Record(f"{name}:{number}", values)
 
 
 def _parsed(text: str, where: str) -> Any:
@@ -127,7 +134,7 @@ def parquet_records(path: Path) -> Iterator[Record]:
         with path.open("rb") as source, parquet.ParquetFile(source) as file:  # open: a name need not be UTF-8
             classes = schema_classes(file.schema_arrow)
             for batch in file.iter_batches(batch_size=ROWS_AT_A_TIME):
-                for values in _decoded_rows(batch, f"{path}, rows {row:,} to {row + len(batch) - 1:,}"):
+                for values in decoded_rows(batch, f"{path}, rows {row:,} to {row + len(batch) - 1:,}"):
                     yield Record(f"{path}:{row}", named_classes(values, classes), classes)
                     row += 1
     except DataError:
@@ -138,7 +145,7 @@ def parquet_records(path: Path) -> Iterator[Record]:
         raise DataError(f"{path}: not a readable parquet file ({error})") from error
 
 
-def _decoded_rows(batch: Any, where: str) -> list[dict[str, Any]]:
+def decoded_rows(batch: Any, where: str) -> list[dict[str, Any]]:
     """The rows of a record batch. Raises DataError, which begins with ``where``, where a value cannot be read."""
     try:
         return batch.to_pylist()

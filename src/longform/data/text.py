@@ -219,6 +219,10 @@ class Reader:
         if self.report.documents == before:
             raise DataError(f"no documents in {described}")
 
+    def document(self, record: Record) -> Document:
+        """The document of a record. Raises DataError for missing fields and what is no text in them."""
+        return self._counted(self._from_record(record))
+
     def _counted(self, document: Document) -> Document:
         self.report.documents += 1
         self.report.empty += not document.text or document.text.isspace()

@@ -28,17 +28,21 @@ def write_parquet(
     file: Any,
     *,
     vector_dtype: str = "float32",
+    kept_as_text: bool = False,
 ) -> None:
     """Write all records, whose fields are those of the first; vectors as lists of fixed size of ``vector_dtype``.
 
     ``records``: gives them from the beginning. Kept fields have the type that fits every value; where there is none,
-    their values are written as JSON.
+    their values are written as JSON. ``kept_as_text``: they are text already, or None.
     """
     arrow = require("pyarrow", extra="cli")
     parquet = require("pyarrow.parquet", extra="cli")
     first = next(records())
     own = {name: _own_type(arrow, name, value, vector_dtype) for name, value in first.items() if name in RESULTS}
-    kept = _kept_types(arrow, chain(records(), records()), [name for name in first if name not in RESULTS])
+    others = [name for name in first if name not in RESULTS]
+    kept = dict.fromkeys(others, arrow.string())
+    if not kept_as_text:
+        kept = _kept_types(arrow, chain(records(), records()), others)
     mixed = [name for name, kind in kept.items() if kind is None]
     types = own | kept | dict.fromkeys(mixed, arrow.string())
     schema = arrow.schema([(name, types[name]) for name in first])
@@ -103,7 +107,9 @@ def place_of_output(output: str | Path, *, inputs: Iterable[Any], restart: bool)
         yield Path(STANDARD_OUTPUT)
         return
     if Path(output).suffix not in OUTPUT_SUFFIXES:
-        raise ConfigurationError(f'output is "{output}"; its suffix is one of {", ".join(OUTPUT_SUFFIXES)}')
+        raise ConfigurationError(
+            f'output is "{output}"; its suffix is one of {", ".join(OUTPUT_SUFFIXES)}, or none for a folder'
+        )
     with sole_output(output, inputs=inputs, beside=BESIDE) as place:
         if place.exists() and not restart and not place.with_name(place.name + PARTIAL).exists():
             for end in BESIDE:  # left by a start that was killed when all was written

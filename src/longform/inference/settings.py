@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from longform.choices import VECTOR_DTYPES
+from longform.choices import ENGINES, ON_ERROR, VECTOR_DTYPES
 from longform.errors import ConfigurationError
 from longform.inference.kept_fields import kept_names
 from longform.inference.strategies import DEFAULT_BATCH_TOKENS
@@ -29,6 +29,12 @@ class InferenceSettings(Settings):
     ``restart``: begin anew instead of resuming an interrupted run or refusing a finished output. ``keep``: fields of a
     record that its output has too, "FIELD" or "NEW=FIELD". For a classifier, None of a length or field means that of
     its fine-tuning, where its folder says so.
+
+    Of an output that is a folder of parts (longform.inference.parts_run): ``part_rows``: rows of an input that make one
+    part, at most. ``on_error``, of a row that cannot be read or computed: "fail", or "skip" (it is in the side file).
+    ``engine``: "local", or "ray" with ``ray_address`` (None: a Ray of its own on this machine; "auto", "HOST:PORT",
+    "ray://HOST:PORT"), at most ``actors`` copies of the model (None: as many as there is room for), and ``num_cpus``
+    and ``num_gpus`` for each.
     """
 
     text_field: str | None = None  # "text"
@@ -50,11 +56,22 @@ class InferenceSettings(Settings):
     vector_dtype: str = "float32"
     restart: bool = False
     progress: bool = True
+    engine: str = "local"
+    on_error: str = "fail"
+    part_rows: int = 4096
+    ray_address: str | None = None
+    actors: int | None = None
+    num_cpus: float = 1
+    num_gpus: float = 0
 
     def __post_init__(self) -> None:
         kept_names(self.keep)  # a name that cannot be is better refused now
-        if self.vector_dtype not in VECTOR_DTYPES:
-            raise ConfigurationError(f'vector_dtype is "{self.vector_dtype}"; it is one of {", ".join(VECTOR_DTYPES)}')
+        for name, there in (("engine", ENGINES), ("on_error", ON_ERROR), ("vector_dtype", VECTOR_DTYPES)):
+            if (value := getattr(self, name)) not in there:
+                raise ConfigurationError(f'{name} is "{value}"; it is one of {", ".join(there)}')
+        for name, least in (("part_rows", 1), ("actors", 1), ("num_cpus", 0), ("num_gpus", 0)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise ConfigurationError(f"{name} is {value}; it is at least {least}")
 
 
 def chosen(settings: InferenceSettings, *names: str) -> dict[str, Any]:
@@ -81,6 +98,7 @@ class InferenceResult:
     passed_over_files: int  # of folders: of no kind that is read
     seconds: float
     tokens_per_second: float
+    failed: int | None = None  # rows that could not be read or computed, of an output in parts
     results: list[dict[str, Any]] | None = field(default=None, repr=False)
 
     @property
