@@ -21,7 +21,8 @@ from longform.data.text import Document, Text, usable_texts, written
 from longform.errors import ConfigurationError, DataError
 from longform.inference.habits import check_options
 from longform.inference.loading import checked_limit, load_pretrained, token_limit
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
+from longform.inference.settings import DEFAULT_BATCH_TOKENS
+from longform.inference.strategies import Outcome, TextModel
 
 FIELD = "fine_tuning"  # of the config
 TEXTS = ("task", "label_type", "text_field", "label_field", "pair_field")

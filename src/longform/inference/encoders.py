@@ -29,7 +29,8 @@ from longform.inference.chunks import ChunkVectors, encode_chunks
 from longform.inference.habits import check_options
 from longform.inference.loading import checked_limit, load_limited, position_limit, token_limit
 from longform.inference.sentence_modules import PLAIN, SentenceModules, sentence_modules
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Outcome, TextModel
+from longform.inference.settings import DEFAULT_BATCH_TOKENS
+from longform.inference.strategies import Outcome, TextModel
 from longform.inference.together import Said, Team
 from longform.inference.weights import local_source
 

@@ -1,6 +1,6 @@
 """Names of sentence-transformers, scikit-learn and pipelines that are others here, and what to write instead."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from inspect import signature
 from typing import Any
 
@@ -49,7 +49,7 @@ def lacking(kind: str, name: str) -> str:
     return f"{kind} has no {name}{f': {METHODS[name]}' if name in METHODS else ''}"
 
 
-def check_options(function: Callable[..., Any], given: Iterable[str]) -> None:
+def check_options(function: Any, given: Iterable[str]) -> None:
     """Raise ConfigurationError for the first of the ``given`` names, which are no options of the ``function``."""
     for name in given:
         known = [each for each in signature(function).parameters if each not in ("self", "cls", "others")]

@@ -21,9 +21,9 @@ from longform.data.special_tokens import content_ids, special_tokens
 from longform.data.text import Document, Text, is_one, usable_texts
 from longform.errors import ConfigurationError, DataError
 from longform.inference.habits import lacking
+from longform.inference.settings import DEFAULT_BATCH_TOKENS
 
 CUT = "cut"  # a strategy as "whole" is; the limit then is the caller's
-DEFAULT_BATCH_TOKENS = 8192  # padding included
 
 
 class Outcome(NamedTuple):
