@@ -1,4 +1,4 @@
-"""What is known of models and texts that a command names before torch is imported, which takes seconds."""
+"""Checks of the models and texts that a command names, before torch is imported, which takes seconds."""
 
 from pathlib import Path
 
