@@ -21,7 +21,7 @@ OPTIONAL = {
         {"inputs": "x"}, ("chunk_tokens", "overlap", "boundaries", "prompt_name", "normalize", "dimensions"),
     ),
     "/tokenize": ({"inputs": "x"}, ("add_special_tokens", "prompt_name")),
-    "/attention": ({"inputs": "x"}, ("word",)),
+    "/attention": ({"inputs": "x"}, ("word", "head")),
     "/predict": ({"inputs": "x"}, ("truncate", "truncation_direction", "raw_scores")),
     "/rerank": ({"query": "x", "texts": ["y"]}, ("truncate", "raw_scores", "return_text")),
 }  # fmt: skip

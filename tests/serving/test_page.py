@@ -133,6 +133,8 @@ def test_what_a_word_looks_at(browser: Any, address: str) -> None:
     WebDriverWait(browser, 60).until(lambda _: words[2].get_attribute("aria-selected") == "true")
     Select(find(browser, "layer")).select_by_visible_text("Layer 2")
     said(browser, "on special tokens.")
+    Select(find(browser, "head")).select_by_visible_text("Head 2")
+    said(browser, "on special tokens. It took")
     shot(browser, "look")
     find(browser, "tab-search").click()
     assert find(browser, "given").is_displayed()
