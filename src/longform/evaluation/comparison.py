@@ -22,7 +22,8 @@ from longform.evaluation.masked_lm import mask_texts, masked_lm_scores
 from longform.inference.classifiers import MULTI_LABEL, REGRESSION, Classifier, FineTuning, of_source
 from longform.inference.encoders import Encoder
 from longform.inference.loading import load_limited, position_limit, token_limit
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS, Collected, TextModel
+from longform.inference.settings import DEFAULT_BATCH_TOKENS
+from longform.inference.strategies import Collected, TextModel
 
 
 @dataclass(frozen=True)

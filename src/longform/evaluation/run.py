@@ -12,7 +12,7 @@ from longform.errors import ConfigurationError
 from longform.evaluation import comparison, retrieval_comparison
 from longform.evaluation.comparison import Interval
 from longform.evaluation.mteb_tasks import compare_mteb
-from longform.inference.strategies import DEFAULT_BATCH_TOKENS
+from longform.inference.settings import DEFAULT_BATCH_TOKENS
 from longform.runs.summary import table
 
 MEASURES: dict[str, Callable[..., list[dict[str, Any]]]] = {

@@ -21,10 +21,10 @@ from longform.errors import ConfigurationError, DataError, InputError
 from longform.inference.classifiers import check_threshold
 from longform.inference.encoders import Encoder
 from longform.inference.kept_fields import kept_fields
-from longform.inference.parts_run import in_parts, run_parts
+from longform.inference.parts_run import run_parts
 from longform.inference.prepared import LOADING, Made, Prepared, Results, prepare_embedding, prepare_prediction
 from longform.inference.resumable import MemoryOutput, ResumableOutput, StandardOutput, place_of_output
-from longform.inference.settings import InferenceResult, InferenceSettings, chosen
+from longform.inference.settings import InferenceResult, InferenceSettings, chosen, in_parts
 from longform.inference.together import Said, Team, own_device, together
 from longform.inference.weights import local_source
 from longform.runs.digest import content_key

@@ -6,8 +6,8 @@ from typing import Any
 
 from longform.choices import DTYPES, PAIR_KINDS, SCHEDULES, STRATEGIES, did_you_mean
 from longform.errors import ConfigurationError
-from longform.runs.settings import Settings
-from longform.training.settings import check_between, check_choices, check_least, check_positive, check_training, one_of
+from longform.runs.settings import Settings, check_between, check_choices, check_least, check_positive
+from longform.training.settings import check_training, one_of
 
 DEFAULT_STEPS = 200
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from longform.choices import DTYPES, PACKINGS
 from longform.errors import ConfigurationError
-from longform.runs.settings import Settings
-from longform.training.settings import check_between, check_least, check_positive, check_training, one_of
+from longform.runs.settings import Settings, check_between, check_least, check_positive
+from longform.training.settings import check_training, one_of
 
 SCHEDULES = ("linear", "polynomial", "cosine", "constant")
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from longform.errors import ConfigurationError
-from longform.training.settings import check_least, check_positive
+from longform.runs.settings import check_least, check_positive
 from longform_lab.bounds.theorems import decay
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from longform.runs.facts import now
-from longform.training.settings import check_least, check_positive
+from longform.runs.settings import check_least, check_positive
 from longform_lab.records import Record
 from longform_lab.speed.children import Outcome, run_child
 from longform_lab.speed.competitor import Competitor

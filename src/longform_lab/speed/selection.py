@@ -9,7 +9,7 @@ import torch
 from longform.errors import ConfigurationError
 from longform.functional.conditions import native_bfloat16
 from longform.runs.facts import hardware
-from longform.training.settings import check_least
+from longform.runs.settings import check_least
 from longform_lab.speed.competitors import FAMILIES
 from longform_lab.speed.shapes import Cell
 
