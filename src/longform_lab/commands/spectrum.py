@@ -58,11 +58,10 @@ def run(settings: Any) -> None:
     """Measure, and say how much the largest singular values hold."""
     from longform.inference.weights import local_source
     from longform_lab.spectrum.run import corpora_of, run_spectrum
-    from longform_lab.spectrum.settings import SpectrumSettings, SpectrumView, texts_at
+    from longform_lab.spectrum.settings import TEXTS, SpectrumSettings, SpectrumView
 
     view = chosen_settings(SpectrumView, settings)
-    count = texts_at(settings.scale)
-    texts = count if settings.texts == "scale" else settings.texts
+    texts = TEXTS[settings.scale] if settings.texts == "scale" else settings.texts
     how = chosen_settings(SpectrumSettings, settings, texts=texts)
     results = run_spectrum(
         [local_source(name) for name in settings.models],

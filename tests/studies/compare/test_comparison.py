@@ -21,10 +21,9 @@ from longform_lab.compare.report import left_out, table_of
 from longform_lab.compare.results import Result, folder_of, read_result
 from longform_lab.compare.run import LOCK, WEIGHTS, compare
 from longform_lab.compare.sequences import SequenceTask
-from longform_lab.compare.sizes import Sizes
 from longform_lab.compare.texts import text_task
-from longform_lab.records import read_records
-from longform_lab.tables.write import provenance
+from longform_lab.records import provenance, read_records
+from longform_lab.speed.sizes import Sizes
 
 LEARNING = LearningSettings(steps=6, batch_size=8, tokens_per_forward=64, evaluations=2)
 CPU = torch.device("cpu")
@@ -54,7 +53,7 @@ def test_a_comparison_writes_its_folder_and_goes_on_where_it_stood(task, sizes, 
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     assert [record["settings"]["architecture"] for record in records] == ["linformer", "tfidf"]
     for record in read_records([tmp_path / "records.jsonl"]):
-        assert provenance([asdict(record)]).startswith("*Measured on ")
+        assert provenance([asdict(record)]).startswith("Measured on ")
         assert record.hardware["gpu"] is None
         assert (record.settings["device"], record.settings["train_texts"]) == ("cpu", 40)
     page = (tmp_path / "report.html").read_text()
@@ -73,7 +72,7 @@ def test_a_comparison_writes_its_folder_and_goes_on_where_it_stood(task, sizes, 
     more = compare(task, sizes, LEARNING, tmp_path, architectures=("full", "linformer"), memory=False, progress=False)
     assert trained == ["full"]
     assert more[1] == first
-    assert (tmp_path / "table.md").read_text().count("\n| ") == 4  # the rule, and three results
+    assert "| full attention |" in (tmp_path / "table.md").read_text()
 
     other = LearningSettings(steps=7)
     with pytest.raises(ConfigurationError, match=r"settings\.steps: 6 there, 7 now"):
