@@ -76,6 +76,7 @@ def test_ratios_are_taken_round_by_round() -> None:
     assert paired_ratio([], [1.0]) is None
 
 
+@pytest.mark.nightly  # a process that imports everything anew
 def test_memory_that_is_freed_again_counts() -> None:
     """In a process of its own: what earlier tests have freed may be resident still, and is taken again for nothing."""
     program = (
