@@ -31,7 +31,7 @@ SELECTIONS = {
     ("table1", "paper"): Selection(lengths=PAPER_LENGTHS, sizes=("base",), competitors=ARCHITECTURES),
 }
 EFFORTS = {
-    "tiny": Effort(repeats=1, cell_seconds=5.0, floors="none"),
+    "tiny": Effort(repeats=1, cell_seconds=20.0, floors="none"),
     "small": Effort(repeats=3, cell_seconds=60.0, floors="none"),
     "paper": Effort(floors="none"),
 }
