@@ -165,7 +165,7 @@ class DenseProjection(SequenceProjection):
         tied = sharing in ("key_value", "layerwise")
         self.value_projection = None if tied else _Matrix(shape, **law)
         self.key_bias, self.value_bias = (nn.Parameter(torch.zeros(shape[:2])) if bias else None for _ in range(2))
-        if block_mean:  # of an entry, k / N, a step of Adam is 1/32: see longform_lab/experiments/own_rates.py
+        if block_mean:  # of an entry, k / N, a step of Adam is 1/32: see docs/concepts/projections.md
             self.learning_rate_multiplier = slots / (32 * max_length)
         self.reset_parameters()
 

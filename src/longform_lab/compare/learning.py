@@ -153,7 +153,7 @@ class Learner:
         for group in group_by_length(lengths, self.settings.tokens_per_forward):
             chosen = [places[number] for number in group]
             sequences = [data.sequences[place] for place in chosen]
-            inputs, mask = padded(sequences, dtype=torch.long if sequences[0].ndim == 1 else torch.float32)
+            inputs, mask = padded(sequences, dtype=torch.long)
             yield chosen, inputs.to(self.device), mask.to(self.device)
 
     def _logits(self, inputs: Tensor, mask: Tensor) -> Tensor:
